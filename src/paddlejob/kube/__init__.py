@@ -1,0 +1,1 @@
+"""A generic Kubernetes client runtime; it knows nothing of Paddle."""

@@ -1,0 +1,73 @@
+"""The seam between this package and an HTTP library: one request, or one stream of bytes.
+
+Everything above it speaks Kubernetes; everything below it speaks HTTP. The in-memory API server of
+`paddlejob.testing` stands behind the same two methods, so the runtime is simulated whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A complete answer."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = {}
+    """Header names in lower case."""
+
+
+class Stream(Protocol):
+    """An answer that is still being sent, such as a watch or a followed log."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Yield bytes as they arrive; ends when the server closes.
+
+        Raises TransportTimeoutError after the idle time given to `stream`, TransportError when the connection breaks.
+        """
+        ...
+
+
+class Transport(Protocol):
+    """How requests reach an API server."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float | None = 30.0,
+    ) -> Response:
+        """Send one request and return the whole answer, whatever its status code.
+
+        Raises TransportError (or TransportTimeoutError) when there was none.
+        """
+        ...
+
+    def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        idle_timeout_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Open a GET whose answer is read as it comes."""
+        ...
+
+    async def close(self) -> None:
+        """Give connections back."""
+        ...

@@ -1,0 +1,1 @@
+"""The laptop shell: every pod a group of local processes, planned by the same core."""

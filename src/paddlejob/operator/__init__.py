@@ -1,0 +1,1 @@
+"""The cluster shell: informers feed a queue, a worker plans, an executor acts."""

@@ -1,0 +1,1 @@
+"""Training as a plain Kubernetes Job, without the operator."""
