@@ -34,7 +34,8 @@ class Stream(Protocol):
     def chunks(self) -> AsyncIterator[bytes]:
         """Yield bytes as they arrive; ends when the server closes.
 
-        Raises TransportTimeoutError after the idle time given to `stream`, TransportError when the connection breaks.
+        Raises TransportTimeoutError after the idle time given to `stream`, and TransportError when the
+        connection breaks.
         """
         ...
 

@@ -1,0 +1,115 @@
+"""Names that are a contract: labels, annotations, environment variables, reasons, ports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "batch.paddlepaddle.org"
+VERSION: Final = "v1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "PaddleJob"
+PLURAL: Final = "paddlejobs"
+SHORT_NAME: Final = "pdj"
+
+# Labels on everything that belongs to a job. The two `paddle-res-*` labels are those of earlier operators: users'
+# scripts select on them, and pods that such an operator left behind are recognised by them.
+LABEL_JOB: Final = f"{GROUP}/job-name"
+LABEL_ROLE: Final = f"{GROUP}/role"
+LABEL_INDEX: Final = f"{GROUP}/index"
+LABEL_RESOURCE_NAME: Final = "paddle-res-name"
+LABEL_RESOURCE_TYPE: Final = "paddle-res-type"
+
+ANNOTATION_ROLE: Final = "paddle-resource"
+ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
+"""On a pod: hash of the ConfigMap that the pod was started (or woken) with."""
+
+LEGACY_FINALIZER: Final = "finalizers.paddlepaddle.org"
+"""Earlier operators put it on every job; nothing waits for it, so it is only ever removed."""
+
+# Twenty consecutive ports a pod, because launchers before Paddle 2.3 take one for each accelerator upward from the base.
+BASE_PORT: Final = 36000
+PORTS_PER_POD: Final = 20
+MASTER_PORT_OFFSET: Final = 1
+GLOO_PORT_OFFSET: Final = 18
+HOST_PORT_RANGE: Final = (35000, 65000)
+
+GLOO_RENDEZVOUS_HTTP: Final = "3"
+
+LAST_WORDS_POLICY: Final = "FallbackToLogsOnError"
+"""Makes the kubelet keep the end of a failed container's log, so that the job can say why it failed."""
+
+
+class Env:
+    """Environment variables that PaddlePaddle reads."""
+
+    POD_IP: Final = "POD_IP"
+    PADDLE_PORT: Final = "PADDLE_PORT"
+    TRAINER_ID: Final = "PADDLE_TRAINER_ID"
+    RANK: Final = "PADDLE_RANK"
+    TRAINING_ROLE: Final = "TRAINING_ROLE"
+    PADDLE_TRAINING_ROLE: Final = "PADDLE_TRAINING_ROLE"
+    CURRENT_ENDPOINT: Final = "PADDLE_CURRENT_ENDPOINT"
+    PSERVER_ENDPOINTS: Final = "PADDLE_PSERVERS_IP_PORT_LIST"
+    TRAINER_ENDPOINTS: Final = "PADDLE_TRAINER_ENDPOINTS"
+    TRAINERS: Final = "PADDLE_TRAINERS"
+    TRAINERS_NUM: Final = "PADDLE_TRAINERS_NUM"
+    TRAINER_PORTS_NUM: Final = "TRAINER_PORTS_NUM"
+    MASTER: Final = "PADDLE_MASTER"
+    NNODES: Final = "PADDLE_NNODES"
+    JOB_ID: Final = "PADDLE_JOB_ID"
+    DISTRI_BACKEND: Final = "PADDLE_DISTRI_BACKEND"
+    WITH_GLOO: Final = "PADDLE_WITH_GLOO"
+    GLOO_RENDEZVOUS: Final = "PADDLE_GLOO_RENDEZVOUS"
+    GLOO_HTTP_ENDPOINT: Final = "PADDLE_GLOO_HTTP_ENDPOINT"
+    ALL_HETER_ENDPOINTS: Final = "PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST"
+    NEXT_HETER_ENDPOINTS: Final = "PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST"
+    PREVIOUS_HETER_ENDPOINTS: Final = "PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST"
+    HETER_DEVICE_TYPE: Final = "HETER_DEVICE_TYPE"
+    STAGE_ID: Final = "STAGE_ID"
+    STAGE_NUM: Final = "STAGE_NUM"
+    STAGE_TRAINERS_NUM: Final = "PADDLE_STAGE_TRAINERS_NUM"
+
+
+PROTECTED_ENV: Final = frozenset(
+    {
+        Env.POD_IP,
+        Env.PADDLE_PORT,
+        Env.TRAINER_ID,
+        Env.RANK,
+        Env.TRAINING_ROLE,
+        Env.PADDLE_TRAINING_ROLE,
+        Env.CURRENT_ENDPOINT,
+        Env.PSERVER_ENDPOINTS,
+        Env.TRAINER_ENDPOINTS,
+        Env.TRAINERS,
+        Env.TRAINERS_NUM,
+        Env.GLOO_HTTP_ENDPOINT,
+        Env.ALL_HETER_ENDPOINTS,
+        Env.NEXT_HETER_ENDPOINTS,
+        Env.PREVIOUS_HETER_ENDPOINTS,
+        Env.STAGE_ID,
+        Env.STAGE_NUM,
+        Env.STAGE_TRAINERS_NUM,
+    }
+)
+"""Variables that say who a pod is and where its peers are: a user's own value would break the job."""
+
+
+class Reason:
+    """Reasons of conditions and events; PascalCase, stable, fit for `kubectl wait` and alerts."""
+
+    INVALID_SPEC: Final = "InvalidSpec"
+    ALIAS_USED: Final = "AliasUsed"
+    CREATE_FAILED: Final = "CreateFailed"
+    WRITE_FAILED: Final = "WriteFailed"
+    CREATED_PODS: Final = "CreatedPods"
+    DELETED_PODS: Final = "DeletedPods"
+    SCALED: Final = "Scaled"
+    NO_HOST_PORT: Final = "NoHostPort"
+    WAITING_FOR_PODS: Final = "WaitingForPods"
+    PODS_STARTING: Final = "PodsStarting"
+    PODS_RUNNING: Final = "PodsRunning"
+    WORKERS_SUCCEEDED: Final = "WorkersSucceeded"
+    POD_FAILED: Final = "PodFailed"
+    SERVER_EXITED_EARLY: Final = "ServerExitedEarly"
+    DELETING: Final = "Deleting"
