@@ -11,8 +11,8 @@ KIND: Final = "PaddleJob"
 PLURAL: Final = "paddlejobs"
 SHORT_NAME: Final = "pdj"
 
-# Labels on everything that belongs to a job. The two `paddle-res-*` labels are those of earlier operators: users'
-# scripts select on them, and pods that such an operator left behind are recognised by them.
+# Labels on everything that belongs to a job. The two `paddle-res-*` labels are those of earlier operators:
+# users' scripts select on them, and pods that such an operator left behind are recognised by them.
 LABEL_JOB: Final = f"{GROUP}/job-name"
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_INDEX: Final = f"{GROUP}/index"
@@ -26,7 +26,7 @@ ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 LEGACY_FINALIZER: Final = "finalizers.paddlepaddle.org"
 """Earlier operators put it on every job; nothing waits for it, so it is only ever removed."""
 
-# Twenty consecutive ports a pod, because launchers before Paddle 2.3 take one for each accelerator upward from the base.
+# Twenty consecutive ports a pod: launchers before Paddle 2.3 take one an accelerator, upward from the base.
 BASE_PORT: Final = 36000
 PORTS_PER_POD: Final = 20
 MASTER_PORT_OFFSET: Final = 1

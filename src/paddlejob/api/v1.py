@@ -60,6 +60,13 @@ class Phase(enum.StrEnum):
     FAILED = "Failed"
     TERMINATING = "Terminating"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Phase:
+        """Read the phases that earlier operators may have left in a status."""
+        return {"Succeed": cls.COMPLETED, "Terminated": cls.FAILED, "Aborted": cls.FAILED}.get(
+            str(value), cls.NONE
+        )
+
     @property
     def is_terminal(self) -> bool:
         """Whether the job has ended for good."""
