@@ -1,0 +1,105 @@
+"""What a spec means: defaults filled in, and spellings found in the wild read as they were meant.
+
+Everything here is total. Text that nobody understands falls back to what earlier operators did with it,
+so that a running job goes on; `validation` is what tells its author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role, RoleSpec
+
+CLEAN_POD_POLICIES = {
+    **{policy.casefold(): policy for policy in CleanPodPolicy},
+    "onfailed": CleanPodPolicy.ON_FAILURE,
+    "nerver": CleanPodPolicy.NEVER,
+}
+"""Accepted spellings of `cleanPodPolicy`, lower case."""
+
+INTRANETS = {
+    **{intranet.casefold(): intranet for intranet in Intranet},
+    "hostnetwork": Intranet.HOST,
+}
+"""Accepted spellings of `intranet`, lower case."""
+
+WITH_GLOO_RANGE = range(3)
+
+
+class EffectiveSpec(msgspec.Struct, frozen=True, gc=False):
+    """A spec with nothing left open."""
+
+    mode: Mode
+    intranet: Intranet
+    clean_pod_policy: CleanPodPolicy
+    with_gloo: int
+    roles: tuple[tuple[Role, RoleSpec], ...]
+
+
+class Alias(msgspec.Struct, frozen=True, gc=False):
+    """A spelling that is accepted although it is not the one of the API."""
+
+    field: str
+    """Path of the field as written, such as `spec.cleanPolicy`."""
+    written: str
+    meaning: str
+    """The field and value that say the same, or empty where what was written has no effect."""
+
+    def __str__(self) -> str:
+        if not self.meaning:
+            return f"{self.field}: {self.written} has no effect beside spec.cleanPodPolicy; remove it"
+        return f"{self.field}: {self.written} is read as {self.meaning}; please write it that way"
+
+
+def effective(spec: PaddleJobSpec) -> EffectiveSpec:
+    """Return what a spec means.
+
+    Guarantees: never raises. An unknown `cleanPodPolicy` keeps the pods, an unknown `intranet` is PodIP,
+    a `withGloo` out of range counts as absent; these are what earlier operators did.
+    """
+    return EffectiveSpec(
+        mode=spec.mode,
+        intranet=read_intranet(spec.intranet) or Intranet.POD_IP,
+        clean_pod_policy=read_clean_pod_policy(_written_policy(spec)) or CleanPodPolicy.NEVER,
+        with_gloo=_with_gloo(spec),
+        roles=tuple(spec.roles()),
+    )
+
+
+def read_clean_pod_policy(text: str) -> CleanPodPolicy | None:
+    """Return the policy that a text means, or None for a text that means nothing; absent is OnCompletion."""
+    return CLEAN_POD_POLICIES.get(text.casefold()) if text else CleanPodPolicy.ON_COMPLETION
+
+
+def read_intranet(text: str) -> Intranet | None:
+    """Return the network that a text means, or None for a text that means nothing; absent is PodIP."""
+    return INTRANETS.get(text.casefold()) if text else Intranet.POD_IP
+
+
+def aliases(spec: PaddleJobSpec) -> tuple[Alias, ...]:
+    """Return what the author of a spec should write differently, although it is understood."""
+    return tuple(_aliases(spec))
+
+
+def _aliases(spec: PaddleJobSpec) -> Iterator[Alias]:
+    if spec.clean_policy and spec.clean_pod_policy:
+        yield Alias("spec.cleanPolicy", spec.clean_policy, "")
+    elif spec.clean_policy and (policy := read_clean_pod_policy(spec.clean_policy)):
+        yield Alias("spec.cleanPolicy", spec.clean_policy, f"cleanPodPolicy: {policy}")
+    if (policy := read_clean_pod_policy(spec.clean_pod_policy)) and spec.clean_pod_policy not in ("", policy):
+        yield Alias("spec.cleanPodPolicy", spec.clean_pod_policy, f"cleanPodPolicy: {policy}")
+    if (intranet := read_intranet(spec.intranet)) and spec.intranet not in ("", intranet):
+        yield Alias("spec.intranet", spec.intranet, f"intranet: {intranet}")
+
+
+def _written_policy(spec: PaddleJobSpec) -> str:
+    return spec.clean_pod_policy or spec.clean_policy
+
+
+def _with_gloo(spec: PaddleJobSpec) -> int:
+    """Gloo meets at the first parameter server, so there is none without one."""
+    if not spec.replicas(Role.PS):
+        return 0
+    return 1 if spec.with_gloo is None or spec.with_gloo not in WITH_GLOO_RANGE else spec.with_gloo
