@@ -3,7 +3,9 @@
 KubeError
 ├── ConfigError              the kubeconfig or the in-cluster identity cannot be used
 ├── TransportError           no answer: connection refused, reset, TLS, time-out
-│   └── TransportTimeoutError
+│   ├── TransportTimeoutError
+│   └── CredentialsError     the request was not sent: no token or certificate could be had just now
+├── UndecodableError         the server answered with something that is not what was asked for
 └── ApiError                 the server answered with a Status (code, reason, message, causes)
     ├── BadRequestError      400  a body that does not decode strictly, for one
     ├── UnauthorizedError    401
@@ -36,6 +38,14 @@ class TransportError(KubeError):
 
 class TransportTimeoutError(TransportError):
     """The request got no answer in time."""
+
+
+class CredentialsError(TransportError):
+    """No credentials could be had, so the request was not sent; the message says why."""
+
+
+class UndecodableError(KubeError):
+    """The server's answer does not fit the type that was asked for. A write took effect."""
 
 
 class StatusCause(msgspec.Struct, frozen=True, rename="camel"):

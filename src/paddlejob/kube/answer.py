@@ -1,0 +1,125 @@
+"""From the API server's bytes to typed objects and exceptions."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from paddlejob.api import meta
+from paddlejob.kube import errors, transport
+
+T = TypeVar("T")
+
+
+class Written(meta.View, frozen=True):
+    """What a writer wants to know of the object it wrote; decodes far cheaper than the whole object."""
+
+    metadata: meta.ObjectMeta = meta.ObjectMeta()
+
+
+class ListMeta(meta.View, frozen=True):
+    """The `metadata` of a list."""
+
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
+    """Empty on the last page."""
+    remaining_item_count: int | None = None
+
+
+class ListOf(msgspec.Struct, Generic[T], frozen=True):
+    """One page of objects."""
+
+    metadata: ListMeta
+    items: tuple[T, ...]
+
+
+class _ListBody(msgspec.Struct, Generic[T], frozen=True):
+    """A list as sent: Go writes an empty one as null."""
+
+    metadata: ListMeta = ListMeta()
+    items: tuple[T, ...] | None = None
+
+
+def decode(body: bytes, as_type: type[T]) -> T:
+    """Return the object in an answer.
+
+    Raises UndecodableError when the bytes are no JSON or do not fit the type.
+    """
+    try:
+        return _decoder(as_type).decode(body)
+    except msgspec.DecodeError as error:
+        raise _undecodable(body, as_type.__name__, error) from error
+
+
+def decode_list(body: bytes, item_type: type[T]) -> ListOf[T]:
+    """Return the page of objects in an answer.
+
+    Raises UndecodableError as `decode` does; list `msgspec.Raw` to decode the items one by one.
+    """
+    try:
+        page = _list_decoder(item_type).decode(body)
+    except msgspec.DecodeError as error:
+        raise _undecodable(body, f"list of {item_type.__name__}", error) from error
+    return ListOf(page.metadata, page.items or ())
+
+
+def error_from(response: transport.Response) -> errors.ApiError:
+    """Return the exception for an answer that is not a success, also when its body is no Status."""
+    status = _status_in(response)
+    return errors.api_error(status, retry_after_seconds=_retry_after_seconds(response))
+
+
+async def error_from_stream(stream: transport.Stream) -> errors.ApiError:
+    """Read what is left of a refused stream and return the exception for it."""
+    body = bytearray()
+    async for chunk in stream.chunks():
+        body += chunk
+        if len(body) > _STATUS_SIZE_LIMIT:
+            break
+    return error_from(transport.Response(stream.status, bytes(body), stream.headers))
+
+
+_STATUS_SIZE_LIMIT = 1 << 20
+_EXCERPT_SIZE = 200
+
+
+_decoders: dict[Any, Any] = {}
+
+
+def _decoder(as_type: type[T]) -> msgspec.json.Decoder[T]:
+    """Return the decoder for a type; making one costs more than decoding a pod."""
+    decoder: msgspec.json.Decoder[T] | None = _decoders.get(as_type)
+    if decoder is None:
+        decoder = _decoders[as_type] = msgspec.json.Decoder(as_type)
+    return decoder
+
+
+def _list_decoder(item_type: type[T]) -> msgspec.json.Decoder[_ListBody[T]]:
+    return _decoder(_ListBody[item_type])  # type: ignore[valid-type]
+
+
+def _status_in(response: transport.Response) -> errors.Status:
+    try:
+        status = _decoder(errors.Status).decode(response.body)
+    except msgspec.DecodeError:
+        # A proxy or a load balancer answered, not the API server.
+        return errors.Status(code=response.status, message=_excerpt(response.body))
+    # The HTTP code is the one that everybody between us and the server has seen.
+    return msgspec.structs.replace(status, code=response.status)
+
+
+def _retry_after_seconds(response: transport.Response) -> float | None:
+    """Return the header's seconds; its date form, which no API server sends, counts as absent."""
+    value = response.headers.get("retry-after", "").strip()
+    return float(value) if value.isdecimal() else None
+
+
+def _undecodable(body: bytes, wanted: str, error: msgspec.DecodeError) -> errors.UndecodableError:
+    detail = f"{error}" if isinstance(error, msgspec.ValidationError) else f"{error}: {_excerpt(body)}"
+    return errors.UndecodableError(f"the API server's answer is no {wanted}: {detail}")
+
+
+def _excerpt(body: bytes) -> str:
+    text = body[:_EXCERPT_SIZE].decode("utf-8", "replace").strip()
+    return text if len(body) <= _EXCERPT_SIZE else f"{text}..."

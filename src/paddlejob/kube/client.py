@@ -1,0 +1,385 @@
+# ruff: noqa: A002  (`type` is the word for what a caller asks for)
+"""The API server's verbs as typed coroutines.
+
+A `Client` encodes, sends, decodes, turns refusals into exceptions, and repeats only what is safe to repeat:
+requests that the server refused with 429, or with 503 and a Retry-After, and reads that got no answer.
+A write whose outcome is unknown raises TransportError; the caller looks again and plans anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
+
+from paddlejob.api import meta
+from paddlejob.kube import answer, errors, retry
+from paddlejob.kube.answer import ListOf, Written
+from paddlejob.kube.resource import PODS, Resource
+from paddlejob.kube.transport import Response, Stream, Transport
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    T = TypeVarWithDefault("T", default=meta.JsonObject)
+    W = TypeVarWithDefault("W", default=Written)
+else:
+    T = TypeVar("T")
+    W = TypeVar("W")
+
+
+class PatchType(enum.Enum):
+    """How a patch is to be read."""
+
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    APPLY = "application/apply-patch+yaml"
+    STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class RequestRecord(msgspec.Struct, frozen=True):
+    """One request as metrics count it; a repeated request gives one record for each try."""
+
+    verb: str
+    """As RBAC names it: get, list, watch, create, update, patch, delete."""
+    resource: str
+    """The plural, with the subresource: pods, paddlejobs/status."""
+    code: int
+    """0 when there was no answer."""
+    seconds: float
+
+
+class ServerVersion(meta.View, frozen=True):
+    """What the API server says of itself."""
+
+    major: str = ""
+    minor: str = ""
+    git_version: str = ""
+
+
+class Client:
+    """Typed access to an API server; cheap to share, safe for concurrent use."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        observe: Callable[[RequestRecord], None] | None = None,
+        retry_policy: retry.RetryPolicy | None = None,
+        rng: random.Random | None = None,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        self._transport = transport
+        self._observe = observe
+        self._retry_policy = retry_policy or retry.RetryPolicy()
+        self._rng = rng or random.Random()  # noqa: S311  (spreads retries, guards nothing)
+        self._timeout_seconds = timeout_seconds
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self._transport.close()
+
+    async def get(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        subresource: str | None = None,
+        type: type[T] | None = None,
+    ) -> T:
+        """Return one object, as `type` or as plain JSON."""
+        path = resource.path(namespace, name, subresource)
+        body = await self._send(_Call("get", _label(resource, subresource), "GET", path))
+        return answer.decode(body, _or_default(type, dict))
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str | None = None,
+        type: type[T] | None = None,
+    ) -> ListOf[T]:
+        """Return the objects of a namespace, or of all of them; one page when there is a limit.
+
+        `type` is that of an item. `resource_version="0"` accepts what the server has cached.
+        """
+        query = _given(
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+            limit=str(limit) if limit else "",
+            resourceVersion=resource_version or "",
+        )
+        query |= _given(**{"continue": continue_token})
+        body = await self._send(_Call("list", resource.plural, "GET", resource.path(namespace), query))
+        return answer.decode_list(body, _or_default(type, dict))
+
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Any,
+        *,
+        name: str | None = None,
+        subresource: str | None = None,
+        strict: bool = False,
+        dry_run: bool = False,
+        field_manager: str = "",
+        type: type[W] | None = None,
+    ) -> W:
+        """Create an object and return it, by default only its metadata.
+
+        `strict` makes the server refuse unknown and duplicate fields. `name` is only for a subresource, such
+        as a pod's `binding`; an object's own name stands in its body.
+        """
+        query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
+        path = resource.path(namespace, name, subresource)
+        call = _Call("create", _label(resource, subresource), "POST", path, query, msgspec.json.encode(body))
+        return answer.decode(await self._send(call), _or_default(type, Written))
+
+    async def replace(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        body: Any,
+        *,
+        subresource: str | None = None,
+        strict: bool = False,
+        dry_run: bool = False,
+        field_manager: str = "",
+        type: type[W] | None = None,
+    ) -> W:
+        """Replace an object whole and return it, by default only its metadata.
+
+        Raises ConflictError when the body carries a resourceVersion that is not the current one.
+        """
+        query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
+        path = resource.path(namespace, name, subresource)
+        call = _Call("update", _label(resource, subresource), "PUT", path, query, msgspec.json.encode(body))
+        return answer.decode(await self._send(call), _or_default(type, Written))
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        patch: Any,
+        *,
+        patch_type: PatchType = PatchType.MERGE,
+        subresource: str | None = None,
+        strict: bool = False,
+        dry_run: bool = False,
+        field_manager: str = "",
+        force: bool = False,
+        type: type[W] | None = None,
+    ) -> W:
+        """Change parts of an object and return it, by default only its metadata.
+
+        `force` takes fields over from other managers and is for APPLY only, which needs a `field_manager`.
+        Raises ConflictError when the patch carries a resourceVersion that is not the current one.
+        """
+        if patch_type is PatchType.APPLY and not field_manager:
+            raise ValueError("an apply patch needs a field_manager")
+        if force and patch_type is not PatchType.APPLY:
+            raise ValueError(f"force is for apply patches only, not for {patch_type.name}")
+        query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
+        query |= _given(force="true" if force else "")
+        path = resource.path(namespace, name, subresource)
+        body = msgspec.json.encode(patch)
+        call = _Call("patch", _label(resource, subresource), "PATCH", path, query, body, patch_type.value)
+        return answer.decode(await self._send(call), _or_default(type, Written))
+
+    async def delete(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace_seconds: int | None = None,
+        propagation: str = "Background",
+        dry_run: bool = False,
+    ) -> None:
+        """Ask for an object to be deleted; it may live on until finalizers and grace are over.
+
+        Raises NotFoundError when there is none, ConflictError when the one there has another UID or version.
+        """
+        options: meta.JsonObject = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+        }
+        if uid or resource_version:
+            options["preconditions"] = _given(uid=uid or "", resourceVersion=resource_version or "")
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        query = _write_query(dry_run=dry_run)
+        path = resource.path(namespace, name)
+        await self._send(
+            _Call("delete", resource.plural, "DELETE", path, query, msgspec.json.encode(options))
+        )
+
+    def watch_stream(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        query: Mapping[str, str],
+        *,
+        idle_timeout_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Open a watch; the caller checks `status` and splits the lines."""
+        return self._stream(
+            "watch",
+            resource.plural,
+            resource.path(namespace),
+            {"watch": "true", **query},
+            idle_timeout_seconds,
+        )
+
+    def log_stream(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        idle_timeout_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Open a pod's log; `query` takes container, follow, tailLines; the caller checks `status`."""
+        path = PODS.path(namespace, pod, "log")
+        return self._stream("get", "pods/log", path, query or {}, idle_timeout_seconds)
+
+    async def has_resource(self, resource: Resource) -> bool:
+        """Tell whether the server knows this resource, for instance because its definition is installed."""
+        try:
+            body = await self._send(_Call("get", "discovery", "GET", resource.group_path))
+        except errors.NotFoundError:
+            return False
+        known = answer.decode(body, _ResourceNames).resources
+        return any(entry.name == resource.plural for entry in known)
+
+    async def server_version(self) -> ServerVersion:
+        """Return the API server's version."""
+        return answer.decode(await self._send(_Call("get", "version", "GET", "/version")), ServerVersion)
+
+    async def _send(self, call: _Call) -> bytes:
+        """Send, and send again while that is safe and within bounds; return the body of the success."""
+        loop = asyncio.get_running_loop()
+        started, tries = loop.time(), 0
+        while True:
+            tries += 1
+            try:
+                return await self._try(call)
+            except errors.KubeError as error:
+                delay = self._retry_policy.delay_seconds(
+                    error,
+                    reading=call.method == "GET",
+                    tries=tries,
+                    elapsed_seconds=loop.time() - started,
+                    rng=self._rng,
+                )
+                if delay is None:
+                    raise
+            await asyncio.sleep(delay)
+
+    async def _try(self, call: _Call) -> bytes:
+        loop = asyncio.get_running_loop()
+        started, code = loop.time(), 0
+        try:
+            response = await self._request(call)
+            code = response.status
+        finally:
+            self._record(call.verb, call.label, code, loop.time() - started)
+        if not 200 <= code < 300:
+            raise answer.error_from(response)
+        return response.body
+
+    async def _request(self, call: _Call) -> Response:
+        return await self._transport.request(
+            call.method,
+            call.path,
+            query=call.query,
+            body=call.body,
+            content_type=call.content_type,
+            timeout_seconds=self._timeout_seconds,
+        )
+
+    @asynccontextmanager
+    async def _stream(
+        self, verb: str, label: str, path: str, query: Mapping[str, str], idle_timeout_seconds: float | None
+    ) -> AsyncIterator[Stream]:
+        """Open a stream; its record counts the time until the answer began."""
+        loop = asyncio.get_running_loop()
+        started, code = loop.time(), 0
+        opened = self._transport.stream(path, query=query, idle_timeout_seconds=idle_timeout_seconds)
+        async with AsyncExitStack() as stack:
+            try:
+                stream = await stack.enter_async_context(opened)
+                code = stream.status
+            finally:
+                self._record(verb, label, code, loop.time() - started)
+            yield stream
+
+    def _record(self, verb: str, label: str, code: int, seconds: float) -> None:
+        if self._observe is not None:
+            self._observe(RequestRecord(verb, label, code, seconds))
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A request before it is sent."""
+
+    verb: str
+    label: str
+    method: str
+    path: str
+    query: dict[str, str] = {}
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+
+class _ResourceName(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _ResourceNames(msgspec.Struct, frozen=True):
+    resources: tuple[_ResourceName, ...] = ()
+
+
+def _or_default(wanted: type[T] | None, default: type[Any]) -> type[T]:
+    return default if wanted is None else wanted
+
+
+def _label(resource: Resource, subresource: str | None) -> str:
+    return f"{resource.plural}/{subresource}" if subresource else resource.plural
+
+
+def _given(**parameters: str) -> dict[str, str]:
+    return {name: value for name, value in parameters.items() if value}
+
+
+def _write_query(*, strict: bool = False, dry_run: bool = False, field_manager: str = "") -> dict[str, str]:
+    return _given(
+        fieldValidation="Strict" if strict else "",
+        dryRun="All" if dry_run else "",
+        fieldManager=field_manager,
+    )

@@ -1,0 +1,48 @@
+"""From chunks of bytes to lines, without a limit on their length."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+
+class LineSplitter:
+    """Collects chunks and gives back the lines that are complete.
+
+    Guarantees time linear in the bytes fed: a long line's chunks are kept apart and joined once.
+    """
+
+    def __init__(self) -> None:
+        self._unfinished: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that this chunk completes, without their LF or CRLF; empty lines too."""
+        completed = []
+        first, *others = chunk.split(b"\n")
+        self._unfinished.append(first)
+        for start_of_next in others:
+            completed.append(self._take())
+            self._unfinished.append(start_of_next)
+        return completed
+
+    def finish(self) -> bytes:
+        """Return what follows the last line end, empty when nothing does."""
+        return self._take()
+
+    def _take(self) -> bytes:
+        line = self._unfinished[0] if len(self._unfinished) == 1 else b"".join(self._unfinished)
+        self._unfinished.clear()
+        # Only here is the line whole: CR and LF may have come in different chunks.
+        return line.removesuffix(b"\r")
+
+
+async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream as they become complete, and a last one that has no line end.
+
+    Guarantees that a line cut by an error of the stream is not yielded; the error is raised instead.
+    """
+    splitter = LineSplitter()
+    async for chunk in chunks:
+        for line in splitter.feed(chunk):
+            yield line
+    if rest := splitter.finish():
+        yield rest
