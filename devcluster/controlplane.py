@@ -1,0 +1,152 @@
+"""A control plane whose components are children of this process."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devcluster.build import ensure
+from devcluster.cluster import Access, Cluster
+from devcluster.components import ARGUMENTS, DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, Settings, Site, arguments
+from devcluster.processes import Child, Record, write_records
+from devcluster.programs import DevclusterError
+from devcluster.provisioning import free_ports, provision
+from devcluster.readiness import PortTakenError, await_ready
+
+PORT_ATTEMPTS = 3
+PROCESS_RECORDS = "processes.json"
+START_TIMEOUT_SECONDS = 120.0
+
+
+class ControlPlane(Cluster):
+    """A control plane that lives in a `with` block and dies with this process, even on kill -9."""
+
+    def __init__(self, access: Access, settings: Settings, site: Site, programs: Mapping[str, Path]) -> None:
+        super().__init__(access)
+        self.settings = settings
+        self._site = site
+        self._programs = programs
+        self._children: dict[str, Child] = {}
+        self._temporary = False
+
+    @classmethod
+    def start(
+        cls,
+        components: tuple[str, ...] = DEFAULT_COMPONENTS,
+        *,
+        controllers: tuple[str, ...] = DEFAULT_CONTROLLERS,
+        feature_gates: Mapping[str, bool] | None = None,
+        runtime_config: Mapping[str, bool] | None = None,
+        extra_args: Mapping[str, tuple[str, ...]] | None = None,
+        kubernetes: str = "kubernetes",
+        directory: Path | None = None,
+        timeout_seconds: float = START_TIMEOUT_SECONDS,
+    ) -> Self:
+        """Start a control plane and wait until it is ready, building programs that are missing.
+
+        Without a directory a temporary one is made, and removed at the end.
+        Guarantees: /readyz is ok, the default namespace exists, and so does its service account when the
+        controller for it was asked for.
+        Raises: StartError with the tail of the log when a component is not ready in time; the logs are kept.
+        """
+        settings = Settings(
+            components=components,
+            controllers=controllers,
+            feature_gates=feature_gates or {},
+            runtime_config=runtime_config or {},
+            extra_args=extra_args or {},
+            kubernetes=kubernetes,
+        )
+        return cls.start_with(settings, directory=directory, timeout_seconds=timeout_seconds)
+
+    @classmethod
+    def start_with(
+        cls, settings: Settings, *, directory: Path | None = None, timeout_seconds: float = START_TIMEOUT_SECONDS
+    ) -> Self:
+        """Do what `start` does, from settings."""
+        if sys.platform != "linux":
+            raise DevclusterError(f"The development cluster runs on Linux only, this is {sys.platform}.")
+        programs = ensure(("pki", *settings.components), kubernetes=settings.kubernetes)
+        home = (directory or Path(tempfile.mkdtemp(prefix="devcluster-"))).absolute()
+        for attempts_left in reversed(range(PORT_ATTEMPTS)):
+            site = Site(home, free_ports())
+            plane = cls(provision(settings, site, programs["pki"]), settings, site, programs)
+            try:
+                plane._launch_all(timeout_seconds)
+            except PortTakenError:
+                plane._kill_all()
+                if not attempts_left:
+                    raise
+            except BaseException:
+                plane._kill_all()
+                raise
+            else:
+                plane._temporary = directory is None
+                return plane
+        raise AssertionError("the last attempt returns or raises")
+
+    def __enter__(self) -> Self:
+        """Give the running control plane."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it."""
+        self.stop()
+
+    def stop(self) -> None:
+        """End every component and remove the data; the logs stay if the caller chose the directory."""
+        self._kill_all()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def records(self) -> list[Record]:
+        """Give the processes of the components, in the order of their starting."""
+        return [child.record for child in self._children.values()]
+
+    def kill(self, component: str) -> None:
+        """Kill one component as a crash would."""
+        self._children[component].kill()
+
+    def restart(self, component: str, *, timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
+        """Kill one component, start it again at the same address, and wait until it is ready."""
+        self.kill(component)
+        self._launch(component, time.monotonic() + timeout_seconds)
+
+    @contextmanager
+    def paused(self, component: str) -> Iterator[None]:
+        """Stop one component's clock for the length of the block: connections stay open and silent."""
+        self._children[component].send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._children[component].send(signal.SIGCONT)
+
+    def _launch_all(self, timeout_seconds: float) -> None:
+        deadline = time.monotonic() + timeout_seconds
+        for component in ARGUMENTS:
+            if component in self.settings.components:
+                self._launch(component, deadline)
+
+    def _launch(self, component: str, deadline: float) -> None:
+        command = [str(self._programs[component]), *arguments(component, self.settings, self._site)]
+        child = Child(component, command, log=self._site.log(component), directory=self.directory)
+        self._children[component] = child
+        write_records(self.directory / PROCESS_RECORDS, self.records())
+        await_ready(child, self.settings, self._site, self.access, deadline=deadline)
+
+    def _kill_all(self) -> None:
+        for child in reversed(self._children.values()):
+            child.kill()
+        self._children.clear()
+        (self.directory / PROCESS_RECORDS).unlink(missing_ok=True)
+        shutil.rmtree(self.directory / "etcd", ignore_errors=True)

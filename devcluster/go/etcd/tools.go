@@ -1,0 +1,8 @@
+//go:build tools
+
+// Package tools names the etcd programs that devcluster builds; `python -m devcluster pin` writes it.
+package tools
+
+import (
+	_ "go.etcd.io/etcd/server/v3"
+)

@@ -1,0 +1,3 @@
+module paddlejob.devcluster/pki
+
+go 1.25.0

@@ -1,0 +1,161 @@
+"""The table of programs devcluster can build, and the Go modules that pin their versions."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster.cache import cache_directory
+
+GO_DIRECTORY = Path(__file__).parent / "go"
+
+UPSTREAM = {
+    "kubernetes": "k8s.io/kubernetes",
+    "etcd": "go.etcd.io/etcd/server/v3",
+}
+"""The upstream module whose version a module directory pins; a directory not named here holds its own source."""
+
+
+class DevclusterError(Exception):
+    """Something a person has to know about, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program: the module family that builds it, its package, and what a first build costs."""
+
+    name: str
+    family: str
+    package: str
+    first_build_seconds: int
+
+
+PROGRAMS = {
+    program.name: program
+    for program in (
+        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", 60),
+        Program("pki", "pki", "paddlejob.devcluster/pki", 10),
+        Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", 420),
+        Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", 95),
+        Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", 10),
+        Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", 20),
+        Program("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet", 30),
+        Program("kube-proxy", "kubernetes", "k8s.io/kubernetes/cmd/kube-proxy", 20),
+    )
+}
+
+CONTROL_PLANE_PROGRAMS = (
+    "etcd",
+    "pki",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+)
+"""What `build` makes when it is not told what to build."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A directory with go.mod and go.sum; its name is a family, or a family and a suffix (`kubernetes-1.36`)."""
+
+    directory: Path
+
+    @property
+    def family(self) -> str:
+        """The family of programs this module builds."""
+        return self.directory.name.partition("-")[0]
+
+    @property
+    def version(self) -> str:
+        """The upstream version that go.mod requires, `local` for a module that holds its own source."""
+        upstream = UPSTREAM.get(self.family)
+        if upstream is None:
+            return "local"
+        found = re.search(rf"^(?:require)?\s+{re.escape(upstream)} (\S+)$", self._go_mod(), re.MULTILINE)
+        if found is None:
+            raise DevclusterError(f"{self.directory / 'go.mod'} does not require {upstream}.")
+        return found[1]
+
+    @property
+    def go_version(self) -> tuple[int, ...]:
+        """The oldest Go that may build it."""
+        found = re.search(r"^go (\d+(?:\.\d+)*)$", self._go_mod(), re.MULTILINE)
+        if found is None:
+            raise DevclusterError(f"{self.directory / 'go.mod'} has no go line.")
+        return tuple(int(part) for part in found[1].split("."))
+
+    def sources(self) -> list[Path]:
+        """Give the files of the directory that decide what is built; tools.go only names packages for go.sum."""
+        code = (path for path in self.directory.glob("*.go") if path.name != "tools.go")
+        return sorted(path for path in (self.directory / "go.mod", self.directory / "go.sum", *code) if path.exists())
+
+    def _go_mod(self) -> str:
+        path = self.directory / "go.mod"
+        try:
+            return path.read_text()
+        except FileNotFoundError:
+            raise DevclusterError(
+                f"There is no {path}; make it with `python -m devcluster pin {self.directory.name} VERSION`."
+            ) from None
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One program at the version of one module."""
+
+    program: Program
+    module: Module
+
+    @property
+    def version(self) -> str:
+        """The version it reports."""
+        return self.module.version
+
+    @property
+    def flags(self) -> list[str]:
+        """The flags of `go build` that shape the result."""
+        return ["-trimpath", "-buildvcs=false", f"-ldflags={' '.join(_linker_flags(self.module))}"]
+
+    @property
+    def key(self) -> str:
+        """A short hash of everything that decides the result: module files, flags and platform."""
+        digest = hashlib.sha256(repr((self.program.package, self.flags, sys.platform, platform.machine())).encode())
+        for path in self.module.sources():
+            digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+        return digest.hexdigest()[:12]
+
+    @property
+    def path(self) -> Path:
+        """Where the built program is kept."""
+        return cache_directory() / "bin" / f"{self.program.name}-{self.version}-{self.key}"
+
+
+def _linker_flags(module: Module) -> list[str]:
+    flags = ["-s", "-w"]
+    if module.family == "kubernetes":
+        # Without these the server calls itself v0.0.0 and clients complain about its age.
+        major, minor = module.version.removeprefix("v").split(".")[:2]
+        values = {"gitVersion": module.version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+        flags += [f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items()]
+    return flags
+
+
+def module(name: str) -> Module:
+    """Find a module by its directory's name under devcluster/go, or by a path."""
+    return Module(Path(name) if "/" in name else GO_DIRECTORY / name)
+
+
+def binary(name: str, *, kubernetes: str = "kubernetes") -> Binary:
+    """Describe a program; `kubernetes` names the module for the programs of that family.
+
+    Raises: DevclusterError for a name that is not in the table.
+    """
+    program = PROGRAMS.get(name)
+    if program is None:
+        raise DevclusterError(f"There is no program {name!r}; the choices are {', '.join(PROGRAMS)}.")
+    return Binary(program, module(kubernetes if program.family == "kubernetes" else program.family))
