@@ -1,0 +1,47 @@
+"""One thing that is wrong with a job, told to its author."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+DNS_LABEL_MAX = 63
+DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+"""What a hostname, a pod of ours and a container may be called (RFC 1123 label)."""
+
+
+class FieldError(msgspec.Struct, frozen=True, gc=False):
+    """A field and what is wrong with it; the two together are a sentence that ends with the way out."""
+
+    field: str
+    """Path such as `spec.worker.template.spec.containers[0].image`."""
+    message: str
+    """The rest of the sentence, such as `is missing; name the image that the container runs`."""
+
+    def __str__(self) -> str:
+        return f"{self.field} {self.message}"
+
+
+def describe(value: Any) -> str:
+    """Name a value in a sentence: scalars as they are written in YAML, the rest by its kind."""
+    match value:
+        case dict():
+            return "an object"
+        case list() | tuple():
+            return "a list"
+        case None:
+            return "empty"
+        case _:
+            return _shortened(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def is_dns_label(text: str) -> bool:
+    """Tell whether a text may be a hostname without dots."""
+    return len(text) <= DNS_LABEL_MAX and DNS_LABEL.fullmatch(text) is not None
+
+
+def _shortened(text: str, limit: int = 80) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 4]}..." + text[-1]
