@@ -29,6 +29,7 @@ class ContainerTerminated(View, frozen=True):
     signal: int = 0
     reason: str = ""
     message: str = ""
+    started_at: datetime | None = None
     finished_at: datetime | None = None
 
 
@@ -72,9 +73,10 @@ class PodStatus(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    """Where a pod runs."""
+    """Where a pod runs, and what becomes of it when its containers end."""
 
     node_name: str = ""
+    restart_policy: str = ""
 
 
 class Pod(View, frozen=True):

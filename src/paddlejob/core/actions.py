@@ -1,0 +1,93 @@
+"""The closed set of things a pass may do, and the plan that holds them."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.v1 import PaddleJobStatus
+
+
+class Kind(enum.StrEnum):
+    """Kinds of objects that a job owns."""
+
+    POD = "Pod"
+    SERVICE = "Service"
+    CONFIG_MAP = "ConfigMap"
+
+
+class Create(msgspec.Struct, frozen=True):
+    """Create an object; that it exists already and is ours counts as done."""
+
+    kind: Kind
+    name: str
+    manifest: JsonObject
+
+
+class ReplaceConfig(msgspec.Struct, frozen=True):
+    """Give the job's ConfigMap new data, if it is still the version that was looked at."""
+
+    name: str
+    manifest: JsonObject
+    resource_version: str
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """Annotate a pod with the hash of its ConfigMap.
+
+    The kubelet tries a container whose ConfigMap was missing again at once when the pod changes,
+    and only after ten to fifteen seconds otherwise.
+    """
+
+    name: str
+    uid: str
+    config_hash: str
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Delete exactly this object; that it is gone or another one by now counts as done."""
+
+    kind: Kind
+    name: str
+    uid: str
+
+
+class RemoveFinalizer(msgspec.Struct, frozen=True):
+    """Take a finalizer of an earlier operator off the job."""
+
+    finalizer: str
+
+
+Action = Create | ReplaceConfig | Wake | Delete | RemoveFinalizer
+
+
+class EventType(enum.StrEnum):
+    """How worried a reader of `kubectl describe` should be."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something to tell on the job."""
+
+    type: EventType
+    reason: str
+    message: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The outcome of one pass.
+
+    The shell writes `status` first, then tells `events`, then runs `stages` one after the other, the actions
+    of a stage side by side; a stage with a failure ends the pass. `events_when_done` follow the last stage.
+    """
+
+    status: PaddleJobStatus
+    stages: tuple[tuple[Action, ...], ...] = ()
+    events: tuple[Event, ...] = ()
+    events_when_done: tuple[Event, ...] = ()
+    requeue_after_seconds: float | None = None
+    """Set only where time itself changes the outcome."""

@@ -1,0 +1,177 @@
+"""Sorts a job's pods: who is who, and how each is doing."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.pod import ContainerStatus, ContainerTerminated, Pod
+from paddlejob.api.v1 import Role, RoleSpec
+
+
+class PodState(enum.StrEnum):
+    """How a pod counts in the job's status."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """A place in the job that one pod at a time may take."""
+
+    role: Role
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A pod and what it means to the job."""
+
+    seat: Seat
+    pod: Pod
+    state: PodState
+    training: ContainerStatus | None
+    """The container that trains: the template's first, whatever sidecars were injected beside it."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the pod is being deleted: it holds its name but no longer counts."""
+        return self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the training container ran, so that it has read its environment."""
+        if self.training is None:
+            return self.state in (PodState.SUCCEEDED, PodState.FAILED)
+        state = self.training.state
+        return state.running is not None or state.terminated is not None or self.training.restart_count > 0
+
+
+class Roster(msgspec.Struct, frozen=True):
+    """All pods of a job in order."""
+
+    members: dict[Seat, Member]
+    """Pods that hold a wanted seat, also those that are leaving it."""
+    surplus: tuple[Member, ...]
+    """Pods that no seat is left for, after scaling down."""
+    wanted: tuple[Seat, ...]
+    """Every seat, in order of creation."""
+
+    @property
+    def vacant(self) -> tuple[Seat, ...]:
+        """Seats without a pod object of their name."""
+        return tuple(seat for seat in self.wanted if seat not in self.members)
+
+    def active(self, role: Role | None = None) -> Iterator[Member]:
+        """Yield the members that count, in seat order."""
+        for seat in self.wanted:
+            member = self.members.get(seat)
+            if member is not None and not member.is_leaving and role in (None, seat.role):
+                yield member
+
+    def desired(self, role: Role) -> int:
+        """Return how many seats a role has."""
+        return sum(seat.role is role for seat in self.wanted)
+
+    def count(self, role: Role, state: PodState) -> int:
+        """Return how many active members of a role are in a state."""
+        return sum(member.state is state for member in self.active(role))
+
+
+def pod_name(job_name: str, seat: Seat) -> str:
+    """Return the one name that a pod of this seat may have."""
+    return f"{job_name}-{seat}"
+
+
+def roster_of(job_name: str, roles: tuple[tuple[Role, RoleSpec], ...], pods: tuple[Pod, ...]) -> Roster:
+    """Sort pods into seats."""
+    wanted = tuple(Seat(role, index) for role, spec in roles for index in range(spec.replicas))
+    training_names = {role: training_container_name(spec) for role, spec in roles}
+    members: dict[Seat, Member] = {}
+    surplus: list[Member] = []
+    seats = frozenset(wanted)
+    for pod in pods:
+        seat = seat_of(job_name, pod)
+        if seat is None:
+            continue
+        member = member_of(seat, pod, training_names.get(seat.role, ""))
+        if seat in seats:
+            members[seat] = member
+        else:
+            surplus.append(member)
+    return Roster(members, tuple(surplus), wanted)
+
+
+def seat_of(job_name: str, pod: Pod) -> Seat | None:
+    """Return the seat that a pod's label and name claim, None for a name that this job never gives."""
+    role = pod.metadata.labels.get(names.LABEL_RESOURCE_TYPE, "")
+    if role not in tuple(Role):
+        return None
+    index = pod.metadata.name.removeprefix(f"{job_name}-{role}-")
+    return Seat(Role(role), int(index)) if index.isascii() and index.isdecimal() else None
+
+
+def training_container_name(spec: RoleSpec) -> str:
+    """Return the name of the template's first container."""
+    containers = (spec.template.get("spec") or {}).get("containers") or [{}]
+    return str(containers[0].get("name", ""))
+
+
+def member_of(seat: Seat, pod: Pod, training_name: str) -> Member:
+    """Read one pod."""
+    statuses = pod.status.container_statuses
+    training = next((status for status in statuses if status.name == training_name), None)
+    if training is None and len(statuses) == 1:
+        training = statuses[0]
+    return Member(seat, pod, _state(pod, training), training)
+
+
+def _state(pod: Pod, training: ContainerStatus | None) -> PodState:
+    match pod.status.phase:
+        case "Succeeded":
+            return PodState.SUCCEEDED
+        case "Failed":
+            return PodState.FAILED
+        case "Running":
+            return _running_state(pod, training)
+        case "Unknown":
+            return PodState.UNKNOWN
+    return PodState.STARTING if pod.status.pod_ip else PodState.PENDING
+
+
+def _running_state(pod: Pod, training: ContainerStatus | None) -> PodState:
+    """Tell a pod that trains from one whose training container ended beside a sidecar that never will."""
+    ended = training.state.terminated if training else None
+    if ended is not None:
+        if ended.exit_code == 0 and pod.spec.restart_policy in ("Never", "OnFailure"):
+            return PodState.SUCCEEDED
+        if ended.exit_code != 0 and pod.spec.restart_policy == "Never":
+            return PodState.FAILED
+    statuses = pod.status.container_statuses
+    all_up = bool(statuses) and all(status.ready and status.state.running for status in statuses)
+    return PodState.RUNNING if all_up else PodState.STARTING
+
+
+def ending_of(member: Member) -> ContainerTerminated | None:
+    """Return how a pod's decisive container ended; a failed one decides before a clean one."""
+    status = member.pod.status
+    ordered = sorted(status.container_statuses, key=lambda each: each is not member.training)
+    endings = [each.state.terminated for each in (*ordered, *status.init_container_statuses)]
+    present = [ending for ending in endings if ending is not None]
+    return next((ending for ending in present if ending.exit_code != 0), present[0] if present else None)
+
+
+def ended_at(member: Member) -> datetime | None:
+    """Return when a pod ended, as its kubelet says."""
+    ending = ending_of(member)
+    return ending.finished_at if ending else None

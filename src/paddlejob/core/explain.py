@@ -1,0 +1,80 @@
+"""Why a pod is not running yet, or how it ended, in one sentence for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paddlejob.api import names
+from paddlejob.api.pod import ContainerStatus, ContainerTerminated
+from paddlejob.core.classify import Member, PodState, ending_of
+
+LAST_WORDS_LENGTH = 300
+_EXPECTED_WAITS = ("", "PodInitializing", "ContainerCreating")
+
+
+def obstacle(member: Member) -> str:
+    """Return what keeps a pod from running, empty when nothing is wrong with it."""
+    if member.is_leaving:
+        return "its old pod is still terminating"
+    status = member.pod.status
+    for condition in status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"{_lower_first(condition.reason or 'unschedulable')}: {condition.message}".rstrip(": ")
+    own_config = f'configmap "{member.pod.metadata.labels.get(names.LABEL_JOB, "")}" not found'
+    for container in (*status.init_container_statuses, *status.container_statuses):
+        trouble = _container_trouble(container, own_config)
+        if trouble:
+            return trouble
+    if member.state is PodState.UNKNOWN:
+        return f"its node does not answer ({member.pod.spec.node_name or 'unknown node'})"
+    return ""
+
+
+def ending(member: Member) -> str:
+    """Return how a pod ended: exit code, reason and last words."""
+    terminated = ending_of(member)
+    status = member.pod.status
+    if terminated is None or (status.reason and terminated.exit_code == 0):
+        detail = f": {last_words(status.message)}" if status.message else ""
+        return f"({status.reason or 'no container started'}){detail}"
+    words = last_words(terminated.message)
+    return f"with {_exit(terminated)}" + (f": {words}" if words else "")
+
+
+def last_words(text: str) -> str:
+    """Return the end of a container's last output as one line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    joined = lines[-1] if lines else ""
+    return joined if len(joined) <= LAST_WORDS_LENGTH else f"...{joined[-LAST_WORDS_LENGTH:]}"
+
+
+def first_obstacle(members: Iterable[Member]) -> tuple[Member, str] | None:
+    """Return the first pod, in seat order, that something concrete holds up."""
+    return next(((member, why) for member in members if (why := obstacle(member))), None)
+
+
+def _container_trouble(container: ContainerStatus, own_config_missing: str) -> str:
+    waiting = container.state.waiting
+    if waiting is None or waiting.reason in _EXPECTED_WAITS:
+        return ""
+    if own_config_missing in waiting.message:
+        # Expected for a moment: the job's own ConfigMap is written once all addresses are known.
+        return ""
+    previous = container.last_state.terminated
+    if waiting.reason == "CrashLoopBackOff" and previous is not None:
+        words = last_words(previous.message)
+        return f"crashed {container.restart_count} times, last with {_exit(previous)}" + (
+            f": {words}" if words else ""
+        )
+    return f"{waiting.reason}: {last_words(waiting.message)}".rstrip(": ")
+
+
+def _exit(terminated: ContainerTerminated) -> str:
+    code = f"exit code {terminated.exit_code}"
+    if terminated.signal:
+        code = f"signal {terminated.signal}"
+    return code if terminated.reason in ("", "Error", "Completed") else f"{code} ({terminated.reason})"
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,39 @@
+"""What is deleted when a job has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paddlejob.api.pod import Pod, Service
+from paddlejob.api.v1 import CleanPodPolicy, Phase
+from paddlejob.core.actions import Action, Delete, Kind
+
+_CLEANS = {
+    CleanPodPolicy.ALWAYS: (Phase.COMPLETED, Phase.FAILED),
+    CleanPodPolicy.NEVER: (),
+    CleanPodPolicy.ON_FAILURE: (Phase.FAILED,),
+    CleanPodPolicy.ON_COMPLETION: (Phase.COMPLETED,),
+}
+
+
+def cleans(policy: CleanPodPolicy, ending: Phase) -> bool:
+    """Return whether pods go when a job ends this way."""
+    return ending in _CLEANS[policy]
+
+
+def cleanup(
+    policy: CleanPodPolicy, ending: Phase, pods: Iterable[Pod], services: Iterable[Service]
+) -> tuple[tuple[Action, ...], ...]:
+    """Return the deletions for an ended job: its pods in any state, then their services."""
+    if not cleans(policy, ending):
+        return ()
+    return tuple(stage for stage in (deletions(Kind.POD, pods), deletions(Kind.SERVICE, services)) if stage)
+
+
+def deletions(kind: Kind, children: Iterable[Pod | Service]) -> tuple[Action, ...]:
+    """Return a deletion for each object that is not on its way out already."""
+    return tuple(
+        Delete(kind, child.metadata.name, child.metadata.uid)
+        for child in children
+        if child.metadata.deletion_timestamp is None
+    )

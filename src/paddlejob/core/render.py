@@ -1,0 +1,144 @@
+"""The objects of a job as they are sent to the API server. The user's template passes through untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.v1 import Intranet, PaddleJob, Role
+from paddlejob.core import topology
+from paddlejob.core.classify import Seat, pod_name
+from paddlejob.core.topology import Site
+
+
+def render_pod(site: Site, seat: Seat, *, config_hash: str | None = None) -> JsonObject:
+    """Return the pod of a seat; `config_hash` is given when the ConfigMap is known beforehand."""
+    metadata = _seat_metadata(site.job, seat)
+    given = site.role_spec(seat.role).template.get("metadata") or {}
+    metadata["labels"] = {**(given.get("labels") or {}), **metadata["labels"]}
+    metadata["annotations"] = {**(given.get("annotations") or {}), names.ANNOTATION_ROLE: str(seat.role)}
+    if given.get("finalizers"):
+        metadata["finalizers"] = given["finalizers"]
+    if config_hash is not None:
+        metadata["annotations"][names.ANNOTATION_CONFIG_HASH] = config_hash
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": _pod_spec(site, seat),
+    }
+
+
+def render_service(site: Site, seat: Seat) -> JsonObject:
+    """Return the headless service of a seat.
+
+    Addresses are published before pods are ready: peers must find each other in order to become ready.
+    """
+    name = pod_name(site.job.name, seat)
+    ports = [
+        {
+            "name": f"p-{offset}",
+            "port": site.port + offset,
+            "targetPort": site.port + offset,
+            "protocol": "TCP",
+        }
+        for offset in range(names.PORTS_PER_POD)
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _seat_metadata(site.job, seat),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {names.LABEL_RESOURCE_NAME: name},
+            "ports": ports,
+        },
+    }
+
+
+def render_config_map(job: PaddleJob, data: Mapping[str, str]) -> JsonObject:
+    """Return the ConfigMap that every pod of the job reads its environment from."""
+    metadata = _metadata(job, job.name)
+    metadata["labels"][names.LABEL_RESOURCE_NAME] = job.name
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
+
+
+def _metadata(job: PaddleJob, name: str) -> JsonObject:
+    return {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "labels": {names.LABEL_JOB: job.name},
+        "ownerReferences": [msgspec.to_builtins(job.owner_reference)],
+    }
+
+
+def _seat_metadata(job: PaddleJob, seat: Seat) -> JsonObject:
+    name = pod_name(job.name, seat)
+    metadata = _metadata(job, name)
+    metadata["labels"].update(
+        {
+            names.LABEL_ROLE: str(seat.role),
+            names.LABEL_INDEX: str(seat.index),
+            names.LABEL_RESOURCE_NAME: name,
+            names.LABEL_RESOURCE_TYPE: str(seat.role),
+        }
+    )
+    return metadata
+
+
+def _pod_spec(site: Site, seat: Seat) -> JsonObject:
+    intranet, name = site.spec.intranet, pod_name(site.job.name, seat)
+    pod_spec: JsonObject = dict(site.role_spec(seat.role).template.get("spec") or {})
+    first, *others = pod_spec.get("containers") or [{}]
+    pod_spec["containers"] = [_training_container(site, seat, first), *others]
+    pod_spec.setdefault("restartPolicy", _default_restart_policy(intranet, seat.role))
+    if intranet is Intranet.SERVICE:
+        pod_spec.setdefault("hostname", name)
+        pod_spec.setdefault("subdomain", name)
+    if intranet is Intranet.HOST:
+        pod_spec["hostNetwork"] = True
+        pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+    return pod_spec
+
+
+def _default_restart_policy(intranet: Intranet, role: Role) -> str:
+    """Only a worker that keeps its name across a restart can rejoin its peers by itself."""
+    return "OnFailure" if role is Role.WORKER and intranet is Intranet.SERVICE else "Never"
+
+
+def _training_container(site: Site, seat: Seat, given: JsonObject) -> JsonObject:
+    container = dict(given)
+    container["env"] = _merged_env(list(topology.pod_env(site, seat)), given.get("env") or [])
+    container["envFrom"] = [*(given.get("envFrom") or ()), {"configMapRef": {"name": site.job.name}}]
+    ports = _merged_ports(site, given.get("ports") or [])
+    if ports:
+        container["ports"] = ports
+    container.setdefault("terminationMessagePolicy", names.LAST_WORDS_POLICY)
+    return container
+
+
+def _merged_env(ours: list[JsonObject], users: list[JsonObject]) -> list[JsonObject]:
+    """Put ours first, so that the user's may refer to them; the user's value wins where it is safe."""
+    theirs = {variable.get("name") for variable in users}
+    kept = [one for one in ours if one["name"] in names.PROTECTED_ENV or one["name"] not in theirs]
+    given = {one["name"] for one in kept}
+    return [*kept, *(variable for variable in users if variable.get("name") not in given)]
+
+
+def _merged_ports(site: Site, users: list[JsonObject]) -> list[JsonObject]:
+    """Declare the job's ports unless the user did.
+
+    In host mode all are host ports, so that the scheduler keeps two pods with the same ports off one node.
+    """
+    declared = {port.get("containerPort") for port in users}
+    if site.spec.intranet is Intranet.SERVICE and site.port not in declared:
+        return [*users, {"containerPort": site.port, "protocol": "TCP"}]
+    if site.spec.intranet is Intranet.HOST:
+        block = range(site.port, site.port + names.PORTS_PER_POD)
+        ours = [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in block]
+        return [*users, *(port for port in ours if port["containerPort"] not in declared)]
+    return users

@@ -1,0 +1,55 @@
+"""Everything one pass may look at. What is not in here does not exist for a decision."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.v1 import PaddleJob
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the platform team chose for all jobs."""
+
+    host_port_range: tuple[int, int] = names.HOST_PORT_RANGE
+    """First and last port that jobs with `intranet: Host` may use."""
+
+    pods_have_ipv6: bool = False
+    """Whether `status.podIP` is an IPv6 address on this cluster, which must be bracketed before a port."""
+
+    server_exit_grace_seconds: float = 30.0
+    """How long a parameter server may be gone with exit code 0 before the workers have ended too.
+
+    Programs that tell their servers to stop do so a moment before the workers themselves exit.
+    """
+
+
+class WriteFailure(msgspec.Struct, frozen=True):
+    """A write of the last pass that the API server refused."""
+
+    verb: str
+    kind: str
+    name: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"cannot {self.verb} {self.kind} {self.name}: {self.message}"
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A job and its world at one moment."""
+
+    job: PaddleJob
+    now: datetime
+    pods: tuple[Pod, ...] = ()
+    """Only pods whose controller is this very job, by UID."""
+    services: tuple[Service, ...] = ()
+    config_map: ConfigMap | None = None
+    settings: Settings = Settings()
+    taken_host_ports: frozenset[int] = frozenset()
+    """Base ports of the other live jobs with `intranet: Host`."""
+    failures: tuple[WriteFailure, ...] = ()
+    """What the last pass could not write; empty on a first try."""

@@ -1,0 +1,142 @@
+"""The job's status, derived afresh from what is there; of a finished job, as it was in its last moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from paddlejob.api import names
+from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.meta import Condition
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
+from paddlejob.core import explain
+from paddlejob.core.classify import Member, PodState, Roster
+from paddlejob.core.snapshot import WriteFailure
+from paddlejob.core.standing import Standing
+
+MESSAGE_LENGTH = 1024
+CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED)
+"""The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
+
+
+def live_standing(roster: Roster, failures: Iterable[WriteFailure]) -> Standing:
+    """Say where a job without a verdict is, and what it waits for."""
+    refused = next(iter(failures), None)
+    if refused is not None:
+        return Standing(Phase.PENDING, Reason.CREATE_FAILED, f"{refused}; trying again")
+    unsettled = [member for member in roster.active() if not _is_up(member)]
+    missing = len(roster.wanted) - sum(1 for _ in roster.active())
+    if not unsettled and not missing:
+        return Standing(Phase.RUNNING, Reason.PODS_RUNNING, f"{_tally(roster)} running")
+    if missing or any(member.state is PodState.PENDING for member in unsettled):
+        return Standing(Phase.PENDING, Reason.WAITING_FOR_PODS, _waiting_for(roster, unsettled, missing))
+    return Standing(Phase.STARTING, Reason.PODS_STARTING, _waiting_for(roster, unsettled, missing))
+
+
+def next_status(
+    job: PaddleJob,
+    spec: EffectiveSpec,
+    roster: Roster,
+    standing: Standing,
+    now: datetime,
+    *,
+    host_port: int = 0,
+) -> PaddleJobStatus:
+    """Return the status that says all this."""
+    old = job.status
+    ended = standing.phase.is_terminal
+    started = old.start_time or (now if standing.phase is Phase.RUNNING else None)
+    if ended and started is None:
+        started = _earliest_start(roster)
+    return PaddleJobStatus(
+        phase=standing.phase,
+        mode=str(spec.mode),
+        reason=standing.reason,
+        message=truncated(standing.message),
+        ps=role_status(roster, Role.PS),
+        worker=role_status(roster, Role.WORKER),
+        heter=role_status(roster, Role.HETER) if roster.desired(Role.HETER) else None,
+        conditions=next_conditions(job, standing, now),
+        start_time=started,
+        completion_time=now if ended else None,
+        observed_generation=job.metadata.generation,
+        host_port=host_port,
+        selector=f"{names.LABEL_JOB}={job.name},{names.LABEL_ROLE}={Role.WORKER}",
+    )
+
+
+def role_status(roster: Roster, role: Role) -> RoleStatus:
+    """Count the pods of a role."""
+    counts = {str(state): roster.count(role, state) for state in PodState}
+    ready = f"{counts['running']}/{roster.desired(role)}"
+    return RoleStatus(ready=ready, replicas=sum(1 for _ in roster.active(role)), **counts)
+
+
+def next_conditions(job: PaddleJob, standing: Standing, now: datetime) -> tuple[Condition, ...]:
+    """Return one condition for each phase worth waiting for; the time moves only when the status does."""
+    before = {condition.type: condition for condition in job.status.conditions}
+    conditions = []
+    for phase in CONDITION_PHASES:
+        is_now = phase is standing.phase
+        old = before.get(phase)
+        changed = old is None or old.status != str(is_now)
+        conditions.append(
+            Condition(
+                type=str(phase),
+                status=str(is_now),
+                reason=standing.reason,
+                message=truncated(standing.message) if is_now else "",
+                last_transition_time=now if changed or old is None else old.last_transition_time,
+                observed_generation=job.metadata.generation,
+            )
+        )
+    return tuple(conditions)
+
+
+def truncated(message: str) -> str:
+    """Keep a message within what status and events can hold."""
+    return message if len(message) <= MESSAGE_LENGTH else f"{message[: MESSAGE_LENGTH - 3]}..."
+
+
+def _is_up(member: Member) -> bool:
+    return member.state in (PodState.RUNNING, PodState.SUCCEEDED)
+
+
+def _tally(roster: Roster) -> str:
+    """Such as `2 ps and 4 workers`, counting those that already ended well."""
+    parts = []
+    for role in Role:
+        running = roster.count(role, PodState.RUNNING)
+        if running:
+            parts.append(plural(running, role))
+    done = roster.count(Role.WORKER, PodState.SUCCEEDED)
+    text = " and ".join(parts) or "no pods"
+    return f"{plural(done, Role.WORKER)} done, {text}" if done else text
+
+
+def plural(count: int, role: Role) -> str:
+    """Such as `1 worker`, `2 workers`, `2 ps`."""
+    return f"{count} {role}" if count == 1 or role is Role.PS else f"{count} {role}s"
+
+
+def _waiting_for(roster: Roster, unsettled: list[Member], missing: int) -> str:
+    leaving = [member for seat in roster.wanted if (member := roster.members.get(seat)) and member.is_leaving]
+    held_up = explain.first_obstacle((*unsettled, *leaving))
+    total = len(roster.wanted)
+    if held_up is not None:
+        member, why = held_up
+        others = len(unsettled) + missing - 1
+        also = f" ({others} more of {total} not running either)" if others > 0 else ""
+        return f"waiting for {member.seat}: {why}{also}"
+    return f"waiting for {len(unsettled) + missing} of {total} pods to start"
+
+
+def _earliest_start(roster: Roster) -> datetime | None:
+    """Find when a job began that was over before anybody saw it run."""
+    moments = [
+        ended.started_at
+        for member in roster.active()
+        if member.training and (ended := member.training.state.terminated) and ended.started_at
+    ]
+    return min(moments, default=None)

@@ -1,0 +1,191 @@
+"""Who a pod is and where its peers are: ranks, endpoints and the environment that PaddlePaddle reads.
+
+The variables and what reads them in each mode are listed in docs/reference/environment.md. What all pods of
+a job share goes into its ConfigMap; what differs from pod to pod goes into the pod.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.names import Env
+from paddlejob.api.v1 import Intranet, Mode, PaddleJob, Role, RoleSpec
+from paddlejob.core.classify import Roster, Seat, pod_name
+
+TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
+
+_ACCELERATOR_VENDORS = (
+    "nvidia.com/",
+    "amd.com/",
+    "huawei.com/",
+    "baidu.com/",
+    "kunlunxin.com/",
+    "cambricon.com/",
+    "hygon.com/",
+    "iluvatar.com/",
+    "metax-tech.com/",
+    "enflame.com/",
+    "habana.ai/",
+)
+_ACCELERATOR_WORDS = ("gpu", "npu", "xpu", "dcu", "mlu", "gcu", "ascend")
+
+
+class Site(msgspec.Struct, frozen=True):
+    """A job and the port it was given: all that names, endpoints and environment follow from."""
+
+    job: PaddleJob
+    spec: EffectiveSpec
+    port: int
+    pods_have_ipv6: bool = False
+
+    def role_spec(self, role: Role) -> RoleSpec:
+        """Return what the user wants of a role that has seats."""
+        return next(spec for name, spec in self.spec.roles if name is role)
+
+
+def endpoint(host: str, port: int) -> str:
+    """Join host and port; an IPv6 address is bracketed."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def service_host(site: Site, seat: Seat) -> str:
+    """Return the name of a pod's own service.
+
+    It has a dot, because Paddle's launcher takes a name without one for no address and never becomes master.
+    """
+    return f"{pod_name(site.job.name, seat)}.{site.job.metadata.namespace}"
+
+
+def hosts_of(site: Site, roster: Roster) -> dict[Role, list[str]] | None:
+    """Return every pod's host by role and rank, or None while some pod has no address yet."""
+    hosts: dict[Role, list[str]] = {}
+    for seat in roster.wanted:
+        if site.spec.intranet is Intranet.SERVICE:
+            host = service_host(site, seat)
+        else:
+            member = roster.members.get(seat)
+            host = member.pod.status.pod_ip if member and not member.is_leaving else ""
+        if not host:
+            return None
+        hosts.setdefault(seat.role, []).append(host)
+    return hosts
+
+
+def config_data(site: Site, hosts: Mapping[Role, Sequence[str]]) -> dict[str, str]:
+    """Return the environment that all pods of a job share."""
+    spec, workers = site.spec, hosts[Role.WORKER]
+    data = {
+        Env.PADDLE_PORT: str(site.port),
+        Env.TRAINER_PORTS_NUM: str(names.PORTS_PER_POD),
+        Env.JOB_ID: f"{site.job.metadata.namespace}-{site.job.name}",
+        Env.TRAINER_ENDPOINTS: _endpoints(workers, site.port),
+        Env.TRAINERS: ",".join(workers),
+        Env.TRAINERS_NUM: str(len(workers)),
+    }
+    if spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
+        data[Env.MASTER] = endpoint(workers[0], site.port + names.MASTER_PORT_OFFSET)
+        data[Env.NNODES] = str(len(workers))
+        return data
+    servers = hosts[Role.PS]
+    data[Env.PSERVER_ENDPOINTS] = _endpoints(servers, site.port)
+    if spec.with_gloo:
+        data[Env.WITH_GLOO] = str(spec.with_gloo)
+        data[Env.GLOO_RENDEZVOUS] = names.GLOO_RENDEZVOUS_HTTP
+        data[Env.GLOO_HTTP_ENDPOINT] = endpoint(servers[0], site.port + names.GLOO_PORT_OFFSET)
+    if spec.mode is Mode.HETER:
+        data[Env.ALL_HETER_ENDPOINTS] = _endpoints(hosts[Role.HETER], site.port)
+    return data
+
+
+def config_hash(data: Mapping[str, str]) -> str:
+    """Return a short fingerprint of a ConfigMap's data."""
+    text = "\n".join(f"{key}={data[key]}" for key in sorted(data))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def pod_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
+    """Yield the variables of one pod, in an order in which later ones may refer to earlier ones."""
+    yield _own_address(site, seat)
+    role = TRAINING_ROLES[seat.role]
+    literal = {
+        Env.TRAINER_ID: str(seat.index),
+        Env.TRAINING_ROLE: role,
+        Env.PADDLE_TRAINING_ROLE: role,
+        Env.CURRENT_ENDPOINT: _own_endpoint(site),
+        "PYTHONUNBUFFERED": "1",
+    }
+    if site.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
+        literal[Env.RANK] = str(seat.index)
+        if not accelerators(site.role_spec(seat.role)):
+            literal[Env.DISTRI_BACKEND] = "gloo"
+    for name, value in literal.items():
+        yield {"name": name, "value": value}
+    if site.spec.mode is Mode.HETER and seat.role is not Role.PS:
+        yield from _stage_env(site, seat)
+
+
+def accelerators(role_spec: RoleSpec) -> frozenset[str]:
+    """Return the names of the accelerator resources that the training container asks for."""
+    containers = (role_spec.template.get("spec") or {}).get("containers") or [{}]
+    resources = containers[0].get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    named = {name for name, amount in asked.items() if str(amount) != "0" and _is_accelerator(name)}
+    claims = {f"claim/{claim.get('name', '')}" for claim in resources.get("claims") or ()}
+    return frozenset(named | claims)
+
+
+def _is_accelerator(resource: str) -> bool:
+    kind = resource.rpartition("/")[2].lower()
+    return "/" in resource and (
+        resource.startswith(_ACCELERATOR_VENDORS) or any(word in kind for word in _ACCELERATOR_WORDS)
+    )
+
+
+def _endpoints(hosts: Sequence[str], port: int) -> str:
+    return ",".join(endpoint(host, port) for host in hosts)
+
+
+def _own_address(site: Site, seat: Seat) -> JsonObject:
+    """Paddle looks POD_IP:PADDLE_PORT up in the list of servers as text, so it is spelled as there."""
+    if site.spec.intranet is Intranet.SERVICE:
+        return {"name": Env.POD_IP, "value": service_host(site, seat)}
+    return {"name": Env.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+
+def _own_endpoint(site: Site) -> str:
+    bracketed = site.pods_have_ipv6 and site.spec.intranet is not Intranet.SERVICE
+    return f"[$({Env.POD_IP})]:{site.port}" if bracketed else f"$({Env.POD_IP}):{site.port}"
+
+
+def _stage_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
+    """Heter jobs are a pipeline of two stages: the workers are the first, the heter pods the second."""
+    is_worker = seat.role is Role.WORKER
+    counts = [role.replicas for name, role in site.spec.roles if name in (Role.WORKER, Role.HETER)]
+    yield {"name": Env.STAGE_ID, "value": "1" if is_worker else "2"}
+    yield {"name": Env.STAGE_NUM, "value": "2"}
+    yield {"name": Env.STAGE_TRAINERS_NUM, "value": str(counts)}
+    yield {"name": Env.HETER_DEVICE_TYPE, "value": _device_type(site.role_spec(seat.role))}
+    following, preceding = Env.NEXT_HETER_ENDPOINTS, Env.PREVIOUS_HETER_ENDPOINTS
+    if is_worker:
+        yield _from_config(following, site, Env.ALL_HETER_ENDPOINTS)
+        yield {"name": preceding, "value": ""}
+    else:
+        yield {"name": following, "value": ""}
+        yield _from_config(preceding, site, Env.TRAINER_ENDPOINTS)
+
+
+def _from_config(name: str, site: Site, key: str) -> JsonObject:
+    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": site.job.name, "key": key}}}
+
+
+def _device_type(role_spec: RoleSpec) -> str:
+    asked = accelerators(role_spec)
+    if not asked:
+        return "cpu"
+    return "xpu" if any("xpu" in name or "baidu" in name or "kunlun" in name for name in asked) else "gpu"
