@@ -1,0 +1,277 @@
+"""Builders: a job and its world in one readable line, for tables of cases.
+
+job().ps(2).worker(2).build()
+world(job().worker(2)).pods_running().failed("worker", 1, code=137).snapshot()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import msgspec
+
+from paddlejob.api import defaulting, names
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role
+from paddlejob.core.actions import Create, Kind, Plan, ReplaceConfig
+from paddlejob.core.classify import Seat, pod_name
+from paddlejob.core.plan import plan
+from paddlejob.core.render import render_pod, render_service
+from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
+from paddlejob.core.topology import Site
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+ROLE_OCTETS = {Role.PS: 1, Role.WORKER: 2, Role.HETER: 3}
+
+
+class JobBuilder:
+    """Builds a PaddleJob manifest."""
+
+    def __init__(self, name: str = "demo", namespace: str = "default") -> None:
+        self.manifest: JsonObject = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 1},
+            "spec": {},
+        }
+
+    def role(self, role: Role, replicas: int, container: JsonObject, pod: JsonObject) -> Self:
+        """Declare a role; `container` extends its only container, `pod` its pod spec."""
+        first = {"name": "paddle", "image": "paddle:test", **container}
+        template = {"spec": {"containers": [first], **pod}}
+        self.manifest["spec"][str(role)] = {"replicas": replicas, "template": template}
+        return self
+
+    def ps(self, replicas: int = 1, *, pod: JsonObject | None = None, **container: Any) -> Self:
+        """Declare parameter servers."""
+        return self.role(Role.PS, replicas, container, pod or {})
+
+    def worker(self, replicas: int = 1, *, pod: JsonObject | None = None, **container: Any) -> Self:
+        """Declare workers."""
+        return self.role(Role.WORKER, replicas, container, pod or {})
+
+    def heter(self, replicas: int = 1, *, pod: JsonObject | None = None, **container: Any) -> Self:
+        """Declare heter workers."""
+        return self.role(Role.HETER, replicas, container, pod or {})
+
+    def spec(self, **fields: Any) -> Self:
+        """Set fields of the spec by their names in YAML."""
+        self.manifest["spec"].update(fields)
+        return self
+
+    def metadata(self, **fields: Any) -> Self:
+        """Set fields of the metadata by their names in YAML."""
+        self.manifest["metadata"].update(fields)
+        return self
+
+    def status(self, **fields: Any) -> Self:
+        """Set fields of the status by their names in YAML."""
+        self.manifest.setdefault("status", {}).update(fields)
+        return self
+
+    def build(self) -> PaddleJob:
+        """Return the job as the operator reads it."""
+        return msgspec.convert(self.manifest, PaddleJob, strict=False)
+
+
+def job(name: str = "demo", namespace: str = "default") -> JobBuilder:
+    """Start building a job."""
+    return JobBuilder(name, namespace)
+
+
+class WorldBuilder:
+    """Builds the world of one job: its objects in the states that a case is about."""
+
+    def __init__(self, of: JobBuilder | PaddleJob) -> None:
+        self.job = of.build() if isinstance(of, JobBuilder) else of
+        self.spec = defaulting.effective(self.job.spec)
+        self.now = NOW
+        self.settings = Settings()
+        self.taken_ports: frozenset[int] = frozenset()
+        self.failures: tuple[WriteFailure, ...] = ()
+        self._pods: dict[Seat, JsonObject] = {}
+        self._services: dict[Seat, Service] = {}
+        self._config: dict[str, str] | None = None
+
+    def site(self) -> Site:
+        """Return the site that the operator would render with."""
+        return Site(self.job, self.spec, self.job.status.host_port or names.BASE_PORT)
+
+    def seats(self) -> list[Seat]:
+        """Return every seat in order."""
+        return [Seat(role, index) for role, spec in self.spec.roles for index in range(spec.replicas)]
+
+    def pod(
+        self, role: str, index: int, status: JsonObject | None = None, *, annotations: Mapping[str, str] = {}
+    ) -> Self:
+        """Put one pod there, as the operator would have created it."""
+        seat = Seat(Role(role), index)
+        manifest = render_pod(self.site(), seat) if seat in self.seats() else self._surplus_pod(seat)
+        manifest["metadata"] = {
+            **manifest["metadata"],
+            "uid": f"uid-{pod_name(self.job.name, seat)}",
+            "resourceVersion": "10",
+            "annotations": {**manifest["metadata"].get("annotations", {}), **annotations},
+        }
+        manifest["status"] = {"phase": "Pending", **(status or {})}
+        self._pods[seat] = manifest
+        return self
+
+    def pods(self, status: JsonObject | None = None) -> Self:
+        """Put every pod there in one state."""
+        for seat in self.seats():
+            self.pod(seat.role, seat.index, status)
+        return self
+
+    def pods_with_addresses(self) -> Self:
+        """Put every pod there, scheduled and waiting for the ConfigMap."""
+        for seat in self.seats():
+            self.waiting(seat.role, seat.index)
+        return self
+
+    def pods_running(self) -> Self:
+        """Put every pod there, running and ready."""
+        for seat in self.seats():
+            self.running(seat.role, seat.index)
+        return self
+
+    def waiting(
+        self, role: str, index: int, reason: str = "CreateContainerConfigError", message: str = ""
+    ) -> Self:
+        """Put a pod there that has an address and a container that waits."""
+        text = message or f'configmap "{self.job.name}" not found'
+        state = {"waiting": {"reason": reason, "message": text}}
+        return self._with_container(role, index, "Pending", state)
+
+    def running(self, role: str, index: int, *, restarts: int = 0) -> Self:
+        """Put a running pod there."""
+        state = {"running": {"startedAt": _text(self.now)}}
+        return self._with_container(role, index, "Running", state, ready=True, restarts=restarts)
+
+    def succeeded(self, role: str, index: int, *, seconds_ago: float = 0) -> Self:
+        """Put a pod there that ended with exit code 0."""
+        return self._ended(role, index, "Succeeded", {"exitCode": 0, "reason": "Completed"}, seconds_ago)
+
+    def failed(
+        self,
+        role: str,
+        index: int,
+        *,
+        code: int = 1,
+        reason: str = "Error",
+        message: str = "",
+        seconds_ago: float = 0,
+    ) -> Self:
+        """Put a failed pod there."""
+        ending = {"exitCode": code, "reason": reason, "message": message}
+        return self._ended(role, index, "Failed", ending, seconds_ago)
+
+    def leaving(self, role: str, index: int) -> Self:
+        """Mark a pod as being deleted."""
+        self._pods[Seat(Role(role), index)]["metadata"]["deletionTimestamp"] = _text(self.now)
+        return self
+
+    def services(self) -> Self:
+        """Put every service there."""
+        for seat in self.seats():
+            manifest = render_service(self.site(), seat)
+            manifest["metadata"]["uid"] = f"uid-svc-{seat}"
+            self._services[seat] = msgspec.convert(manifest, Service)
+        return self
+
+    def config(self, data: Mapping[str, str] | None = None) -> Self:
+        """Put the ConfigMap there, by default the one that the operator would write for the pods so far."""
+        if data is None:
+            written = [
+                action.manifest["data"]
+                for stage in plan(self.snapshot()).stages
+                for action in stage
+                if isinstance(action, ReplaceConfig)
+                or (isinstance(action, Create) and action.kind is Kind.CONFIG_MAP)
+            ]
+            assert written, "the operator would not write a ConfigMap in this world; give the data"
+            data = written[0]
+        self._config = dict(data)
+        return self
+
+    def status(self, status: PaddleJobStatus) -> Self:
+        """Give the job a status, as if an earlier pass had written it."""
+        self.job = msgspec.structs.replace(self.job, status=status)
+        return self
+
+    def phase(self, phase: Phase, **fields: Any) -> Self:
+        """Give the job a phase."""
+        return self.status(msgspec.structs.replace(self.job.status, phase=phase, **fields))
+
+    def later(self, seconds: float) -> Self:
+        """Let time pass."""
+        self.now += timedelta(seconds=seconds)
+        return self
+
+    def with_settings(self, **fields: Any) -> Self:
+        """Change the platform's settings."""
+        self.settings = msgspec.structs.replace(self.settings, **fields)
+        return self
+
+    def host_ports_taken(self, *ports: int) -> Self:
+        """Let other jobs have ports."""
+        self.taken_ports = frozenset(ports)
+        return self
+
+    def refused(self, verb: str, kind: str, name: str, message: str) -> Self:
+        """Let a write of the last pass have failed."""
+        self.failures = (*self.failures, WriteFailure(verb, kind, name, message))
+        return self
+
+    def snapshot(self) -> Snapshot:
+        """Return the world."""
+        config = None
+        if self._config is not None:
+            metadata = {
+                "name": self.job.name,
+                "namespace": self.job.metadata.namespace,
+                "resourceVersion": "7",
+            }
+            config = msgspec.convert({"metadata": metadata, "data": self._config}, ConfigMap)
+        return Snapshot(
+            job=self.job,
+            now=self.now,
+            pods=tuple(msgspec.convert(manifest, Pod, strict=False) for manifest in self._pods.values()),
+            services=tuple(self._services.values()),
+            config_map=config,
+            settings=self.settings,
+            taken_host_ports=self.taken_ports,
+            failures=self.failures,
+        )
+
+    def plan(self) -> Plan:
+        """Return what the core decides in this world."""
+        return plan(self.snapshot())
+
+    def _surplus_pod(self, seat: Seat) -> JsonObject:
+        template = render_pod(self.site(), Seat(seat.role, 0))
+        metadata = {**template["metadata"], "name": pod_name(self.job.name, seat)}
+        return {**template, "metadata": metadata}
+
+    def _with_container(
+        self, role: str, index: int, phase: str, state: JsonObject, *, ready: bool = False, restarts: int = 0
+    ) -> Self:
+        container = {"name": "paddle", "ready": ready, "restartCount": restarts, "state": state}
+        address = f"10.0.{ROLE_OCTETS[Role(role)]}.{index + 1}"
+        return self.pod(role, index, {"phase": phase, "podIP": address, "containerStatuses": [container]})
+
+    def _ended(self, role: str, index: int, phase: str, ending: JsonObject, seconds_ago: float) -> Self:
+        finished = _text(self.now - timedelta(seconds=seconds_ago))
+        return self._with_container(role, index, phase, {"terminated": {**ending, "finishedAt": finished}})
+
+
+def world(of: JobBuilder | PaddleJob) -> WorldBuilder:
+    """Start building a job's world."""
+    return WorldBuilder(of)
+
+
+def _text(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
