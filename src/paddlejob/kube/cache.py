@@ -1,0 +1,209 @@
+"""What the cluster looked like at one resource version: a store with indexes.
+
+The cache is written by one informer and read by everybody, on one event loop: every method but `wait_for`
+and `reached` is synchronous, so a reader never sees half of a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+
+from paddlejob.api import meta
+from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
+
+T = TypeVar("T", bound=HasMeta)
+P = TypeVar("P", bound=Hashable)
+
+IndexFunction = Callable[[T], Iterable[str]]
+"""Returns the values under which an object is found; it must depend on the object alone."""
+
+_POOL_LIMIT = 50_000
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True):
+    """One object as it was and as it is; None stands for "not there". Never two objects of different UID."""
+
+    old: T | None
+    new: T | None
+
+
+class Cache(Generic[T]):
+    """Objects of one kind by namespace and name, and by named indexes."""
+
+    def __init__(self, indexes: Mapping[str, IndexFunction[T]] | None = None) -> None:
+        self._objects: dict[ObjectKey, T] = {}
+        self._index_functions: dict[str, IndexFunction[T]] = dict(indexes or {})
+        # Keys in dicts rather than sets: their order is that of arrival, the same in every run.
+        self._indexes: dict[str, dict[str, dict[ObjectKey, None]]] = {n: {} for n in self._index_functions}
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._parts: dict[Hashable, Hashable] = {}
+        self._last_resource_version = ""
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._objects.values())
+
+    @property
+    def last_resource_version(self) -> str:
+        """The version up to which the cache is complete; empty before the first list."""
+        return self._last_resource_version
+
+    def get(self, key: ObjectKey) -> T | None:
+        """Return the object, None when there is none."""
+        return self._objects.get(key)
+
+    def find(self, index: str, value: str) -> tuple[T, ...]:
+        """Return the objects that an index files under a value, in the order of their arrival.
+
+        Raises KeyError for an index that the cache was not made with.
+        """
+        return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
+
+    def apply(self, observed: T, resource_version: str = "") -> tuple[Change[T], ...]:
+        """Store an object, and return what that changed: nothing when it is the version already known."""
+        changes = self._put(observed)
+        self._moved_to(resource_version or observed.metadata.resource_version)
+        return changes
+
+    def remove(self, key: ObjectKey, resource_version: str) -> tuple[Change[T], ...]:
+        """Drop an object, and return what that changed."""
+        removed = self._take(key)
+        self._moved_to(resource_version)
+        return () if removed is None else (Change(removed, None),)
+
+    def advance(self, resource_version: str) -> None:
+        """Note that the cache is complete up to a version."""
+        self._moved_to(resource_version)
+
+    def replace(self, listed: Iterable[T], resource_version: str) -> tuple[Change[T], ...]:
+        """Put a complete list in place of everything, and return the differences.
+
+        Guarantees: no reader sees a mixture, and waiters look again only when it is done. The version may be
+        lower than before, as it is after the server's storage was restored from a backup.
+        """
+        changes: list[Change[T]] = []
+        unseen = dict.fromkeys(self._objects)
+        for observed in listed:
+            unseen.pop(observed.metadata.key, None)
+            changes += self._put(observed)
+        for key in unseen:
+            changes.append(Change(self._take(key), None))
+        self._moved_to(resource_version)
+        return tuple(changes)
+
+    def has_reached(self, resource_version: str) -> bool:
+        """Tell whether the cache includes a write of that version.
+
+        Versions that are no numbers cannot be compared and count as reached, once there is anything at all.
+        """
+        wanted = meta.resource_version_number(resource_version)
+        known = meta.resource_version_number(self._last_resource_version)
+        if wanted is None or known is None:
+            return self._last_resource_version != ""
+        return known >= wanted
+
+    async def wait_for(self, predicate: Callable[[], bool]) -> None:
+        """Return when the predicate holds; it is asked again after every change.
+
+        Raises what the predicate raises.
+        """
+        if predicate():
+            return
+        waiter = (predicate, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            await waiter[1]
+        finally:
+            self._waiters.remove(waiter)
+
+    async def reached(self, resource_version: str) -> None:
+        """Return when the cache includes a write of that version."""
+        await self.wait_for(lambda: self.has_reached(resource_version))
+
+    def _put(self, observed: T) -> tuple[Change[T], ...]:
+        key = self._key(observed.metadata)
+        known = self._objects.get(key)
+        if known is not None and _is_same_version(known.metadata, observed.metadata):
+            return ()
+        self._share_parts(observed.metadata)
+        gone: tuple[Change[T], ...] = ()
+        if known is not None and known.metadata.uid != observed.metadata.uid:
+            # A namesake: what is known of the old object must not be taken for the past of the new one.
+            gone = (Change(self._take(key), None),)
+            known = None
+        self._refile(key, known, observed)
+        self._objects[key] = observed
+        return (*gone, Change(known, observed))
+
+    def _take(self, key: ObjectKey) -> T | None:
+        known = self._objects.pop(key, None)
+        if known is not None:
+            self._refile(key, known, None)
+        return known
+
+    def _refile(self, key: ObjectKey, old: T | None, new: T | None) -> None:
+        for name, function in self._index_functions.items():
+            before = () if old is None else tuple(function(old))
+            after = () if new is None else tuple(function(new))
+            if before == after:
+                continue
+            buckets = self._indexes[name]
+            for value in before:
+                if value not in after:
+                    _drop_from_bucket(buckets, value, key)
+            for value in after:
+                if value not in before:
+                    buckets.setdefault(value, {})[key] = None
+
+    def _moved_to(self, resource_version: str) -> None:
+        if resource_version:
+            self._last_resource_version = resource_version
+        for predicate, future in self._waiters:
+            if future.done():
+                continue
+            try:
+                if predicate():
+                    future.set_result(None)
+            except Exception as error:  # noqa: BLE001  (it belongs to the one who waits, not to the informer)
+                future.set_exception(error)
+
+    def _key(self, observed: ObjectMeta) -> ObjectKey:
+        return ObjectKey(self._shared(observed.namespace), observed.name)
+
+    def _share_parts(self, observed: ObjectMeta) -> None:
+        """Let equal parts of many objects be one: namespace, labels and owner repeat in every pod of a job.
+
+        The object has just been decoded and nobody else has seen it, so it may still be changed.
+        """
+        set_field, shared = msgspec.structs.force_setattr, self._shared
+        set_field(observed, "namespace", shared(observed.namespace))
+        if observed.labels:
+            set_field(observed, "labels", {name: shared(value) for name, value in observed.labels.items()})
+        if observed.owner_references:
+            set_field(observed, "owner_references", shared(observed.owner_references))
+
+    def _shared(self, part: P) -> P:
+        # Not sys.intern: in some releases of Python what it has seen stays for ever.
+        if len(self._parts) > _POOL_LIMIT:
+            self._parts.clear()
+        return self._parts.setdefault(part, part)  # type: ignore[return-value]
+
+
+def _drop_from_bucket(buckets: dict[str, dict[ObjectKey, None]], value: str, key: ObjectKey) -> None:
+    bucket = buckets.get(value, {})
+    bucket.pop(key, None)
+    if not bucket:
+        buckets.pop(value, None)
+
+
+def _is_same_version(known: ObjectMeta, observed: ObjectMeta) -> bool:
+    return known.resource_version == observed.resource_version and known.uid == observed.uid

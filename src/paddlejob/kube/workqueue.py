@@ -1,0 +1,242 @@
+"""The keys that wait for a pass: each at most once, one worker per key, the urgent first.
+
+A key is in one or two of four places:
+
+- ready: waiting for a worker, first come first served within its priority;
+- delayed: waiting for a time;
+- running: with a worker, from `get` to `done`;
+- dirty: added while running; `done` makes it ready, so that no change goes unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import heapq
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Priority(enum.IntEnum):
+    """Who goes first."""
+
+    RESYNC = 0
+    """Looked at again although nothing is known to have changed."""
+    STARTUP = 1
+    """Listed when the process started."""
+    CHANGE = 2
+    """Something changed."""
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """How long a key that failed waits: doubling, bounded, up to a quarter longer at random."""
+
+    first_seconds: float = 0.1
+    max_seconds: float = 120.0
+
+    def delay_seconds(self, failures: int, rng: random.Random) -> float:
+        """Return the wait after so many failures in a row."""
+        delay = min(self.max_seconds, self.first_seconds * 2.0 ** min(failures - 1, 60))
+        return delay * rng.uniform(1.0, 1.25)
+
+
+_FROM_BELOW_EVERY = 8
+"""One `get` in so many serves the lowest priority first, so that a busy cluster starves no key."""
+
+_STALE_ENTRIES_KEPT = 64
+
+
+class WorkQueue(Generic[K]):
+    """A queue of keys with deduplication, delay, backoff and priority, for workers on one event loop.
+
+    Adding a key that waits already makes it wait for the earlier of the two times, at the higher of the two
+    priorities. So an immediate add absorbs a delayed one: a pass that wants to come back later says so again.
+    """
+
+    def __init__(
+        self,
+        *,
+        rng: random.Random,
+        backoff: Backoff | None = None,
+        observe_wait: Callable[[float], None] | None = None,
+        observe_work: Callable[[float], None] | None = None,
+    ) -> None:
+        self._rng = rng
+        self._backoff = backoff or Backoff()
+        self._observe_wait = observe_wait
+        self._observe_work = observe_work
+        self._lanes: dict[Priority, OrderedDict[K, float]] = {p: OrderedDict() for p in reversed(Priority)}
+        """Ready keys and since when; the highest priority first."""
+        self._delayed: dict[K, tuple[float, Priority]] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        """The deadlines of delayed keys; an entry that `_delayed` does not confirm is stale."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: dict[K, float] = {}
+        self._dirty: dict[K, Priority] = {}
+        self._failures: dict[K, int] = {}
+        self._wakeup = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self._pushed = 0
+        self._served = 0
+
+    @property
+    def depth(self) -> int:
+        """How many keys are ready and wait for a worker."""
+        return sum(len(lane) for lane in self._lanes.values())
+
+    @property
+    def delayed(self) -> int:
+        """How many keys wait for a time."""
+        return len(self._delayed)
+
+    @property
+    def running(self) -> int:
+        """How many keys are with workers."""
+        return len(self._running)
+
+    def longest_running_seconds(self) -> float:
+        """Return for how long the slowest worker has been busy with its key."""
+        return _now() - min(self._running.values()) if self._running else 0.0
+
+    def failures(self, key: K) -> int:
+        """Return how often in a row the key was retried."""
+        return self._failures.get(key, 0)
+
+    def add(self, key: K, *, priority: Priority = Priority.CHANGE, after_seconds: float = 0.0) -> None:
+        """Ask for a pass over the key, now or later; ignored once the queue is closed."""
+        if self._closed:
+            return
+        if after_seconds <= 0 or key in self._dirty or self._ready_priority(key) is not None:
+            self._make_ready(key, priority)
+        else:
+            self._delay(key, _now() + after_seconds, priority)
+
+    def retry(self, key: K, *, priority: Priority = Priority.CHANGE) -> float:
+        """Ask for a pass over a key that failed, after a time that doubles with every failure; return it."""
+        self._failures[key] = failures = self._failures.get(key, 0) + 1
+        delay_seconds = self._backoff.delay_seconds(failures, self._rng)
+        self.add(key, priority=priority, after_seconds=delay_seconds)
+        return delay_seconds
+
+    def forget(self, key: K) -> None:
+        """Forget the failures of a key, because a pass over it succeeded or it is gone."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> K | None:
+        """Return the next key, when there is one; the caller owes a `done`. None once the queue is closed.
+
+        Guarantees that no other worker has the key, and that a cancelled caller loses none.
+        """
+        while not self._closed:
+            for lane in self._lanes_in_turn():
+                if lane:
+                    return self._start(*lane.popitem(last=False))
+            self._wakeup.clear()
+            await self._wakeup.wait()
+        return None
+
+    def done(self, key: K) -> None:
+        """Give the key back; it is ready at once when it was added meanwhile.
+
+        Raises KeyError when no worker has it.
+        """
+        started = self._running.pop(key)
+        if self._observe_work is not None:
+            self._observe_work(_now() - started)
+        if key in self._dirty:
+            self._make_ready(key, self._dirty.pop(key))
+        if not self._running:
+            self._idle.set()
+
+    def close(self) -> None:
+        """Take no more keys and drop those that wait: what they are about stands in the cluster."""
+        self._closed = True
+        for lane in self._lanes.values():
+            lane.clear()
+        self._delayed.clear()
+        self._dirty.clear()
+        self._arm_timer()
+        self._wakeup.set()
+
+    async def drained(self) -> None:
+        """Return when no worker has a key."""
+        await self._idle.wait()
+
+    def _ready_priority(self, key: K) -> Priority | None:
+        return next((priority for priority, lane in self._lanes.items() if key in lane), None)
+
+    def _lanes_in_turn(self) -> Iterable[OrderedDict[K, float]]:
+        from_below = self._served % _FROM_BELOW_EVERY == _FROM_BELOW_EVERY - 1
+        return reversed(self._lanes.values()) if from_below else self._lanes.values()
+
+    def _start(self, key: K, since: float) -> K:
+        self._served += 1
+        self._idle.clear()
+        self._running[key] = now = _now()
+        if self._observe_wait is not None:
+            self._observe_wait(now - since)
+        return key
+
+    def _make_ready(self, key: K, priority: Priority) -> None:
+        if key in self._delayed:
+            priority = max(priority, self._delayed.pop(key)[1])
+            self._arm_timer()
+        if key in self._running:
+            self._dirty[key] = max(priority, self._dirty.get(key, priority))
+            return
+        known = self._ready_priority(key)
+        if known is None:
+            self._lanes[priority][key] = _now()
+        elif known < priority:
+            self._lanes[priority][key] = self._lanes[known].pop(key)
+        self._wakeup.set()
+
+    def _delay(self, key: K, deadline: float, priority: Priority) -> None:
+        known = self._delayed.get(key)
+        if known is not None and known[0] <= deadline:
+            self._delayed[key] = known[0], max(known[1], priority)
+            return
+        self._delayed[key] = deadline, max(known[1], priority) if known is not None else priority
+        self._pushed += 1
+        heapq.heappush(self._heap, (deadline, self._pushed, key))
+        self._arm_timer()
+
+    def _is_current(self, deadline: float, key: K) -> bool:
+        known = self._delayed.get(key)
+        return known is not None and known[0] == deadline
+
+    def _arm_timer(self) -> None:
+        """Let the one timer ring at the earliest deadline."""
+        if len(self._heap) > 2 * len(self._delayed) + _STALE_ENTRIES_KEPT:
+            self._heap = [entry for entry in self._heap if self._is_current(entry[0], entry[2])]
+            heapq.heapify(self._heap)
+        while self._heap and not self._is_current(self._heap[0][0], self._heap[0][2]):
+            heapq.heappop(self._heap)
+        deadline = self._heap[0][0] if self._heap else None
+        if self._timer is not None and self._timer.when() != deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None and deadline is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._ring, deadline)
+
+    def _ring(self, deadline: float) -> None:
+        self._timer = None
+        # A timer may ring a clock tick early; what it was set for is due nevertheless.
+        due_at = max(deadline, _now())
+        while self._heap and self._heap[0][0] <= due_at:
+            entry_deadline, _, key = heapq.heappop(self._heap)
+            if self._is_current(entry_deadline, key):
+                self._make_ready(key, self._delayed.pop(key)[1])
+        self._arm_timer()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
