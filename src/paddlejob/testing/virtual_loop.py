@@ -1,0 +1,258 @@
+"""An asyncio event loop under virtual time: hours pass in milliseconds, and a seed decides every order.
+
+The clock stands still while anything can run and jumps to the next timer when nothing can. Callbacks that
+are ready at the same moment run in an order drawn from the seed: a thousand seeds are a thousand schedules,
+and one seed is always the same one. There is no selector underneath: no socket, no thread, no real wait.
+
+One thing is beyond its reach: Python's hash randomisation. Code that iterates over a set of strings gives
+the same order within one process only; give PYTHONHASHSEED to repeat a run in another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+_ASYNCIO_DIRECTORY = str(Path(asyncio.__file__).parent)
+
+EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
+"""What `now()` says when a virtual loop starts."""
+
+
+class SimulationError(Exception):
+    """A run that cannot go on; the message lists the tasks and where each waits."""
+
+
+class DeadlockError(SimulationError):
+    """Nothing is ready and no timer is set: every task waits for another."""
+
+
+class TimeLimitError(SimulationError):
+    """The run needs more virtual time than it was given."""
+
+
+class StepLimitError(SimulationError):
+    """The run needs more steps than it was given: a loop that never waits, most likely."""
+
+
+class TraceEntry(NamedTuple):
+    """One callback that ran."""
+
+    seconds: float
+    what: str
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """The loop behind `run`; use it directly only to look at it."""
+
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(
+        self,
+        *,
+        seed: int | str = 0,
+        max_virtual_seconds: float = 7 * 86400.0,
+        max_steps: int = 10_000_000,
+        trace: list[TraceEntry] | None = None,
+    ) -> None:
+        super().__init__()
+        self.steps = 0
+        self.failures: list[BaseException] = []
+        """What callbacks and forgotten tasks raised; `run` raises it again."""
+        self._rng = random.Random(seed)
+        self._seconds = 0.0
+        self._max_virtual_seconds = max_virtual_seconds
+        self._max_steps = max_steps
+        self._trace = trace
+        self._tasks_made = 0
+        self._timers_cancelled = 0
+        self.set_exception_handler(_remember_failure)
+
+    def time(self) -> float:
+        """Return the virtual seconds since the loop began."""
+        return self._seconds
+
+    def now(self) -> datetime:
+        """Return the virtual date."""
+        return EPOCH + timedelta(seconds=self._seconds)
+
+    def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        """Make a task whose default name and hash depend on nothing but the order of creation."""
+        self._tasks_made += 1
+        if options.get("name") is None:
+            options["name"] = f"task-{self._tasks_made}"
+        return _NumberedTask(coro, loop=self, number=self._tasks_made, **options)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]  # noqa: ARG002
+        """Refuse: a thread would bring real time and real order in."""
+        raise RuntimeError(f"{func!r} would run in a thread, which a virtual loop cannot repeat")
+
+    def pending_tasks(self) -> list[asyncio.Task[Any]]:
+        """Return the tasks that have not ended, oldest first."""
+        return sorted((task for task in asyncio.all_tasks(self) if not task.done()), key=hash)
+
+    def cancel_everything(self, *, max_rounds: int = 20) -> None:
+        """Cancel all tasks and run until they have ended.
+
+        Raises SimulationError when a task will not end.
+        """
+        self._max_steps = self.steps + 1_000_000
+        self._max_virtual_seconds = self._seconds + 86400.0
+        for _ in range(max_rounds):
+            tasks = self.pending_tasks()
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            self.run_until_complete(asyncio.wait(tasks, timeout=3600))
+        raise SimulationError(self._message("these tasks do not end when they are cancelled"))
+
+    def _run_once(self) -> None:
+        self._drop_cancelled_timers()
+        if not self._ready:
+            self._jump()
+        self._release_due_timers()
+        batch = list(self._ready)
+        self._ready.clear()
+        if len(batch) > 1:
+            self._rng.shuffle(batch)
+        while batch:
+            handle = batch.pop()
+            if not handle.cancelled():
+                self._run_handle(handle, batch)
+
+    def _run_handle(self, handle: asyncio.Handle, others: list[asyncio.Handle]) -> None:
+        try:
+            self._count_step(handle)
+            handle._run()  # noqa: SLF001  (what BaseEventLoop calls, too)
+        except BaseException:
+            # The run is over, yet every task must still get its turn to be cancelled.
+            self._ready.extend(others)
+            raise
+
+    def _jump(self) -> None:
+        """Move the clock to the next timer."""
+        if not self._scheduled:
+            raise DeadlockError(self._message("nothing is ready and no timer is set"))
+        upcoming = max(self._scheduled[0].when(), self._seconds)
+        if upcoming > self._max_virtual_seconds:
+            raise TimeLimitError(self._message(f"more than {self._max_virtual_seconds:g} virtual seconds"))
+        self._seconds = upcoming
+
+    def _release_due_timers(self) -> None:
+        while self._scheduled and self._scheduled[0].when() <= self._seconds:
+            self._ready.append(heapq.heappop(self._scheduled))
+
+    def _drop_cancelled_timers(self) -> None:
+        while self._scheduled and self._scheduled[0].cancelled():
+            heapq.heappop(self._scheduled)
+        if self._timers_cancelled > 100 and self._timers_cancelled > len(self._scheduled) // 2:
+            self._scheduled[:] = [timer for timer in self._scheduled if not timer.cancelled()]
+            heapq.heapify(self._scheduled)
+            self._timers_cancelled = 0
+
+    def _count_step(self, handle: asyncio.Handle) -> None:
+        self.steps += 1
+        if self._trace is not None:
+            self._trace.append(TraceEntry(self._seconds, _label(handle)))
+        if self.steps > self._max_steps:
+            self._ready.append(handle)
+            raise StepLimitError(self._message(f"more than {self._max_steps} steps"))
+
+    def _message(self, problem: str) -> str:
+        lines = [f"{problem}, at {self._seconds:g} virtual seconds after {self.steps} steps; tasks:"]
+        lines += [f"  {task.get_name()}: {_where(task)}" for task in self.pending_tasks()]
+        return "\n".join(lines)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:  # noqa: ARG002  (asyncio's hook)
+        self._timers_cancelled += 1
+
+    def _process_events(self, event_list: object) -> None:
+        """Do nothing: there is no selector and so there are no events."""
+
+    def _write_to_self(self) -> None:
+        """Do nothing: nobody sleeps in a selector."""
+
+
+def run(
+    main: Coroutine[Any, Any, T],
+    *,
+    seed: int | str = 0,
+    max_virtual_seconds: float = 7 * 86400.0,
+    max_steps: int = 10_000_000,
+    trace: list[TraceEntry] | None = None,
+) -> T:
+    """Run a coroutine to its end under virtual time and return its result.
+
+    Guarantees that one seed gives one schedule, and that no task is left: what still runs when `main` ends
+    is cancelled. `trace` collects every step.
+    Raises what `main` raises; DeadlockError, TimeLimitError or StepLimitError when it does not come to an
+    end; an ExceptionGroup with what callbacks and forgotten tasks raised.
+    """
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001  (the only way to ask without an exception)
+        main.close()
+        raise RuntimeError("a virtual loop cannot run inside another loop: call `run` from a plain function")
+    loop = VirtualLoop(seed=seed, max_virtual_seconds=max_virtual_seconds, max_steps=max_steps, trace=trace)
+    try:
+        try:
+            result: T = loop.run_until_complete(loop.create_task(main, name="main"))
+        finally:
+            loop.cancel_everything()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+    if loop.failures:
+        raise BaseExceptionGroup("errors that no task waited for", loop.failures)
+    return result
+
+
+def now() -> datetime:
+    """Return the virtual date on a virtual loop, the real one on any other."""
+    loop = asyncio.get_running_loop()
+    return loop.now() if isinstance(loop, VirtualLoop) else datetime.now(UTC)
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """A task that sorts and hashes by its number, so that sets of tasks have one order."""
+
+    def __init__(self, coro: Any, *, loop: VirtualLoop, number: int, **options: Any) -> None:
+        self._number = number
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+def _remember_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    assert isinstance(loop, VirtualLoop)
+    failure = context.get("exception") or RuntimeError(context["message"])
+    loop.failures.append(failure)
+
+
+def _label(handle: asyncio.Handle) -> str:
+    callback: Callable[..., Any] = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        return str(owner.get_name())
+    return str(getattr(callback, "__qualname__", type(callback).__name__))
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """Return the innermost place, outside asyncio itself, where a task waits."""
+    awaited: Any = task.get_coro()
+    place = str(getattr(awaited, "__qualname__", awaited))
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
+        if frame is not None and not frame.f_code.co_filename.startswith(_ASYNCIO_DIRECTORY):
+            place = f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+    return place
