@@ -1,0 +1,105 @@
+"""Find the cluster that a person, or the pod we run in, means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from paddlejob.kube.cluster import ClusterConfig, ExecPlugin, Impersonation, User
+from paddlejob.kube.errors import ConfigError
+from paddlejob.kube.kubeconfig import read_kubeconfig
+from paddlejob.kube.proxy import proxy_from_env
+
+__all__ = ["ClusterConfig", "ExecPlugin", "Impersonation", "User", "in_cluster_config", "load_config"]
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def load_config(
+    kubeconfig: str | Path | None = None,
+    context: str | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> ClusterConfig:
+    """Return the first that there is: the given file, KUBECONFIG, the pod's identity, ~/.kube/config.
+
+    The pod's identity is passed over when a context is asked for. HTTPS_PROXY and NO_PROXY apply where the
+    kubeconfig names no proxy.
+    Raises ConfigError, which lists what was tried.
+    """
+    env = os.environ if env is None else env
+    config = _find(kubeconfig, context, env, service_account)
+    if config.proxy_url:
+        return config
+    return msgspec.structs.replace(config, proxy_url=proxy_from_env(config.server, env))
+
+
+def in_cluster_config(env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> ClusterConfig:
+    """Return the identity that the kubelet gives to a pod.
+
+    Raises ConfigError when there is none.
+    """
+    if missing := _not_in_cluster(env, service_account):
+        raise ConfigError(f"not inside a pod: {missing}")
+    host, port = env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]
+    return ClusterConfig(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        source=f"the pod's service account in {service_account}",
+        namespace=_text(service_account / "namespace") or "default",
+        certificate_authority=_text(service_account / "ca.crt").encode() or None,
+        user=User(token_file=service_account / "token"),
+    )
+
+
+def _find(
+    kubeconfig: str | Path | None, context: str | None, env: Mapping[str, str], service_account: Path
+) -> ClusterConfig:
+    if kubeconfig is not None:
+        return read_kubeconfig([Path(kubeconfig)], context)
+    if listed := env.get("KUBECONFIG"):
+        return read_kubeconfig(_existing(listed), context)
+    outside = _not_in_cluster(env, service_account)
+    if not outside and context is None:
+        return in_cluster_config(env, service_account)
+    default = Path(env.get("HOME") or Path.home()) / ".kube" / "config"
+    if default.exists():
+        return read_kubeconfig([default], context)
+    raise ConfigError(
+        "found no Kubernetes cluster to talk to: no kubeconfig was given, KUBECONFIG is not set, "
+        f"{outside or 'the identity of this pod has no contexts'}, and {default} does not exist; "
+        "pass a kubeconfig or set KUBECONFIG"
+    )
+
+
+def _existing(listed: str) -> list[Path]:
+    """Return the files of a KUBECONFIG that exist, as kubectl passes over the others.
+
+    Finding none is an error here: going on to another cluster would surprise more.
+    """
+    paths = [Path(name) for name in listed.split(os.pathsep) if name]
+    existing = [path for path in paths if path.exists()]
+    if not existing:
+        raise ConfigError(f"KUBECONFIG is {listed!r}, and no such file exists")
+    return existing
+
+
+def _not_in_cluster(env: Mapping[str, str], service_account: Path) -> str:
+    """Return why this is not inside a pod, empty when it is."""
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        if not env.get(name):
+            return f"{name} is not set"
+    token = service_account / "token"
+    return "" if token.exists() else f"{token} does not exist"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,175 @@
+"""From a kubeconfig's entries to a cluster that can be talked to."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from paddlejob.kube.cluster import ClusterConfig, ExecPlugin, Impersonation, User
+from paddlejob.kube.errors import ConfigError
+from paddlejob.kube.kubeconfig_file import ClusterEntry, ExecEntry, UserEntry, read_files
+from paddlejob.kube.proxy import usable_proxy
+
+EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+
+
+def read_kubeconfig(paths: Sequence[Path], context: str | None = None) -> ClusterConfig:
+    """Return the cluster and user of a context, by default the current one.
+
+    Guarantees kubectl's merging: the first file to name an entry, or a current context, wins whole.
+    Raises ConfigError with what to change.
+    """
+    merged = read_files(paths)
+    source = os.pathsep.join(map(str, paths))
+    chosen = context or merged.current_context
+    if not chosen:
+        raise ConfigError(f"{source} has no current-context; choose one: {_names(merged.contexts)}")
+    selected, _ = _entry(merged.contexts, chosen, f"{source} has no context")
+    blame = f"{source}, context {chosen!r}:"
+    cluster, file = _entry(merged.clusters, selected.cluster, f"{blame} there is no cluster")
+    config = _cluster_config(cluster, file, f"cluster {selected.cluster!r} of {file}")
+    config = msgspec.structs.replace(config, source=source, namespace=selected.namespace or "default")
+    # As with kubectl, a context may go without a user, and credentials never travel in the clear.
+    if not selected.user or config.server.startswith("http://"):
+        return config
+    user, file = _entry(merged.users, selected.user, f"{blame} there is no user")
+    identity = _identity(user, file, f"user {selected.user!r} of {file}", _cluster_info(config, cluster))
+    return msgspec.structs.replace(config, user=identity)
+
+
+_Entry = TypeVar("_Entry")
+
+
+def _entry(entries: Mapping[str, tuple[_Entry, Path]], name: str, blame: str) -> tuple[_Entry, Path]:
+    if name not in entries:
+        raise ConfigError(f"{blame} {name!r}; there are: {_names(entries)}")
+    return entries[name]
+
+
+def _names(entries: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(entries)) or "none"
+
+
+def _cluster_config(cluster: ClusterEntry, file: Path, blame: str) -> ClusterConfig:
+    url = urlsplit(cluster.server)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise ConfigError(f"{blame}: server {cluster.server!r} is no address; write https://HOST:PORT")
+    authority = _pem(cluster, "certificate_authority", file, blame)
+    if isinstance(authority, Path):
+        authority = authority.read_bytes()
+    if cluster.insecure_skip_tls_verify and authority is not None:
+        raise ConfigError(
+            f"{blame}: insecure-skip-tls-verify and certificate-authority contradict each other; remove one"
+        )
+    proxy = usable_proxy(cluster.proxy_url, f"{blame}: proxy-url") if cluster.proxy_url else ""
+    return ClusterConfig(
+        server=cluster.server.rstrip("/"),
+        certificate_authority=authority,
+        insecure_skip_tls_verify=cluster.insecure_skip_tls_verify,
+        tls_server_name=cluster.tls_server_name,
+        proxy_url=proxy,
+    )
+
+
+def _identity(user: UserEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> User:
+    if user.auth_provider is not None:
+        raise ConfigError(
+            f"{blame}: auth-provider {user.auth_provider.name!r} was removed from Kubernetes; use an exec "
+            "plugin such as gke-gcloud-auth-plugin, kubelogin or kubectl oidc-login, or a token"
+        )
+    certificate = _pem(user, "client_certificate", file, blame)
+    key = _pem(user, "client_key", file, blame)
+    if (certificate is None) != (key is None):
+        raise ConfigError(f"{blame}: client-certificate and client-key are only of use together")
+    if (user.token or user.token_file) and user.username:
+        raise ConfigError(f"{blame}: token and username are two ways to authenticate; remove one")
+    return User(
+        token=user.token,
+        token_file=_beside(file, user.token_file) if user.token_file else None,
+        client_certificate=certificate,
+        client_key=key,
+        username=user.username,
+        password=user.password,
+        exec_plugin=_exec_plugin(user.exec, file, f"{blame}: exec", cluster_info) if user.exec else None,
+        impersonate=_impersonation(user, blame),
+    )
+
+
+def _impersonation(user: UserEntry, blame: str) -> Impersonation | None:
+    if user.as_user:
+        return Impersonation(
+            user=user.as_user, uid=user.as_uid, groups=user.as_groups, extra=user.as_user_extra
+        )
+    if user.as_uid or user.as_groups or user.as_user_extra:
+        raise ConfigError(f"{blame}: as-uid, as-groups and as-user-extra need `as`, the user to impersonate")
+    return None
+
+
+def _exec_plugin(plugin: ExecEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> ExecPlugin:
+    if not plugin.command:
+        raise ConfigError(f"{blame}: command is missing")
+    if plugin.api_version not in EXEC_API_VERSIONS:
+        raise ConfigError(
+            f"{blame}: apiVersion {plugin.api_version!r} is not supported; write one of "
+            f"{', '.join(EXEC_API_VERSIONS)} and update {plugin.command!r} if it only knows an older one"
+        )
+    mode = plugin.interactive_mode
+    if not mode and plugin.api_version.endswith("/v1beta1"):
+        mode = "IfAvailable"
+    if mode not in INTERACTIVE_MODES:
+        raise ConfigError(f"{blame}: interactiveMode {mode!r} must be one of {', '.join(INTERACTIVE_MODES)}")
+    command = plugin.command
+    return ExecPlugin(
+        api_version=plugin.api_version,
+        command=str(_beside(file, command)) if os.sep in command else command,
+        args=plugin.args,
+        env={variable.name: variable.value for variable in plugin.env},
+        install_hint=plugin.install_hint,
+        interactive_mode=mode,
+        cluster_info=cluster_info if plugin.provide_cluster_info else None,
+    )
+
+
+def _cluster_info(config: ClusterConfig, cluster: ClusterEntry) -> dict[str, Any]:
+    """Return `spec.cluster` of an ExecCredential."""
+    authority = base64.b64encode(config.certificate_authority or b"").decode()
+    settings = [entry.extension for entry in cluster.extensions if entry.name == _EXEC_EXTENSION]
+    info = {
+        "server": config.server,
+        "tls-server-name": config.tls_server_name,
+        "insecure-skip-tls-verify": config.insecure_skip_tls_verify,
+        "certificate-authority-data": authority,
+        "proxy-url": config.proxy_url,
+        "config": settings[0] if settings else None,
+    }
+    return {key: value for key, value in info.items() if value}
+
+
+def _pem(entry: ClusterEntry | UserEntry, field: str, file: Path, blame: str) -> bytes | Path | None:
+    """Return what `field`-data holds, else the file that `field` names, else None."""
+    label = field.replace("_", "-")
+    if data := getattr(entry, f"{field}_data"):
+        try:
+            return base64.b64decode("".join(data.split()), validate=True)
+        except binascii.Error:
+            raise ConfigError(f"{blame}: {label}-data is not valid base64") from None
+    if not (name := getattr(entry, field)):
+        return None
+    path = _beside(file, name)
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"{blame}: {label} {path} does not exist or cannot be read")
+    return path
+
+
+def _beside(file: Path, name: str) -> Path:
+    """Return a path that is relative to the kubeconfig that names it."""
+    return file.parent.absolute() / name

@@ -1,0 +1,84 @@
+"""TLS as Go clients do it, from certificates in memory."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from paddlejob.kube.cluster import ClusterConfig
+from paddlejob.kube.errors import ConfigError, CredentialsError
+
+
+class ClientCertificate(msgspec.Struct, frozen=True):
+    """A certificate chain and its private key in PEM form."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        """Show that there is one, and no secret."""
+        return "ClientCertificate(...)"
+
+
+def tls_context(config: ClusterConfig, client_certificate: ClientCertificate | None = None) -> ssl.SSLContext:
+    """Return the context that verifies a cluster's server and shows it our certificate.
+
+    Raises ConfigError or CredentialsError when a certificate cannot be used.
+    """
+    context = _verifying_context(config)
+    if config.insecure_skip_tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if client_certificate is not None:
+        _load(context, client_certificate)
+    return context
+
+
+def _verifying_context(config: ClusterConfig) -> ssl.SSLContext:
+    try:
+        authority = config.certificate_authority
+        context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"the certificate authority for {config.server} is no PEM certificate: {config.source}"
+        ) from error
+    # Many clusters have authorities without a key identifier, which Python's strict mode refuses since 3.13.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    # A trusted certificate need not be a root.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context
+
+
+def _load(context: ssl.SSLContext, client_certificate: ClientCertificate) -> None:
+    with _private_file(client_certificate.certificate + b"\n" + client_certificate.key) as path:
+        try:
+            context.load_cert_chain(path, password=_refuse_encrypted_key)
+        except OSError as error:
+            detail = getattr(error, "reason", None) or error.strerror
+            raise CredentialsError(f"the client certificate and key cannot be used: {detail}") from error
+
+
+@contextmanager
+def _private_file(content: bytes) -> Iterator[str]:
+    """Give OpenSSL, which wants a path, a file that only we can read and that is gone afterwards."""
+    if hasattr(os, "memfd_create"):
+        # Never on a disk, and possible where every disk is read-only.
+        with os.fdopen(os.memfd_create("client-certificate"), "wb") as memory:
+            memory.write(content)
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile(prefix="client-certificate-") as file:
+            file.write(content)
+            file.flush()
+            yield file.name
+
+
+def _refuse_encrypted_key() -> str:
+    # Without this OpenSSL would ask on the terminal.
+    raise CredentialsError("the client key is encrypted; give it without a passphrase (openssl pkey -in KEY)")
