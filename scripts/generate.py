@@ -1,0 +1,58 @@
+"""Write the files that are made from the types, or with --check say which of them are not current."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from paddlejob.api.crd import crd_v1, crd_v1beta1
+from paddlejob.api.meta import JsonObject
+
+ROOT = Path(__file__).parent.parent
+NOTICE = "Generated from src/paddlejob/api by scripts/generate.py. Do not edit; run `make generate`."
+
+
+class _PlainDumper(yaml.SafeDumper):
+    """Writes every value in full: anchors and aliases are no part of a manifest that people read."""
+
+    def ignore_aliases(self, _data: object) -> bool:
+        return True
+
+
+def manifest(document: JsonObject) -> str:
+    """Return an object as YAML in the order in which it was written down."""
+    text = yaml.dump(document, Dumper=_PlainDumper, sort_keys=False, width=110, allow_unicode=True)
+    return f"# {NOTICE}\n{text}"
+
+
+GENERATED: list[tuple[str, Callable[[], str]]] = [
+    ("deploy/v1/crd.yaml", lambda: manifest(crd_v1())),
+    ("deploy/v1beta1/crd.yaml", lambda: manifest(crd_v1beta1())),
+]
+
+
+def stale_files(root: Path = ROOT) -> list[tuple[Path, str]]:
+    """Return the files whose content is not what it should be, with what it should be."""
+    made = ((root / name, make()) for name, make in GENERATED)
+    return [(path, text) for path, text in made if not path.exists() or path.read_text() != text]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is not current")
+    checking = parser.parse_args().check
+    stale = stale_files()
+    for path, text in stale:
+        if not checking:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        print(f"{path.relative_to(ROOT)} {'is not current: run `make generate`' if checking else 'written'}")
+    return 1 if checking and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

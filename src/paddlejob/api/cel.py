@@ -1,0 +1,152 @@
+"""Rules of the CRD that need more than one field or a sentence of their own, in CEL.
+
+The API server evaluates them when a job is written, so that its author hears at once. `validation` says the
+same, and more, wherever there is no such API server. Every text and list that a rule reads is bounded in the
+schema: the API server refuses a CRD whose rules could become expensive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paddlejob.api import names
+from paddlejob.api.defaulting import CLEAN_POD_POLICIES, INTRANETS
+from paddlejob.api.field_error import DNS_LABEL_MAX
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.names import Env
+from paddlejob.api.template import POD_IP_SOURCE
+from paddlejob.api.v1 import CleanPodPolicy, Intranet, Role
+
+_ENV = "self.containers[0].env"
+_NO_ENV = f"size(self.containers) == 0 || !has({_ENV})"
+
+
+def rule(expression: str, message: str, *, say: str = "", field: str = "") -> JsonObject:
+    """Return a validation rule; `say` is an expression that words the message with the values at hand."""
+    made: JsonObject = {"rule": expression, "message": message}
+    if say:
+        made["messageExpression"] = say
+    if field:
+        made["fieldPath"] = field
+    return made
+
+
+def job_rules() -> list[JsonObject]:
+    """Return the rules of the whole object: what its name may be."""
+    no_dot = rule(
+        "!self.metadata.name.contains('.')",
+        "a hostname begins with the job's name; write '-' for each '.'",
+        field=".metadata.name",
+    )
+    letter_first = rule(
+        f"!has(self.spec.intranet) || self.spec.intranet.lowerAscii() != '{Intranet.SERVICE.lower()}'"
+        " || self.metadata.name.matches('^[a-z]')",
+        "a service's name begins with a letter; put one in front or choose another intranet than Service",
+        field=".metadata.name",
+    )
+    return [no_dot, letter_first, *(_name_length_rule(role) for role in Role)]
+
+
+def spec_rules() -> list[JsonObject]:
+    """Return the rules about which roles go together."""
+    total = " + ".join(f"(has(self.{role}) ? self.{role}.replicas : 0)" for role in Role)
+    return [
+        rule("has(self.worker)", "a job needs workers; add spec.worker with replicas and a template"),
+        rule(
+            "!has(self.heter) || self.heter.replicas == 0 || (has(self.ps) && self.ps.replicas > 0)",
+            "heter pods need parameter servers; add spec.ps with 1 replica or more, or remove spec.heter",
+            field=".heter",
+        ),
+        rule(
+            "!has(self.schedulingPolicy) || !has(self.schedulingPolicy.minAvailable)"
+            f" || self.schedulingPolicy.minAvailable <= {total}",
+            "minAvailable is more than all pods of the job; lower it",
+            field=".schedulingPolicy.minAvailable",
+        ),
+    ]
+
+
+def role_rules() -> list[JsonObject]:
+    """Return the rules about the pods of one role."""
+    return [
+        rule(
+            "self.replicas == 0 || has(self.template)",
+            "template is missing; describe the pods there, at least spec.containers",
+        ),
+        rule(
+            "!has(self.requests) || self.requests <= self.replicas",
+            "requests is the minimum of replicas; lower it",
+            field=".requests",
+        ),
+        rule(
+            "!has(self.limits) || self.limits == 0 || self.limits >= self.replicas",
+            "limits is the maximum of replicas; raise it",
+            field=".limits",
+        ),
+    ]
+
+
+def pod_rules(role: Role) -> list[JsonObject]:
+    """Return the rules about a role's `template.spec`."""
+    rules = [_no_protected_variable_rule(), _own_address_rule()]
+    if role is not Role.PS:
+        rules.append(
+            rule(
+                "!has(self.restartPolicy) || self.restartPolicy != 'Always'",
+                f"a {role} which ended well would start again and the job would never be Completed; "
+                "write OnFailure or Never",
+                field=".restartPolicy",
+            )
+        )
+    return rules
+
+
+def clean_pod_policy_rules() -> list[JsonObject]:
+    """Return the rule about the spellings of a clean policy."""
+    return [_spelling_rule(CLEAN_POD_POLICIES, CleanPodPolicy)]
+
+
+def intranet_rules() -> list[JsonObject]:
+    """Return the rule about the spellings of a network."""
+    return [_spelling_rule(INTRANETS, Intranet)]
+
+
+def _spelling_rule(accepted: Iterable[str], known: Iterable[str]) -> JsonObject:
+    *first, last = known
+    return rule(f"self.lowerAscii() in {_list(['', *accepted])}", f"write {', '.join(first)} or {last}")
+
+
+def _name_length_rule(role: Role) -> JsonObject:
+    replicas = f"self.spec.{role}.replicas"
+    size = f"size(self.metadata.name) + {len(f'-{role}-')} + size(string({replicas} - 1))"
+    return rule(
+        f"!has(self.spec.{role}) || {replicas} < 1 || {size} <= {DNS_LABEL_MAX}",
+        f"the hostname <name>-{role}-<highest index> would have more than {DNS_LABEL_MAX} characters; "
+        "shorten the name",
+        field=".metadata.name",
+    )
+
+
+def _no_protected_variable_rule() -> JsonObject:
+    """POD_IP has a rule of its own. The loop over a short list of names is outside because it is cheaper."""
+    protected = _list(sorted(names.PROTECTED_ENV - {Env.POD_IP}))
+    is_set = f"{_ENV}.exists(v, v.name == name)"
+    return rule(
+        f"{_NO_ENV} || !{protected}.exists(name, {is_set})",
+        "env of the first container sets a variable that every pod gets its own value of; remove it",
+        say=f"'every pod gets its own value of ' + {protected}.filter(name, {is_set})[0]"
+        " + '; remove it from env of the first container'",
+    )
+
+
+def _own_address_rule() -> JsonObject:
+    reference = "v.valueFrom.fieldRef"
+    is_ours = f"has(v.valueFrom) && has({reference}) && {reference}.fieldPath == '{POD_IP_SOURCE}'"
+    return rule(
+        f"{_NO_ENV} || {_ENV}.all(v, v.name != '{Env.POD_IP}' || ({is_ours}))",
+        f"every pod gets its own value of {Env.POD_IP}; remove it from env of the first container",
+    )
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "[" + ", ".join(f"'{text}'" for text in texts) + "]"

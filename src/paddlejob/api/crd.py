@@ -1,0 +1,95 @@
+"""The CustomResourceDefinition, for today's API servers and for those before Kubernetes 1.16."""
+
+from __future__ import annotations
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.schema import job_schema, without
+
+CRD_NAME = f"{names.PLURAL}.{names.GROUP}"
+
+_COLUMNS = (
+    ("Status", "string", ".status.phase", 0),
+    ("Mode", "string", ".status.mode", 0),
+    ("PS", "string", ".status.ps.ready", 0),
+    ("Worker", "string", ".status.worker.ready", 0),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+    ("Heter", "string", ".status.heter.ready", 1),
+    ("Reason", "string", ".status.reason", 1),
+    ("Message", "string", ".status.message", 1),
+)
+"""Name, type, path and priority: those of priority 1 are shown by `kubectl get -o wide` only."""
+
+
+def crd_v1() -> JsonObject:
+    """Return the definition for apiextensions.k8s.io/v1."""
+    version = {
+        "name": names.VERSION,
+        "served": True,
+        "storage": True,
+        "additionalPrinterColumns": _columns("jsonPath"),
+        "subresources": _subresources(),
+        "schema": {"openAPIV3Schema": job_schema()},
+    }
+    return _definition("v1", {"versions": [version]})
+
+
+def crd_v1beta1() -> JsonObject:
+    """Return the definition for apiextensions.k8s.io/v1beta1.
+
+    There are neither CEL rules nor, as long as unknown fields are kept, defaults. Both are made up for by the
+    operator, which fills in the same defaults and reports the same mistakes.
+    """
+    schema = without(job_schema(), lambda keyword: keyword in ("default", "x-kubernetes-validations"))
+    schema["properties"]["spec"]["required"] = ["worker"]
+    return _definition(
+        "v1beta1",
+        {
+            "version": names.VERSION,
+            "versions": [{"name": names.VERSION, "served": True, "storage": True}],
+            "additionalPrinterColumns": _columns("JSONPath"),
+            "subresources": _subresources(),
+            "validation": {"openAPIV3Schema": schema},
+        },
+    )
+
+
+def _definition(api_version: str, spec: JsonObject) -> JsonObject:
+    return {
+        "apiVersion": f"apiextensions.k8s.io/{api_version}",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": CRD_NAME},
+        "spec": {
+            "group": names.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": names.KIND,
+                "listKind": f"{names.KIND}List",
+                "plural": names.PLURAL,
+                "singular": names.KIND.lower(),
+                "shortNames": [names.SHORT_NAME],
+            },
+            **spec,
+        },
+    }
+
+
+def _columns(path_keyword: str) -> list[JsonObject]:
+    """The two versions of the API spell the path's key differently."""
+    columns: list[JsonObject] = []
+    for name, kind, path, priority in _COLUMNS:
+        column: JsonObject = {"name": name, "type": kind, path_keyword: path}
+        columns.append(column | ({"priority": priority} if priority else {}))
+    return columns
+
+
+def _subresources() -> JsonObject:
+    """Scaling a job is scaling its workers."""
+    return {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.worker.replicas",
+            "statusReplicasPath": ".status.worker.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    }

@@ -1,0 +1,161 @@
+"""The types as an OpenAPI schema that the API server can enforce (a structural schema)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec.inspect as shape
+from msgspec import NODEFAULT
+
+from paddlejob.api import cel
+from paddlejob.api.facts import FACTS
+from paddlejob.api.field_error import DNS_LABEL, DNS_LABEL_MAX
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.template import RESTART_POLICIES
+from paddlejob.api.v1 import PaddleJobSpec, PaddleJobStatus, Role, RoleSpec, SchedulingPolicy
+
+_WRITTEN_BY_USERS = (PaddleJobSpec, RoleSpec, SchedulingPolicy)
+_SCALARS: dict[type, JsonObject] = {
+    shape.StrType: {"type": "string"},
+    shape.EnumType: {"type": "string"},
+    shape.BoolType: {"type": "boolean"},
+    shape.IntType: {"type": "integer", "format": "int32"},
+    shape.DateTimeType: {"type": "string", "format": "date-time"},
+}
+_OPEN: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_TEXT_MAP: JsonObject = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+def job_schema() -> JsonObject:
+    """Return the schema of a whole PaddleJob."""
+    return {
+        "description": "PaddleJob trains a PaddlePaddle program on one or more pods.",
+        "type": "object",
+        "required": ["spec"],
+        "x-kubernetes-validations": cel.job_rules(),
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
+            "spec": spec_schema(),
+            "status": struct_schema(PaddleJobStatus),
+        },
+    }
+
+
+def spec_schema() -> JsonObject:
+    """Return the schema of what a user writes, with its rules."""
+    schema = struct_schema(PaddleJobSpec)
+    schema["x-kubernetes-validations"] = cel.spec_rules()
+    fields = schema["properties"]
+    fields["intranet"]["x-kubernetes-validations"] = cel.intranet_rules()
+    for field in ("cleanPodPolicy", "cleanPolicy"):
+        fields[field]["x-kubernetes-validations"] = cel.clean_pod_policy_rules()
+    for role in Role:
+        role_schema = fields[role]
+        role_schema["x-kubernetes-validations"] = cel.role_rules()
+        role_schema["properties"]["template"] |= _template_schema(role)
+    fields[Role.WORKER]["properties"]["replicas"]["minimum"] = 1
+    return schema
+
+
+def struct_schema(struct: type) -> JsonObject:
+    """Return the schema of a struct: its fields' types and defaults, and what `facts` adds to them."""
+    info = shape.type_info(struct)
+    assert isinstance(info, shape.StructType)
+    schema: JsonObject = {"description": inspect.getdoc(struct), "type": "object"}
+    required = [field.encode_name for field in info.fields if field.required]
+    if required:
+        schema["required"] = required
+    schema["properties"] = {field.encode_name: _field_schema(struct, field) for field in info.fields}
+    return schema
+
+
+def _field_schema(struct: type, field: shape.Field) -> JsonObject:
+    schema = _type_schema(field.type)
+    # An empty default is how a struct says that nothing was given: that is no value to write into an object.
+    if struct in _WRITTEN_BY_USERS and field.default is not NODEFAULT and field.default:
+        schema["default"] = field.default
+    facts = FACTS[struct][field.name]
+    return {"description": facts["description"], **schema, **facts}
+
+
+def _type_schema(kind: shape.Type) -> JsonObject:
+    match kind:
+        case shape.StructType(cls=cls):
+            return struct_schema(cls)
+        case shape.UnionType(types=members):
+            return _type_schema(next(member for member in members if not isinstance(member, shape.NoneType)))
+        case shape.VarTupleType(item_type=item):
+            return {"type": "array", "items": _type_schema(item)}
+        case shape.DictType():
+            return {"type": "object"}
+        case _:
+            return dict(_SCALARS[type(kind)])
+
+
+def _template_schema(role: Role) -> JsonObject:
+    """The part of a pod template that is ours to check; the rest waits for the pod's own validation."""
+    return {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {
+            "metadata": {**_OPEN, "properties": {"labels": _TEXT_MAP, "annotations": _TEXT_MAP}},
+            "spec": {
+                **_OPEN,
+                "required": ["containers"],
+                "x-kubernetes-validations": cel.pod_rules(role),
+                "properties": {
+                    "restartPolicy": {"type": "string", "enum": list(RESTART_POLICIES)},
+                    "containers": {
+                        "type": "array",
+                        "minItems": 1,
+                        "maxItems": 64,
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["name"],
+                        "items": _container_schema(),
+                    },
+                },
+            },
+        },
+    }
+
+
+def _container_schema() -> JsonObject:
+    name = {"type": "string", "maxLength": DNS_LABEL_MAX, "pattern": f"^{DNS_LABEL.pattern}$"}
+    reference = {**_OPEN, "properties": {"fieldPath": {"type": "string", "maxLength": 1024}}}
+    variable = {
+        **_OPEN,
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": 1024},
+            "value": {"type": "string"},
+            "valueFrom": {**_OPEN, "properties": {"fieldRef": {**reference, "required": ["fieldPath"]}}},
+        },
+    }
+    return {
+        **_OPEN,
+        "required": ["name", "image"],
+        "properties": {
+            "name": name,
+            "image": {"type": "string", "minLength": 1},
+            "env": {"type": "array", "maxItems": 1024, "items": variable},
+        },
+    }
+
+
+def without(schema: JsonObject, is_dropped: Callable[[str], bool]) -> Any:
+    """Return a copy of a schema without some of its keywords, at any depth."""
+    copy: JsonObject = {}
+    for keyword, value in schema.items():
+        if is_dropped(keyword):
+            continue
+        if keyword == "properties":
+            copy[keyword] = {name: without(child, is_dropped) for name, child in value.items()}
+        elif isinstance(value, dict):
+            copy[keyword] = without(value, is_dropped)
+        else:
+            copy[keyword] = value
+    return copy
