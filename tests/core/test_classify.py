@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import Role
+from paddlejob.core.classify import PodState, Seat, ending_of, roster_of, seat_of
+from paddlejob.testing.build import job, world
+
+
+def pod(phase: str = "", **fields) -> Pod:
+    status = {"phase": phase, **fields.pop("status", {})}
+    metadata = {
+        "name": "demo-worker-0",
+        "labels": {"paddle-res-type": "worker"},
+        **fields.pop("metadata", {}),
+    }
+    return msgspec.convert({"metadata": metadata, "spec": fields, "status": status}, Pod)
+
+
+def container(name: str = "paddle", ready: bool = False, **state) -> dict:
+    return {"name": name, "ready": ready, "state": state}
+
+
+STATES = {
+    "no phase yet is pending": (pod(), PodState.PENDING),
+    "not scheduled is pending": (pod("Pending"), PodState.PENDING),
+    "with an address it is starting": (pod("Pending", status={"podIP": "10.0.0.1"}), PodState.STARTING),
+    "running without container statuses is starting": (pod("Running"), PodState.STARTING),
+    "a container that is not ready is starting": (
+        pod("Running", status={"containerStatuses": [container(running={})]}),
+        PodState.STARTING,
+    ),
+    "all ready is running": (
+        pod("Running", status={"containerStatuses": [container(ready=True, running={})]}),
+        PodState.RUNNING,
+    ),
+    "a sidecar that is not ready holds it up": (
+        pod(
+            "Running", status={"containerStatuses": [container(ready=True, running={}), container("sidecar")]}
+        ),
+        PodState.STARTING,
+    ),
+    "training ended well beside a sidecar is success": (
+        pod(
+            "Running",
+            restartPolicy="Never",
+            status={"containerStatuses": [container(terminated={"exitCode": 0}), container("s", running={})]},
+        ),
+        PodState.SUCCEEDED,
+    ),
+    "training failed beside a sidecar is failure": (
+        pod(
+            "Running",
+            restartPolicy="Never",
+            status={"containerStatuses": [container(terminated={"exitCode": 3}), container("s", running={})]},
+        ),
+        PodState.FAILED,
+    ),
+    "a failed container that will be restarted is starting": (
+        pod(
+            "Running",
+            restartPolicy="OnFailure",
+            status={"containerStatuses": [container(terminated={"exitCode": 3})]},
+        ),
+        PodState.STARTING,
+    ),
+    "succeeded": (pod("Succeeded"), PodState.SUCCEEDED),
+    "failed": (pod("Failed"), PodState.FAILED),
+    "a silent node is unknown": (pod("Unknown"), PodState.UNKNOWN),
+}
+
+
+@pytest.mark.parametrize(("observed", "expected"), STATES.values(), ids=STATES.keys())
+def test_a_pod_counts_as(observed, expected):
+    roster = roster_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
+    assert next(roster.active()).state is expected
+
+
+SEATS = {
+    "its seat": ("demo-worker-12", "worker", Seat(Role.WORKER, 12)),
+    "another role's": ("demo-ps-0", "ps", Seat(Role.PS, 0)),
+    "no index": ("demo-worker-", "worker", None),
+    "not a number": ("demo-worker-x", "worker", None),
+    "a digit that is not ASCII": ("demo-worker-²", "worker", None),
+    "a longer job's pod": ("demo-two-worker-0", "worker", None),
+    "an unknown role": ("demo-master-0", "master", None),
+    "no label": ("demo-worker-0", "", None),
+}
+
+
+@pytest.mark.parametrize(("name", "label", "seat"), SEATS.values(), ids=SEATS.keys())
+def test_a_pod_name_is_read_as(name, label, seat):
+    assert seat_of("demo", pod(metadata={"name": name, "labels": {"paddle-res-type": label}})) == seat
+
+
+def test_pods_beyond_the_replicas_are_surplus():
+    roster = roster_of(
+        "demo", tuple(job().worker(1).build().spec.roles()), world(job().worker(3)).pods().snapshot().pods
+    )
+    assert [member.seat.index for member in roster.surplus] == [1, 2]
+    assert roster.vacant == ()
+
+
+def test_a_leaving_pod_holds_its_name_but_does_not_count():
+    built = world(job().worker(2)).pods_running().leaving("worker", 1)
+    roster = roster_of("demo", built.spec.roles, built.snapshot().pods)
+    assert [member.seat.index for member in roster.active()] == [0]
+    assert roster.vacant == ()
+
+
+def test_seats_come_in_the_order_of_creation():
+    built = world(job().heter(1).worker(1).ps(1))
+    assert [str(seat) for seat in roster_of("demo", built.spec.roles, ()).vacant] == [
+        "ps-0",
+        "worker-0",
+        "heter-0",
+    ]
+
+
+def test_the_failed_container_tells_the_ending():
+    observed = pod(
+        "Failed",
+        status={
+            "containerStatuses": [
+                container(terminated={"exitCode": 0}),
+                container("b", terminated={"exitCode": 9}),
+            ]
+        },
+    )
+    roster = roster_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
+    ending = ending_of(next(roster.active()))
+    assert ending is not None
+    assert ending.exit_code == 9

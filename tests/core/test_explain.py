@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.core.classify import roster_of
+from paddlejob.core.explain import last_words, obstacle
+from paddlejob.testing.build import job, world
+
+
+def obstacle_of(built) -> str:
+    return obstacle(next(roster_of("demo", built.spec.roles, built.snapshot().pods).active()))
+
+
+def one(**status):
+    return world(job().worker(1)).pod("worker", 0, {"phase": "Pending", **status})
+
+
+def unschedulable(message: str):
+    return one(
+        conditions=[
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        ]
+    )
+
+
+def crashed(exit_code: int, message: str):
+    container = {
+        "name": "paddle",
+        "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+        "lastState": {"terminated": {"exitCode": exit_code, "message": message}},
+    }
+    return one(phase="Running", podIP="10.0.0.1", containerStatuses=[container])
+
+
+OBSTACLES = {
+    "no node fits": (
+        unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
+        "unschedulable: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+    ),
+    "an image that cannot be pulled": (
+        world(job().worker(1)).waiting("worker", 0, "ErrImagePull", "pull access denied"),
+        "ErrImagePull: pull access denied",
+    ),
+    "a missing config map of the user": (
+        world(job().worker(1)).waiting(
+            "worker", 0, "CreateContainerConfigError", 'configmap "mine" not found'
+        ),
+        'CreateContainerConfigError: configmap "mine" not found',
+    ),
+    "the job's own config map is expected to come": (world(job().worker(1)).waiting("worker", 0), ""),
+    "a container being created is nothing to report": (
+        world(job().worker(1)).waiting("worker", 0, "ContainerCreating", "x"),
+        "",
+    ),
+    "a crash loop tells the crash": (
+        crashed(1, "ImportError: paddle"),
+        "crashed 4 times, last with exit code 1: ImportError: paddle",
+    ),
+    "a silent node": (one(phase="Unknown"), "its node does not answer (unknown node)"),
+}
+
+
+@pytest.mark.parametrize(("built", "expected"), OBSTACLES.values(), ids=OBSTACLES.keys())
+def test_what_holds_a_pod_up(built, expected):
+    assert obstacle_of(built) == expected
+
+
+WORDS = {
+    "the last line that says something": ("a\nb\n\n  \n", "b"),
+    "nothing": ("", ""),
+    "the end of a long line": ("x" * 400, "..." + "x" * 300),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), WORDS.values(), ids=WORDS.keys())
+def test_last_words(text, expected):
+    assert last_words(text) == expected

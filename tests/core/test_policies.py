@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api.v1 import CleanPodPolicy, Phase
+from paddlejob.core.policy.cleanup import cleans
+from paddlejob.core.policy.host_port import choose_base_port
+
+MATRIX = {
+    CleanPodPolicy.ALWAYS: (True, True),
+    CleanPodPolicy.NEVER: (False, False),
+    CleanPodPolicy.ON_FAILURE: (False, True),
+    CleanPodPolicy.ON_COMPLETION: (True, False),
+}
+
+
+@pytest.mark.parametrize(("policy", "expected"), MATRIX.items())
+def test_pods_are_cleaned_on_completion_and_failure(policy, expected):
+    assert (cleans(policy, Phase.COMPLETED), cleans(policy, Phase.FAILED)) == expected
+
+
+def test_a_base_port_is_stable_for_a_job():
+    assert choose_base_port("u1", (35000, 65000), set()) == choose_base_port("u1", (35000, 65000), set())
+
+
+def test_blocks_never_overlap_until_the_range_is_used_up():
+    taken: set[int] = set()
+    while (port := choose_base_port(f"u{len(taken)}", (40000, 40099), taken)) is not None:
+        assert 40000 <= port <= 40080
+        taken.add(port)
+    assert sorted(taken) == [40000, 40020, 40040, 40060, 40080]
+
+
+def test_a_foreign_block_that_is_not_aligned_is_respected():
+    assert choose_base_port("u", (40000, 40039), {40010}) is None
+
+
+def test_a_range_smaller_than_a_block_gives_none():
+    assert choose_base_port("u", (40000, 40010), set()) is None

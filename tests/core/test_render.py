@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api.v1 import Role
+from paddlejob.core.classify import Seat
+from paddlejob.core.render import render_config_map, render_pod, render_service
+from paddlejob.testing.build import job, world
+
+WORKER = Seat(Role.WORKER, 0)
+
+
+def pod_of(of, seat: Seat = WORKER, **more):
+    return render_pod(world(of).site(), seat, **more)
+
+
+def spec_of(of, seat: Seat = WORKER):
+    return pod_of(of, seat)["spec"]
+
+
+def first_of(of, seat: Seat = WORKER):
+    return spec_of(of, seat)["containers"][0]
+
+
+def test_a_pod_is_named_labelled_and_owned():
+    metadata = pod_of(job("train", "team").worker(1))["metadata"]
+    assert (metadata["name"], metadata["namespace"]) == ("train-worker-0", "team")
+    assert metadata["labels"] == {
+        "batch.paddlepaddle.org/job-name": "train",
+        "batch.paddlepaddle.org/role": "worker",
+        "batch.paddlepaddle.org/index": "0",
+        "paddle-res-name": "train-worker-0",
+        "paddle-res-type": "worker",
+    }
+    assert metadata["annotations"] == {"paddle-resource": "worker"}
+    assert metadata["ownerReferences"] == [
+        {
+            "apiVersion": "batch.paddlepaddle.org/v1",
+            "kind": "PaddleJob",
+            "name": "train",
+            "uid": "uid-train",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def test_the_template_passes_through_with_fields_nobody_knows():
+    pod = {
+        "futureField": {"a": [1]},
+        "nodeSelector": {"disk": "ssd"},
+        "initContainers": [{"name": "prepare"}],
+    }
+    spec = spec_of(job().worker(1, pod=pod, securityContext={"futureFlag": True}))
+    assert {key: spec[key] for key in pod} == pod
+    assert spec["containers"][0]["securityContext"] == {"futureFlag": True}
+
+
+def test_template_metadata_is_kept_and_ours_wins():
+    of = job().worker(1)
+    of.manifest["spec"]["worker"]["template"]["metadata"] = {
+        "name": "ignored",
+        "labels": {"team": "ads", "paddle-res-type": "wrong"},
+        "annotations": {"note": "x"},
+    }
+    metadata = pod_of(of)["metadata"]
+    assert metadata["name"] == "demo-worker-0"
+    assert metadata["labels"]["team"] == "ads"
+    assert metadata["labels"]["paddle-res-type"] == "worker"
+    assert metadata["annotations"]["note"] == "x"
+
+
+def test_rendering_leaves_the_job_untouched():
+    built = world(
+        job()
+        .worker(1, env=[{"name": "A", "value": "1"}], ports=[{"containerPort": 80}])
+        .spec(intranet="Host")
+    )
+    before = repr(built.job)
+    render_pod(built.site(), WORKER)
+    assert repr(built.job) == before
+
+
+def test_other_containers_are_untouched():
+    of = job().worker(1)
+    sidecar = {"name": "sidecar", "image": "x"}
+    of.manifest["spec"]["worker"]["template"]["spec"]["containers"].append(sidecar)
+    assert spec_of(of)["containers"][1] == sidecar
+
+
+def test_the_environment_comes_from_the_config_map_after_the_users_sources():
+    given = [{"secretRef": {"name": "mine"}}]
+    assert first_of(job().worker(1, envFrom=given))["envFrom"] == [*given, {"configMapRef": {"name": "demo"}}]
+
+
+def test_user_variables_come_after_ours_so_that_they_may_refer_to_them():
+    env = first_of(job().worker(1, env=[{"name": "WHO", "value": "$(PADDLE_TRAINER_ID)"}]))["env"]
+    names = [one["name"] for one in env]
+    assert names.index("POD_IP") < names.index("PADDLE_CURRENT_ENDPOINT") < names.index("WHO")
+
+
+def test_the_users_own_pod_ip_is_not_doubled():
+    own = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    names = [one["name"] for one in first_of(job().worker(1, env=[own]))["env"]]
+    assert names.count("POD_IP") == 1
+
+
+RESTART = {
+    "a worker behind a service restarts in place": ("Service", "worker", {}, "OnFailure"),
+    "a server never does": ("Service", "ps", {}, "Never"),
+    "nor does a worker with an address": ("PodIP", "worker", {}, "Never"),
+    "nor on the host network": ("Host", "worker", {}, "Never"),
+    "the user's wish wins": ("PodIP", "worker", {"restartPolicy": "Always"}, "Always"),
+}
+
+
+@pytest.mark.parametrize(("intranet", "role", "pod", "expected"), RESTART.values(), ids=RESTART.keys())
+def test_restart_policy(intranet, role, pod, expected):
+    of = job().ps(1, pod=pod).worker(1, pod=pod).spec(intranet=intranet).status(hostPort=40000)
+    assert spec_of(of, Seat(Role(role), 0))["restartPolicy"] == expected
+
+
+def test_last_words_are_kept_unless_the_user_says_otherwise():
+    assert first_of(job().worker(1))["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    assert first_of(job().worker(1, terminationMessagePolicy="File"))["terminationMessagePolicy"] == "File"
+
+
+def test_the_host_network_declares_its_block_of_ports():
+    of = job().worker(1).spec(intranet="Host").status(hostPort=40000)
+    spec = spec_of(of)
+    assert spec["hostNetwork"] is True
+    assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
+    ports = spec["containers"][0]["ports"]
+    assert [port["hostPort"] for port in ports] == list(range(40000, 40020))
+    assert all(port["containerPort"] == port["hostPort"] for port in ports)
+
+
+PORTS = {
+    "pod addresses need none": ("PodIP", [], None),
+    "a service's port is declared": ("Service", [], [{"containerPort": 36000, "protocol": "TCP"}]),
+    "but not twice": ("Service", [{"containerPort": 36000}], [{"containerPort": 36000}]),
+    "the user's ports stay": (
+        "Service",
+        [{"containerPort": 80}],
+        [{"containerPort": 80}, {"containerPort": 36000, "protocol": "TCP"}],
+    ),
+}
+
+
+@pytest.mark.parametrize(("intranet", "given", "expected"), PORTS.values(), ids=PORTS.keys())
+def test_ports(intranet, given, expected):
+    of = job().worker(1, **({"ports": given} if given else {})).spec(intranet=intranet)
+    assert first_of(of).get("ports") == expected
+
+
+def test_a_pod_behind_a_service_has_its_name_as_hostname():
+    spec = spec_of(job().worker(1).spec(intranet="Service"))
+    assert (spec["hostname"], spec["subdomain"]) == ("demo-worker-0", "demo-worker-0")
+
+
+def test_a_pod_created_after_its_config_map_is_marked_at_once():
+    assert (
+        pod_of(job().worker(1), config_hash="abc")["metadata"]["annotations"][
+            "batch.paddlepaddle.org/config-hash"
+        ]
+        == "abc"
+    )
+
+
+def test_a_service_is_headless_and_answers_before_readiness():
+    service = render_service(world(job().ps(1).worker(1)).site(), Seat(Role.PS, 0))
+    assert service["metadata"]["name"] == "demo-ps-0"
+    spec = service["spec"]
+    assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
+    assert spec["selector"] == {"paddle-res-name": "demo-ps-0"}
+    assert [port["port"] for port in spec["ports"]] == list(range(36000, 36020))
+    assert [port["name"] for port in spec["ports"]][:2] == ["p-0", "p-1"]
+
+
+def test_the_config_map_is_named_after_the_job():
+    config = render_config_map(job().worker(1).build(), {"A": "1"})
+    assert config["metadata"]["name"] == "demo"
+    assert config["metadata"]["labels"]["paddle-res-name"] == "demo"
+    assert config["data"] == {"A": "1"}

@@ -1,0 +1,216 @@
+"""The environment contract: what each mode and network gives to each pod, as PaddlePaddle reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api.names import PROTECTED_ENV
+from paddlejob.api.v1 import Role
+from paddlejob.core.classify import Seat, roster_of
+from paddlejob.core.render import render_pod
+from paddlejob.core.topology import accelerators, config_data, config_hash, endpoint, hosts_of, pod_env
+from paddlejob.testing.build import job, world
+
+PS = {"PADDLE_PSERVERS_IP_PORT_LIST"}
+GLOO = {"PADDLE_WITH_GLOO", "PADDLE_GLOO_RENDEZVOUS", "PADDLE_GLOO_HTTP_ENDPOINT"}
+COLLECTIVE = {"PADDLE_MASTER", "PADDLE_NNODES"}
+ALWAYS = {
+    "PADDLE_PORT",
+    "TRAINER_PORTS_NUM",
+    "PADDLE_JOB_ID",
+    "PADDLE_TRAINER_ENDPOINTS",
+    "PADDLE_TRAINERS",
+    "PADDLE_TRAINERS_NUM",
+}
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+
+
+def config_of(built) -> dict[str, str]:
+    roster = roster_of(built.job.name, built.spec.roles, built.snapshot().pods)
+    return config_data(built.site(), hosts_of(built.site(), roster))
+
+
+def env_of(built, role: str, index: int = 0) -> dict[str, object]:
+    variables = list(pod_env(built.site(), Seat(Role(role), index)))
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in variables}
+
+
+KEYS = {
+    "PS has servers and gloo": (job().ps(2).worker(2), ALWAYS | PS | GLOO),
+    "PS without gloo": (job().ps(1).worker(1).spec(withGloo=0), ALWAYS | PS),
+    "collective has a master and no servers": (job().worker(2), ALWAYS | COLLECTIVE),
+    "collective ignores withGloo": (job().worker(2).spec(withGloo=1), ALWAYS | COLLECTIVE),
+    "single is a collective of one": (job().worker(1), ALWAYS | COLLECTIVE),
+    "heter adds the heter pods": (
+        job().ps(1).worker(1).heter(1),
+        ALWAYS | PS | GLOO | {"PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "keys"), KEYS.values(), ids=KEYS.keys())
+def test_the_config_map_has_exactly(of, keys):
+    assert set(config_of(world(of).pods_with_addresses())) == keys
+
+
+def test_the_values_of_a_ps_job():
+    assert config_of(world(job().ps(2).worker(2).spec(withGloo=2)).pods_with_addresses()) == {
+        "PADDLE_PORT": "36000",
+        "TRAINER_PORTS_NUM": "20",
+        "PADDLE_JOB_ID": "default-demo",
+        "PADDLE_TRAINER_ENDPOINTS": "10.0.2.1:36000,10.0.2.2:36000",
+        "PADDLE_TRAINERS": "10.0.2.1,10.0.2.2",
+        "PADDLE_TRAINERS_NUM": "2",
+        "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.1.1:36000,10.0.1.2:36000",
+        "PADDLE_WITH_GLOO": "2",
+        "PADDLE_GLOO_RENDEZVOUS": "3",
+        "PADDLE_GLOO_HTTP_ENDPOINT": "10.0.1.1:36018",
+    }
+
+
+def test_service_endpoints_are_dotted_names_known_beforehand():
+    data = config_of(world(job().ps(1).worker(1).spec(intranet="Service")))
+    assert data["PADDLE_PSERVERS_IP_PORT_LIST"] == "demo-ps-0.default:36000"
+    assert data["PADDLE_TRAINER_ENDPOINTS"] == "demo-worker-0.default:36000"
+    assert data["PADDLE_GLOO_HTTP_ENDPOINT"] == "demo-ps-0.default:36018"
+
+
+def test_host_ports_reach_every_variable():
+    of = job().ps(1).worker(1).spec(intranet="Host").status(hostPort=40020)
+    data = config_of(world(of).pods_with_addresses())
+    assert data["PADDLE_PORT"] == "40020"
+    assert data["PADDLE_PSERVERS_IP_PORT_LIST"] == "10.0.1.1:40020"
+    assert data["PADDLE_GLOO_HTTP_ENDPOINT"] == "10.0.1.1:40038"
+
+
+@pytest.mark.parametrize("missing", ["ps", "worker"])
+def test_there_is_no_config_before_the_last_address(missing):
+    built = world(job().ps(1).worker(1)).pods_with_addresses().pod(missing, 0)
+    roster = roster_of("demo", built.spec.roles, built.snapshot().pods)
+    assert hosts_of(built.site(), roster) is None
+
+
+def test_a_leaving_pod_lends_nobody_its_address():
+    built = world(job().worker(2)).pods_with_addresses().leaving("worker", 1)
+    assert hosts_of(built.site(), roster_of("demo", built.spec.roles, built.snapshot().pods)) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "joined"),
+    [("10.0.0.1", "10.0.0.1:1"), ("fd00::1", "[fd00::1]:1"), ("a.b", "a.b:1")],
+    ids=["IPv4", "IPv6 in brackets", "a name"],
+)
+def test_an_endpoint_is(host, joined):
+    assert endpoint(host, 1) == joined
+
+
+ENV = {
+    "a server": (
+        job().ps(1).worker(1),
+        "ps",
+        {"TRAINING_ROLE": "PSERVER", "PADDLE_TRAINING_ROLE": "PSERVER"},
+    ),
+    "a trainer": (job().ps(1).worker(2), "worker", {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "0"}),
+    "a collective worker": (
+        job().worker(2),
+        "worker",
+        {
+            "PADDLE_RANK": "0",
+            "PADDLE_DISTRI_BACKEND": "gloo",
+            "PADDLE_CURRENT_ENDPOINT": "$(POD_IP):36000",
+            "POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
+        },
+    ),
+    "a pod behind a service": (
+        job().worker(2).spec(intranet="Service"),
+        "worker",
+        {"POD_IP": "demo-worker-0.default", "PADDLE_CURRENT_ENDPOINT": "$(POD_IP):36000"},
+    ),
+    "a worker before a heter stage": (
+        job().ps(1).worker(2).heter(3),
+        "worker",
+        {
+            "STAGE_ID": "1",
+            "STAGE_NUM": "2",
+            "PADDLE_STAGE_TRAINERS_NUM": "[2, 3]",
+            "HETER_DEVICE_TYPE": "cpu",
+            "PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST": "",
+            "PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST": {
+                "configMapKeyRef": {"name": "demo", "key": "PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST"}
+            },
+        },
+    ),
+    "a heter pod with a GPU": (
+        job().ps(1).worker(1).heter(1, **GPU),
+        "heter",
+        {
+            "TRAINING_ROLE": "HETER_TRAINER",
+            "STAGE_ID": "2",
+            "HETER_DEVICE_TYPE": "gpu",
+            "PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST": "",
+            "PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST": {
+                "configMapKeyRef": {"name": "demo", "key": "PADDLE_TRAINER_ENDPOINTS"}
+            },
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "role", "expected"), ENV.values(), ids=ENV.keys())
+def test_the_environment_of(of, role, expected):
+    env = env_of(world(of), role)
+    assert {name: env.get(name) for name in expected} == expected
+
+
+ABSENT = {
+    "a GPU pod is not told to use gloo": (job().worker(2, **GPU), "worker", "PADDLE_DISTRI_BACKEND"),
+    "a PS trainer has no collective backend": (job().ps(1).worker(1), "worker", "PADDLE_DISTRI_BACKEND"),
+    "a server has no collective rank": (job().ps(1).worker(1), "ps", "PADDLE_RANK"),
+    "a server of a heter job has no stage": (job().ps(1).worker(1).heter(1), "ps", "STAGE_ID"),
+    "a PS trainer has no stage": (job().ps(1).worker(1), "worker", "STAGE_ID"),
+}
+
+
+@pytest.mark.parametrize(("of", "role", "name"), ABSENT.values(), ids=ABSENT.keys())
+def test_the_environment_lacks(of, role, name):
+    assert name not in env_of(world(of), role)
+
+
+def test_ipv6_pods_bracket_their_own_endpoint():
+    built = world(job().worker(2)).with_settings(pods_have_ipv6=True)
+    pod = built.plan().stages[0][0].manifest
+    env = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+    assert env["PADDLE_CURRENT_ENDPOINT"] == "[$(POD_IP)]:36000"
+
+
+RESOURCES = {
+    "none": ({}, set()),
+    "a GPU in limits": ({"limits": {"nvidia.com/gpu": 1, "cpu": 2}}, {"nvidia.com/gpu"}),
+    "a Kunlun XPU": ({"limits": {"baidu.com/xpu": "2"}}, {"baidu.com/xpu"}),
+    "an Ascend NPU": ({"requests": {"huawei.com/Ascend910": 8}}, {"huawei.com/Ascend910"}),
+    "a shared GPU of another vendor": ({"limits": {"aliyun.com/gpu-mem": 3}}, {"aliyun.com/gpu-mem"}),
+    "zero GPUs": ({"limits": {"nvidia.com/gpu": 0}}, set()),
+    "a network card is none": ({"limits": {"rdma/hca": 1}}, set()),
+    "a resource claim": ({"claims": [{"name": "device"}]}, {"claim/device"}),
+}
+
+
+@pytest.mark.parametrize(("resources", "expected"), RESOURCES.values(), ids=RESOURCES.keys())
+def test_accelerators_are_found(resources, expected):
+    assert accelerators(job().worker(1, resources=resources).build().spec.worker) == expected
+
+
+def test_the_hash_follows_the_content_not_the_order():
+    assert config_hash({"a": "1", "b": "2"}) == config_hash({"b": "2", "a": "1"})
+    assert config_hash({"a": "1"}) != config_hash({"a": "2"})
+
+
+def test_every_identity_variable_is_protected():
+    identity = {"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_CURRENT_ENDPOINT", "PADDLE_RANK"}
+    assert identity <= PROTECTED_ENV
+
+
+def test_a_user_variable_wins_where_it_is_safe():
+    built = world(job().worker(2, env=[{"name": "PADDLE_DISTRI_BACKEND", "value": "nccl"}]))
+    env = render_pod(built.site(), Seat(Role.WORKER, 0))["spec"]["containers"][0]["env"]
+    assert [one["value"] for one in env if one["name"] == "PADDLE_DISTRI_BACKEND"] == ["nccl"]
