@@ -1,0 +1,186 @@
+"""Carries out the actions of a plan on the cluster: in stages, side by side, gently at first."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from typing import assert_never
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import ObjectKey
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.core.actions import Action, Create, Delete, RemoveFinalizer, ReplaceConfig, Wake
+from paddlejob.core.snapshot import WriteFailure
+from paddlejob.kube import errors
+from paddlejob.kube.answer import Written
+from paddlejob.kube.client import Client
+from paddlejob.kube.consistency import Consistency
+from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF
+
+FIRST_BATCH = 8
+"""So many writes of a stage are tried first; the rest follows only when all of them went well."""
+
+
+class Outcome(msgspec.Struct):
+    """What became of a plan's actions."""
+
+    failures: list[WriteFailure] = []
+    stale: bool = False
+    """Something changed behind our back; the pass is to be repeated, and nobody needs to hear of it."""
+
+    @property
+    def went_well(self) -> bool:
+        """Whether everything was written."""
+        return not self.failures and not self.stale
+
+
+class Executor:
+    """Writes on behalf of jobs and leaves a watermark for each write."""
+
+    def __init__(self, client: Client, consistency: Consistency, *, writes_per_job: int) -> None:
+        self._client = client
+        self._consistency = consistency
+        self._writes_per_job = writes_per_job
+
+    async def run(self, job: PaddleJob, stages: tuple[tuple[Action, ...], ...]) -> Outcome:
+        """Run the stages in order; a stage in which something failed is the last."""
+        outcome = Outcome()
+        for stage in stages:
+            await self._run_stage(job, stage, outcome)
+            if not outcome.went_well:
+                break
+        return outcome
+
+    async def _run_stage(self, job: PaddleJob, stage: tuple[Action, ...], outcome: Outcome) -> None:
+        actions = iter(stage)
+        await self._run_some(job, itertools.islice(actions, FIRST_BATCH), FIRST_BATCH, outcome)
+        if outcome.went_well:
+            await self._run_some(job, actions, self._writes_per_job, outcome)
+
+    async def _run_some(
+        self, job: PaddleJob, actions: Iterator[Action], width: int, outcome: Outcome
+    ) -> None:
+        """Keep up to `width` writes under way until the actions are used up or one has failed."""
+
+        async def lane() -> None:
+            for action in actions:
+                await self._run_one(job, action, outcome)
+                if not outcome.went_well:
+                    return
+
+        first = list(itertools.islice(actions, width))
+        if not first:
+            return
+        if len(first) == 1:
+            await self._run_one(job, first[0], outcome)
+            return
+        actions = itertools.chain(first, actions)
+        async with asyncio.TaskGroup() as group:
+            for _ in first:
+                group.create_task(lane())
+
+    async def _run_one(self, job: PaddleJob, action: Action, outcome: Outcome) -> None:
+        try:
+            await self._perform(job, action)
+        except errors.AlreadyExistsError:
+            await self._settle_existing(job, action, outcome)
+        except errors.ConflictError:
+            outcome.stale = True
+        except errors.KubeError as error:
+            outcome.failures.append(_failure(action, str(error)))
+
+    async def _perform(self, job: PaddleJob, action: Action) -> None:
+        match action:
+            case Create():
+                await self._create(job, action)
+            case ReplaceConfig():
+                await self._replace_config(job, action)
+            case Wake():
+                await _unless_gone(lambda: self._wake(job, action))
+            case Delete():
+                await _unless_gone(lambda: self._delete(job, action))
+            case RemoveFinalizer():
+                await _unless_gone(lambda: self._remove_finalizer(job, action))
+            case _:
+                assert_never(action)
+
+    async def _create(self, job: PaddleJob, action: Create) -> None:
+        resource = RESOURCE_OF[action.kind]
+        written = await self._client.create(
+            resource, job.metadata.namespace, action.manifest, strict=True, type=Written
+        )
+        self._consistency.wrote(job.metadata.key, resource, written.metadata.resource_version)
+
+    async def _replace_config(self, job: PaddleJob, action: ReplaceConfig) -> None:
+        metadata = {**action.manifest["metadata"], "resourceVersion": action.resource_version}
+        body = {**action.manifest, "metadata": metadata}
+        written = await self._client.replace(CONFIG_MAPS, job.metadata.namespace, action.name, body)
+        self._consistency.wrote(job.metadata.key, CONFIG_MAPS, written.metadata.resource_version)
+
+    async def _wake(self, job: PaddleJob, action: Wake) -> None:
+        annotations = {names.ANNOTATION_CONFIG_HASH: action.config_hash}
+        patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
+        written = await self._client.patch(PODS, job.metadata.namespace, action.name, patch)
+        self._consistency.wrote(job.metadata.key, PODS, written.metadata.resource_version)
+
+    async def _delete(self, job: PaddleJob, action: Delete) -> None:
+        resource, namespace = RESOURCE_OF[action.kind], job.metadata.namespace
+        await self._client.delete(resource, namespace, action.name, uid=action.uid)
+        key = ObjectKey(namespace, action.name)
+        self._consistency.deleting(job.metadata.key, resource, key, action.uid)
+
+    async def _remove_finalizer(self, job: PaddleJob, action: RemoveFinalizer) -> None:
+        metadata = job.metadata
+        kept = [finalizer for finalizer in metadata.finalizers if finalizer != action.finalizer]
+        patch = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
+        await self._client.patch(PADDLE_JOBS, metadata.namespace, metadata.name, patch)
+
+    async def _settle_existing(self, job: PaddleJob, action: Action, outcome: Outcome) -> None:
+        """An object of that name is there: ours, from a write whose answer was lost, or somebody else's."""
+        assert isinstance(action, Create)
+        resource = RESOURCE_OF[action.kind]
+        try:
+            found = await self._client.get(resource, job.metadata.namespace, action.name, type=Written)
+        except errors.NotFoundError:
+            outcome.stale = True
+            return
+        except errors.KubeError as error:
+            outcome.failures.append(_failure(action, str(error)))
+            return
+        metadata = found.metadata
+        if metadata.controller_uid == job.metadata.uid:
+            self._consistency.wrote(job.metadata.key, resource, metadata.resource_version)
+            outcome.stale = outcome.stale or metadata.deletion_timestamp is not None
+        elif metadata.deletion_timestamp is not None or metadata.controller_uid:
+            outcome.failures.append(
+                _failure(action, "one of an earlier owner is still there and must go first")
+            )
+        else:
+            sentence = "one that does not belong to this job is in the way; delete it or rename the job"
+            outcome.failures.append(_failure(action, sentence))
+
+
+async def _unless_gone(write: Callable[[], Awaitable[None]]) -> None:
+    """Take an object that is gone, or is another one of that name by now, for done."""
+    try:
+        await write()
+    except (errors.NotFoundError, errors.ConflictError):
+        return
+
+
+def _failure(action: Action, message: str) -> WriteFailure:
+    match action:
+        case Create():
+            return WriteFailure("create", str(action.kind), action.name, message)
+        case ReplaceConfig():
+            return WriteFailure("update", "ConfigMap", action.name, message)
+        case Wake():
+            return WriteFailure("wake", "Pod", action.name, message)
+        case Delete():
+            return WriteFailure("delete", str(action.kind), action.name, message)
+        case RemoveFinalizer():
+            return WriteFailure("update", names.KIND, action.finalizer, message)

@@ -1,0 +1,148 @@
+"""One pass over one job: look, plan, write the status, tell, act."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject, ObjectKey
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
+from paddlejob.core.actions import Event, Plan
+from paddlejob.core.plan import plan
+from paddlejob.core.snapshot import WriteFailure
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.kube.consistency import Consistency
+from paddlejob.operator.executor import Executor
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.settings import OperatorSettings
+from paddlejob.operator.world import World
+
+Tell = Callable[[PaddleJob, Event], None]
+
+
+class Result(enum.Enum):
+    """How a pass ended, when time does not matter."""
+
+    SETTLED = "settled"
+    """Nothing to do until something changes."""
+    STALE = "stale"
+    """The cluster is ahead of what was looked at; look again in a moment."""
+    REFUSED = "refused"
+    """The API server refused a write; the job's message says so after the next pass, which tries again."""
+
+
+class Reconciler:
+    """Turns plans into writes. Keeps no truth of its own: what it remembers may be lost at any time."""
+
+    def __init__(
+        self,
+        client: Client,
+        world: World,
+        consistency: Consistency,
+        settings: OperatorSettings,
+        *,
+        now: Callable[[], datetime],
+        tell: Tell,
+    ) -> None:
+        self._client = client
+        self._world = world
+        self._consistency = consistency
+        self._settings = settings
+        self._now = now
+        self._tell = tell
+        self._executor = Executor(client, consistency, writes_per_job=settings.writes_per_job)
+        self._failures: dict[ObjectKey, tuple[WriteFailure, ...]] = {}
+        self._status_written_at: dict[ObjectKey, float] = {}
+
+    async def reconcile(self, key: ObjectKey) -> Result | float:
+        """Bring one job a step further; a number is the time in seconds after which to look again.
+
+        Raises KubeError when the pass could not be finished; the caller retries with backoff.
+        """
+        if not self._consistency.ready(key):
+            return Result.STALE
+        job = self._world.job(key)
+        if job is None:
+            self._forget(key)
+            return Result.SETTLED
+        decided = self._plan(job, self._failures.get(key, ()))
+        try:
+            held_back = await self._write_status(job, decided.status)
+        except errors.ConflictError:
+            return Result.STALE
+        except errors.NotFoundError:
+            self._forget(key)
+            return Result.SETTLED
+        for event in decided.events:
+            self._tell(job, event)
+        return await self._act(job, decided, held_back)
+
+    async def _act(self, job: PaddleJob, decided: Plan, held_back: float | None) -> Result | float:
+        """Run the stages. What failed is remembered for the message of the next pass, which is soon."""
+        key = job.metadata.key
+        outcome = await self._executor.run(job, decided.stages)
+        recovered = self._failures.pop(key, None) is not None
+        if outcome.failures:
+            self._failures[key] = tuple(outcome.failures)
+            return Result.REFUSED
+        if outcome.stale:
+            return Result.STALE
+        for event in decided.events_when_done:
+            self._tell(job, event)
+        if recovered:
+            return 0.0
+        waits = [wait for wait in (held_back, decided.requeue_after_seconds) if wait is not None]
+        return min(waits) if waits else Result.SETTLED
+
+    def _plan(self, job: PaddleJob, failures: tuple[WriteFailure, ...]) -> Plan:
+        now = self._now().replace(microsecond=0)
+        decided = plan(self._world.snapshot(job, now, failures))
+        self._world.reserve_host_port(job.metadata.key, decided.status)
+        return decided
+
+    async def _write_status(self, job: PaddleJob, status: PaddleJobStatus) -> float | None:
+        """Write a status that differs; return how long mere counts are to be held back, None when written."""
+        if status == job.status:
+            return None
+        key, clock = job.metadata.key, asyncio.get_running_loop().time()
+        if not _is_urgent(job.status, status):
+            due = self._status_written_at.get(key, -1e9) + self._settings.status_interval_seconds
+            if due > clock:
+                return due - clock
+        metadata = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
+        patch = {"metadata": metadata, "status": status_patch(job.status, status)}
+        written = await self._client.patch(
+            PADDLE_JOBS, job.metadata.namespace, job.name, patch, subresource="status"
+        )
+        self._consistency.wrote(key, PADDLE_JOBS, written.metadata.resource_version)
+        self._status_written_at[key] = clock
+        return None
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._failures.pop(key, None)
+        self._status_written_at.pop(key, None)
+        self._consistency.forget(key)
+        self._world.forget(key)
+
+
+def status_patch(old: PaddleJobStatus, new: PaddleJobStatus) -> JsonObject:
+    """Return a merge patch from one status to another: what is gone is null."""
+    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
+    gone = dict.fromkeys(before.keys() - after.keys())
+    return {**gone, **{field: value for field, value in after.items() if before.get(field) != value}}
+
+
+def _is_urgent(old: PaddleJobStatus, new: PaddleJobStatus) -> bool:
+    return _without_counts(old) != _without_counts(new)
+
+
+def _without_counts(status: PaddleJobStatus) -> PaddleJobStatus:
+    return msgspec.structs.replace(
+        status, ps=None, worker=None, heter=None, message="", conditions=(), mode=names.KIND
+    )

@@ -1,0 +1,168 @@
+"""What the operator knows of the cluster: caches kept by informers, read as snapshots of one job."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from paddlejob.api import defaulting
+from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
+from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus
+from paddlejob.core.snapshot import Snapshot, WriteFailure
+from paddlejob.kube.cache import Cache
+from paddlejob.kube.client import Client
+from paddlejob.kube.informer import Informer
+from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
+from paddlejob.operator.resources import PADDLE_JOBS, SELECTORS
+from paddlejob.operator.settings import OperatorSettings
+
+T = TypeVar("T", bound=HasMeta)
+
+OnTouched = Callable[[ObjectKey, "Touch"], None]
+
+
+class Touch(msgspec.Struct, frozen=True):
+    """Why a job is to be looked at."""
+
+    initial: bool
+    """It was there when the operator started."""
+    child: bool
+    """One of its objects changed, not the job itself."""
+
+
+class World:
+    """Caches of jobs and their children, and the informers that fill them."""
+
+    def __init__(
+        self, client: Client, settings: OperatorSettings, on_touched: OnTouched, rng: random.Random
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._on_touched = on_touched
+        self._rng = rng
+        self.jobs: Cache[PaddleJob] = Cache()
+        self.pods: Cache[Pod] = Cache({"owner": _controller})
+        self.services: Cache[Service] = Cache({"owner": _controller})
+        self.config_maps: Cache[ConfigMap] = Cache()
+        self._undecodable: dict[ObjectKey, PaddleJob] = {}
+        self._host_ports: dict[ObjectKey, int] = {}
+        self.informers = (
+            self._job_informer(),
+            self._child_informer(PODS, Pod, self.pods),
+            self._child_informer(SERVICES, Service, self.services),
+            self._child_informer(CONFIG_MAPS, ConfigMap, self.config_maps),
+        )
+
+    @property
+    def caches(self) -> dict[Resource, Cache[Any]]:
+        """The caches by kind, for watermarks."""
+        return {
+            PADDLE_JOBS: self.jobs,
+            PODS: self.pods,
+            SERVICES: self.services,
+            CONFIG_MAPS: self.config_maps,
+        }
+
+    def job(self, key: ObjectKey) -> PaddleJob | None:
+        """Return a job, also one whose stored form does not fit the API's types."""
+        return self.jobs.get(key) or self._undecodable.get(key)
+
+    def snapshot(self, job: PaddleJob, now: datetime, failures: tuple[WriteFailure, ...]) -> Snapshot:
+        """Return everything that one pass over a job may look at."""
+        uid = job.metadata.uid
+        config = self.config_maps.get(job.metadata.key)
+        return Snapshot(
+            job=job,
+            now=now,
+            pods=self.pods.find("owner", uid),
+            services=self.services.find("owner", uid),
+            config_map=config if config and config.metadata.controller_uid == uid else None,
+            settings=self._settings.jobs,
+            taken_host_ports=self._taken_host_ports(job.metadata.key, job),
+            failures=failures,
+        )
+
+    def reserve_host_port(self, key: ObjectKey, status: PaddleJobStatus) -> None:
+        """Note a port as soon as it is chosen, before the cache can show it to the next job's pass."""
+        if status.host_port and not status.phase.is_terminal:
+            self._host_ports[key] = status.host_port
+        else:
+            self._host_ports.pop(key, None)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Drop what is remembered of a job that is gone."""
+        self._undecodable.pop(key, None)
+        self._host_ports.pop(key, None)
+
+    def _taken_host_ports(self, key: ObjectKey, job: PaddleJob) -> frozenset[int]:
+        if defaulting.effective(job.spec).intranet is not Intranet.HOST or job.status.host_port:
+            return frozenset()
+        return frozenset(port for other, port in self._host_ports.items() if other != key)
+
+    def _job_informer(self) -> Informer[PaddleJob]:
+        return Informer(
+            self._client,
+            PADDLE_JOBS,
+            type=PaddleJob,
+            cache=self.jobs,
+            rng=self._rng,
+            namespace=self._settings.namespace or None,
+            on_change=self._job_changed,
+            on_undecodable=self._job_undecodable,
+        )
+
+    def _child_informer(self, resource: Resource, kind: type[T], cache: Cache[T]) -> Informer[T]:
+        return Informer(
+            self._client,
+            resource,
+            type=kind,
+            cache=cache,
+            rng=self._rng,
+            namespace=self._settings.namespace or None,
+            label_selector=SELECTORS[resource],
+            on_change=self._child_changed,
+        )
+
+    def _job_changed(self, old: PaddleJob | None, new: PaddleJob | None, *, initial: bool) -> None:
+        known = new or old
+        assert known is not None
+        key = known.metadata.key
+        if new is not None:
+            self._undecodable.pop(key, None)
+            self.reserve_host_port(key, new.status)
+        elif key not in self._undecodable:
+            self._host_ports.pop(key, None)
+        if old is None or new is None or _asks_for_a_pass(old, new):
+            self._on_touched(key, Touch(initial=initial, child=False))
+
+    def _job_undecodable(self, metadata: ObjectMeta, error: msgspec.DecodeError) -> None:
+        self._undecodable[metadata.key] = PaddleJob(metadata, undecodable=str(error))
+        self._on_touched(metadata.key, Touch(initial=False, child=False))
+
+    def _child_changed(self, old: HasMeta | None, new: HasMeta | None, *, initial: bool) -> None:
+        known = new or old
+        assert known is not None
+        for owner in known.metadata.owner_references:
+            if owner.controller and owner.kind == PADDLE_JOBS.kind:
+                key = ObjectKey(known.metadata.namespace, owner.name)
+                self._on_touched(key, Touch(initial=initial, child=True))
+
+
+def _controller(child: HasMeta) -> tuple[str, ...]:
+    uid = child.metadata.controller_uid
+    return (uid,) if uid else ()
+
+
+def _asks_for_a_pass(old: PaddleJob, new: PaddleJob) -> bool:
+    """Our own status writes come back as changes; they need no pass of their own."""
+    return (
+        old.metadata.generation != new.metadata.generation
+        or old.metadata.uid != new.metadata.uid
+        or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        or old.metadata.finalizers != new.metadata.finalizers
+    )
