@@ -213,7 +213,9 @@ class Wait(msgspec.Struct, frozen=True):
 
 Request: TypeAlias = OpenStream | FetchPage | Wait
 """What the driver does next; it closes an open stream first."""
-Effect: TypeAlias = Begin | Stage | Unstage | Replace | Apply | Remove | Advance | Warn | Request
+StagingEffect: TypeAlias = Begin | Stage | Unstage
+CacheEffect: TypeAlias = Apply | Remove | Advance | Replace
+Effect: TypeAlias = StagingEffect | CacheEffect | Warn | Request
 Step: TypeAlias = tuple[State, tuple[Effect, ...]]
 
 

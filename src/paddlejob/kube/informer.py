@@ -1,0 +1,339 @@
+# ruff: noqa: A002  (`type` is the word for what a caller asks for)
+"""Keeps a cache equal to what the API server holds: performs the effects of `watch.step`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar, assert_never
+
+import msgspec
+
+from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, View
+from paddlejob.kube import answer, errors, lines, watch
+from paddlejob.kube.cache import Cache, Change
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import Resource
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=HasMeta)
+T_contra = TypeVar("T_contra", bound=HasMeta, contravariant=True)
+
+PAGE_SIZE = 500
+STREAM_SECONDS = (300, 600)
+"""Bounds of the time after which the server is asked to end a stream: spread, so that not all end at once."""
+
+
+class OnChange(Protocol[T_contra]):
+    """Is told of one object that came (no old), changed, or went (no new); the cache shows it already."""
+
+    def __call__(self, old: T_contra | None, new: T_contra | None, *, initial: bool) -> None:
+        """Take note. `initial` says that the object was there when the informer started."""
+
+
+OnUndecodable = Callable[[ObjectMeta, msgspec.DecodeError], None]
+"""Is told of an object that does not fit its type; the cache does not hold it, and `on_change` sees it go."""
+
+
+class Informer(Generic[T]):
+    """Watches the objects of one kind, by namespace and selectors, into a cache.
+
+    Guarantees: the cache always equals one version of the server's truth; an object that does not decode and
+    a callback that fails concern nobody else; every failure of the server or the network is retried for ever.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        *,
+        type: type[T],
+        cache: Cache[T],
+        rng: random.Random,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        on_change: OnChange[T] | None = None,
+        on_undecodable: OnUndecodable | None = None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._cache = cache
+        self._rng = rng
+        self._on_change = on_change
+        self._on_undecodable = on_undecodable
+        self._decoder = msgspec.json.Decoder(type)
+        self._state: watch.State = watch.Empty()
+        self._staged: dict[ObjectKey, T] = {}
+        self._alive_at: float | None = None
+        self.synced = asyncio.Event()
+        """Set once the cache has been complete for the first time."""
+        self.last_error = ""
+        """What went wrong last, empty while all is well."""
+        self.lists = 0
+        """How many complete lists were taken over."""
+        self.streams = 0
+        """How many streams were opened."""
+        self.callback_errors = 0
+        self.undecodable_objects = 0
+
+    @property
+    def resource(self) -> Resource:
+        """The kind that is watched."""
+        return self._resource
+
+    @property
+    def cache(self) -> Cache[T]:
+        """What is known of the objects."""
+        return self._cache
+
+    def age_seconds(self) -> float:
+        """Return the time since the server last gave a sign of life on this watch.
+
+        A healthy watch stays below IDLE_LIMIT_SECONDS and the time of a reconnect. 0 before `run`.
+        """
+        return 0.0 if self._alive_at is None else _now() - self._alive_at
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        self._alive_at = _now()
+        self._state = watch.Empty()
+        request = self._next(watch.Woke())
+        while True:
+            match request:
+                case watch.OpenStream():
+                    request = await self._stream(request)
+                case watch.FetchPage():
+                    request = await self._page(request)
+                case watch.Wait():
+                    await asyncio.sleep(self._rng.uniform(request.at_least_seconds, request.at_most_seconds))
+                    request = self._next(watch.Woke())
+                case None:
+                    raise AssertionError(f"the watch waits for nothing in state {self._state!r}")
+                case _:
+                    assert_never(request)
+
+    async def _stream(self, request: watch.OpenStream) -> watch.Request | None:
+        """Read one stream until the machine asks for something else."""
+        opened_at: float | None = None
+        try:
+            async with (
+                asyncio.timeout(watch.IDLE_LIMIT_SECONDS) as idle,
+                self._client.watch_stream(self._resource, self._namespace, self._query(request)) as stream,
+            ):
+                if stream.status != 200:
+                    raise await answer.error_from_stream(stream)
+                self.streams += 1
+                opened_at = self._alive()
+                splitter = lines.LineSplitter()
+                async for chunk in stream.chunks():
+                    idle.reschedule(self._alive() + watch.IDLE_LIMIT_SECONDS)
+                    if (following := self._read(splitter.feed(chunk), opened_at)) is not None:
+                        return following
+                following = self._read([splitter.finish()], opened_at)
+                return following or self._next(watch.Eof(_now() - opened_at))
+        except (TimeoutError, errors.KubeError, msgspec.DecodeError) as error:
+            return self._next(_ending(error, None if opened_at is None else _now() - opened_at))
+
+    def _query(self, request: watch.OpenStream) -> dict[str, str]:
+        query = {
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(self._rng.randint(*STREAM_SECONDS)),
+            "labelSelector": self._label_selector,
+            "fieldSelector": self._field_selector,
+            "resourceVersion": request.resource_version,
+        }
+        if not request.resource_version:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        return {name: value for name, value in query.items() if value}
+
+    async def _page(self, request: watch.FetchPage) -> watch.Request | None:
+        """Fetch one page; without a version, so that the list is never older than what is known."""
+        try:
+            page = await self._client.list(
+                self._resource,
+                self._namespace,
+                label_selector=self._label_selector,
+                field_selector=self._field_selector,
+                limit=0 if request.whole else PAGE_SIZE,
+                continue_token=request.continue_token,
+                type=msgspec.Raw,
+            )
+            payloads = tuple(self._decode(item) for item in page.items)
+        except (errors.KubeError, msgspec.DecodeError) as error:
+            return self._next(_ending(error, None))
+        self._alive()
+        return self._next(watch.Page(payloads, page.metadata.resource_version, page.metadata.continue_token))
+
+    def _read(self, complete_lines: Iterable[bytes], opened_at: float) -> watch.Request | None:
+        """Feed lines to the machine until it asks for something other than more lines."""
+        for line in complete_lines:
+            if line:
+                request = self._next(self._event(line, opened_at))
+                if request is not None:
+                    return request
+        return None
+
+    def _event(self, line: bytes, opened_at: float) -> watch.Input:
+        event = _EVENT_DECODER.decode(line)
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                decoded = self._decode(event.object)
+                return watch.Line(event.type, decoded.metadata.resource_version, decoded)
+            case "DELETED":
+                metadata = _META_DECODER.decode(event.object).metadata
+                return watch.Line(event.type, metadata.resource_version, metadata.key)
+            case "BOOKMARK":
+                metadata = _META_DECODER.decode(event.object).metadata
+                ends_list = metadata.annotations.get(watch.INITIAL_EVENTS_END) == "true"
+                return watch.Line(event.type, metadata.resource_version, initial_events_end=ends_list)
+            case "ERROR":
+                error = errors.api_error(_STATUS_DECODER.decode(event.object))
+                open_seconds = _now() - opened_at
+                return watch.InStreamError(error.code, str(error), error.retry_after_seconds, open_seconds)
+            case _:
+                return watch.Line(event.type, "")
+
+    def _decode(self, encoded: msgspec.Raw) -> T | _Undecodable:
+        try:
+            return self._decoder.decode(encoded)
+        except msgspec.DecodeError as error:
+            return _Undecodable(_META_DECODER.decode(encoded).metadata, error)
+
+    def _next(self, received: watch.Input) -> watch.Request | None:
+        """Step the machine, perform the effects, and return what it waits for now, None for more lines."""
+        self._state, effects = watch.step(self._state, received)
+        request: watch.Request | None = None
+        for effect in effects:
+            match effect:
+                case watch.OpenStream() | watch.FetchPage() | watch.Wait():
+                    request = effect
+                case watch.Warn():
+                    self._warn(effect.message)
+                case watch.Begin() | watch.Stage() | watch.Unstage():
+                    self._change_staged(effect)
+                case _:
+                    self._change_cache(effect)
+        return request
+
+    def _change_staged(self, effect: watch.StagingEffect) -> None:
+        match effect:
+            case watch.Stage():
+                self._stage(effect.payload)
+            case watch.Unstage():
+                self._staged.pop(effect.payload, None)
+            case watch.Begin():
+                self._staged.clear()
+            case _:
+                assert_never(effect)
+
+    def _change_cache(self, effect: watch.CacheEffect) -> None:
+        match effect:
+            case watch.Apply():
+                self._notify(self._applied(effect.payload, effect.resource_version), initial=False)
+            case watch.Remove():
+                self._notify(self._cache.remove(effect.payload, effect.resource_version), initial=False)
+            case watch.Advance():
+                self._cache.advance(effect.resource_version)
+            case watch.Replace():
+                self._replace(effect.resource_version)
+            case _:
+                assert_never(effect)
+        if self.last_error:
+            log.info("watch of %s goes on", self._resource.plural)
+            self.last_error = ""
+
+    def _applied(self, decoded: T | _Undecodable, resource_version: str) -> tuple[Change[T], ...]:
+        if isinstance(decoded, _Undecodable):
+            self._report(decoded)
+            return self._cache.remove(decoded.metadata.key, resource_version)
+        return self._cache.apply(decoded, resource_version)
+
+    def _stage(self, decoded: T | _Undecodable) -> None:
+        if isinstance(decoded, _Undecodable):
+            self._report(decoded)
+            return
+        key = decoded.metadata.key
+        known = self._cache.get(key)
+        # What is known already is not kept twice while the list is incomplete.
+        is_known = known is not None and known.metadata.resource_version == decoded.metadata.resource_version
+        self._staged[key] = known if known is not None and is_known else decoded
+
+    def _replace(self, resource_version: str) -> None:
+        staged, self._staged = self._staged, {}
+        self.lists += 1
+        changes = self._cache.replace(staged.values(), resource_version)
+        self._notify(changes, initial=not self.synced.is_set())
+        self.synced.set()
+
+    def _notify(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
+        if self._on_change is None:
+            return
+        for change in changes:
+            try:
+                self._on_change(change.old, change.new, initial=initial)
+            except Exception:
+                self.callback_errors += 1
+                log.exception("a callback for %s failed", self._resource.plural)
+
+    def _report(self, undecodable: _Undecodable) -> None:
+        self.undecodable_objects += 1
+        key, error = undecodable.metadata.key, undecodable.error
+        log.warning("%s %s is left out, it does not decode: %s", self._resource.kind, key, error)
+        if self._on_undecodable is None:
+            return
+        try:
+            self._on_undecodable(undecodable.metadata, error)
+        except Exception:
+            self.callback_errors += 1
+            log.exception("a callback for %s failed", self._resource.plural)
+
+    def _warn(self, message: str) -> None:
+        level = logging.DEBUG if message == self.last_error else logging.WARNING
+        log.log(level, "watch of %s: %s", self._resource.plural, message)
+        self.last_error = message
+
+    def _alive(self) -> float:
+        self._alive_at = _now()
+        return self._alive_at
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """The envelope of a watch; the object stays encoded until it is known what to decode it into."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _MetaOnly(View, frozen=True):
+    metadata: ObjectMeta
+
+
+class _Undecodable(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    error: msgspec.DecodeError
+
+
+_EVENT_DECODER = msgspec.json.Decoder(_Event)
+_META_DECODER = msgspec.json.Decoder(_MetaOnly)
+_STATUS_DECODER = msgspec.json.Decoder(errors.Status)
+
+
+def _ending(error: Exception, open_seconds: float | None) -> watch.Input:
+    match error:
+        case errors.ApiError():
+            return watch.HttpError(error.code, str(error), error.retry_after_seconds)
+        case TimeoutError() | errors.TransportTimeoutError() if open_seconds is not None:
+            return watch.Idle(open_seconds)
+        case _:
+            return watch.Broken(str(error) or "no answer in time", open_seconds)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

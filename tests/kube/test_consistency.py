@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from paddlejob.api.meta import ObjectKey, ObjectMeta
+from paddlejob.kube.cache import Cache
+from paddlejob.kube.consistency import Consistency
+from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
+from paddlejob.testing import virtual_loop
+
+OWNER = ObjectKey("default", "job")
+POD = ObjectKey("default", "job-worker-0")
+
+
+class Thing(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+def pod(version: int, *, uid: str = "uid-1", deleting: bool = False) -> Thing:
+    since = datetime(2030, 1, 1, tzinfo=UTC) if deleting else None
+    return Thing(ObjectMeta(POD.name, POD.namespace, uid, str(version), deletion_timestamp=since))
+
+
+class World:
+    def __init__(self) -> None:
+        self.pods: Cache[Thing] = Cache()
+        self.config_maps: Cache[Thing] = Cache()
+        self.pods.advance("10")
+        self.config_maps.advance("10")
+        self.consistency = Consistency({PODS: self.pods, CONFIG_MAPS: self.config_maps})
+
+
+def in_virtual_time(scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await scenario(World())
+
+    virtual_loop.run(main())
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def test_an_owner_nothing_was_written_for_is_ready(world: World):
+    assert world.consistency.ready(OWNER)
+
+
+async def test_an_owner_waits_until_the_cache_has_seen_the_write(world: World):
+    world.consistency.wrote(OWNER, PODS, "12")
+    assert not world.consistency.ready(OWNER)
+    world.pods.advance("12")
+    assert world.consistency.ready(OWNER)
+    assert len(world.consistency) == 0
+
+
+async def test_versions_are_numbers_not_text(world: World):
+    world.consistency.wrote(OWNER, PODS, "9")
+    assert world.consistency.ready(OWNER)
+
+
+async def test_the_highest_of_many_writes_counts_whatever_their_order(world: World):
+    for version in ("12", "100", "99"):
+        world.consistency.wrote(OWNER, PODS, version)
+    world.pods.advance("99")
+    assert not world.consistency.ready(OWNER)
+    world.pods.advance("100")
+    assert world.consistency.ready(OWNER)
+
+
+async def test_each_kind_has_its_own_mark(world: World):
+    world.consistency.wrote(OWNER, PODS, "12")
+    world.consistency.wrote(OWNER, CONFIG_MAPS, "13")
+    world.pods.advance("50")
+    assert not world.consistency.ready(OWNER)
+    world.config_maps.advance("13")
+    assert world.consistency.ready(OWNER)
+
+
+async def test_one_owner_does_not_wait_for_the_writes_of_another(world: World):
+    world.consistency.wrote(OWNER, PODS, "12")
+    assert world.consistency.ready(ObjectKey("default", "other"))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        lambda pods: pods.apply(pod(12, deleting=True)),
+        lambda pods: pods.remove(POD, "12"),
+        lambda pods: pods.apply(pod(12, uid="uid-2")),
+    ],
+    ids=["marked-for-deletion", "gone", "replaced-by-a-namesake"],
+)
+async def test_a_delete_is_waited_for_by_uid(world: World, seen: Callable[[Cache[Thing]], object]):
+    world.pods.apply(pod(10))
+    world.consistency.deleting(OWNER, PODS, POD, "uid-1")
+    world.pods.apply(pod(11))
+    assert not world.consistency.ready(OWNER)
+    seen(world.pods)
+    assert world.consistency.ready(OWNER)
+
+
+async def test_versions_that_cannot_be_compared_are_not_waited_for(world: World):
+    world.consistency.wrote(OWNER, PODS, "opaque")
+    assert world.consistency.ready(OWNER)
+
+
+async def test_a_kind_without_a_cache_is_not_waited_for(world: World):
+    world.consistency.wrote(OWNER, SERVICES, "99")
+    world.consistency.deleting(OWNER, SERVICES, POD, "uid")
+    assert world.consistency.ready(OWNER)
+
+
+async def test_a_forgotten_owner_is_ready(world: World):
+    world.consistency.wrote(OWNER, PODS, "12")
+    world.consistency.forget(OWNER)
+    world.consistency.forget(OWNER)
+    assert world.consistency.ready(OWNER)
+
+
+def test_nothing_waits_for_ever():
+    async def scenario(world: World) -> None:
+        world.consistency.wrote(OWNER, PODS, "12")
+        await asyncio.sleep(29)
+        assert not world.consistency.ready(OWNER)
+        await asyncio.sleep(1)
+        assert world.consistency.ready(OWNER)
+        assert world.consistency.opened_unseen == 1
+        assert world.consistency.ready(OWNER)
+        assert world.consistency.opened_unseen == 1
+
+    in_virtual_time(scenario)
+
+
+def test_the_time_limit_counts_from_the_last_write():
+    async def scenario(world: World) -> None:
+        world.consistency.wrote(OWNER, PODS, "12")
+        await asyncio.sleep(20)
+        world.consistency.deleting(OWNER, PODS, POD, "uid-1")
+        await asyncio.sleep(20)
+        assert not world.consistency.ready(OWNER)
+
+    in_virtual_time(scenario)

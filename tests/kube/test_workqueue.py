@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from paddlejob.kube.workqueue import Backoff, Priority, WorkQueue
+from paddlejob.testing import virtual_loop
+
+
+def in_virtual_time(scenario: Callable[[WorkQueue[str]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await scenario(WorkQueue(rng=random.Random(0)))
+
+    virtual_loop.run(main())
+
+
+@pytest.fixture
+async def queue() -> WorkQueue[str]:
+    return WorkQueue(rng=random.Random(0))
+
+
+async def take_all(queue: WorkQueue[str]) -> list[str]:
+    """Take and finish all keys that are ready."""
+    taken = []
+    while queue.depth:
+        key = await queue.get()
+        assert key is not None
+        queue.done(key)
+        taken.append(key)
+    return taken
+
+
+async def test_keys_come_in_the_order_they_were_added(queue: WorkQueue[str]):
+    for key in "cab":
+        queue.add(key)
+    assert await take_all(queue) == ["c", "a", "b"]
+
+
+async def test_a_key_that_waits_is_there_once(queue: WorkQueue[str]):
+    for key in "aabab":
+        queue.add(key)
+    assert queue.depth == 2
+    assert await take_all(queue) == ["a", "b"]
+
+
+async def test_a_key_added_while_running_gets_exactly_one_more_pass(queue: WorkQueue[str]):
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("a")
+    queue.add("a")
+    assert queue.depth == 0
+    queue.done("a")
+    assert await take_all(queue) == ["a"]
+
+
+async def test_a_finished_key_that_was_not_added_again_is_gone(queue: WorkQueue[str]):
+    queue.add("a")
+    assert await take_all(queue) == ["a"]
+    assert (queue.depth, queue.running, queue.delayed) == (0, 0, 0)
+
+
+async def test_done_without_get_is_a_programming_error(queue: WorkQueue[str]):
+    with pytest.raises(KeyError):
+        queue.done("a")
+
+
+async def test_get_waits_for_a_key(queue: WorkQueue[str]):
+    getting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not getting.done()
+    queue.add("a")
+    assert await getting == "a"
+
+
+async def test_a_cancelled_get_loses_no_key(queue: WorkQueue[str]):
+    getting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    getting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await getting
+    assert await queue.get() == "a"
+
+
+async def test_many_workers_never_share_a_key(queue: WorkQueue[str]):
+    getters = [asyncio.create_task(queue.get()) for _ in range(5)]
+    await asyncio.sleep(0)
+    for key in "abcde":
+        queue.add(key)
+    assert sorted(await asyncio.gather(*getters)) == list("abcde")
+
+
+async def test_a_change_goes_before_the_start_up_list_and_that_before_a_resync(queue: WorkQueue[str]):
+    queue.add("resync", priority=Priority.RESYNC)
+    queue.add("startup", priority=Priority.STARTUP)
+    queue.add("change")
+    assert await take_all(queue) == ["change", "startup", "resync"]
+
+
+async def test_the_higher_of_two_priorities_wins(queue: WorkQueue[str]):
+    queue.add("a", priority=Priority.RESYNC)
+    queue.add("b", priority=Priority.STARTUP)
+    queue.add("a", priority=Priority.CHANGE)
+    queue.add("a", priority=Priority.RESYNC)
+    assert await take_all(queue) == ["a", "b"]
+
+
+async def test_a_key_keeps_the_priority_it_was_given_while_running(queue: WorkQueue[str]):
+    queue.add("a")
+    await queue.get()
+    queue.add("b", priority=Priority.STARTUP)
+    queue.add("a", priority=Priority.RESYNC)
+    queue.add("a", priority=Priority.CHANGE)
+    queue.done("a")
+    assert await take_all(queue) == ["a", "b"]
+
+
+async def test_a_stream_of_changes_starves_nobody(queue: WorkQueue[str]):
+    queue.add("patient", priority=Priority.RESYNC)
+    taken = []
+    for number in range(10):
+        queue.add(f"change-{number}")
+        key = await queue.get()
+        assert key is not None
+        taken.append(key)
+    assert "patient" in taken
+
+
+def test_a_delayed_key_comes_when_its_time_has_come():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        queue.add("a", after_seconds=5)
+        assert (queue.depth, queue.delayed) == (0, 1)
+        assert await queue.get() == "a"
+        assert asyncio.get_running_loop().time() == 5
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("delays", [(5, 2, 9), (2, 9, 5), (9, 5, 2)])
+def test_the_earliest_deadline_wins(delays: tuple[int, ...]):
+    async def scenario(queue: WorkQueue[str]) -> None:
+        for seconds in delays:
+            queue.add("a", after_seconds=seconds)
+        assert await queue.get() == "a"
+        assert asyncio.get_running_loop().time() == 2
+        queue.done("a")
+        await asyncio.sleep(20)
+        assert queue.depth == 0
+
+    in_virtual_time(scenario)
+
+
+def test_delayed_keys_come_in_the_order_of_their_deadlines():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        for key, seconds in (("c", 3), ("a", 1), ("b", 2)):
+            queue.add(key, after_seconds=seconds)
+        assert [await queue.get() for _ in range(3)] == ["a", "b", "c"]
+
+    in_virtual_time(scenario)
+
+
+def test_an_immediate_add_absorbs_a_delayed_one():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        queue.add("a", after_seconds=5)
+        queue.add("a")
+        assert await take_all(queue) == ["a"]
+        await asyncio.sleep(10)
+        assert queue.depth == 0
+
+    in_virtual_time(scenario)
+
+
+async def test_a_delayed_add_of_a_ready_key_is_absorbed(queue: WorkQueue[str]):
+    queue.add("b", priority=Priority.STARTUP)
+    queue.add("a", priority=Priority.RESYNC)
+    queue.add("a", after_seconds=5)
+    assert queue.delayed == 0
+    assert await take_all(queue) == ["a", "b"]
+
+
+async def test_a_delayed_add_of_a_dirty_key_is_absorbed(queue: WorkQueue[str]):
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.add("a", after_seconds=5)
+    queue.done("a")
+    assert (queue.depth, queue.delayed) == (1, 0)
+
+
+def test_a_running_key_may_ask_for_a_later_pass():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        queue.add("a")
+        await queue.get()
+        queue.add("a", after_seconds=5)
+        queue.done("a")
+        assert queue.depth == 0
+        assert await queue.get() == "a"
+        assert asyncio.get_running_loop().time() == 5
+
+    in_virtual_time(scenario)
+
+
+def test_a_deadline_that_passes_while_the_key_runs_makes_it_dirty():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        queue.add("a")
+        await queue.get()
+        queue.add("a", after_seconds=5)
+        await asyncio.sleep(6)
+        assert queue.depth == 0
+        queue.done("a")
+        assert queue.depth == 1
+
+    in_virtual_time(scenario)
+
+
+def test_a_delayed_key_keeps_its_highest_priority():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        queue.add("a", priority=Priority.RESYNC, after_seconds=1)
+        queue.add("a", priority=Priority.CHANGE, after_seconds=2)
+        await asyncio.sleep(1)
+        queue.add("b", priority=Priority.STARTUP)
+        assert await take_all(queue) == ["a", "b"]
+
+    in_virtual_time(scenario)
+
+
+def test_there_is_one_timer_for_all_delays():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        for number in range(1000):
+            queue.add(f"key-{number}", after_seconds=1 + number)
+        loop = asyncio.get_running_loop()
+        assert sum(not timer.cancelled() for timer in loop._scheduled) == 1
+
+    in_virtual_time(scenario)
+
+
+def test_absorbed_deadlines_do_not_pile_up():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        queue.add("other", after_seconds=1)
+        for _ in range(10_000):
+            queue.add("a", after_seconds=3600)
+            queue.add("a")
+            await take_all(queue)
+        assert len(queue._heap) < 200
+        assert await queue.get() == "other"
+
+    in_virtual_time(scenario)
+
+
+def test_each_failure_doubles_the_wait_up_to_a_bound():
+    backoff = Backoff(first_seconds=1, max_seconds=10)
+    rng = random.Random(1)
+    for failures, least in ((1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (500, 10)):
+        assert least <= backoff.delay_seconds(failures, rng) <= least * 1.25
+
+
+def test_a_retried_key_comes_after_the_wait_that_retry_returned():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        delay = queue.retry("a")
+        assert await queue.get() == "a"
+        assert asyncio.get_running_loop().time() == pytest.approx(delay)
+
+    in_virtual_time(scenario)
+
+
+async def test_failures_are_counted_per_key_until_forgotten(queue: WorkQueue[str]):
+    assert queue.retry("a") < queue.retry("a") < queue.retry("a")
+    queue.retry("b")
+    assert (queue.failures("a"), queue.failures("b")) == (3, 1)
+    queue.forget("a")
+    assert (queue.failures("a"), queue.failures("b")) == (0, 1)
+
+
+async def test_a_fresh_change_does_not_wait_for_the_backoff(queue: WorkQueue[str]):
+    queue.retry("a")
+    queue.add("a")
+    assert queue.depth == 1
+
+
+async def test_closing_sends_every_worker_home(queue: WorkQueue[str]):
+    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.close()
+    assert await asyncio.gather(*getters) == [None, None, None]
+    assert await queue.get() is None
+
+
+async def test_a_closed_queue_drops_what_waits_and_takes_no_more(queue: WorkQueue[str]):
+    queue.add("ready")
+    queue.add("delayed", after_seconds=5)
+    queue.close()
+    queue.add("late")
+    assert (queue.depth, queue.delayed) == (0, 0)
+
+
+async def test_a_dirty_key_of_a_closed_queue_is_dropped(queue: WorkQueue[str]):
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.close()
+    queue.done("a")
+    assert queue.depth == 0
+
+
+async def test_drained_waits_for_the_keys_that_run(queue: WorkQueue[str]):
+    queue.add("a")
+    await queue.get()
+    queue.close()
+    draining = asyncio.create_task(queue.drained())
+    await asyncio.sleep(0)
+    assert not draining.done()
+    queue.done("a")
+    await draining
+
+
+def test_waiting_and_working_times_are_observed():
+    async def scenario(_: WorkQueue[str]) -> None:
+        waits: list[float] = []
+        works: list[float] = []
+        queue: WorkQueue[str] = WorkQueue(
+            rng=random.Random(0), observe_wait=waits.append, observe_work=works.append
+        )
+        queue.add("a")
+        await asyncio.sleep(2)
+        await queue.get()
+        await asyncio.sleep(3)
+        assert queue.longest_running_seconds() == 3
+        queue.done("a")
+        assert queue.longest_running_seconds() == 0
+        assert (waits, works) == ([2], [3])
+
+    in_virtual_time(scenario)
