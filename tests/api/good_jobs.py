@@ -1,0 +1,76 @@
+"""Jobs at the edge of what is allowed: one table for `validate` and for a real API server."""
+
+from __future__ import annotations
+
+from paddlejob.testing.build import JobBuilder, job
+from tests.api.bad_jobs import PADDLE, containers, env, from_status, port, template
+
+GOOD_JOBS: dict[str, JobBuilder] = {
+    "one worker": job().worker(),
+    "a name that begins with a digit, by address": job("7b").worker(),
+    "a name of one letter, by service": job("a").worker().spec(intranet="Service"),
+    "the longest name that a hostname has room for": job("a" * 54).worker(10),
+    "the greatest number of workers": job().worker(5000),
+    "a declared role without pods and template": job().worker().spec(ps={"replicas": 0}),
+    "a long name beside a role without pods": job("a" * 54).worker().spec(heter={"replicas": 0}),
+    "replicas left out": job().spec(worker={"template": {"spec": {"containers": [PADDLE]}}}),
+    "servers that always start again": job().worker().ps(pod={"restartPolicy": "Always"}),
+    "all three roles": job().ps().worker().heter(),
+    "gloo without servers": job().worker().spec(withGloo=2),
+    "empty texts": job().worker().spec(intranet="", cleanPodPolicy="", cleanPolicy=""),
+    "both names of the clean policy": job().worker().spec(cleanPolicy="Always", cleanPodPolicy="Never"),
+    "requests and limits around the replicas": job().spec(
+        worker={"replicas": 2, "requests": 1, "limits": 4, "template": {"spec": {"containers": [PADDLE]}}}
+    ),
+    "limits of zero": job().spec(
+        worker={"replicas": 2, "limits": 0, "template": {"spec": {"containers": [PADDLE]}}}
+    ),
+    "elastic": job().worker(2).spec(elastic=0),
+    "a gang of all pods": job()
+    .ps(1)
+    .worker(2)
+    .spec(
+        schedulingPolicy={
+            "minAvailable": 3,
+            "queue": "q",
+            "priorityClass": "high",
+            "minResources": {"cpu": 2, "memory": "4Gi", "nvidia.com/gpu": "1e1", "x.org/y": "500m"},
+        }
+    ),
+    "the pod's address as the operator would set it": job().worker(
+        env=env("POD_IP", **from_status("status.podIP"))
+    ),
+    "a protected variable on the second container": containers(
+        PADDLE, {"name": "log", "image": "log:1", "env": env("PADDLE_TRAINER_ID")}
+    ),
+    "variables of the user's own": job().worker(
+        env=[*env("EPOCHS"), *env("NODE", **from_status("spec.nodeName")), {"name": "EMPTY"}]
+    ),
+    "variables that the user may set": job().worker(
+        env=[*env("PADDLE_JOB_ID"), *env("PADDLE_DISTRI_BACKEND")]
+    ),
+    "fields of a pod that only the API server knows": job().worker(
+        pod={"tolerations": [{"operator": "Exists"}], "hostAliases": [], "schedulerName": "volcano"}
+    ),
+    "labels, annotations and finalizers": template(
+        {
+            "metadata": {"name": "x", "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["e/f"]},
+            "spec": {"containers": [PADDLE]},
+        }
+    ),
+    "empty fields, as templating tools leave them": template(
+        {
+            "metadata": {"labels": None, "annotations": None},
+            "spec": {
+                "containers": [{**PADDLE, "env": None, "ports": None, "resources": None}],
+                "volumes": None,
+            },
+        }
+    ),
+    "one port number for two protocols of the host": job()
+    .worker(ports=[port(53, hostPort=53), port(53, protocol="UDP")])
+    .spec(intranet="Host"),
+    "one port in two containers by address": containers(
+        {**PADDLE, "ports": [port(80)]}, {"name": "b", "image": "b", "ports": [port(80, hostPort=8080)]}
+    ),
+}

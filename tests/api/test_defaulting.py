@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paddlejob.api.defaulting import Alias, aliases, effective
+from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role
+from paddlejob.testing.build import job
+
+
+def spec_of(**fields: Any) -> PaddleJobSpec:
+    return job().ps().worker().spec(**fields).build().spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "policy"),
+    [
+        pytest.param({}, CleanPodPolicy.ON_COMPLETION, id="absent cleans completed jobs"),
+        pytest.param({"cleanPodPolicy": ""}, CleanPodPolicy.ON_COMPLETION, id="empty is absent"),
+        pytest.param({"cleanPodPolicy": "Always"}, CleanPodPolicy.ALWAYS, id="as documented"),
+        pytest.param({"cleanPodPolicy": "Oncompletion"}, CleanPodPolicy.ON_COMPLETION, id="a small letter"),
+        pytest.param({"cleanPodPolicy": "ONFAILURE"}, CleanPodPolicy.ON_FAILURE, id="capital letters"),
+        pytest.param(
+            {"cleanPodPolicy": "OnFailed"}, CleanPodPolicy.ON_FAILURE, id="another word for failure"
+        ),
+        pytest.param({"cleanPodPolicy": "Nerver"}, CleanPodPolicy.NEVER, id="a typo of published samples"),
+        pytest.param(
+            {"cleanPodPolicy": "Sometimes"}, CleanPodPolicy.NEVER, id="unknown text deletes nothing"
+        ),
+        pytest.param({"cleanPolicy": "Always"}, CleanPodPolicy.ALWAYS, id="the other name"),
+        pytest.param(
+            {"cleanPolicy": "Always", "cleanPodPolicy": "Never"},
+            CleanPodPolicy.NEVER,
+            id="the real name wins",
+        ),
+    ],
+)
+def test_clean_pod_policy(fields: dict[str, Any], policy: CleanPodPolicy) -> None:
+    assert effective(spec_of(**fields)).clean_pod_policy is policy
+
+
+@pytest.mark.parametrize(
+    ("fields", "intranet"),
+    [
+        pytest.param({}, Intranet.POD_IP, id="absent is by address"),
+        pytest.param({"intranet": "Service"}, Intranet.SERVICE, id="as documented"),
+        pytest.param({"intranet": "service"}, Intranet.SERVICE, id="a small letter"),
+        pytest.param({"intranet": "HostNetwork"}, Intranet.HOST, id="the word of the design document"),
+        pytest.param({"intranet": "Mesh"}, Intranet.POD_IP, id="unknown text is by address"),
+    ],
+)
+def test_intranet(fields: dict[str, Any], intranet: Intranet) -> None:
+    assert effective(spec_of(**fields)).intranet is intranet
+
+
+@pytest.mark.parametrize(
+    ("builder", "with_gloo"),
+    [
+        pytest.param(job().ps().worker(), 1, id="on with servers"),
+        pytest.param(job().ps().worker().spec(withGloo=0), 0, id="switched off"),
+        pytest.param(job().ps().worker().spec(withGloo=2), 2, id="servers too"),
+        pytest.param(job().ps().worker().spec(withGloo=7), 1, id="out of range is absent"),
+        pytest.param(job().worker(2), 0, id="off without servers"),
+        pytest.param(job().worker(2).spec(withGloo=1), 0, id="ignored without servers"),
+        pytest.param(job().worker(2).ps(0).spec(withGloo=1), 0, id="ignored without any server's pod"),
+    ],
+)
+def test_with_gloo(builder: Any, with_gloo: int) -> None:
+    assert effective(builder.build().spec).with_gloo == with_gloo
+
+
+@pytest.mark.parametrize(
+    ("builder", "mode"),
+    [
+        pytest.param(job().ps().worker(), Mode.PS, id="servers"),
+        pytest.param(job().ps().worker().heter(), Mode.HETER, id="heter"),
+        pytest.param(job().worker(2), Mode.COLLECTIVE, id="several workers"),
+        pytest.param(job().worker(1), Mode.SINGLE, id="one worker"),
+        pytest.param(job().worker(2).ps(0), Mode.COLLECTIVE, id="servers without pods"),
+        pytest.param(job(), Mode.SINGLE, id="nothing at all"),
+    ],
+)
+def test_mode(builder: Any, mode: Mode) -> None:
+    assert effective(builder.build().spec).mode is mode
+
+
+def test_roles_are_in_order_of_creation_and_have_pods() -> None:
+    roles = effective(job().heter(1).worker(2).ps(0).build().spec).roles
+    assert [(role, spec.replicas) for role, spec in roles] == [(Role.WORKER, 2), (Role.HETER, 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentences"),
+    [
+        pytest.param({}, [], id="nothing written"),
+        pytest.param({"intranet": "Host", "cleanPodPolicy": "OnFailure"}, [], id="all as documented"),
+        pytest.param({"intranet": "Mesh", "cleanPodPolicy": "Sometimes"}, [], id="unknown text is no alias"),
+        pytest.param(
+            {"cleanPolicy": "Always"},
+            ["spec.cleanPolicy: Always is read as cleanPodPolicy: Always; please write it that way"],
+            id="the other name",
+        ),
+        pytest.param(
+            {"cleanPolicy": "Always", "cleanPodPolicy": "Never"},
+            ["spec.cleanPolicy: Always has no effect beside spec.cleanPodPolicy; remove it"],
+            id="both names",
+        ),
+        pytest.param(
+            {"intranet": "HostNetwork", "cleanPodPolicy": "Nerver"},
+            [
+                "spec.cleanPodPolicy: Nerver is read as cleanPodPolicy: Never; please write it that way",
+                "spec.intranet: HostNetwork is read as intranet: Host; please write it that way",
+            ],
+            id="two aliases",
+        ),
+    ],
+)
+def test_aliases_are_told_in_sentences(fields: dict[str, Any], sentences: list[str]) -> None:
+    assert [str(alias) for alias in aliases(spec_of(**fields))] == sentences
+
+
+def test_an_alias_names_field_text_and_meaning() -> None:
+    assert aliases(spec_of(cleanPodPolicy="oncompletion")) == (
+        Alias("spec.cleanPodPolicy", "oncompletion", "cleanPodPolicy: OnCompletion"),
+    )
