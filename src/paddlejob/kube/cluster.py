@@ -68,3 +68,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The name that the server's certificate must carry, when it is not the host of `server`."""
     proxy_url: str = ""
     user: User = User()
+
+    def __repr__(self) -> str:
+        """Show where this leads, and no secret; a proxy's URL may hold a password."""
+        return f"ClusterConfig(server={self.server!r}, source={self.source!r}, user={self.user!r})"
