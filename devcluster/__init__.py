@@ -1,7 +1,6 @@
 """A real Kubernetes for tests and experiments, built from source and run on this machine.
 
-    with ControlPlane.start() as plane:
-        plane.url, plane.token, plane.ca_file, plane.kubeconfig
+`with ControlPlane.start() as plane:` gives `plane.url`, `plane.token`, `plane.ca_file`, `plane.kubeconfig`.
 """
 
 from devcluster.build import ensure

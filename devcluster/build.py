@@ -47,10 +47,12 @@ class Progress:
         self._stream.flush()
 
 
-def ensure(names: Iterable[str], *, kubernetes: str = "kubernetes", progress: Progress | None = None) -> dict[str, Path]:
+def ensure(
+    names: Iterable[str], *, kubernetes: str = "kubernetes", progress: Progress | None = None
+) -> dict[str, Path]:
     """Give the path of every named program, building those that are missing.
 
-    Guarantees: a program found in the cache costs no process; concurrent callers build each program once; a path that
+    Guarantees: a program found in the cache costs nothing; concurrent callers build it once; a path that
     exists is a complete program.
     Raises: DevclusterError with the compiler's last lines when a build fails.
     """

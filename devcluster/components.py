@@ -23,8 +23,8 @@ API_SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes
 class Settings:
     """What may differ between two clusters.
 
-    `extra_args` are appended per component, so they win over ours; `kubernetes` names the Go module that pins the
-    version.
+    `extra_args` are appended per component, so they win over ours; `kubernetes` names the Go module that
+    pins the version.
     """
 
     components: tuple[str, ...] = DEFAULT_COMPONENTS
@@ -39,7 +39,9 @@ class Settings:
         """Refuse a combination that cannot start."""
         for name in (*self.components, *self.extra_args):
             if name not in ARGUMENTS:
-                raise DevclusterError(f"There is no component {name!r}; the choices are {', '.join(ARGUMENTS)}.")
+                raise DevclusterError(
+                    f"There is no component {name!r}; the choices are {', '.join(ARGUMENTS)}."
+                )
         for name in self.components:
             needed = "etcd" if name == "kube-apiserver" else "kube-apiserver"
             if name != "etcd" and needed not in self.components:

@@ -15,7 +15,14 @@ from typing import Self
 
 from devcluster.build import ensure
 from devcluster.cluster import Access, Cluster
-from devcluster.components import ARGUMENTS, DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, Settings, Site, arguments
+from devcluster.components import (
+    ARGUMENTS,
+    DEFAULT_COMPONENTS,
+    DEFAULT_CONTROLLERS,
+    Settings,
+    Site,
+    arguments,
+)
 from devcluster.processes import Child, Record, write_records
 from devcluster.programs import DevclusterError
 from devcluster.provisioning import free_ports, provision
@@ -69,7 +76,11 @@ class ControlPlane(Cluster):
 
     @classmethod
     def start_with(
-        cls, settings: Settings, *, directory: Path | None = None, timeout_seconds: float = START_TIMEOUT_SECONDS
+        cls,
+        settings: Settings,
+        *,
+        directory: Path | None = None,
+        timeout_seconds: float = START_TIMEOUT_SECONDS,
     ) -> Self:
         """Do what `start` does, from settings."""
         if sys.platform != "linux":

@@ -1,7 +1,7 @@
-"""Runs a command that the kernel kills when its parent dies: `die_with_parent.py PARENT_PID COMMAND ARGUMENT...`.
+"""Runs a command that the kernel kills when its parent dies: `die_with_parent.py PARENT_PID COMMAND...`.
 
-It is a program of its own because the request (PR_SET_PDEATHSIG) must be made between fork and exec, where a process
-with threads may not run Python code.
+It is a program of its own because the request (PR_SET_PDEATHSIG) must be made between fork and exec, where a
+process with threads may not run Python code.
 """
 
 from __future__ import annotations

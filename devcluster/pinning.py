@@ -51,8 +51,8 @@ def drift(module: Module) -> list[str]:
 def minimal_go_mod(family: str, version: str, upstream_mod: str) -> str:
     """Give the go.mod that `go mod tidy` completes: one requirement, and what does not travel with it.
 
-    Kubernetes keeps its libraries in one tree and points at them with replace directives, which Go ignores in a
-    dependency; the same libraries are published as v0.MINOR.PATCH.
+    Kubernetes keeps its libraries in one tree and points at them with replace directives, which Go ignores in
+    a dependency; the same libraries are published as v0.MINOR.PATCH.
     """
     settings = re.findall(r"^(?:go|godebug) .*$", upstream_mod, re.MULTILINE)
     lines = [f"module paddlejob.devcluster/{family}", *settings, f"require {UPSTREAM[family]} {version}"]
@@ -69,7 +69,7 @@ def tools_go(family: str) -> str:
     imports = "".join(f'\t_ "{package}"\n' for package in packages)
     return (
         "//go:build tools\n\n"
-        f"// Package tools names the {family} programs that devcluster builds; `python -m devcluster pin` writes it.\n"
+        f"// Package tools names the {family} programs to build; `python -m devcluster pin` writes it.\n"
         f"package tools\n\nimport (\n{imports})\n"
     )
 
@@ -79,5 +79,7 @@ def _go(go: Path, directory: Path, *arguments: str) -> str:
         [go, *arguments], cwd=directory, env=go_environment(), capture_output=True, text=True, check=False
     )
     if result.returncode != 0:
-        raise DevclusterError(f"`go {' '.join(arguments)}` failed:\n{(result.stderr or result.stdout).strip()}")
+        raise DevclusterError(
+            f"`go {' '.join(arguments)}` failed:\n{(result.stderr or result.stdout).strip()}"
+        )
     return result.stdout

@@ -1,4 +1,4 @@
-"""Child processes that never outlive the process that started them, and records that find them after a crash."""
+"""Child processes that never outlive their starter, and records that find them after a crash."""
 
 from __future__ import annotations
 
@@ -130,22 +130,26 @@ def read_records(path: Path) -> list[Record]:
 class _Spawner:
     """The one thread that starts children.
 
-    The kernel ties PR_SET_PDEATHSIG to the thread that forked, not to its process: a child started by a short-lived
-    thread would die with that thread. This one lives as long as the process.
+    The kernel ties PR_SET_PDEATHSIG to the thread that forked, not to its process: a child started by a
+    short-lived thread would die with that thread. This one lives as long as the process.
     """
 
     def __init__(self) -> None:
         self._pid = 0
         self._thread: ThreadPoolExecutor | None = None
 
-    def popen(self, command: list[str], log: Path, directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    def popen(
+        self, command: list[str], log: Path, directory: Path, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         if self._thread is None or self._pid != os.getpid():
             self._pid = os.getpid()
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="devcluster-spawner")
         return self._thread.submit(_popen, command, log, directory, environment).result()
 
 
-def _popen(command: list[str], log: Path, directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _popen(
+    command: list[str], log: Path, directory: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid())]
     with log.open("ab") as sink:
         return subprocess.Popen(

@@ -17,7 +17,7 @@ UPSTREAM = {
     "kubernetes": "k8s.io/kubernetes",
     "etcd": "go.etcd.io/etcd/server/v3",
 }
-"""The upstream module whose version a module directory pins; a directory not named here holds its own source."""
+"""The upstream module whose version a family pins; a family not named here holds its own source."""
 
 
 class DevclusterError(Exception):
@@ -37,12 +37,12 @@ class Program:
 PROGRAMS = {
     program.name: program
     for program in (
-        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", 60),
-        Program("pki", "pki", "paddlejob.devcluster/pki", 10),
+        Program("etcd", "etcd", "go.etcd.io/etcd/server/v3", 90),
+        Program("pki", "pki", "paddlejob.devcluster/pki", 20),
         Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", 420),
         Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", 95),
         Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", 10),
-        Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", 20),
+        Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", 30),
         Program("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet", 30),
         Program("kube-proxy", "kubernetes", "k8s.io/kubernetes/cmd/kube-proxy", 20),
     )
@@ -61,7 +61,7 @@ CONTROL_PLANE_PROGRAMS = (
 
 @dataclass(frozen=True)
 class Module:
-    """A directory with go.mod and go.sum; its name is a family, or a family and a suffix (`kubernetes-1.36`)."""
+    """A directory with go.mod and go.sum, named after a family, perhaps with a suffix (kubernetes-1.36)."""
 
     directory: Path
 
@@ -90,9 +90,13 @@ class Module:
         return tuple(int(part) for part in found[1].split("."))
 
     def sources(self) -> list[Path]:
-        """Give the files of the directory that decide what is built; tools.go only names packages for go.sum."""
-        code = (path for path in self.directory.glob("*.go") if path.name != "tools.go")
-        return sorted(path for path in (self.directory / "go.mod", self.directory / "go.sum", *code) if path.exists())
+        """Give the files that decide what is built; tools.go only names packages for go.sum."""
+        return sorted(
+            path
+            for pattern in ("go.mod", "go.sum", "*.go")
+            for path in self.directory.glob(pattern)
+            if path.name != "tools.go"
+        )
 
     def _go_mod(self) -> str:
         path = self.directory / "go.mod"
@@ -124,7 +128,8 @@ class Binary:
     @property
     def key(self) -> str:
         """A short hash of everything that decides the result: module files, flags and platform."""
-        digest = hashlib.sha256(repr((self.program.package, self.flags, sys.platform, platform.machine())).encode())
+        recipe = (self.program.package, self.flags, sys.platform, platform.machine())
+        digest = hashlib.sha256(repr(recipe).encode())
         for path in self.module.sources():
             digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
         return digest.hexdigest()[:12]

@@ -61,7 +61,7 @@ def provision(settings: Settings, site: Site, pki: Path) -> Access:
 
 
 def _issue(pki: Path, site: Site, name: str, *options: str) -> None:
-    command = [pki, "-dir", site.directory / "pki", "-name", name, *options]
+    command = [str(pki), "-dir", str(site.directory / "pki"), "-name", name, *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise DevclusterError(f"The certificate {name!r} could not be made: {result.stderr.strip()}")

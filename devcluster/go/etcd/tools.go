@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tools names the etcd programs that devcluster builds; `python -m devcluster pin` writes it.
+// Package tools names the etcd programs to build; `python -m devcluster pin` writes it.
 package tools
 
 import (

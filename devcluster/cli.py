@@ -1,0 +1,164 @@
+"""The command line: `python -m devcluster build | up | down | status | kubeconfig | kubectl | pin`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from devcluster.background import Background
+from devcluster.build import ensure
+from devcluster.cache import cache_directory
+from devcluster.components import DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, Settings
+from devcluster.pinning import drift, pin
+from devcluster.programs import CONTROL_PLANE_PROGRAMS, DevclusterError, module
+
+MEBIBYTE = 2**20
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code."""
+    options = _parser().parse_args(argv)
+    try:
+        code: int = options.run(options)
+    except DevclusterError as error:
+        print(f"devcluster: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m devcluster", description="A real Kubernetes on this machine."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    version = argparse.ArgumentParser(add_help=False)
+    version.add_argument(
+        "--kubernetes", default="kubernetes", metavar="MODULE", help="Go module that pins the version"
+    )
+    named = argparse.ArgumentParser(add_help=False)
+    named.add_argument("--name", default="dev", help="which cluster (default: dev)")
+
+    build = commands.add_parser("build", parents=[version], help="build what is missing and print the paths")
+    build.add_argument(
+        "programs", nargs="*", metavar="NAME", help=f"default: {' '.join(CONTROL_PLANE_PROGRAMS)}"
+    )
+    build.set_defaults(run=_build)
+    up = commands.add_parser("up", parents=[named, version], help="start a cluster in the background")
+    up.add_argument(
+        "--components",
+        type=_names,
+        default=DEFAULT_COMPONENTS,
+        metavar="A,B",
+        help=",".join(DEFAULT_COMPONENTS),
+    )
+    up.add_argument(
+        "--controllers", type=_names, default=DEFAULT_CONTROLLERS, metavar="A,B", help="'*' for all"
+    )
+    up.add_argument("--feature-gates", type=_switches, default={}, metavar="A=true,B=false")
+    up.add_argument("--runtime-config", type=_switches, default={}, metavar="GROUP/VERSION=true")
+    up.set_defaults(run=_up)
+    for name, action, text in (
+        ("down", _down, "end a cluster and remove its data"),
+        ("status", _status, "say what runs; exit code 3 when nothing does"),
+        ("kubeconfig", _kubeconfig, "print the path of the administrator's kubeconfig"),
+    ):
+        commands.add_parser(name, parents=[named], help=text).set_defaults(run=action)
+    kubectl = commands.add_parser(
+        "kubectl", parents=[named], help="run the cluster's own kubectl: kubectl -- get pods"
+    )
+    kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
+    kubectl.set_defaults(run=_kubectl)
+    pinning = commands.add_parser("pin", help="write go.mod, go.sum and tools.go of a module for a version")
+    pinning.add_argument("module", help="kubernetes, etcd, or kubernetes-SUFFIX for a second version")
+    pinning.add_argument(
+        "version", nargs="?", help="like v1.35.4; without it, only check that the files are what pin writes"
+    )
+    pinning.set_defaults(run=_pin)
+    return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _switches(text: str) -> dict[str, bool]:
+    switches = {}
+    for item in _names(text):
+        name, equals, value = item.partition("=")
+        if not equals or value not in ("true", "false"):
+            raise argparse.ArgumentTypeError(f"{item!r} must look like NAME=true or NAME=false")
+        switches[name] = value == "true"
+    return switches
+
+
+def _background(name: str) -> Background:
+    return Background(cache_directory() / "clusters" / name)
+
+
+def _build(options: argparse.Namespace) -> int:
+    for path in ensure(options.programs or CONTROL_PLANE_PROGRAMS, kubernetes=options.kubernetes).values():
+        print(path)
+    return 0
+
+
+def _up(options: argparse.Namespace) -> int:
+    settings = Settings(
+        components=options.components,
+        controllers=options.controllers,
+        feature_gates=options.feature_gates,
+        runtime_config=options.runtime_config,
+        kubernetes=options.kubernetes,
+    )
+    cluster = _background(options.name).up(settings)
+    print(f"Kubernetes {cluster.version} is running at {cluster.url}")
+    print(f"export KUBECONFIG={cluster.kubeconfig}")
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    ended = _background(options.name).down()
+    print(f"cluster {options.name} is down" if ended else f"there is no cluster {options.name}")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    background = _background(options.name)
+    records = background.records()
+    if not records:
+        print(f"cluster {options.name} is not running")
+        return 3
+    cluster = background.connect()
+    print(
+        f"cluster {options.name}: Kubernetes {cluster.version} at {cluster.url}, files in {cluster.directory}"
+    )
+    for record in records:
+        print(f"  {record.name:<24} pid {record.pid:<8} {record.resident_bytes() / MEBIBYTE:>5.0f} MiB")
+    return 0
+
+
+def _kubeconfig(options: argparse.Namespace) -> int:
+    print(_background(options.name).connect().kubeconfig)
+    return 0
+
+
+def _kubectl(options: argparse.Namespace) -> int:
+    cluster = _background(options.name).connect()
+    program = ensure(["kubectl"], kubernetes=cluster.access.kubernetes)["kubectl"]
+    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *arguments])
+
+
+def _pin(options: argparse.Namespace) -> int:
+    chosen = module(options.module)
+    if options.version is not None:
+        pin(chosen, options.version)
+        return 0
+    changed = drift(chosen)
+    for name in changed:
+        print(f"{Path(chosen.directory.name) / name} differs from what `pin {chosen.directory.name}` writes")
+    return 1 if changed else 0
