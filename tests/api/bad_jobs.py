@@ -277,7 +277,7 @@ BAD_TEMPLATES = [
         template({"spec": {"containers": PADDLE}}),
         CONTAINERS,
         "is an object, but must be a list; check the indentation",
-        "spec.worker.template.spec.containers in body must be of type array",
+        'unknown field "spec.worker.template.spec.containers.name"',
     ),
     BadJob(
         "a container that is only a name",
@@ -406,7 +406,7 @@ BAD_ENVIRONMENTS = [
         job().worker(env={"EPOCHS": "3"}),
         f"{FIRST}.env",
         "is an object, but must be a list",
-        "spec.worker.template.spec.containers[0].env in body must be of type array",
+        'unknown field "spec.worker.template.spec.containers[0].env.EPOCHS"',
     ),
     BadJob(
         "a variable that is text",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import subprocess
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -67,15 +68,27 @@ def submit(cluster: Cluster, builder: JobBuilder, *, path: str = PATH, dry: bool
     return answer
 
 
+def merge(cluster: Cluster, path: str, patch: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = cluster.request(
+        "PATCH", path, patch, content_type="application/merge-patch+json"
+    )
+    return answer
+
+
 def refusal(cluster: Cluster, builder: JobBuilder) -> str:
     with pytest.raises(ApiError) as refused:
         submit(cluster, builder)
     return str(json.loads(str(refused.value).partition(": ")[2])["message"])
 
 
+class Stored(NamedTuple):
+    path: str
+    namespace: str
+
+
 @pytest.fixture
-def running_job(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """A stored job with the status that the documents show; gives its path."""
+def stored(cluster: Cluster, namespace: str) -> Iterator[Stored]:
+    """A job with the status that the documents show."""
     path = PATH.replace("/default/", f"/{namespace}/")
     submit(cluster, job("wide").ps(2).worker(2), path=path, dry=False)
     workers = {"ready": "0/2", "replicas": 2, "succeeded": 2}
@@ -89,9 +102,8 @@ def running_job(cluster: Cluster, namespace: str) -> Iterator[str]:
         "selector": "batch.paddlepaddle.org/job-name=wide",
         "conditions": [{"type": "Completed", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }
-    merge = {"content_type": "application/merge-patch+json"}
-    cluster.request("PATCH", f"{path}/wide/status?fieldValidation=Strict", {"status": status}, **merge)
-    yield f"{path}/wide"
+    merge(cluster, f"{path}/wide/status?fieldValidation=Strict", {"status": status})
+    yield Stored(f"{path}/wide", namespace)
     cluster.request("DELETE", f"{path}/wide")
 
 
@@ -136,38 +148,35 @@ def test_a_typo_is_named(cluster: Cluster, builder: JobBuilder, words: str) -> N
     assert words in refusal(cluster, builder)
 
 
-def test_kubectl_prints_the_columns_of_the_documents(cluster: Cluster, running_job: str) -> None:
-    namespace = running_job.split("/")[5]
-    header, row = cluster.kubectl("get", "pdj", "-n", namespace).splitlines()
+def test_kubectl_prints_the_columns_of_the_documents(cluster: Cluster, stored: Stored) -> None:
+    header, row = cluster.kubectl("get", "pdj", "-n", stored.namespace).splitlines()
     assert header.split() == ["NAME", "STATUS", "MODE", "PS", "WORKER", "AGE"]
     assert row.split()[:5] == ["wide", "Completed", "PS", "2/2", "0/2"]
 
 
-def test_wide_output_says_why(cluster: Cluster, running_job: str) -> None:
-    namespace = running_job.split("/")[5]
-    header, row = cluster.kubectl("get", "pdj", "-n", namespace, "-o", "wide").splitlines()
+def test_wide_output_says_why(cluster: Cluster, stored: Stored) -> None:
+    header, row = cluster.kubectl("get", "pdj", "-n", stored.namespace, "-o", "wide").splitlines()
     assert header.split()[6:] == ["HETER", "REASON", "MESSAGE"]
     assert row.endswith("WorkersSucceeded   all workers ended well")
 
 
-def test_kubectl_scales_the_workers(cluster: Cluster, running_job: str) -> None:
-    namespace = running_job.split("/")[5]
-    cluster.kubectl("scale", "pdj/wide", "-n", namespace, "--replicas=3")
-    scale = cluster.request("GET", f"{running_job}/scale")
+def test_kubectl_scales_the_workers(cluster: Cluster, stored: Stored) -> None:
+    cluster.kubectl("scale", "pdj/wide", "-n", stored.namespace, "--replicas=3")
+    scale = cluster.request("GET", f"{stored.path}/scale")
     assert scale["spec"]["replicas"] == 3
     assert scale["status"] == {"replicas": 2, "selector": "batch.paddlepaddle.org/job-name=wide"}
 
 
-def test_scaling_is_held_to_the_rules(cluster: Cluster, running_job: str) -> None:
-    namespace = running_job.split("/")[5]
+def test_scaling_is_held_to_the_rules(cluster: Cluster, stored: Stored) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
-        cluster.kubectl("scale", "pdj/wide", "-n", namespace, "--replicas=0")
+        cluster.kubectl("scale", "pdj/wide", "-n", stored.namespace, "--replicas=0")
     assert "should be greater than or equal to 1" in refused.value.stderr
 
 
-def test_kubectl_waits_for_a_condition(cluster: Cluster, running_job: str) -> None:
-    namespace = running_job.split("/")[5]
-    said = cluster.kubectl("wait", "pdj/wide", "-n", namespace, "--for=condition=Completed", "--timeout=5s")
+def test_kubectl_waits_for_a_condition(cluster: Cluster, stored: Stored) -> None:
+    said = cluster.kubectl(
+        "wait", "pdj/wide", "-n", stored.namespace, "--for=condition=Completed", "--timeout=5s"
+    )
     assert "condition met" in said
 
 
@@ -194,16 +203,31 @@ def test_a_template_passes_through_untouched(cluster: Cluster) -> None:
     )
 
 
-def test_a_job_that_is_older_than_the_rules_can_still_be_touched(cluster: Cluster, namespace: str) -> None:
-    """Only what changes is held to a rule, so that jobs of an earlier operator can be finished and deleted."""
-    group = "older.example.org"
+def test_a_job_that_is_older_than_the_rules_can_be_finished(cluster: Cluster, namespace: str) -> None:
+    """Only what changes is held to a rule: an earlier operator's jobs get their status and are deleted."""
+    group = f"{namespace}.example.org"
     path = f"/apis/{group}/v1/namespaces/{namespace}/paddlejobs"
     install(cluster, open_crd(group, "v1", "PaddleJob"))
-    submit_as = job("older").worker().spec(intranet="Mesh", cleanPodPolicy="Sometimes")
-    manifest = {**submit_as.manifest, "apiVersion": f"{group}/v1", "metadata": {"name": "older"}}
+    odd = {"intranet": "Mesh", "cleanPodPolicy": "Sometimes", "worker": {"replicas": 0}}
+    manifest = {"apiVersion": f"{group}/v1", "kind": "PaddleJob", "spec": odd, "metadata": {"name": "older"}}
     cluster.request("POST", path, manifest)
-    current = json.loads(json.dumps(crd_v1()).replace("batch.paddlepaddle.org", group))
-    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(current))
-    touch = {"metadata": {"annotations": {"seen": "yes"}}}
-    touched = cluster.request("PATCH", f"{path}/older", touch, content_type="application/merge-patch+json")
-    assert touched["metadata"]["annotations"] == {"seen": "yes"}
+    rules = json.loads(json.dumps(crd_v1()).replace("batch.paddlepaddle.org", group))
+    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(rules))
+    await_refusal(cluster, path, {**manifest, "metadata": {"name": "newer"}})
+    merge(cluster, f"{path}/older", {"metadata": {"finalizers": None, "annotations": {"seen": "yes"}}})
+    finished = merge(cluster, f"{path}/older/status", {"status": {"phase": "Completed"}})
+    assert (finished["spec"]["intranet"], finished["status"]["phase"]) == ("Mesh", "Completed")
+
+
+def await_refusal(cluster: Cluster, path: str, manifest: dict[str, Any]) -> None:
+    """A changed definition takes effect a moment after it was accepted."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            cluster.request("POST", f"{path}?dryRun=All", manifest)
+        except ApiError as error:
+            if error.code == 422:
+                return
+            raise
+        time.sleep(0.05)
+    pytest.fail("the new definition never took effect")

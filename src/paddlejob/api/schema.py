@@ -14,7 +14,7 @@ from paddlejob.api.facts import FACTS
 from paddlejob.api.field_error import DNS_LABEL, DNS_LABEL_MAX
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.template import RESTART_POLICIES
-from paddlejob.api.v1 import PaddleJobSpec, PaddleJobStatus, Role, RoleSpec, SchedulingPolicy
+from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, PaddleJobStatus, Role, RoleSpec, SchedulingPolicy
 
 _WRITTEN_BY_USERS = (PaddleJobSpec, RoleSpec, SchedulingPolicy)
 _SCALARS: dict[type, JsonObject] = {
@@ -39,8 +39,8 @@ def job_schema() -> JsonObject:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
-            "spec": spec_schema(),
-            "status": struct_schema(PaddleJobStatus),
+            "spec": {**spec_schema(), **FACTS[PaddleJob]["spec"]},
+            "status": {**struct_schema(PaddleJobStatus), **FACTS[PaddleJob]["status"]},
         },
     }
 

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from paddlejob.api.facts import FACTS
+from paddlejob.api.schema import job_schema, spec_schema, struct_schema, without
+from paddlejob.api.v1 import PaddleJobStatus, RoleSpec
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every schema below one, with its path."""
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from nodes(schema["items"], f"{path}[]")
+
+
+NODES = dict(nodes(job_schema()))
+
+
+@pytest.mark.parametrize("struct", FACTS, ids=lambda struct: struct.__name__)
+def test_every_field_has_facts_and_every_fact_a_field(struct: type) -> None:
+    exempt = {"metadata", "undecodable"}
+    fields = {field.name for field in msgspec.structs.fields(struct)} - exempt
+    assert set(FACTS[struct]) == fields
+
+
+@pytest.mark.parametrize("struct", FACTS, ids=lambda struct: struct.__name__)
+def test_every_fact_begins_with_a_sentence(struct: type) -> None:
+    descriptions = [facts["description"] for facts in FACTS[struct].values()]
+    assert all(text[0].isupper() and text.endswith(".") for text in descriptions)
+
+
+def test_every_node_is_structural() -> None:
+    typeless = [path for path, schema in NODES.items() if "type" not in schema]
+    assert typeless == []
+
+
+def test_unknown_fields_survive_inside_pod_templates_only() -> None:
+    opened = [path for path, schema in NODES.items() if schema.get("x-kubernetes-preserve-unknown-fields")]
+    assert opened
+    assert all(".template.metadata" in path or ".template.spec" in path for path in opened)
+
+
+def test_fields_are_named_as_in_yaml() -> None:
+    assert list(spec_schema()["properties"]) == [
+        "cleanPodPolicy",
+        "cleanPolicy",
+        "intranet",
+        "withGloo",
+        "ps",
+        "worker",
+        "heter",
+        "elastic",
+        "schedulingPolicy",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "keywords"),
+    [
+        pytest.param(".spec.withGloo", {"type": "integer", "minimum": 0, "maximum": 2}, id="bounds"),
+        pytest.param(".spec.worker.replicas", {"default": 1, "minimum": 1, "maximum": 5000}, id="workers"),
+        pytest.param(".spec.ps.replicas", {"default": 1, "minimum": 0}, id="servers may be none"),
+        pytest.param(".spec.intranet", {"type": "string", "default": "PodIP"}, id="a default of the API"),
+        pytest.param(".status.startTime", {"type": "string", "format": "date-time"}, id="times"),
+        pytest.param(".status.observedGeneration", {"format": "int64"}, id="generations are long"),
+        pytest.param(".status.conditions", {"x-kubernetes-list-map-keys": ["type"]}, id="conditions by type"),
+        pytest.param(".status.conditions[]", {"required": ["type", "status"]}, id="required by the type"),
+    ],
+)
+def test_keywords(path: str, keywords: dict[str, Any]) -> None:
+    assert keywords.items() <= NODES[path].items()
+
+
+def test_aliases_of_the_clean_policy_leave_no_room_for_a_default() -> None:
+    """A default would be written beside cleanPolicy and win over it."""
+    assert "default" not in NODES[".spec.cleanPodPolicy"]
+
+
+def test_status_has_no_defaults() -> None:
+    assert not any("default" in schema for _, schema in nodes(struct_schema(PaddleJobStatus)))
+
+
+def test_texts_that_rules_read_are_bounded() -> None:
+    """The API server estimates a rule's cost from these bounds, and refuses what could be expensive."""
+    ruled = [schema for schema in NODES.values() if schema.get("x-kubernetes-validations")]
+    assert all("maxLength" in schema for schema in ruled if schema["type"] == "string")
+
+
+def test_without_drops_keywords_and_keeps_fields_of_that_name() -> None:
+    schema = {"default": {}, "properties": {"default": {"type": "string", "default": "a"}}}
+    assert without(schema, lambda keyword: keyword == "default") == {
+        "properties": {"default": {"type": "string"}}
+    }
+
+
+def test_a_struct_describes_itself() -> None:
+    assert struct_schema(RoleSpec)["description"] == "The pods of one role."
