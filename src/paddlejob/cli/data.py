@@ -1,0 +1,144 @@
+"""`paddlejob data`: training data into shards on shared storage."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from paddlejob.recipe import errors, progress
+from paddlejob.recipe.manifest import Manifest
+from paddlejob.recipe.split import SplitReport, SplitRequest
+from paddlejob.recipe.split import split as split_data
+from paddlejob.recipe.split_inputs import TRAINING_NAMES
+from paddlejob.recipe.split_plan import By
+from paddlejob.recipe.verify import verify as verify_data
+
+_PATH = click.Path(path_type=Path)
+_OUT_DIR = click.option(
+    "--out-dir", envvar="OUT_DIR", show_envvar=True, required=True, type=_PATH, help="The job's directory."
+)
+_QUIET = click.option("--quiet", is_flag=True, help="No progress.")
+
+
+@click.group()
+def data() -> None:
+    """Prepare training data for jobs that read shards from shared storage."""
+
+
+@data.command()
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True, type=_PATH)
+@_OUT_DIR
+@click.option(
+    "--split-count",
+    envvar="SPLIT_COUNT",
+    show_envvar=True,
+    required=True,
+    type=click.IntRange(min=1),
+    help="How many shards: one for each trainer.",
+)
+@click.option(
+    "--split",
+    "names",
+    metavar="GLOB",
+    multiple=True,
+    default=TRAINING_NAMES,
+    show_default=True,
+    help="Which files of an INPUT directory to split; all others go whole to every shard.",
+)
+@click.option("--share", multiple=True, type=_PATH, help="A file or directory that every shard gets whole.")
+@click.option(
+    "--config-dir",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Training scripts, copied to OUT_DIR under their directory's name.",
+)
+@click.option(
+    "--by",
+    type=click.Choice([by.value for by in By]),
+    default=By.LINES.value,
+    show_default=True,
+    help="What is made equal. Lines: every trainer has as many samples. Bytes: one reading less.",
+)
+@click.option("--each", is_flag=True, help="Cut every file into SPLIT_COUNT parts, not the set as a whole.")
+@click.option("--copy", is_flag=True, help="Copy shared files to every shard rather than hard-link them.")
+@click.option("--force", is_flag=True, help="Replace another split in OUT_DIR.")
+@_QUIET
+def split(
+    inputs: tuple[Path, ...],
+    out_dir: Path,
+    split_count: int,
+    names: tuple[str, ...],
+    share: tuple[Path, ...],
+    config_dir: tuple[Path, ...],
+    by: str,
+    each: bool,
+    copy: bool,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Split line files into OUT_DIR/{0..SPLIT_COUNT-1}/data.
+
+    INPUT is a file of lines, or a directory of them; a set of files is split as one run of lines. Safe to run
+    again: finished shards are kept, and an interrupted split goes on where it was.
+    """
+    request = SplitRequest(
+        job=out_dir,
+        split_count=split_count,
+        inputs=inputs,
+        shared=share,
+        training_names=names,
+        config_directories=config_dir,
+        by=By(by),
+        each=each,
+        copy_shared=copy,
+        force=force,
+    )
+    try:
+        report = split_data(request, _progress(quiet))
+    except errors.RecipeError as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        click.echo("interrupted: finished shards are kept, the same command goes on from there", err=True)
+        sys.exit(130)
+    _say_report(report, out_dir)
+
+
+@data.command()
+@_OUT_DIR
+@_QUIET
+def verify(out_dir: Path, quiet: bool) -> None:
+    """Read all shards of OUT_DIR again and compare them with their checksums."""
+    try:
+        found = verify_data(out_dir, _progress(quiet))
+    except errors.RecipeError as error:
+        _fail(error)
+    click.echo(f"{out_dir}: {_count(found)} match their checksums")
+
+
+def _progress(quiet: bool) -> progress.ProgressSink:
+    return progress.Silent() if quiet else progress.for_stream(sys.stderr)
+
+
+def _fail(error: errors.RecipeError) -> NoReturn:
+    click.echo(f"error: {error}", err=True)
+    sys.exit(error.exit_code)
+
+
+def _say_report(report: SplitReport, job: Path) -> None:
+    for shard in report.manifest.shards:
+        state = "written" if shard.index in report.written else "kept"
+        lines = "" if shard.lines is None else f"{shard.lines} lines, "
+        click.echo(f"{job / str(shard.index) / 'data'}: {lines}{progress.human(shard.size)}, {state}")
+    if not report.written:
+        click.echo("nothing to do: the split is complete")
+
+
+def _count(found: Manifest) -> str:
+    files = sum(len(shard.files) for shard in found.shards)
+    return f"{files} files of {found.split_count} shards"
+
+
+command = data

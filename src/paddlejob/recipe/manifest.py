@@ -1,0 +1,156 @@
+"""What a split wrote: the manifest of a job, the manifest of each shard, and where they lie.
+
+<job>/manifest.json        the whole split; there only when every shard is
+<job>/SHA256SUMS           the same checksums for `sha256sum -c`
+<job>/<i>/manifest.json    one shard; moved into place together with its data
+<job>/<i>/data/...         the shard
+<job>/output/              for logs and models
+<job>/.split/              lock, plan and unfinished shards
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from paddlejob.recipe import errors
+from paddlejob.recipe.split_plan import By, Source
+
+VERSION = 1
+NAME = "manifest.json"
+
+AnyManifest = TypeVar("AnyManifest", bound="Manifest | ShardManifest")
+
+
+class SplitKey(msgspec.Struct, frozen=True, rename="camel"):
+    """What was asked for; two splits with one digest are the same split."""
+
+    split_count: int
+    by: By
+    each: bool
+    sources: tuple[Source, ...]
+    shared: tuple[Source, ...]
+
+    @property
+    def digest(self) -> str:
+        """A name for this split that ignores where the files were mounted."""
+        facts = [(file.name, file.size, file.modified_ns) for file in (*self.sources, *self.shared)]
+        order = (VERSION, self.split_count, self.by.value, self.each, len(self.sources), facts)
+        return hashlib.sha256(msgspec.json.encode(order)).hexdigest()
+
+
+class FileEntry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A file of a shard, relative to its data directory."""
+
+    path: str
+    size: int
+    sha256: str
+    lines: int | None = None
+
+
+class ShardManifest(msgspec.Struct, frozen=True, rename="camel"):
+    """One complete shard."""
+
+    index: int
+    split_count: int
+    split: str
+    files: tuple[FileEntry, ...]
+    version: int = VERSION
+
+    @property
+    def lines(self) -> int | None:
+        """The training samples of this shard, where they were counted."""
+        counted = [file.lines for file in self.files if file.lines is not None]
+        return sum(counted) if counted else None
+
+    @property
+    def size(self) -> int:
+        """The bytes of this shard."""
+        return sum(file.size for file in self.files)
+
+
+class Manifest(msgspec.Struct, frozen=True, rename="camel"):
+    """One complete split."""
+
+    split: str
+    split_count: int
+    by: By
+    sources: tuple[Source, ...]
+    shards: tuple[ShardManifest, ...]
+    version: int = VERSION
+
+
+def read_job(job: Path) -> Manifest | None:
+    """Return the manifest of a finished split, or None."""
+    return _read(job / NAME, Manifest)
+
+
+def read_shard(job: Path, index: int) -> ShardManifest | None:
+    """Return the manifest of a finished shard, or None."""
+    return _read(job / str(index) / NAME, ShardManifest)
+
+
+def _read(path: Path, kind: type[AnyManifest]) -> AnyManifest | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise errors.DataError(
+            f"{path} is not a manifest of `paddlejob data split` ({error}): move it away"
+        ) from error
+
+
+def data_files(job: Path, shard: ShardManifest) -> list[tuple[Path, FileEntry]]:
+    """Return every file of a shard with what the manifest says of it."""
+    return [(job / str(shard.index) / "data" / entry.path, entry) for entry in shard.files]
+
+
+def is_whole(job: Path, shard: ShardManifest) -> bool:
+    """Whether all files of a shard are there in their full length (the checksums are not read)."""
+    for path, entry in data_files(job, shard):
+        try:
+            if path.stat().st_size != entry.size:
+                return False
+        except OSError:
+            return False
+    return True
+
+
+def checksum_lines(shards: Sequence[ShardManifest]) -> str:
+    """Return the text of SHA256SUMS."""
+    return "".join(
+        f"{entry.sha256}  {shard.index}/data/{entry.path}\n" for shard in shards for entry in shard.files
+    )
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file so that readers see the old one or the new one, never a part."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with unfinished.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    unfinished.replace(path)
+    sync_directory(path.parent)
+
+
+def encode(value: Manifest | ShardManifest) -> bytes:
+    """Return a manifest as JSON that people can read."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory survive a power failure, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
