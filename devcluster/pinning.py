@@ -22,7 +22,7 @@ def pinned(module: Module, version: str) -> dict[str, str]:
     """
     upstream = UPSTREAM.get(module.family)
     if upstream is None:
-        raise DevclusterError(f"{module.directory.name} holds its own source, there is no version to pin.")
+        raise DevclusterError(f"{module.directory.name} holds its own source, there is nothing to pin.")
     go = find_go(OLDEST_GO, print)
     download = json.loads(_go(go, Path("/"), "mod", "download", "-json", f"{upstream}@{version}"))
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+
+import pytest
+
+from devcluster.background import SERVER_RECORD, Background
+from devcluster.components import Settings
+from devcluster.controlplane import PROCESS_RECORDS
+from devcluster.processes import Record, write_records
+from devcluster.programs import DevclusterError
+from devcluster.server import as_json, from_json
+
+
+def test_settings_survive_a_file():
+    settings = Settings(
+        components=("etcd", "kube-apiserver"),
+        feature_gates={"A": True},
+        extra_args={"etcd": ("--log-level=warn",)},
+    )
+    assert from_json(as_json(settings)) == settings
+
+
+def test_down_without_a_cluster_does_nothing(tmp_path):
+    assert not Background(tmp_path / "none").down()
+
+
+def test_connecting_to_nothing_says_how_to_start(tmp_path):
+    with pytest.raises(DevclusterError, match="python -m devcluster up"):
+        Background(tmp_path / "none").connect()
+
+
+@pytest.mark.parametrize("file", [SERVER_RECORD, PROCESS_RECORDS])
+def test_down_ends_what_a_crash_left_behind_and_nothing_else(tmp_path, file):
+    background = Background(tmp_path / "left")
+    background.directory.mkdir()
+    with subprocess.Popen(["sleep", "600"]) as leftover, subprocess.Popen(["sleep", "600"]) as stranger:
+        reused = dataclasses.replace(Record.of("etcd", stranger.pid), start_ticks=1)
+        write_records(background.directory / file, [reused, Record.of("etcd", leftover.pid)])
+        assert background.down()
+        assert (leftover.wait(), stranger.poll()) == (-9, None)
+        stranger.kill()
+    assert not background.directory.exists()
