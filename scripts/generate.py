@@ -12,6 +12,10 @@ import yaml
 from paddlejob.api.crd import crd_v1, crd_v1beta1
 from paddlejob.api.meta import JsonObject
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from scripts.api_reference import api_reference
+
 ROOT = Path(__file__).parent.parent
 NOTICE = "Generated from src/paddlejob/api by scripts/generate.py. Do not edit; run `make generate`."
 
@@ -29,9 +33,15 @@ def manifest(document: JsonObject) -> str:
     return f"# {NOTICE}\n{text}"
 
 
+def page(text: str) -> str:
+    """Return a page of documentation with the notice, which Markdown does not show."""
+    return f"<!-- {NOTICE} -->\n{text}"
+
+
 GENERATED: list[tuple[str, Callable[[], str]]] = [
     ("deploy/v1/crd.yaml", lambda: manifest(crd_v1())),
     ("deploy/v1beta1/crd.yaml", lambda: manifest(crd_v1beta1())),
+    ("docs/reference/api.md", lambda: page(api_reference())),
 ]
 
 

@@ -54,7 +54,7 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         "worker": {"description": "The workers. Every job has at least one."},
         "heter": {"description": "The second stage of a heterogeneous parameter server job."},
         "elastic": {
-            "description": "Given, with any value, the job may be resized while it trains.",
+            "description": "Present, with any value, it asks for a job that may be resized while it trains.",
             "minimum": 0,
         },
         "scheduling_policy": {"description": "How the pods are scheduled together, as one gang."},
