@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, assert_never
 
 import msgspec
@@ -35,7 +36,10 @@ class OnChange(Protocol[T_contra]):
 
 
 OnUndecodable = Callable[[ObjectMeta, msgspec.DecodeError], None]
-"""Is told of an object that does not fit its type; the cache does not hold it, and `on_change` sees it go."""
+"""Is told of an object that does not fit its type, before the cache drops what it held of it."""
+
+OnUndecodableGone = Callable[[ObjectMeta], None]
+"""Is told when an object that did not fit its type is gone, or fits now."""
 
 
 class Informer(Generic[T]):
@@ -58,6 +62,7 @@ class Informer(Generic[T]):
         field_selector: str = "",
         on_change: OnChange[T] | None = None,
         on_undecodable: OnUndecodable | None = None,
+        on_undecodable_gone: OnUndecodableGone | None = None,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -68,9 +73,11 @@ class Informer(Generic[T]):
         self._rng = rng
         self._on_change = on_change
         self._on_undecodable = on_undecodable
+        self._on_undecodable_gone = on_undecodable_gone
         self._decoder = msgspec.json.Decoder(type)
         self._state: watch.State = watch.Empty()
-        self._staged: dict[ObjectKey, T] = {}
+        self._staged: dict[ObjectKey, T | _Undecodable] = {}
+        self._undecodable: dict[ObjectKey, _Undecodable] = {}
         self._alive_at: float | None = None
         self.synced = asyncio.Event()
         """Set once the cache has been complete for the first time."""
@@ -81,7 +88,7 @@ class Informer(Generic[T]):
         self.streams = 0
         """How many streams were opened."""
         self.callback_errors = 0
-        self.undecodable_objects = 0
+        """How many calls of the callbacks failed."""
 
     @property
     def resource(self) -> Resource:
@@ -92,6 +99,11 @@ class Informer(Generic[T]):
     def cache(self) -> Cache[T]:
         """What is known of the objects."""
         return self._cache
+
+    @property
+    def undecodable(self) -> int:
+        """How many objects are left out because they do not fit their type."""
+        return len(self._undecodable)
 
     def age_seconds(self) -> float:
         """Return the time since the server last gave a sign of life on this watch.
@@ -236,9 +248,9 @@ class Informer(Generic[T]):
     def _change_cache(self, effect: watch.CacheEffect) -> None:
         match effect:
             case watch.Apply():
-                self._notify(self._applied(effect.payload, effect.resource_version), initial=False)
+                self._apply(effect.payload, effect.resource_version)
             case watch.Remove():
-                self._notify(self._cache.remove(effect.payload, effect.resource_version), initial=False)
+                self._remove(effect.payload, effect.resource_version)
             case watch.Advance():
                 self._cache.advance(effect.resource_version)
             case watch.Replace():
@@ -249,47 +261,65 @@ class Informer(Generic[T]):
             log.info("watch of %s goes on", self._resource.plural)
             self.last_error = ""
 
-    def _applied(self, decoded: T | _Undecodable, resource_version: str) -> tuple[Change[T], ...]:
+    def _apply(self, decoded: T | _Undecodable, resource_version: str) -> None:
         if isinstance(decoded, _Undecodable):
-            self._report(decoded)
-            return self._cache.remove(decoded.metadata.key, resource_version)
-        return self._cache.apply(decoded, resource_version)
+            self._leave_out(decoded)
+            self._notify(self._cache.remove(decoded.metadata.key, resource_version), initial=False)
+        else:
+            self._let_in(decoded.metadata.key)
+            self._notify(self._cache.apply(decoded, resource_version), initial=False)
+
+    def _remove(self, key: ObjectKey, resource_version: str) -> None:
+        self._let_in(key)
+        self._notify(self._cache.remove(key, resource_version), initial=False)
 
     def _stage(self, decoded: T | _Undecodable) -> None:
-        if isinstance(decoded, _Undecodable):
-            self._report(decoded)
-            return
-        key = decoded.metadata.key
+        key, version = decoded.metadata.key, decoded.metadata.resource_version
         known = self._cache.get(key)
         # What is known already is not kept twice while the list is incomplete.
-        is_known = known is not None and known.metadata.resource_version == decoded.metadata.resource_version
-        self._staged[key] = known if known is not None and is_known else decoded
+        self._staged[key] = known if known and known.metadata.resource_version == version else decoded
 
     def _replace(self, resource_version: str) -> None:
         staged, self._staged = self._staged, {}
+        left_out = {key: entry for key, entry in staged.items() if isinstance(entry, _Undecodable)}
+        for key in [key for key in self._undecodable if key not in left_out]:
+            self._let_in(key)
+        for undecodable in left_out.values():
+            self._leave_out(undecodable)
+        listed = (entry for entry in staged.values() if not isinstance(entry, _Undecodable))
         self.lists += 1
-        changes = self._cache.replace(staged.values(), resource_version)
-        self._notify(changes, initial=not self.synced.is_set())
+        self._notify(self._cache.replace(listed, resource_version), initial=not self.synced.is_set())
         self.synced.set()
+
+    def _leave_out(self, undecodable: _Undecodable) -> None:
+        key, error = undecodable.metadata.key, undecodable.error
+        known = self._undecodable.get(key)
+        self._undecodable[key] = undecodable
+        if known and known.metadata.resource_version == undecodable.metadata.resource_version:
+            return
+        log.warning("%s %s is left out, it does not decode: %s", self._resource.kind, key, error)
+        if self._on_undecodable is not None:
+            with self._guarded():
+                self._on_undecodable(undecodable.metadata, error)
+
+    def _let_in(self, key: ObjectKey) -> None:
+        undecodable = self._undecodable.pop(key, None)
+        if undecodable is not None and self._on_undecodable_gone is not None:
+            with self._guarded():
+                self._on_undecodable_gone(undecodable.metadata)
 
     def _notify(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
         if self._on_change is None:
             return
         for change in changes:
-            try:
+            with self._guarded():
                 self._on_change(change.old, change.new, initial=initial)
-            except Exception:
-                self.callback_errors += 1
-                log.exception("a callback for %s failed", self._resource.plural)
 
-    def _report(self, undecodable: _Undecodable) -> None:
-        self.undecodable_objects += 1
-        key, error = undecodable.metadata.key, undecodable.error
-        log.warning("%s %s is left out, it does not decode: %s", self._resource.kind, key, error)
-        if self._on_undecodable is None:
-            return
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Keep a failing callback from stopping the watch."""
         try:
-            self._on_undecodable(undecodable.metadata, error)
+            yield
         except Exception:
             self.callback_errors += 1
             log.exception("a callback for %s failed", self._resource.plural)

@@ -1,0 +1,282 @@
+"""Leader election on a Lease, compatible with client-go and stricter where time is concerned.
+
+The holder renews the record; a candidate takes over once it has seen the record *unchanged* for its
+`leaseDurationSeconds` on the candidate's own monotonic clock. Nobody compares dates of different machines, so
+clock skew does not matter. Why there are never two leaders at work:
+
+    leader     sends a renewal at t; without an answer to a later one it stops its work at t + renew deadline,
+               and has until t + lease duration to see it stopped
+    candidate  sees that renewal after t, and takes over no earlier than the lease duration after that
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import random
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import LEASES
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class LeaseLostError(Exception):
+    """The lease went to another or could not be renewed in time; the work has been stopped."""
+
+
+class LeaseTiming(msgspec.Struct, frozen=True):
+    """How long a leader may be silent; the defaults are those of Kubernetes' own components."""
+
+    lease_duration_seconds: int = 15
+    """For so long a candidate leaves an unchanged record alone."""
+    renew_deadline_seconds: float = 10.0
+    """For so long a leader works without a renewal; what is left of the duration is for stopping."""
+    retry_period_seconds: float = 2.0
+    """The time between two tries, of a leader as of a candidate."""
+
+    def __post_init__(self) -> None:
+        if not self.lease_duration_seconds > self.renew_deadline_seconds > self.retry_period_seconds > 0:
+            raise ValueError(
+                "leader election needs lease duration > renew deadline > retry period > 0, not "
+                f"{self.lease_duration_seconds} > {self.renew_deadline_seconds} > {self.retry_period_seconds}"
+            )
+
+
+class LeaderElector:
+    """Does work while it holds a Lease.
+
+    Assumes that `identity` is unique to this process, across restarts too.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        rng: random.Random,
+        now: Callable[[], datetime],
+        timing: LeaseTiming | None = None,
+        on_stuck: Callable[[], object] | None = None,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._rng = rng
+        self._now = now
+        self._timing = timing or LeaseTiming()
+        self._on_stuck = on_stuck or _leave_at_once
+        self._lease: JsonObject | None = None
+        self._observed_at = -math.inf
+        self._renewed_at = -math.inf
+        """When the last renewal that was answered had been sent."""
+        self._is_elected = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the lease is held at this instant.
+
+        A process that was stopped and goes on sees at once that its time is over: ask before every write.
+        """
+        return self._is_elected and self._remaining_seconds() > 0
+
+    @property
+    def holder(self) -> str:
+        """Who held the lease when it was last looked at; empty for nobody."""
+        return _holder(self._lease)
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Wait for the lease, do the work while it is held, give it back, and return what the work returned.
+
+        When cancelled, the lease is held until the work has stopped, and then given back.
+        Guarantees: the work is cancelled when the lease is lost; should it not stop before another may
+        start, `on_stuck` is called, which by default ends the process.
+        Raises LeaseLostError when it was lost, else what the work raises.
+        """
+        await self._acquire()
+        renewing = asyncio.create_task(self._renew_until_lost(), name="lease-renewal")
+        working = asyncio.create_task(work(), name="leader-work")
+        is_finished = False
+        try:
+            await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            is_finished = working.done()
+        finally:
+            await self._stop(working, renewing)
+        if is_finished:
+            return working.result()
+        raise LeaseLostError(f"{self._identity} has lost lease {self._namespace}/{self._name}")
+
+    async def _acquire(self) -> None:
+        while True:
+            if await self._attempt(self._request_seconds()):
+                break
+            await asyncio.sleep(self._timing.retry_period_seconds * self._rng.uniform(1.0, 2.2))
+        self._is_elected = True
+        log.info("%s holds lease %s/%s", self._identity, self._namespace, self._name)
+
+    async def _renew_until_lost(self) -> None:
+        try:
+            while (remaining := self._remaining_seconds()) > 0:
+                await asyncio.sleep(min(self._timing.retry_period_seconds, remaining))
+                timeout_seconds = min(self._request_seconds(), self._remaining_seconds())
+                if await self._attempt(timeout_seconds) is False:
+                    break
+            log.warning("%s has lost lease %s/%s", self._identity, self._namespace, self._name)
+        finally:
+            self._is_elected = False
+
+    async def _stop(self, working: asyncio.Task[Any], renewing: asyncio.Task[None]) -> None:
+        """Stop the work under the lease, then give the lease back if it is still there to give."""
+        working.cancel()
+        await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            await asyncio.wait({working}, timeout=self._seconds_to_stop())
+            if not working.done():
+                log.critical("the work of %s does not stop although its lease is lost", self._identity)
+                self._on_stuck()
+        is_lost = renewing.done()
+        renewing.cancel()
+        await asyncio.wait({renewing})
+        if not is_lost:
+            await self._release()
+        for task in (working, renewing):
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                log.error("%s ended with an error", task.get_name(), exc_info=error)
+
+    def _remaining_seconds(self) -> float:
+        """Return for how long the last renewal allows to work."""
+        return self._renewed_at + self._timing.renew_deadline_seconds - _seconds()
+
+    def _seconds_to_stop(self) -> float:
+        """Return how long a leader that has lost may take to stop before another can start."""
+        margin = self._timing.lease_duration_seconds - self._timing.renew_deadline_seconds
+        return margin + min(0.0, self._remaining_seconds())
+
+    def _request_seconds(self) -> float:
+        # One lost request must leave time for another before the deadline.
+        return self._timing.renew_deadline_seconds / 2
+
+    async def _attempt(self, timeout_seconds: float) -> bool | None:
+        """Try to hold the lease, and tell whether it is held; None when that is not known."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await self._hold()
+        except (errors.KubeError, TimeoutError) as error:
+            reason = str(error) or "no answer in time"
+            log.warning("%s could not take or renew its lease: %s", self._identity, reason)
+            return None
+
+    async def _hold(self) -> bool:
+        if self.holder == self._identity:
+            # Whoever changed the record meanwhile makes this a conflict; then look before the next write.
+            with suppress(errors.ConflictError, errors.NotFoundError):
+                await self._write(self._renewed_spec())
+                return True
+        await self._observe()
+        if not self._may_write():
+            return False
+        await self._write(self._renewed_spec())
+        return True
+
+    def _may_write(self) -> bool:
+        if self._lease is None or self.holder == self._identity:
+            return True
+        if self._is_elected:
+            # Another held it, if only for a moment: what a leader believes of the world may be wrong now.
+            return False
+        duration = _spec(self._lease).get("leaseDurationSeconds") or self._timing.lease_duration_seconds
+        return not self.holder or _seconds() >= self._observed_at + duration
+
+    async def _observe(self) -> None:
+        """Look at the record, and note when it was first seen to be what it is."""
+        try:
+            lease = await self._client.get(LEASES, self._namespace, self._name)
+        except errors.NotFoundError:
+            lease = None
+        if lease is None or _spec(lease) != _spec(self._lease):
+            self._observed_at = _seconds()
+            if _holder(lease) != self.holder:
+                log.info("lease %s/%s: %s leads", self._namespace, self._name, _holder(lease) or "nobody")
+        self._lease = lease
+
+    def _renewed_spec(self) -> JsonObject:
+        spec, now = _spec(self._lease), _micro_time(self._now())
+        renewed = {
+            **spec,
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": self._timing.lease_duration_seconds,
+            "renewTime": now,
+        }
+        if self.holder != self._identity:
+            transitions = 0 if self._lease is None else (spec.get("leaseTransitions") or 0) + 1
+            renewed |= {"acquireTime": now, "leaseTransitions": transitions}
+        return renewed
+
+    async def _write(self, spec: JsonObject) -> None:
+        sent_at = _seconds()
+        if self._lease is None:
+            metadata = {"name": self._name, "namespace": self._namespace}
+            body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
+            self._lease = await self._client.create(LEASES, self._namespace, body, type=JsonObject)
+        else:
+            body = {**self._lease, "spec": spec}
+            self._lease = await self._client.replace(
+                LEASES, self._namespace, self._name, body, type=JsonObject
+            )
+        self._observed_at = _seconds()
+        self._renewed_at = sent_at
+
+    async def _release(self) -> None:
+        """Let the next one take over at once; without it they would wait for the duration."""
+        self._is_elected = False
+        now = _micro_time(self._now())
+        spec = _spec(self._lease) | {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": now,
+            "renewTime": now,
+        }
+        try:
+            async with asyncio.timeout(self._request_seconds()):
+                await self._write(spec)
+        except (errors.KubeError, TimeoutError) as error:
+            log.warning("%s could not give its lease back: %s", self._identity, error)
+        self._renewed_at = -math.inf
+
+
+def _spec(lease: JsonObject | None) -> JsonObject:
+    spec: JsonObject = (lease or {}).get("spec") or {}
+    return spec
+
+
+def _holder(lease: JsonObject | None) -> str:
+    return str(_spec(lease).get("holderIdentity") or "")
+
+
+def _micro_time(at: datetime) -> str:
+    """Return a date as Leases write it: always six digits, Go reads no others."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _seconds() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _leave_at_once() -> None:
+    # Nothing is flushed or finished on purpose: another process is about to do the same work.
+    os._exit(1)
