@@ -1,0 +1,383 @@
+"""An in-memory Kubernetes API server behind the Transport seam.
+
+    server = ApiServer(rng=random.Random(seed))
+    server.register(custom_resource(PADDLE_JOBS))
+    client = Client(server.transport("operator"))
+
+Several clients share one server. Each request is handled in one step of the event loop, so requests are
+atomic as they are on the real one; what lies between them is time, faults and the order of steps. It answers
+as a kube-apiserver 1.35 does: the behaviour table in `tests/testing` holds for both.
+
+Left out: server-side apply, RBAC, API discovery beyond one group and version, conversion between versions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.kube import answer
+from paddlejob.kube.errors import ApiError, NotFoundError, TransportError
+from paddlejob.kube.resource import Resource
+from paddlejob.kube.transport import Response, Stream
+from paddlejob.testing import (
+    fake_garbage,
+    fake_refusals,
+    fake_routes,
+    fake_types,
+    fake_verbs,
+    fake_watch,
+    virtual_loop,
+)
+from paddlejob.testing.fake_bodies import is_released
+from paddlejob.testing.fake_log import RequestLog, WriteRecord
+from paddlejob.testing.fake_request import AdmissionHook, Backend, Request
+from paddlejob.testing.fake_store import Record, Store
+from paddlejob.testing.fake_types import ResourceType
+
+GARBAGE_COLLECTOR = "garbage-collector"
+"""The identity of the server's own controllers in the log of writes."""
+
+
+class ApiServer:
+    """The server; see the module's documentation.
+
+    `require_namespaces` refuses objects in namespaces that do not exist. `streaming_list=False` refuses
+    sendInitialEvents, as servers before 1.32 do. `expired_as_status` answers 410 to a watch from a version
+    that is too old, where today's servers answer 200 and an ERROR event. `history_limit` is how many changes
+    of each kind a watch can start behind.
+    """
+
+    def __init__(
+        self,
+        *,
+        rng: random.Random | None = None,
+        now: Callable[[], datetime] = virtual_loop.now,
+        history_limit: int = 10_000,
+        require_namespaces: bool = False,
+        streaming_list: bool = True,
+        expired_as_status: bool = False,
+        bookmark_seconds: float = fake_watch.BOOKMARK_SECONDS,
+        garbage_delay_seconds: tuple[float, float] = (0.05, 2.0),
+    ) -> None:
+        self.rng = rng or random.Random(0)
+        self.store = Store(history_limit=history_limit)
+        self.log = RequestLog()
+        self.admission: list[AdmissionHook] = []
+        self.streaming_list = streaming_list
+        self.expired_as_status = expired_as_status
+        self.pod_logs: dict[tuple[str, str, str], bytes] = {}
+        """By namespace, pod and container; what a log request returns."""
+        self.watches: list[fake_watch.Watch] = []
+        """The open ones, oldest first."""
+        self.routes = fake_routes.Routes()
+        self._bookmark_seconds = bookmark_seconds
+        self._backend = Backend(
+            store=self.store,
+            rng=self.rng,
+            now=now,
+            admission=self.admission,
+            require_namespaces=require_namespaces,
+        )
+        self._verbs = fake_verbs.Verbs(self._backend, self.pod_logs, on_definition=self.install)
+        for kind in fake_types.BUILT_IN:
+            self.register(kind)
+        self.garbage_collector = fake_garbage.GarbageCollector(
+            self.store,
+            delete=self._collect,
+            update=self._change_metadata,
+            rng=self.rng,
+            delay_seconds=garbage_delay_seconds,
+        )
+        fake_garbage.NamespaceController(
+            self.store, delete=self._collect, rng=self.rng, delay_seconds=garbage_delay_seconds
+        )
+
+    @property
+    def version(self) -> int:
+        """The version of the latest change."""
+        return self.store.version
+
+    def register(self, kind: ResourceType) -> None:
+        """Serve a kind."""
+        self.routes.add(kind)
+        self.store.table(kind)
+
+    def install(self, definition: JsonObject, **schema: Any) -> None:
+        """Serve what a CustomResourceDefinition declares; `schema` as for `fake_types.custom_resource`."""
+        for kind in fake_types.from_definition(definition, **schema):
+            self.register(kind)
+
+    def transport(
+        self, identity: str = "client", *, latency_seconds: tuple[float, float] | None = None
+    ) -> FakeTransport:
+        """Return a connection to this server; requests take a random time within the latency, if any."""
+        return FakeTransport(self, identity, latency_seconds)
+
+    def handle(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        identity: str = "test",
+    ) -> Response:
+        """Answer one request, now."""
+        try:
+            request = self.routes.request(
+                method, path, query or {}, body=body, content_type=content_type, identity=identity
+            )
+        except ApiError as error:
+            return _refused(error)
+        if isinstance(request, Response):
+            return request
+        version = self.store.version
+        try:
+            response = self._verbs.answer(request)
+        except ApiError as error:
+            response = _refused(error)
+        self._note(request, response, changed=self.store.version != version)
+        return response
+
+    def open_stream(
+        self, path: str, query: Mapping[str, str], identity: str, idle_timeout_seconds: float | None
+    ) -> fake_watch.Watch | fake_watch.Answered:
+        """Open a watch, or answer any other GET at once."""
+        if query.get("watch", "").lower() not in {"1", "true"}:
+            return _answered(self.handle("GET", path, query=query, identity=identity))
+        try:
+            request = self.routes.request("GET", path, query, identity=identity)
+            if isinstance(request, Response):
+                return _answered(request)
+            self.log.note("watch", request.resource.plural, "")
+            return self._open_watch(request, idle_timeout_seconds)
+        except ApiError as error:
+            return _answered(_refused(error))
+
+    def get(self, resource: Resource, namespace: str, name: str) -> JsonObject | None:
+        """Return an object as it is stored, None when there is none."""
+        kind = self.routes.kind(resource)
+        try:
+            return kind.with_head(self.store.get(kind, namespace, name).body)
+        except NotFoundError:
+            return None
+
+    def objects(self, resource: Resource, namespace: str | None = None) -> list[JsonObject]:
+        """Return all objects of a kind, or those of a namespace, in the order of their names."""
+        kind = self.routes.kind(resource)
+        records = self.store.table(kind).objects
+        return [
+            kind.with_head(records[key].body)
+            for key in sorted(records)
+            if namespace is None or records[key].namespace == namespace
+        ]
+
+    def create(self, resource: Resource, body: JsonObject, *, identity: str = "test") -> JsonObject:
+        """Create an object at once, in the namespace that it names, and return it.
+
+        Raises ApiError.
+        """
+        namespace = body.get("metadata", {}).get("namespace", "default") if resource.namespaced else None
+        return self._send("POST", resource.path(namespace), body, "application/json", identity)
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: JsonObject,
+        *,
+        subresource: str | None = None,
+        identity: str = "test",
+    ) -> JsonObject:
+        """Apply a merge patch at once and return the object.
+
+        Raises ApiError.
+        """
+        path = resource.path(namespace or None, name, subresource)
+        return self._send("PATCH", path, patch, "application/merge-patch+json", identity)
+
+    def delete(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        options: JsonObject | None = None,
+        identity: str = "test",
+    ) -> JsonObject:
+        """Delete an object at once, or begin to, and return what the server answers.
+
+        Raises ApiError.
+        """
+        path = resource.path(namespace or None, name)
+        return self._send("DELETE", path, options or {}, "application/json", identity)
+
+    def drop_watches(self) -> None:
+        """Close all open watches, as a server that restarts does."""
+        for watch in list(self.watches):
+            watch.end()
+
+    def compact(self) -> None:
+        """Forget all history: a watch from any version but the present one answers 410."""
+        self.store.compact()
+
+    def _send(self, method: str, path: str, body: JsonObject, content_type: str, identity: str) -> JsonObject:
+        encoded = msgspec.json.encode(body)
+        response = self.handle(method, path, body=encoded, content_type=content_type, identity=identity)
+        if response.status >= 300:
+            raise answer.error_from(response)
+        decoded: JsonObject = msgspec.json.decode(response.body)
+        return decoded
+
+    def _open_watch(
+        self, request: Request, idle_timeout_seconds: float | None
+    ) -> fake_watch.Watch | fake_watch.Answered:
+        options = fake_watch.parse(
+            request.kind, request.namespace, request.query, streaming_list=self.streaming_list
+        )
+        if self.expired_as_status and options.version and not options.initial_events:
+            self.store.table(request.kind).since(options.version)
+        watch = fake_watch.Watch(
+            self.store,
+            request.kind,
+            options,
+            rng=self.rng,
+            idle_timeout_seconds=idle_timeout_seconds,
+            bookmark_seconds=self._bookmark_seconds,
+        )
+        self.watches.append(watch)
+        return watch
+
+    def close_watch(self, watch: fake_watch.Watch) -> None:
+        """Forget a watch whose client has gone."""
+        watch.stop()
+        if watch in self.watches:
+            self.watches.remove(watch)
+
+    def _collect(self, kind: ResourceType, namespace: str, name: str, uid: str) -> None:
+        """Delete for the garbage collector, through the same door as everybody."""
+        path = kind.resource.path(namespace or None, name)
+        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        self._send("DELETE", path, body, "application/json", GARBAGE_COLLECTOR)
+
+    def _change_metadata(self, record: Record, metadata: JsonObject) -> None:
+        metadata = {key: value for key, value in metadata.items() if value != []}
+        body = {**record.body, "metadata": metadata}
+        if is_released(metadata):
+            self.store.remove(record.type, body)
+        else:
+            self.store.put(record.type, body)
+
+    def _note(self, request: Request, response: Response, *, changed: bool) -> None:
+        self.log.note(request.verb, request.resource.plural, request.subresource)
+        if request.verb in {"get", "list"}:
+            return
+        name = request.name
+        if not name and response.status < 300 and request.verb == "create":
+            name = msgspec.json.decode(response.body, type=_Named).metadata.name
+        self.log.add(
+            WriteRecord(
+                at_seconds=asyncio.get_running_loop().time(),
+                identity=request.identity,
+                verb=request.verb,
+                resource=request.resource.plural,
+                subresource=request.subresource,
+                namespace=request.namespace,
+                name=name,
+                code=response.status,
+                changed=changed,
+                body=request.body or b"",
+            )
+        )
+
+
+class FakeTransport:
+    """A client's connection to an in-memory API server; a `Transport`."""
+
+    def __init__(self, server: ApiServer, identity: str, latency_seconds: tuple[float, float] | None) -> None:
+        self.server = server
+        self.identity = identity
+        self._latency_seconds = latency_seconds
+        self._closed = False
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float | None = 30.0,  # noqa: ARG002  (the server always answers; faults do not)
+    ) -> Response:
+        """Send one request; it takes effect half-way through the latency."""
+        await self._travel()
+        response = self.server.handle(
+            method, path, query=query, body=body, content_type=content_type, identity=self.identity
+        )
+        await self._travel()
+        return response
+
+    def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        idle_timeout_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[Stream]:
+        """Open a watch or a log."""
+        return self._stream(path, query or {}, idle_timeout_seconds)
+
+    @asynccontextmanager
+    async def _stream(
+        self, path: str, query: Mapping[str, str], idle_timeout_seconds: float | None
+    ) -> AsyncIterator[Stream]:
+        await self._travel()
+        stream = self.server.open_stream(path, query, self.identity, idle_timeout_seconds)
+        try:
+            yield stream
+        finally:
+            if isinstance(stream, fake_watch.Watch):
+                self.server.close_watch(stream)
+
+    async def close(self) -> None:
+        """Refuse further requests."""
+        self._closed = True
+
+    async def _travel(self) -> None:
+        if self._closed:
+            raise TransportError("this transport was closed")
+        latency = self._latency_seconds
+        await asyncio.sleep(0 if latency is None else self.server.rng.uniform(*latency) / 2)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_JSON = {"content-type": "application/json"}
+
+
+def _refused(error: ApiError) -> Response:
+    headers = dict(_JSON)
+    if error.retry_after_seconds:
+        headers["retry-after"] = str(int(error.retry_after_seconds))
+    return Response(error.code, msgspec.json.encode(fake_refusals.status_object(error)), headers)
+
+
+def _answered(response: Response) -> fake_watch.Answered:
+    return fake_watch.Answered(response.status, response.body, response.headers)
