@@ -58,6 +58,14 @@ def test_fields_are_named_as_in_yaml() -> None:
         "heter",
         "elastic",
         "schedulingPolicy",
+        "backoffLimit",
+        "restartPolicy",
+        "successPolicy",
+        "suspend",
+        "activeDeadlineSeconds",
+        "startupDeadlineSeconds",
+        "ttlSecondsAfterFinished",
+        "managedBy",
     ]
 
 

@@ -8,10 +8,13 @@ from typing import Final
 from paddlejob.api.defaulting import WITH_GLOO_RANGE
 from paddlejob.api.meta import Condition, JsonObject
 from paddlejob.api.v1 import (
+    Failure,
+    Formation,
     Intranet,
     PaddleJob,
     PaddleJobSpec,
     PaddleJobStatus,
+    RestartPolicy,
     RoleSpec,
     RoleStatus,
     SchedulingPolicy,
@@ -22,6 +25,10 @@ WORD: Final = 32
 """Longest text of a field that holds one of a few words."""
 
 _COUNT: Final = {"minimum": 0, "maximum": MAX_REPLICAS}
+_EXIT_CODES: Final = {
+    "maxItems": 255,
+    "items": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 255},
+}
 
 FACTS: Mapping[type, Mapping[str, JsonObject]] = {
     PaddleJob: {
@@ -58,6 +65,53 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
             "minimum": 0,
         },
         "scheduling_policy": {"description": "How the pods are scheduled together, as one gang."},
+        "backoff_limit": {
+            "description": "How many restarts after failures of the program itself. Restarts after "
+            "evictions, preemption, lost nodes and deleted pods do not count.",
+            "minimum": 0,
+            "maximum": 1000,
+        },
+        "restart_policy": {"description": "Which failures the job is restarted after, and how soon."},
+        "success_policy": {
+            "description": "Whose success is the job's: AllWorkers (the default) or Worker0.",
+            "maxLength": WORD,
+        },
+        "suspend": {"description": "Whether the job's pods are taken away until this is false again."},
+        "active_deadline_seconds": {
+            "description": "How long the job may run; time in suspension does not count.",
+            "minimum": 1,
+        },
+        "startup_deadline_seconds": {
+            "description": "How long the job may take until all its pods run for the first time.",
+            "minimum": 1,
+        },
+        "ttl_seconds_after_finished": {
+            "description": "How long a finished job stays before it is deleted; for ever unless given.",
+            "minimum": 0,
+        },
+        "managed_by": {
+            "description": "Which controller works on the job. The operator leaves alone what names another.",
+            "maxLength": 63,
+        },
+    },
+    RestartPolicy: {
+        "permanent_exit_codes": {"description": "Exit codes that end the job at once.", **_EXIT_CODES},
+        "retryable_exit_codes": {"description": "Exit codes worth a restart, which counts.", **_EXIT_CODES},
+        "ignored_exit_codes": {
+            "description": "Exit codes worth a restart that does not count; 15, 101 and 143 always are.",
+            **_EXIT_CODES,
+        },
+        "delay_seconds": {
+            "description": "The wait before the first restart; it doubles with each that counts.",
+            "minimum": 0,
+            "maximum": 3600,
+        },
+        "max_delay_seconds": {"description": "The longest wait.", "minimum": 0, "maximum": 86400},
+        "node_lost_seconds": {
+            "description": "How long a pod's node may be silent before the pod is replaced.",
+            "minimum": 10,
+            "maximum": 86400,
+        },
     },
     RoleSpec: {
         "replicas": {"description": "How many pods; may be changed while the job runs.", **_COUNT},
@@ -86,7 +140,10 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         },
     },
     PaddleJobStatus: {
-        "phase": {"description": "Pending, Starting, Running, Completed, Failed or Terminating."},
+        "phase": {
+            "description": "Pending, Starting, Running, Restarting, Scaling, Suspended, Completed, "
+            "Failed or Terminating."
+        },
         "mode": {"description": "PS, Collective, Single or Heter."},
         "reason": {"description": "Why the job is in its phase, in one word for programs."},
         "message": {"description": "What the job waits for or what failed first, in one line for people."},
@@ -106,6 +163,30 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         },
         "host_port": {"description": "First port of the job's range on its nodes (intranet Host)."},
         "selector": {"description": "Label selector of the workers' pods, for autoscalers."},
+        "attempt": {"description": "Which try this is, from 0: grows with every restart and scaling."},
+        "base_attempt": {"description": "The attempt in which all pods were last made anew."},
+        "attempt_time": {"description": "When the attempt began."},
+        "restarts": {"description": "Restarts that counted against backoffLimit."},
+        "workers": {"description": "With how many workers an elastic job goes on while it cannot have all."},
+        "formation": {"description": "The pods that last found together."},
+        "last_failure": {"description": "What broke the last attempt first."},
+        "active_since": {"description": "When the job began to run, or ran again after a suspension."},
+        "active_seconds": {"description": "How long the job had run before its last suspension."},
+    },
+    Formation: {
+        "attempt": {"description": "The attempt it belongs to."},
+        "ps": {"description": "Its parameter servers."},
+        "worker": {"description": "Its workers."},
+        "heter": {"description": "Its heter pods."},
+    },
+    Failure: {
+        "attempt": {"description": "The attempt that it broke."},
+        "pod": {"description": "The pod that failed first."},
+        "reason": {"description": "Why, in one word for programs."},
+        "exit_code": {"description": "The exit code of its container, 0 where there was none."},
+        "message": {"description": "Why, in one line for people."},
+        "time": {"description": "When."},
+        "counted": {"description": "Whether it counted against backoffLimit."},
     },
     RoleStatus: {
         "ready": {"description": "Running pods of wanted pods, such as 2/2."},

@@ -23,6 +23,11 @@ ANNOTATION_ROLE: Final = "paddle-resource"
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 """On a pod: hash of the ConfigMap that the pod was started (or woken) with."""
 
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+
+CONTROLLER_NAME: Final = "paddlepaddle.org/paddlejob-operator"
+"""What `spec.managedBy` says, when it says anything, of jobs that this operator works on."""
+
 LEGACY_FINALIZER: Final = "finalizers.paddlepaddle.org"
 """Earlier operators put it on every job; nothing waits for it, so it is only ever removed."""
 
@@ -68,6 +73,11 @@ class Env:
     STAGE_ID: Final = "STAGE_ID"
     STAGE_NUM: Final = "STAGE_NUM"
     STAGE_TRAINERS_NUM: Final = "PADDLE_STAGE_TRAINERS_NUM"
+    ATTEMPT: Final = "PADDLEJOB_ATTEMPT"
+    """Which try of the job this is, from 0; ours, for programs that want to know."""
+    ELASTIC_LEVEL: Final = "PADDLE_ELASTIC_LEVEL"
+    ELASTIC_TIMEOUT: Final = "PADDLE_ELASTIC_TIMEOUT"
+    MAX_RESTART: Final = "PADDLE_MAX_RESTART"
 
 
 PROTECTED_ENV: Final = frozenset(
@@ -90,6 +100,7 @@ PROTECTED_ENV: Final = frozenset(
         Env.STAGE_ID,
         Env.STAGE_NUM,
         Env.STAGE_TRAINERS_NUM,
+        Env.ATTEMPT,
     }
 )
 """Variables that say who a pod is and where its peers are: a user's own value would break the job."""
@@ -113,3 +124,15 @@ class Reason:
     POD_FAILED: Final = "PodFailed"
     SERVER_EXITED_EARLY: Final = "ServerExitedEarly"
     DELETING: Final = "Deleting"
+    BACKOFF_LIMIT_EXCEEDED: Final = "BackoffLimitExceeded"
+    DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+    STARTUP_DEADLINE_EXCEEDED: Final = "StartupDeadlineExceeded"
+    POD_LOST: Final = "PodLost"
+    RESTARTING: Final = "Restarting"
+    REPLACED_POD: Final = "ReplacedPod"
+    WAITING_TO_RESTART: Final = "WaitingToRestart"
+    SHRUNK: Final = "Shrunk"
+    GROWN: Final = "Grown"
+    SUSPENDED: Final = "Suspended"
+    RESUMED: Final = "Resumed"
+    EXPIRED: Final = "Expired"

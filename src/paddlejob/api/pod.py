@@ -58,6 +58,7 @@ class PodCondition(View, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: datetime | None = None
 
 
 class PodStatus(View, frozen=True):

@@ -7,16 +7,23 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec.inspect as shape
-from msgspec import NODEFAULT
 
 from paddlejob.api import cel
 from paddlejob.api.facts import FACTS
 from paddlejob.api.field_error import DNS_LABEL, DNS_LABEL_MAX
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.template import RESTART_POLICIES
-from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, PaddleJobStatus, Role, RoleSpec, SchedulingPolicy
+from paddlejob.api.v1 import (
+    PaddleJob,
+    PaddleJobSpec,
+    PaddleJobStatus,
+    RestartPolicy,
+    Role,
+    RoleSpec,
+    SchedulingPolicy,
+)
 
-_WRITTEN_BY_USERS = (PaddleJobSpec, RoleSpec, SchedulingPolicy)
+_WRITTEN_BY_USERS = (PaddleJobSpec, RestartPolicy, RoleSpec, SchedulingPolicy)
 _SCALARS: dict[type, JsonObject] = {
     shape.StrType: {"type": "string"},
     shape.EnumType: {"type": "string"},
@@ -76,7 +83,7 @@ def struct_schema(struct: type) -> JsonObject:
 def _field_schema(struct: type, field: shape.Field) -> JsonObject:
     schema = _type_schema(field.type)
     # An empty default is how a struct says that nothing was given: that is no value to write into an object.
-    if struct in _WRITTEN_BY_USERS and field.default is not NODEFAULT and field.default:
+    if struct in _WRITTEN_BY_USERS and isinstance(field.default, str | int) and field.default:
         schema["default"] = field.default
     facts = FACTS[struct][field.name]
     return {"description": facts["description"], **schema, **facts}

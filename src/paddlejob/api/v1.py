@@ -56,6 +56,9 @@ class Phase(enum.StrEnum):
     PENDING = "Pending"
     STARTING = "Starting"
     RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SCALING = "Scaling"
+    SUSPENDED = "Suspended"
     COMPLETED = "Completed"
     FAILED = "Failed"
     TERMINATING = "Terminating"
@@ -71,6 +74,13 @@ class Phase(enum.StrEnum):
     def is_terminal(self) -> bool:
         """Whether the job has ended for good."""
         return self in (Phase.COMPLETED, Phase.FAILED)
+
+
+class SuccessPolicy(enum.StrEnum):
+    """Whose success is the job's."""
+
+    ALL_WORKERS = "AllWorkers"
+    WORKER_0 = "Worker0"
 
 
 class RoleSpec(View, frozen=True):
@@ -91,6 +101,20 @@ class SchedulingPolicy(View, frozen=True):
     min_resources: dict[str, int | str] = {}
 
 
+class RestartPolicy(View, frozen=True):
+    """Which failures a job is restarted after, and how soon.
+
+    Without rules, exit codes from 1 to 127 are permanent and those from 128 on are retryable.
+    """
+
+    permanent_exit_codes: tuple[int, ...] = ()
+    retryable_exit_codes: tuple[int, ...] = ()
+    ignored_exit_codes: tuple[int, ...] = ()
+    delay_seconds: int = 5
+    max_delay_seconds: int = 300
+    node_lost_seconds: int = 120
+
+
 class PaddleJobSpec(View, frozen=True):
     """What the user asks for."""
 
@@ -103,6 +127,14 @@ class PaddleJobSpec(View, frozen=True):
     heter: RoleSpec | None = None
     elastic: int | None = None
     scheduling_policy: SchedulingPolicy | None = None
+    backoff_limit: int = 3
+    restart_policy: RestartPolicy = RestartPolicy()
+    success_policy: str = ""
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+    startup_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    managed_by: str = ""
 
     def roles(self) -> Iterator[tuple[Role, RoleSpec]]:
         """Yield the roles that have pods, in order of creation; zero replicas is the same as no role."""
@@ -137,6 +169,28 @@ class RoleStatus(View, frozen=True, omit_defaults=False):
     unknown: int = 0
 
 
+class Formation(View, frozen=True, omit_defaults=False):
+    """The pods that have found together: of which attempt, and how many of each role."""
+
+    attempt: int = 0
+    ps: int = 0
+    worker: int = 0
+    heter: int = 0
+
+
+class Failure(View, frozen=True, omit_defaults=False):
+    """What broke an attempt first; it stays in the status after the restart."""
+
+    attempt: int = 0
+    pod: str = ""
+    reason: str = ""
+    exit_code: int = 0
+    message: str = ""
+    time: datetime | None = None
+    counted: bool = True
+    """Whether it used up one of `backoffLimit`."""
+
+
 class PaddleJobStatus(View, frozen=True):
     """What the operator says about a job."""
 
@@ -153,6 +207,20 @@ class PaddleJobStatus(View, frozen=True):
     observed_generation: int = 0
     host_port: int = 0
     selector: str = ""
+    attempt: int = 0
+    """Grows by one with every restart, scaling and replacement."""
+    base_attempt: int = 0
+    """The attempt in which all pods were last made anew; older pods do not belong to the job any more."""
+    attempt_time: datetime | None = None
+    restarts: int = 0
+    """How many restarts counted against `backoffLimit`."""
+    workers: int = 0
+    """With how many workers an elastic job goes on when it cannot have all; 0 when it has all."""
+    formation: Formation | None = None
+    last_failure: Failure | None = None
+    active_since: datetime | None = None
+    active_seconds: int = 0
+    """How long the job had been active before it was last suspended."""
 
 
 class PaddleJob(View, frozen=True):

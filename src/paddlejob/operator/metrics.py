@@ -1,4 +1,4 @@
-"""What Prometheus is told. No series is labelled by job: their number does not grow with the cluster's history."""
+"""What Prometheus is told. No series is labelled by job, so that their number stays what it is."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import prometheus_client
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import Phase
 from paddlejob.kube.client import RequestRecord
+from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.world import World
 
 REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -76,9 +78,9 @@ class Metrics:
 class WorldCollector(Collector):
     """Reads counts from the caches when asked, so that no event has to keep them up to date."""
 
-    def __init__(self, world: World, queue_depth: Iterable[tuple[str, float]]) -> None:
+    def __init__(self, world: World, queue: WorkQueue[ObjectKey]) -> None:
         self._world = world
-        self._queue_depth = queue_depth
+        self._queue = queue
 
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges."""
@@ -98,6 +100,10 @@ class WorldCollector(Collector):
         yield ages
         yield cached
         depth = GaugeMetricFamily("paddlejob_queue_depth", "Jobs in the queue.", labels=["state"])
-        for state, count in self._queue_depth:
+        for state, count in (
+            ("ready", self._queue.depth),
+            ("delayed", self._queue.delayed),
+            ("running", self._queue.running),
+        ):
             depth.add_metric([state], count)
         yield depth

@@ -1,0 +1,122 @@
+"""`paddlejob operator`: the process that makes PaddleJobs work on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.core.snapshot import Settings
+from paddlejob.kube.config import load_config
+from paddlejob.kube.errors import ConfigError
+from paddlejob.kube.lease import LeaseLostError
+from paddlejob.operator import manager
+from paddlejob.operator.manager import ProcessSettings
+from paddlejob.operator.settings import OperatorSettings
+
+DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
+
+
+@click.command("operator")
+@click.option("--namespace", default="", help="The one namespace to work in. Default: all.")
+@click.option("--leader-elect", is_flag=True, help="Let one of several replicas work at a time.")
+@click.option(
+    "--lease-namespace", default="", help="Where the election's Lease is. Default: the operator's own."
+)
+@click.option(
+    "--metrics-bind-address", default=":8080", show_default=True, help="Where /metrics is; 0: nowhere."
+)
+@click.option(
+    "--health-probe-bind-address", default=":8081", show_default=True, help="Where /healthz and /readyz are."
+)
+@click.option(
+    "--port-range",
+    default=DEFAULT_PORT_RANGE,
+    show_default=True,
+    help="First and last port for jobs with intranet Host.",
+)
+@click.option("--workers", default=16, show_default=True, help="How many jobs to work on at the same time.")
+@click.option(
+    "--kubeconfig", default=None, type=Path, help="Default: $KUBECONFIG, the pod's identity, ~/.kube/config."
+)
+@click.option("--context", default=None, help="The kubeconfig's context.")
+@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option("--log-format", default="text", type=click.Choice(["text", "json"]))
+def command(
+    namespace: str,
+    leader_elect: bool,
+    lease_namespace: str,
+    metrics_bind_address: str,
+    health_probe_bind_address: str,
+    port_range: str,
+    workers: int,
+    kubeconfig: Path | None,
+    context: str | None,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Run the operator that makes PaddleJobs work on a cluster."""
+    _set_up_logging(log_level, log_format)
+    try:
+        config = load_config(kubeconfig, context)
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    jobs = Settings(
+        host_port_range=_read_port_range(port_range),
+        pods_have_ipv6=":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
+    )
+    settings = OperatorSettings(namespace=namespace, workers=workers, jobs=jobs)
+    process = ProcessSettings(
+        metrics_address=metrics_bind_address,
+        health_address=health_probe_bind_address,
+        leader_election=leader_elect,
+        lease_namespace=lease_namespace,
+    )
+    try:
+        asyncio.run(manager.run(config, settings, process))
+    except LeaseLostError as error:
+        raise click.ClickException(
+            f"{error}; starting again as a stand-by is for whoever started me"
+        ) from None
+
+
+def _read_port_range(text: str) -> tuple[int, int]:
+    first, _, last = text.replace("-", ",").partition(",")
+    if first.isdecimal() and last.isdecimal():
+        low, high = int(first), int(last)
+        if low >= 1024 and high <= 65535 and high - low + 1 >= names.PORTS_PER_POD:
+            return low, high
+    raise click.BadParameter(
+        f"is {text!r}; write first,last between 1024 and 65535, at least {names.PORTS_PER_POD} ports",
+        param_hint="--port-range",
+    )
+
+
+def _set_up_logging(level: str, form: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(_JsonFormatter() if form == "json" else plain)
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line, for log collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat()
+        entry = {
+            "time": moment,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry).decode()

@@ -1,0 +1,131 @@
+"""The operator process: identity, leadership, ports, and an end that leaves nothing half done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import socket
+import uuid
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from paddlejob.kube.aiohttp_transport import AiohttpTransport
+from paddlejob.kube.client import Client
+from paddlejob.kube.cluster import ClusterConfig
+from paddlejob.kube.events import EventRecorder
+from paddlejob.kube.lease import LeaderElector
+from paddlejob.operator import serving
+from paddlejob.operator.controller import Controller
+from paddlejob.operator.metrics import Metrics
+from paddlejob.operator.settings import OperatorSettings
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "paddlejob-operator"
+LEASE_NAME = "paddlejob-operator"
+
+
+class ProcessSettings(msgspec.Struct, frozen=True):
+    """How the process shows itself; how it treats jobs is in OperatorSettings."""
+
+    metrics_address: str = ":8080"
+    health_address: str = ":8081"
+    leader_election: bool = False
+    lease_namespace: str = ""
+
+
+async def run(config: ClusterConfig, settings: OperatorSettings, process: ProcessSettings) -> None:
+    """Work until SIGTERM or SIGINT.
+
+    Raises LeaseLostError when another process has taken over: the caller ends, and is started afresh.
+    """
+    metrics = Metrics()
+    rng = random.Random()  # noqa: S311  (spreads retries, guards nothing)
+    async with AsyncExitStack() as stack:
+        transport = AiohttpTransport(config)
+        client = await stack.enter_async_context(Client(transport, observe=metrics.observe_request, rng=rng))
+        recorder = EventRecorder(client, COMPONENT, rng=rng, now=_now)
+        await stack.enter_async_context(recorder)
+        controller = Controller(client, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
+        await _serve(stack, controller, metrics, process)
+        elector = _elector(client, config, process, rng) if process.leader_election else None
+        await _until_signalled(_lead(controller, elector))
+
+
+def _elector(
+    client: Client, config: ClusterConfig, process: ProcessSettings, rng: random.Random
+) -> LeaderElector:
+    return LeaderElector(
+        client,
+        namespace=process.lease_namespace or config.namespace or "default",
+        name=LEASE_NAME,
+        identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+        rng=rng,
+        now=_now,
+    )
+
+
+async def _lead(controller: Controller, elector: LeaderElector | None) -> None:
+    """Watch always, so that a stand-by knows everything when its turn comes; work only as the leader."""
+
+    async def work() -> None:
+        controller.metrics.leader.set(1)
+        log.info("working on jobs")
+        try:
+            await controller.work()
+        finally:
+            controller.metrics.leader.set(0)
+
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(controller.watch(), name="watch")
+        try:
+            await (work() if elector is None else elector.run(work))
+        finally:
+            watching.cancel()
+
+
+async def _serve(
+    stack: AsyncExitStack, controller: Controller, metrics: Metrics, process: ProcessSettings
+) -> None:
+    world = controller.world
+    probes = {
+        "/healthz": serving.probe(lambda: serving.stale_watches(world)),
+        "/readyz": serving.probe(lambda: serving.unsynced(world)),
+    }
+    health = await stack.enter_async_context(serving.serve(process.health_address, probes))
+    exposed = {"/metrics": serving.text(metrics.render)}
+    port = await stack.enter_async_context(serving.serve(process.metrics_address, exposed))
+    log.info("health on port %s, metrics on port %s, process %s", health, port, os.getpid())
+
+
+async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
+    """Run the work; the first SIGTERM or SIGINT asks it to end in order, a second one ends the process."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(work, name="operator")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, task, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("stopped")
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _stop(task: asyncio.Task[None], number: signal.Signals) -> None:
+    log.info("%s: finishing the passes under way", number.name)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_DFL)
+    task.cancel()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

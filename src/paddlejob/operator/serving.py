@@ -1,0 +1,84 @@
+"""The ports of the operator: /healthz and /readyz for the kubelet, /metrics for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from paddlejob.operator.world import World
+
+WATCH_AGE_LIMIT_SECONDS = 180.0
+"""A healthy watch gives a sign of life every minute; after three it is dead, whatever the port answers."""
+
+
+def stale_watches(world: World) -> list[str]:
+    """Return what is wrong with the watches, a sentence each."""
+    return [
+        f"the watch on {informer.resource.plural} has been silent for {informer.age_seconds():.0f} s"
+        + (f": {informer.last_error}" if informer.last_error else "")
+        for informer in world.informers
+        if informer.age_seconds() > WATCH_AGE_LIMIT_SECONDS
+    ]
+
+
+def unsynced(world: World) -> list[str]:
+    """Return what is not known yet, a sentence each."""
+    return [
+        f"{informer.resource.plural} are not listed yet"
+        + (f": {informer.last_error}" if informer.last_error else "")
+        for informer in world.informers
+        if not informer.synced.is_set()
+    ]
+
+
+def probe(check: Callable[[], list[str]]) -> Callable[[web.Request], web.Response]:
+    """Return a handler that answers 200, or 503 with what is wrong."""
+
+    def answer(_: web.Request) -> web.Response:
+        problems = check()
+        return web.Response(status=503 if problems else 200, text="\n".join(problems or ["ok"]) + "\n")
+
+    return answer
+
+
+def text(render: Callable[[], bytes]) -> Callable[[web.Request], web.Response]:
+    """Return a handler that answers with plain text."""
+
+    def answer(_: web.Request) -> web.Response:
+        return web.Response(body=render(), content_type="text/plain", charset="utf-8")
+
+    return answer
+
+
+@asynccontextmanager
+async def serve(address: str, routes: dict[str, Callable[[web.Request], web.Response]]) -> AsyncIterator[int]:
+    """Serve GET handlers on `host:port` and yield the port.
+
+    An empty host is every address, port 0 with a host any free one; an empty address or `0` serves nothing.
+    """
+    host, _, port = address.rpartition(":")
+    if port in ("", "0") and not host:
+        yield 0
+        return
+    app = web.Application()
+    for path, handler in routes.items():
+        app.router.add_get(path, _as_coroutine(handler))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host or None, int(port))
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _as_coroutine(
+    handler: Callable[[web.Request], web.Response],
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        return handler(request)
+
+    return handle
