@@ -85,7 +85,8 @@ def _converge(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
         return _no_port(world, spec, roster)
     standing = status.live_standing(roster, world.failures)
     alive = status.next_status(world.job, spec, roster, standing, world.now, host_port=host_port)
-    site = Site(world.job, spec, host_port or names.BASE_PORT, pods_have_ipv6=_pods_have_ipv6(world))
+    port = host_port or world.settings.base_port
+    site = Site(world.job, spec, port, pods_have_ipv6=_pods_have_ipv6(world))
     stages, news_when_done = converge.converge(world, site, roster)
     return _with_news(world, Plan(alive, stages, events_when_done=news_when_done))
 

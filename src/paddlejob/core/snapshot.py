@@ -14,6 +14,9 @@ from paddlejob.api.v1 import PaddleJob
 class Settings(msgspec.Struct, frozen=True):
     """What the platform team chose for all jobs."""
 
+    base_port: int = names.BASE_PORT
+    """First of a pod's ports where pods have their own addresses; jobs on one machine need different ones."""
+
     host_port_range: tuple[int, int] = names.HOST_PORT_RANGE
     """First and last port that jobs with `intranet: Host` may use."""
 

@@ -1,0 +1,69 @@
+"""The system calls that Python has no name for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+NEW_MOUNTS = 0x00020000
+NEW_HOSTNAME = 0x04000000
+NEW_USER = 0x10000000
+NEW_PIDS = 0x20000000
+
+READ_ONLY = 1
+REMOUNT = 32
+BIND = 4096
+MOVE = 8192
+RECURSIVE = 16384
+PRIVATE = 1 << 18
+DETACH = 2
+
+_PARENT_DEATH_SIGNAL = 1
+_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+
+
+def unshare(flags: int) -> None:
+    """Leave the namespaces that the flags name, for new ones."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mount something."""
+    arguments = [os.fsencode(text) for text in (source, target, kind)]
+    _check(_libc.mount(*arguments, flags, os.fsencode(options)), f"mount {source} at {target}")
+
+
+def detach(target: str) -> None:
+    """Take a mount and all below it out of sight."""
+    _check(_libc.umount2(os.fsencode(target), DETACH), f"unmount {target}")
+
+
+def pivot_root(new_root: str, old_root: str) -> None:
+    """Make a mount the root, and show the old root below it."""
+    result = _libc.pivot_root(os.fsencode(new_root), os.fsencode(old_root))
+    _check(result, f"change the root to {new_root}")
+
+
+def set_hostname(name: str) -> None:
+    """Name the machine that this process sees."""
+    encoded = os.fsencode(name)
+    _check(_libc.sethostname(encoded, len(encoded)), f"set the hostname {name}")
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Have the kernel send this process a signal when its parent is gone, however it went."""
+    _check(_libc.prctl(_PARENT_DEATH_SIGNAL, signal_number, 0, 0, 0), "prctl")
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all descendants whose own parent ends."""
+    _check(_libc.prctl(_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
