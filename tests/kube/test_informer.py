@@ -1,0 +1,657 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from paddlejob.api.meta import ObjectKey, ObjectMeta, View
+from paddlejob.kube import informer as informer_module
+from paddlejob.kube.cache import Cache
+from paddlejob.kube.client import Client
+from paddlejob.kube.errors import TransportError
+from paddlejob.kube.informer import Informer
+from paddlejob.kube.resource import CONFIG_MAPS, Resource
+from paddlejob.kube.transport import Response
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.fake_api import ApiServer, FakeTransport
+from paddlejob.testing.fake_types import custom_resource
+
+
+class Settings(View, frozen=True):
+    """A config map whose `size`, if any, must be one of three."""
+
+    metadata: ObjectMeta
+    data: dict[str, str] = {}
+
+
+class Sized(View, frozen=True):
+    metadata: ObjectMeta
+    spec: SizedSpec
+
+
+class SizedSpec(View, frozen=True):
+    size: int
+
+
+SIZED = Resource("example.org", "v1", "sizeds", "Sized")
+
+
+class UnrulyTransport(FakeTransport):
+    """Opens streams as the test says: each entry of `streams` spoils one of them."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server, "informer", None)
+        self.streams: list[Response | Exception | Callable[..., object]] = []
+        self.pages: list[Response | Exception] = []
+        self.queries: list[dict[str, str]] = []
+
+    async def request(self, method, path, *, query=None, **options):
+        self.queries.append(dict(query or {}))
+        if self.pages:
+            answer = self.pages.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        return await super().request(method, path, query=query, **options)
+
+    @asynccontextmanager
+    async def stream(self, path, *, query=None, idle_timeout_seconds=None):
+        self.queries.append(dict(query or {}))
+        spoiled = self.streams.pop(0) if self.streams else None
+        if isinstance(spoiled, Exception):
+            raise spoiled
+        if isinstance(spoiled, Response):
+            yield Scripted(spoiled.status, [spoiled.body], spoiled.headers)
+            return
+        async with super().stream(path, query=query, idle_timeout_seconds=idle_timeout_seconds) as stream:
+            yield stream if spoiled is None else Scripted(200, spoiled(stream), {})
+
+
+class Scripted:
+    def __init__(self, status: int, chunks: object, headers: object) -> None:
+        self.status, self.headers = status, headers
+        self._chunks = chunks
+
+    async def chunks(self):
+        if isinstance(self._chunks, list):
+            for chunk in self._chunks:
+                yield chunk
+        else:
+            async for chunk in self._chunks:
+                yield chunk
+
+
+async def silent(stream):
+    await asyncio.Event().wait()
+    yield b""
+
+
+def cut_after(size: int):
+    """Give so many bytes, then break the connection."""
+
+    async def chunks(stream):
+        async for chunk in stream.chunks():
+            yield chunk[:size]
+            raise TransportError("connection reset by peer")
+
+    return chunks
+
+
+async def byte_by_byte(stream):
+    async for chunk in stream.chunks():
+        for number in range(len(chunk)):
+            yield chunk[number : number + 1]
+
+
+async def with_crlf_and_empty_lines(stream):
+    async for chunk in stream.chunks():
+        yield chunk.replace(b"\n", b"\r\n\r\n")
+
+
+def refusal(code: int, message: str = "no", **headers: str) -> Response:
+    body = {"kind": "Status", "code": code, "message": message}
+    return Response(code, msgspec.json.encode(body), headers)
+
+
+def error_event(code: int, message: str = "no") -> Response:
+    status = {"kind": "Status", "code": code, "message": message}
+    return Response(200, msgspec.json.encode({"type": "ERROR", "object": status}) + b"\n")
+
+
+class Scene:
+    """A server, an informer of its config maps, and what the informer told."""
+
+    def __init__(self, **server_options: object) -> None:
+        self.server = ApiServer(**server_options)
+        self.server.register(custom_resource(SIZED))
+        self.transport = UnrulyTransport(self.server)
+        self.told: list[tuple[str | None, str | None, bool]] = []
+        self.undecodable: list[str] = []
+        self.cache: Cache[Settings] = Cache()
+        self.informer = self.make(CONFIG_MAPS, Settings, self.cache)
+
+    def make(self, resource, kind, cache, **options) -> Informer:
+        return Informer(
+            Client(self.transport),
+            resource,
+            type=kind,
+            cache=cache,
+            rng=random.Random(0),
+            on_change=self.changed,
+            on_undecodable=lambda metadata, error: self.undecodable.append(f"{metadata.name}: {error}"),
+            on_undecodable_gone=lambda metadata: self.undecodable.append(f"{metadata.name} is gone"),
+            **options,
+        )
+
+    def changed(self, old, new, *, initial: bool) -> None:
+        self.told.append((old and old.metadata.name, new and new.metadata.name, initial))
+
+    def put(self, name: str, **data: str) -> None:
+        metadata = {"name": name, "namespace": "default", "labels": {"size": data.get("size", "")}}
+        if self.server.get(CONFIG_MAPS, "default", name) is None:
+            self.server.create(CONFIG_MAPS, {"metadata": metadata, "data": data})
+        else:
+            self.server.patch(CONFIG_MAPS, "default", name, {"metadata": metadata, "data": data})
+
+    def delete(self, name: str) -> None:
+        self.server.delete(CONFIG_MAPS, "default", name)
+
+    def cached(self) -> dict[str, dict[str, str]]:
+        return {found.metadata.name: found.data for found in self.cache}
+
+    async def settled(self) -> None:
+        """Wait until the cache has reached the server."""
+        async with asyncio.timeout(3600):
+            await self.cache.reached(str(self.server.version))
+
+    @asynccontextmanager
+    async def running(self, informer: Informer | None = None):
+        task = asyncio.create_task((informer or self.informer).run())
+        try:
+            yield
+            assert not task.done(), "the informer ended by itself"
+        finally:
+            task.cancel()
+
+
+def play(scenario: Callable[[Scene], Awaitable[None]], **server_options: object) -> None:
+    async def main() -> None:
+        await scenario(Scene(**server_options))
+
+    virtual_loop.run(main(), max_virtual_seconds=2 * 86400)
+
+
+def seconds() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
+def test_the_cache_follows_the_server(streaming_list: bool):
+    async def scenario(scene: Scene) -> None:
+        scene.put("a", size="1")
+        async with scene.running():
+            await scene.informer.synced.wait()
+            assert scene.cached() == {"a": {"size": "1"}}
+            scene.put("a", size="2")
+            scene.put("b", size="3")
+            await scene.settled()
+            assert scene.cached() == {"a": {"size": "2"}, "b": {"size": "3"}}
+            scene.delete("a")
+            await scene.settled()
+            assert scene.cached() == {"b": {"size": "3"}}
+
+    play(scenario, streaming_list=streaming_list)
+
+
+@pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
+def test_what_was_there_at_the_start_is_told_as_initial(streaming_list: bool):
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        async with scene.running():
+            await scene.informer.synced.wait()
+            scene.put("b")
+            scene.put("b", size="2")
+            scene.delete("b")
+            await scene.settled()
+        later = [(None, "b", False), ("b", "b", False), ("b", None, False)]
+        assert scene.told == [(None, "a", True), *later]
+
+    play(scenario, streaming_list=streaming_list)
+
+
+def test_the_cache_shows_a_change_before_it_is_told():
+    async def scenario(scene: Scene) -> None:
+        sizes: list[int] = []
+        scene.changed = lambda old, new, *, initial: sizes.append(len(scene.cache))
+        scene.informer = scene.make(CONFIG_MAPS, Settings, scene.cache)
+        scene.put("a")
+        scene.put("b")
+        async with scene.running():
+            await scene.informer.synced.wait()
+        assert sizes == [2, 2]
+
+    play(scenario)
+
+
+def test_a_list_of_many_pages_is_complete(monkeypatch):
+    monkeypatch.setattr(informer_module, "PAGE_SIZE", 3)
+
+    async def scenario(scene: Scene) -> None:
+        for number in range(10):
+            scene.put(f"map-{number}")
+        async with scene.running():
+            await scene.informer.synced.wait()
+        assert len(scene.cache) == 10
+        assert [query.get("limit") for query in scene.transport.queries[1:5]] == ["3"] * 4
+
+    play(scenario, streaming_list=False)
+
+
+def test_only_selected_objects_are_watched():
+    async def scenario(scene: Scene) -> None:
+        informer = scene.make(
+            CONFIG_MAPS, Settings, scene.cache, label_selector="size=1", namespace="default"
+        )
+        scene.put("a", size="1")
+        scene.put("b", size="2")
+        async with scene.running(informer):
+            await informer.synced.wait()
+            assert list(scene.cached()) == ["a"]
+            scene.put("a", size="2")
+            scene.put("b", size="1")
+            await scene.settled()
+            assert list(scene.cached()) == ["b"]
+
+    play(scenario)
+
+
+def test_the_server_is_asked_for_bookmarks_and_an_end_after_five_to_ten_minutes():
+    async def scenario(scene: Scene) -> None:
+        async with scene.running():
+            await asyncio.sleep(86400)
+        first, *later = scene.transport.queries
+        assert first["sendInitialEvents"] == "true"
+        assert first["resourceVersionMatch"] == "NotOlderThan"
+        assert "resourceVersion" not in first
+        assert all("sendInitialEvents" not in query for query in later)
+        assert all(query["allowWatchBookmarks"] == "true" for query in scene.transport.queries)
+        lengths = {int(query["timeoutSeconds"]) for query in scene.transport.queries}
+        assert len(lengths) > 50
+        assert min(lengths) >= 300
+        assert max(lengths) <= 600
+        assert scene.informer.lists == 1
+
+    play(scenario)
+
+
+def test_a_quiet_watch_stays_fresh():
+    async def scenario(scene: Scene) -> None:
+        assert scene.informer.age_seconds() == 0
+        async with scene.running():
+            for _ in range(1000):
+                await asyncio.sleep(7)
+                assert scene.informer.age_seconds() <= 60
+
+    play(scenario)
+
+
+def test_a_half_open_connection_is_noticed_and_nothing_is_missed():
+    async def scenario(scene: Scene) -> None:
+        scene.transport.streams = [None, silent]
+        async with scene.running():
+            await scene.informer.synced.wait()
+            scene.server.drop_watches()
+            await asyncio.sleep(20)
+            scene.put("a")
+            await scene.settled()
+            assert seconds() < 100
+            assert scene.informer.lists == 1
+
+    play(scenario)
+
+
+def test_a_server_that_does_not_answer_at_all_makes_the_watch_old():
+    async def scenario(scene: Scene) -> None:
+        async with scene.running():
+            await scene.informer.synced.wait()
+            scene.transport.streams = [TransportError("no route to host")] * 10_000
+            scene.server.drop_watches()
+            await asyncio.sleep(600)
+            assert scene.informer.age_seconds() >= 590
+            assert scene.informer.last_error == "no route to host"
+            scene.transport.streams = []
+            await asyncio.sleep(31)
+            assert scene.informer.age_seconds() <= 31
+            scene.put("a")
+            await scene.settled()
+            assert scene.informer.last_error == ""
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("expired_as_status", [True, False], ids=["as-http-status", "as-error-event"])
+def test_what_changed_in_a_gap_is_told_after_a_new_list(expired_as_status: bool):
+    async def scenario(scene: Scene) -> None:
+        scene.put("kept")
+        scene.put("changed")
+        scene.put("deleted")
+        async with scene.running():
+            await scene.informer.synced.wait()
+            scene.told.clear()
+            scene.transport.streams = [TransportError("reset")]
+            scene.server.drop_watches()
+            await asyncio.sleep(0.1)
+            scene.put("changed", size="2")
+            scene.put("came")
+            scene.delete("deleted")
+            scene.server.compact()
+            await scene.settled()
+        assert sorted(scene.cached()) == ["came", "changed", "kept"]
+        assert sorted(scene.told, key=str) == [
+            ("changed", "changed", False),
+            ("deleted", None, False),
+            (None, "came", False),
+        ]
+        assert scene.informer.lists == 2
+
+    play(scenario, expired_as_status=expired_as_status)
+
+
+def test_an_object_that_was_replaced_in_a_gap_is_told_as_gone_and_come():
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        async with scene.running():
+            await scene.informer.synced.wait()
+            scene.told.clear()
+            scene.transport.streams = [TransportError("reset")]
+            scene.server.drop_watches()
+            await asyncio.sleep(0.1)
+            scene.delete("a")
+            scene.put("a")
+            scene.server.compact()
+            await scene.settled()
+        assert scene.told == [("a", None, False), (None, "a", False)]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("cut", [1, 40, 200])
+def test_a_line_cut_in_the_middle_is_not_believed(cut: int):
+    async def scenario(scene: Scene) -> None:
+        for number in range(5):
+            scene.put(f"map-{number}")
+        scene.transport.streams = [cut_after(cut)]
+        async with scene.running():
+            await scene.informer.synced.wait()
+        assert len(scene.cache) == 5
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("framing", [byte_by_byte, with_crlf_and_empty_lines])
+def test_lines_may_come_in_any_pieces(framing: Callable[..., object]):
+    async def scenario(scene: Scene) -> None:
+        scene.put("a", size="1")
+        scene.transport.streams = [framing]
+        async with scene.running():
+            await scene.informer.synced.wait()
+            scene.put("b")
+            await scene.settled()
+            assert sorted(scene.cached()) == ["a", "b"]
+
+    play(scenario)
+
+
+def test_a_last_line_without_its_end_counts_when_the_stream_ends_in_good_order():
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        [stored] = scene.server.objects(CONFIG_MAPS)
+        line = msgspec.json.encode({"type": "MODIFIED", "object": stored})
+        async with scene.running():
+            await scene.informer.synced.wait()
+            scene.transport.streams = [Response(200, line)]
+            scene.server.drop_watches()
+            await asyncio.sleep(5)
+        assert list(scene.cached()) == ["a"]
+        assert scene.informer.lists == 1
+
+    play(scenario)
+
+
+def test_garbage_is_a_broken_stream():
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.transport.streams = [Response(200, b"<html>welcome to the proxy</html>\n")]
+        async with scene.running():
+            await scene.informer.synced.wait()
+            assert list(scene.cached()) == ["a"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "accident",
+    [
+        TransportError("refused"),
+        refusal(403),
+        refusal(404),
+        refusal(429, **{"retry-after": "7"}),
+        refusal(503),
+        error_event(500),
+        error_event(410),
+    ],
+    ids=["no-connection", "forbidden", "not-found", "too-many", "unavailable", "error-event", "gone-event"],
+)
+def test_any_accident_at_the_start_is_survived(accident: Response | Exception):
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.transport.streams = [accident] * 2
+        async with scene.running():
+            await scene.informer.synced.wait()
+            assert list(scene.cached()) == ["a"]
+            assert scene.informer.last_error == ""
+
+    play(scenario)
+
+
+def test_retry_after_is_waited_for():
+    async def scenario(scene: Scene) -> None:
+        scene.transport.streams = [refusal(429, **{"retry-after": "45"})]
+        async with scene.running():
+            await scene.informer.synced.wait()
+        assert 45 <= seconds() < 47
+
+    play(scenario)
+
+
+def test_a_page_that_fails_is_asked_for_again():
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.transport.pages = [refusal(500), Response(200, b"not json")]
+        async with scene.running():
+            await scene.informer.synced.wait()
+        assert list(scene.cached()) == ["a"]
+
+    play(scenario, streaming_list=False)
+
+
+def test_a_definition_may_be_installed_later(caplog: pytest.LogCaptureFixture):
+    async def scenario(scene: Scene) -> None:
+        other = Resource("example.org", "v1", "laters", "Later")
+        cache: Cache[Settings] = Cache()
+        informer = scene.make(other, Settings, cache)
+        async with scene.running(informer):
+            await asyncio.sleep(300)
+            assert "install its definition" in informer.last_error
+            scene.server.register(custom_resource(other))
+            scene.server.create(other, head(other, "a"))
+            await informer.synced.wait()
+            assert len(cache) == 1
+
+    play(scenario)
+    assert sum("install its definition" in record.message for record in caplog.records) == 1
+
+
+def test_a_callback_that_fails_concerns_nobody_else(caplog: pytest.LogCaptureFixture):
+    async def scenario(scene: Scene) -> None:
+        def failing(old, new, *, initial: bool) -> None:
+            scene.told.append((None, new.metadata.name, initial))
+            raise ZeroDivisionError
+
+        scene.changed = failing
+        scene.informer = scene.make(CONFIG_MAPS, Settings, scene.cache)
+        scene.put("a")
+        async with scene.running():
+            await scene.informer.synced.wait()
+            scene.put("b")
+            await scene.settled()
+        assert [name for _, name, _ in scene.told] == ["a", "b"]
+        assert scene.informer.callback_errors == 2
+
+    play(scenario)
+    assert "a callback for configmaps failed" in caplog.text
+
+
+def sized(name: str, size: object) -> dict[str, object]:
+    return {**head(SIZED, name), "spec": {"size": size}}
+
+
+def head(resource: Resource, name: str) -> dict[str, object]:
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+
+
+@pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
+def test_an_object_that_does_not_decode_concerns_nobody_else(streaming_list: bool):
+    async def scenario(scene: Scene) -> None:
+        cache: Cache[Sized] = Cache()
+        informer = scene.make(SIZED, Sized, cache)
+        scene.server.create(SIZED, sized("good", 1))
+        scene.server.create(SIZED, sized("bad", "large"))
+        async with scene.running(informer):
+            await informer.synced.wait()
+            scene.server.create(SIZED, sized("worse", None))
+            await cache.reached(str(scene.server.version))
+            assert [found.metadata.name for found in cache] == ["good"]
+        assert [report.split(":")[0] for report in scene.undecodable] == ["bad", "worse"]
+        assert informer.undecodable == 2
+
+    play(scenario, streaming_list=streaming_list)
+
+
+def test_an_object_that_stops_decoding_goes_and_may_come_back():
+    async def scenario(scene: Scene) -> None:
+        cache: Cache[Sized] = Cache()
+        informer = scene.make(SIZED, Sized, cache)
+        scene.server.create(SIZED, sized("a", 1))
+        async with scene.running(informer):
+            await informer.synced.wait()
+            scene.server.patch(SIZED, "default", "a", {"spec": {"size": "large"}})
+            await cache.reached(str(scene.server.version))
+            assert ObjectKey("default", "a") not in cache
+            scene.server.patch(SIZED, "default", "a", {"spec": {"size": 2}})
+            await cache.reached(str(scene.server.version))
+        assert scene.told == [(None, "a", True), ("a", None, False), (None, "a", False)]
+        assert [report.split(":")[0] for report in scene.undecodable] == ["a", "a is gone"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("in_a_gap", [False, True], ids=["seen", "in-a-gap"])
+def test_the_end_of_an_object_that_did_not_decode_is_told(in_a_gap: bool):
+    async def scenario(scene: Scene) -> None:
+        informer = scene.make(SIZED, Sized, Cache())
+        scene.server.create(SIZED, sized("bad", "large"))
+        scene.server.create(SIZED, sized("still-bad", "large"))
+        async with scene.running(informer):
+            await informer.synced.wait()
+            if in_a_gap:
+                scene.transport.streams = [TransportError("reset")]
+                scene.server.drop_watches()
+                await asyncio.sleep(0.1)
+            scene.server.delete(SIZED, "default", "bad")
+            if in_a_gap:
+                scene.server.compact()
+            await informer.cache.reached(str(scene.server.version))
+        assert scene.undecodable[2:] == ["bad is gone"]
+
+    play(scenario)
+
+
+def test_a_restored_server_is_listed_again():
+    """Its versions start over, so a watch from the lost future would stay silent for ever."""
+
+    async def scenario(scene: Scene) -> None:
+        for number in range(50):
+            scene.put(f"lost-{number}")
+        async with scene.running():
+            await scene.informer.synced.wait()
+            restored = Scene()
+            restored.put("saved")
+            scene.transport.server = restored.server
+            scene.transport.streams = [silent] * 8
+            scene.server.drop_watches()
+            await asyncio.sleep(3600)
+            assert list(scene.cached()) == ["saved"]
+
+    play(scenario)
+
+
+def test_run_can_be_run_again():
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        async with scene.running():
+            await scene.informer.synced.wait()
+        scene.delete("a")
+        scene.put("b")
+        async with scene.running():
+            await scene.settled()
+            assert list(scene.cached()) == ["b"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_cache_ends_equal_to_the_server_whatever_happens(seed: int):
+    async def scenario(scene: Scene) -> None:
+        rng = random.Random(seed)
+        async with scene.running():
+            for _ in range(60):
+                misbehave(scene, rng)
+                await asyncio.sleep(rng.expovariate(0.2))
+            scene.transport.streams.clear()
+            scene.transport.pages.clear()
+            scene.put("last")
+            await scene.settled()
+            stored = {each["metadata"]["name"]: each["data"] for each in scene.server.objects(CONFIG_MAPS)}
+            assert scene.cached() == stored
+
+    rng = random.Random(seed)
+    play(
+        scenario,
+        streaming_list=rng.random() < 0.6,
+        expired_as_status=rng.random() < 0.5,
+        history_limit=rng.choice([5, 10_000]),
+    )
+
+
+def misbehave(scene: Scene, rng: random.Random) -> None:
+    name = rng.choice("abcdef")
+    accidents = [TransportError("reset"), refusal(500), refusal(429), error_event(410), error_event(500)]
+    spoilers = [silent, cut_after(rng.randint(1, 400)), byte_by_byte, *accidents]
+    match rng.randrange(6):
+        case 0 | 1:
+            scene.put(name, size=str(rng.random()))
+        case 2 if scene.server.get(CONFIG_MAPS, "default", name):
+            scene.delete(name)
+        case 3:
+            scene.server.drop_watches()
+        case 4:
+            scene.transport.streams.append(rng.choice(spoilers))
+            scene.transport.pages += [rng.choice(accidents[:3])] if rng.random() < 0.3 else []
+        case 5:
+            scene.server.compact()
