@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -10,6 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 import msgspec
+from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from paddlejob.kube.auth import Authenticator, Identity, authenticator_for
@@ -20,6 +22,7 @@ from paddlejob.kube.transport import Response, Stream
 
 _KEEP_ALIVE_SECONDS = 30.0
 """Shorter than servers and load balancers wait, so that no write goes into a connection just being closed."""
+_LIVENESS_CHECK_SECONDS = 10.0
 
 Headers = list[tuple[str, str]]
 """Pairs, because impersonation repeats a name."""
@@ -88,13 +91,11 @@ class AiohttpTransport:
         """Open a GET whose answer is read as it comes; it has to begin within the open time-out."""
         # Compressed, an event could sit in a buffer on the way.
         headers = [("Accept", "application/json, */*"), ("Accept-Encoding", "identity")]
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=self._connect_timeout_seconds, sock_read=idle_timeout_seconds
-        )
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_seconds)
         call = _Call("GET", self._url(path, query), headers, timeout, self._stream_open_timeout_seconds)
         response = await self._open(call)
         try:
-            yield _AiohttpStream(response, self._config)
+            yield _AiohttpStream(response, self._config, idle_timeout_seconds)
         finally:
             response.close()
 
@@ -177,19 +178,45 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class _AiohttpStream:
-    def __init__(self, response: aiohttp.ClientResponse, config: ClusterConfig) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, config: ClusterConfig, idle_timeout_seconds: float | None
+    ) -> None:
         self._response = response
         self._config = config
+        self._idle_timeout_seconds = idle_timeout_seconds
         self.status = response.status
         self.headers: Mapping[str, str] = _lower(response.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        while True:
-            with _translated(self._config):
-                chunk = await self._response.content.readany()
-            if not chunk:
-                return
+        while chunk := await self._next():
             yield chunk
+
+    async def _next(self) -> bytes:
+        """Return the bytes that came, none at the end.
+
+        The library's own idle time-out is no use here: when it cannot parse the rest of a body, it stops that
+        timer, drops the connection, and leaves the reader to wait for ever.
+        """
+        loop = asyncio.get_running_loop()
+        idle_until = (
+            math.inf if self._idle_timeout_seconds is None else loop.time() + self._idle_timeout_seconds
+        )
+        while True:
+            try:
+                async with asyncio.timeout_at(min(idle_until, loop.time() + _LIVENESS_CHECK_SECONDS)):
+                    with _translated(self._config):
+                        return await self._response.content.readany()
+            except TimeoutError:
+                self._check_connection()
+                if loop.time() >= idle_until:
+                    raise TransportTimeoutError(
+                        f"{self._config.server} sent nothing for {self._idle_timeout_seconds:g} seconds"
+                    ) from None
+
+    def _check_connection(self) -> None:
+        connection = self._response.connection
+        if connection is None or connection.transport is None:
+            raise TransportError(f"the connection to {self._config.server} broke in the middle of a stream")
 
 
 def _fixed_headers(user_agent: str, impersonate: Impersonation | None) -> Headers:
@@ -218,11 +245,11 @@ def _translated(config: ClusterConfig) -> Iterator[None]:
         yield
     except TimeoutError as error:
         raise TransportTimeoutError(f"{config.server} gave no answer in time") from error
-    except (aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
         raise TransportError(_sentence(error, config)) from error
 
 
-def _sentence(error: aiohttp.ClientError | OSError, config: ClusterConfig) -> str:
+def _sentence(error: Exception, config: ClusterConfig) -> str:
     """Say in one sentence what broke, and where a setting may be the cause."""
     match error:
         case aiohttp.ClientConnectorCertificateError():

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+from aiohttp import web
+
+from kube.https_server import Server, lines_of, listening, serve, serve_bytes, transport_to
+from paddlejob.kube.aiohttp_transport import _AiohttpStream
+from paddlejob.kube.errors import TransportError, TransportTimeoutError
+from paddlejob.kube.lines import split_lines
+from paddlejob.testing import virtual_loop
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def saying(*parts, then="close", heard=None):
+    """A conversation that sends some bytes, waits to be heard, goes on, and then closes, resets or hangs."""
+
+    async def talk(reader, writer):
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            if heard is not None:
+                await heard.wait()
+        if then == "hang":
+            await asyncio.Event().wait()
+        if then == "reset":
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+    return talk
+
+
+def chunk(content):
+    return b"%x\r\n%s\r\n" % (len(content), content)
+
+
+async def read_all(transport, *, heard=None, **options):
+    """Return the lines that a stream gives, and the error that ends it."""
+    lines = []
+    try:
+        async with transport.stream("/", **options) as stream:
+            async for line in split_lines(stream.chunks()):
+                lines.append(line)
+                if heard is not None:
+                    heard.set()
+    except TransportError as error:
+        return lines, type(error)
+    return lines, None
+
+
+async def test_a_stream_is_read_as_it_comes():
+    go_on = asyncio.Event()
+
+    async def handler(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"first\n")
+        await go_on.wait()
+        await response.write(b"second\n")
+        return response
+
+    async with serve(handler) as server, transport_to(server) as transport, transport.stream("/") as stream:
+        lines = split_lines(stream.chunks())
+        assert await anext(lines) == b"first"
+        go_on.set()
+        assert [line async for line in lines] == [b"second"]
+
+
+async def test_a_stream_has_a_status_and_headers_and_is_not_compressed():
+    async def handler(request):
+        return web.Response(status=410, text="gone", headers={"Retry-After": "1"})
+
+    async with serve(handler) as server, transport_to(server) as transport:
+        opened = transport.stream("/", query={"watch": "true"})
+        async with opened as stream:
+            assert (stream.status, stream.headers["retry-after"]) == (410, "1")
+    assert server.requests[0].headers["Accept-Encoding"] == "identity"
+    assert server.requests[0].query["watch"] == "true"
+
+
+async def test_a_line_of_megabytes():
+    line = b"x" * 5_000_000
+
+    async def handler(request):
+        return web.Response(body=line + b"\nnext")
+
+    async with serve(handler) as server, transport_to(server) as transport:
+        assert await lines_of(transport) == [line, b"next"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "then", "lines", "error"),
+    [
+        pytest.param([chunk(b"a\n"), b"0\r\n\r\n"], "close", [b"a"], None, id="the end of the stream"),
+        pytest.param([chunk(b"a\nhal"), b"0\r\n\r\n"], "close", [b"a", b"hal"], None, id="an end in a line"),
+        pytest.param([chunk(b"a\nhal")], "close", [b"a"], TransportError, id="a cut inside a line"),
+        pytest.param([b"5\r\na\nb"], "close", [b"a"], TransportError, id="a cut inside a chunk"),
+        pytest.param([chunk(b"a\n")], "reset", [b"a"], TransportError, id="a reset"),
+    ],
+)
+async def test_how_a_stream_ends(parts, then, lines, error):
+    heard = asyncio.Event()
+    first, *rest = parts
+    talk = saying(CHUNKED + first, *rest, then=then, heard=heard)
+    async with serve_bytes(talk) as server, transport_to(server) as transport:
+        assert await read_all(transport, heard=heard) == (lines, error)
+
+
+async def test_a_stream_that_falls_silent():
+    talk = saying(CHUNKED + chunk(b"a\n"), then="hang")
+    async with serve_bytes(talk) as server, transport_to(server) as transport:
+        opened = transport.stream("/", idle_timeout_seconds=0.2)
+        async with opened as stream:
+            chunks = stream.chunks()
+            assert await anext(chunks) == b"a\n"
+            with pytest.raises(TransportTimeoutError, match=f"{server.url} sent nothing for 0.2 seconds"):
+                await anext(chunks)
+
+
+async def test_a_stream_that_breaks_is_found_out_without_a_time_limit(monkeypatch):
+    monkeypatch.setattr("paddlejob.kube.aiohttp_transport._LIVENESS_CHECK_SECONDS", 0.1)
+    heard = asyncio.Event()
+    talk = saying(CHUNKED + chunk(b"a\n"), b"junk\r\n", heard=heard)
+    async with serve_bytes(talk) as server, transport_to(server) as transport:
+        assert await read_all(transport, heard=heard) == ([b"a"], TransportError)
+
+
+class SlowBody:
+    """An answer as the library gives it, with a chunk every 60 seconds."""
+
+    status, headers, transport = 200, {}, object()
+
+    def __init__(self):
+        self.content = self.connection = self
+        self.chunks = [b"a", b"b", b"c", b""]
+        self.next_at = 60.0
+
+    async def readany(self):
+        await asyncio.sleep(self.next_at - asyncio.get_running_loop().time())
+        self.next_at += 60
+        return self.chunks.pop(0)
+
+
+def slow_chunks(idle_timeout_seconds):
+    async def main():
+        stream = _AiohttpStream(SlowBody(), Server().config(), idle_timeout_seconds)
+        return [chunk async for chunk in stream.chunks()]
+
+    return virtual_loop.run(main())
+
+
+def test_idle_is_the_time_between_two_chunks():
+    assert slow_chunks(70) == [b"a", b"b", b"c"]
+    with pytest.raises(TransportTimeoutError):
+        slow_chunks(50)
+
+
+async def test_a_stream_that_does_not_begin():
+    options = {"stream_open_timeout_seconds": 0.2}
+    async with serve_bytes(saying(then="hang")) as server, transport_to(server, options=options) as transport:
+        assert await read_all(transport) == ([], TransportTimeoutError)
+
+
+@pytest.mark.parametrize(
+    ("parts", "then", "kind", "sentence"),
+    [
+        pytest.param([], "hang", TransportTimeoutError, "gave no answer in time", id="no answer"),
+        pytest.param([CHUNKED], "hang", TransportTimeoutError, "gave no answer in time", id="no end"),
+        pytest.param([], "close", TransportError, "closed the connection without an answer", id="closed"),
+        pytest.param([b"hello\r\n\r\n"], "close", TransportError, "broke: ", id="no HTTP"),
+        pytest.param(
+            [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"],
+            "close",
+            TransportError,
+            "broke: ",
+            id="half",
+        ),
+        pytest.param([], "reset", TransportError, "broke: |closed the connection", id="reset"),
+    ],
+)
+async def test_how_a_request_fails(parts, then, kind, sentence):
+    async with serve_bytes(saying(*parts, then=then)) as server, transport_to(server) as transport:
+        with pytest.raises(TransportError, match=sentence) as caught:
+            await transport.request("POST", "/", body=b"{}", timeout_seconds=0.2 if then == "hang" else 60)
+    assert type(caught.value) is kind
+    assert server.url in str(caught.value)
+
+
+def nobody():
+    """Where no server listens."""
+    server = Server()
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        server.url = f"https://127.0.0.1:{unused.getsockname()[1]}"
+    return server
+
+
+async def test_nobody_listens():
+    server = nobody()
+    async with transport_to(server) as transport:
+        with pytest.raises(TransportError, match=f"cannot reach {server.url}: "):
+            await transport.request("GET", "/")
+        assert await read_all(transport) == ([], TransportError)
+
+
+async def test_a_server_without_tls():
+    async with listening(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port:
+        server = Server()
+        server.url = f"https://127.0.0.1:{port}"
+        async with transport_to(server) as transport:
+            with pytest.raises(TransportError, match=f"cannot reach {server.url}: "):
+                await transport.request("GET", "/")
+
+
+async def test_a_connection_that_never_shakes_hands():
+    async with listening(saying(then="hang")) as port:
+        server = Server()
+        server.url = f"https://127.0.0.1:{port}"
+        async with transport_to(server, options={"connect_timeout_seconds": 0.2}) as transport:
+            with pytest.raises(TransportTimeoutError):
+                await transport.request("GET", "/")
+            assert await read_all(transport) == ([], TransportTimeoutError)
+
+
+async def test_errors_of_the_reader_are_its_own():
+    async with serve() as server, transport_to(server) as transport:
+        with pytest.raises(OSError, match="the disk is full"):
+            async with transport.stream("/"):
+                raise OSError("the disk is full")
+
+
+async def test_a_cancelled_request_is_cancelled():
+    async with serve_bytes(saying(then="hang")) as server, transport_to(server) as transport:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await transport.request("GET", "/")
+
+
+async def test_leaving_a_stream_closes_its_connection():
+    left = asyncio.Event()
+
+    async def talk(reader, writer):
+        writer.write(CHUNKED + chunk(b"a\n"))
+        await reader.read()
+        left.set()
+
+    async with serve_bytes(talk) as server, transport_to(server) as transport:
+        async with transport.stream("/"):
+            pass
+        await asyncio.wait_for(left.wait(), 10)
+
+
+async def test_after_closing_nothing_is_sent():
+    async with serve() as server, transport_to(server) as transport:
+        await transport.request("GET", "/")
+        await transport.close()
+        await transport.close()
+        with pytest.raises(TransportError, match="is closed"):
+            await transport.request("GET", "/")
+        assert await read_all(transport) == ([], TransportError)
+
+
+async def test_closing_ends_what_is_under_way():
+    asked = asyncio.Event()
+
+    async def talk(reader, writer):
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with serve_bytes(talk) as server, transport_to(server) as transport:
+        request = asyncio.create_task(transport.request("GET", "/"))
+        await asked.wait()
+        await transport.close()
+        with pytest.raises(TransportError):
+            await request
