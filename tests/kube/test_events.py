@@ -1,0 +1,425 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from paddlejob.api.meta import ObjectMeta
+from paddlejob.kube.client import Client
+from paddlejob.kube.errors import TransportError
+from paddlejob.kube.event_series import timestamp, truncated
+from paddlejob.kube.events import EventLimits, EventRecorder, ObjectReference
+from paddlejob.kube.resource import EVENTS, PODS
+from paddlejob.kube.transport import Response
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.fake_api import ApiServer, FakeTransport
+
+POD = ObjectReference.to(PODS, ObjectMeta("worker-0", "default", "uid-0", "7"))
+
+
+class FailingTransport(FakeTransport):
+    """Fails as the test says: a Response or an exception instead of an answer; LOST after it took effect."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server, "recorder", None)
+        self.failures: list[Response | Exception] = []
+        self.requests = 0
+
+    async def request(self, method, path, **options):
+        self.requests += 1
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is LOST:
+            await super().request(method, path, **options)
+        if isinstance(failure, Exception):
+            raise failure
+        return failure or await super().request(method, path, **options)
+
+
+LOST = TransportError("the answer was lost")
+HANGS = 10**9
+
+
+def refusal(code: int) -> Response:
+    return Response(code, msgspec.json.encode({"kind": "Status", "code": code, "message": "no"}))
+
+
+class Scene:
+    def __init__(self, limits: EventLimits) -> None:
+        self.server = ApiServer()
+        self.transport = FailingTransport(self.server)
+        self.recorder = EventRecorder(
+            Client(self.transport),
+            "paddlejob",
+            rng=random.Random(0),
+            now=virtual_loop.now,
+            limits=limits,
+        )
+
+    def record(self, message: str = "it started", *, reason: str = "Started", about=POD) -> None:
+        self.recorder.record(about, "Normal", reason, message)
+
+    def events(self) -> list[dict]:
+        return self.server.objects(EVENTS)
+
+    def counts(self) -> dict[str, int]:
+        return {event["message"]: event["count"] for event in self.events()}
+
+
+def play(scenario: Callable[[Scene], Awaitable[None]], **limits: object) -> None:
+    async def main() -> None:
+        await scenario(Scene(EventLimits(**limits)))
+
+    virtual_loop.run(main())
+
+
+def test_an_event_says_what_happened_to_whom_and_when():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            scene.record("pod worker-0 started")
+            await asyncio.sleep(1)
+        [event] = scene.events()
+        assert event["metadata"]["namespace"] == "default"
+        assert event["metadata"]["name"].startswith("worker-0.")
+        expected = {
+            "type": "Normal",
+            "reason": "Started",
+            "message": "pod worker-0 started",
+            "count": 1,
+            "firstTimestamp": "2030-01-01T00:00:00Z",
+            "lastTimestamp": "2030-01-01T00:00:00Z",
+            "source": {"component": "paddlejob"},
+            "reportingComponent": "paddlejob",
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": "default",
+                "name": "worker-0",
+                "uid": "uid-0",
+                "resourceVersion": "7",
+            },
+        }
+        assert {name: event[name] for name in expected} == expected
+
+    play(scenario)
+
+
+def test_what_happens_to_a_cluster_wide_object_is_told_in_default():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            scene.record(about=ObjectReference("v1", "Node", name="node-1"))
+        assert scene.events()[0]["metadata"]["namespace"] == "default"
+
+    play(scenario)
+
+
+def test_recording_does_not_wait_for_the_server():
+    async def scenario(scene: Scene) -> None:
+        scene.transport.failures = [TransportError("refused")] * 100
+        async with scene.recorder:
+            scene.record()
+            assert scene.transport.requests == 0
+
+    play(scenario)
+
+
+def test_the_same_again_is_counted_and_written_once_in_ten_seconds():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            for _ in range(100):
+                scene.record()
+                await asyncio.sleep(0.25)
+            await asyncio.sleep(10)
+            assert scene.counts() == {"it started": 100}
+            assert scene.events()[0]["lastTimestamp"] == "2030-01-01T00:00:24Z"
+            assert scene.transport.requests <= 4
+
+    play(scenario)
+
+
+def test_a_repeat_while_the_first_is_being_written_waits_too():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            scene.record()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            scene.record()
+            await asyncio.sleep(5)
+            assert scene.counts() == {"it started": 1}
+            await asyncio.sleep(6)
+            assert scene.counts() == {"it started": 2}
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"reason": "Stopped"},
+        {"message": "it stopped"},
+        {"about": ObjectReference("v1", "Pod", "default", "worker-1", "uid-1")},
+        {"about": ObjectReference("v1", "Pod", "default", "worker-0", "uid-of-a-namesake")},
+    ],
+    ids=["reason", "message", "object", "namesake"],
+)
+def test_different_events_are_told_apart_by(other: dict):
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            scene.record()
+            scene.record(**other)
+        assert [event["count"] for event in scene.events()] == [1, 1]
+
+    play(scenario)
+
+
+def test_the_version_of_the_object_makes_no_different_event():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            for version in range(3):
+                scene.record(about=msgspec.structs.replace(POD, resource_version=str(version)))
+        assert scene.counts() == {"it started": 3}
+
+    play(scenario)
+
+
+def test_ever_other_words_are_combined():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            for number in range(30):
+                scene.record(f"attempt {number} failed")
+            scene.record("attempt 3 failed")
+        assert len(scene.events()) == 11
+        assert scene.counts()["(combined from similar events): attempt 29 failed"] == 20
+        assert scene.counts()["attempt 3 failed"] == 2
+
+    play(scenario)
+
+
+def test_words_are_told_apart_again_after_ten_minutes():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            for number in range(11):
+                scene.record(f"attempt {number} failed")
+            await asyncio.sleep(601)
+            scene.record("attempt 99 failed")
+        assert scene.counts()["attempt 99 failed"] == 1
+
+    play(scenario)
+
+
+def test_one_object_gets_so_many_events_and_no_more():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            for number in range(40):
+                scene.record(reason=f"Reason{number}")
+            scene.record(about=ObjectReference("v1", "Pod", "default", "other", "uid-2"))
+            assert scene.recorder.dropped == 15
+            await asyncio.sleep(1)
+            assert len(scene.events()) == 26
+            await asyncio.sleep(300)
+            scene.record(reason="Later")
+            scene.record(reason="TooMuch")
+        assert len(scene.events()) == 27
+
+    play(scenario)
+
+
+def test_repeats_beyond_the_limit_are_written_later_with_their_count():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            for _ in range(100):
+                scene.record()
+                await asyncio.sleep(11)
+            writes = scene.transport.requests
+            assert writes <= 25 + 1100 / 300 + 1
+        assert scene.counts() == {"it started": 100}
+        assert scene.recorder.dropped == 0
+
+    play(scenario)
+
+
+def test_a_bounded_number_of_events_waits():
+    async def scenario(scene: Scene) -> None:
+        for number in range(20):
+            scene.record(about=ObjectReference("v1", "Pod", "default", f"pod-{number}"))
+        assert scene.recorder.dropped == 10
+        async with scene.recorder:
+            await asyncio.sleep(1)
+        assert len(scene.events()) == 10
+        assert scene.recorder.dropped == 10
+
+    play(scenario, max_waiting=10)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [TransportError("refused"), refusal(500), refusal(503), refusal(429)],
+    ids=["no-connection", "error", "unavailable", "too-many"],
+)
+def test_a_passing_failure_is_retried(failure: Response | Exception):
+    async def scenario(scene: Scene) -> None:
+        scene.transport.failures = [failure] * 3
+        async with scene.recorder:
+            scene.record()
+            await asyncio.sleep(60)
+            assert scene.counts() == {"it started": 1}
+            assert scene.recorder.dropped == 0
+
+    play(scenario)
+
+
+def test_repeats_do_not_hurry_a_retry():
+    async def scenario(scene: Scene) -> None:
+        scene.transport.failures = [TransportError("refused")] * 3
+        async with scene.recorder:
+            for _ in range(100):
+                scene.record()
+                await asyncio.sleep(0.01)
+            assert scene.transport.requests <= 2
+            await asyncio.sleep(60)
+        assert scene.counts() == {"it started": 100}
+
+    play(scenario)
+
+
+def test_a_failure_that_stays_is_given_up_and_counted(caplog: pytest.LogCaptureFixture):
+    async def scenario(scene: Scene) -> None:
+        scene.transport.failures = [TransportError("refused")] * 5
+        async with scene.recorder:
+            scene.record()
+            await asyncio.sleep(600)
+            assert (scene.recorder.dropped, scene.transport.requests) == (1, 5)
+            scene.record()
+            await asyncio.sleep(1)
+        assert scene.counts() == {"it started": 1}
+
+    play(scenario)
+    assert "event Started about Pod/worker-0 is lost: refused" in caplog.text
+
+
+@pytest.mark.parametrize("code", [403, 404, 422])
+def test_a_refusal_is_not_retried(code: int):
+    async def scenario(scene: Scene) -> None:
+        scene.transport.failures = [refusal(code)]
+        async with scene.recorder:
+            scene.record()
+            scene.record(reason="Other")
+            await asyncio.sleep(600)
+            assert (scene.recorder.dropped, len(scene.events())) == (1, 1)
+
+    play(scenario)
+
+
+def test_an_event_whose_answer_was_lost_is_not_written_twice():
+    async def scenario(scene: Scene) -> None:
+        scene.transport.failures = [LOST]
+        async with scene.recorder:
+            scene.record()
+            await asyncio.sleep(30)
+            assert scene.counts() == {"it started": 1}
+
+    play(scenario)
+
+
+def test_an_event_that_the_server_has_forgotten_is_written_anew():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            scene.record()
+            await asyncio.sleep(3600)
+            scene.server.delete(EVENTS, "default", scene.events()[0]["metadata"]["name"])
+            scene.record()
+            await asyncio.sleep(1)
+        assert scene.counts() == {"it started": 2}
+
+    play(scenario)
+
+
+def test_leaving_writes_what_is_left():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            scene.record()
+            await asyncio.sleep(1)
+            for _ in range(4):
+                scene.record()
+            scene.record("it stopped")
+        assert scene.counts() == {"it started": 5, "it stopped": 1}
+
+    play(scenario)
+
+
+def test_leaving_does_not_wait_for_ever():
+    async def scenario(scene: Scene) -> None:
+        scene.transport._latency_seconds = (HANGS, HANGS)
+        async with scene.recorder:
+            scene.record()
+            scene.record("it stopped")
+            await asyncio.sleep(1)
+        assert asyncio.get_running_loop().time() == 1 + 5
+        assert scene.recorder.dropped == 2
+
+    play(scenario)
+
+
+def test_what_is_recorded_after_the_end_is_not_written_and_does_not_fail():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            pass
+        scene.record()
+        assert scene.events() == []
+
+    play(scenario)
+
+
+def test_an_unexpected_error_does_not_stop_the_writer(caplog: pytest.LogCaptureFixture):
+    async def scenario(scene: Scene) -> None:
+        scene.transport.failures = [ZeroDivisionError()]
+        async with scene.recorder:
+            scene.record()
+            await asyncio.sleep(1)
+            scene.record("it stopped")
+            await asyncio.sleep(1)
+            assert "it stopped" in scene.counts()
+
+    play(scenario)
+    assert "an event could not be written" in caplog.text
+
+
+@pytest.mark.parametrize("length", [1, 236, 240, 253])
+def test_the_name_of_an_event_is_a_name_whatever_the_name_of_its_object(length: int):
+    async def scenario(scene: Scene) -> None:
+        name = ("a." * length)[: length - 1] + "a"
+        async with scene.recorder:
+            scene.record(about=ObjectReference("v1", "Pod", "default", name))
+        assert len(scene.events()[0]["metadata"]["name"]) <= 253
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected_bytes"),
+    [("short", 5), ("x" * 1024, 1024), ("x" * 1025, 1024), ("训" * 400, 1023), ("\ud800", 1)],
+    ids=["short", "exact", "one-too-long", "chinese", "no-text"],
+)
+def test_a_message_is_cut_to_what_the_server_takes(message: str, expected_bytes: int):
+    assert len(truncated(message).encode()) == expected_bytes
+
+
+def test_dates_are_written_in_utc():
+    assert timestamp(datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)) == "2030-01-02T03:04:05Z"
+
+
+def test_a_recorder_remembers_a_bounded_number_of_objects():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            for number in range(50):
+                scene.record(about=ObjectReference("v1", "Pod", "default", f"pod-{number}"))
+                await asyncio.sleep(1)
+            correlator = scene.recorder._correlator
+            kept = (correlator._series, correlator._similar, correlator._tokens)
+            assert [len(each.values()) for each in kept] == [5, 5, 5]
+        assert len(scene.events()) == 50
+
+    play(scenario, objects_remembered=5)
