@@ -169,7 +169,9 @@ def check(
     """Raise ApiError (422) when an object breaks a rule."""
     metadata = body["metadata"]
     causes = list(kind.name_causes(metadata.get("name", ""))) if previous is None else []
-    causes += fake_rules.metadata_causes(metadata, previous["metadata"] if previous is not None else None)
+    causes += fake_rules.metadata_causes(
+        metadata, previous["metadata"] if previous is not None else None, custom=kind.custom
+    )
     if kind.validate is not None and not (of_status and not kind.custom):
         causes += kind.validate(body, previous)
     if causes:

@@ -69,15 +69,13 @@ def _name_causes(name: str, pattern: re.Pattern[str], limit: int, rule: str) -> 
     return causes
 
 
-def metadata_causes(metadata: JsonObject, previous: JsonObject | None) -> list[StatusCause]:
+def metadata_causes(metadata: JsonObject, previous: JsonObject | None, *, custom: bool) -> list[StatusCause]:
     """List what is wrong with an object's metadata, apart from its name."""
     causes = [*_labels_causes(metadata.get("labels") or {})]
     if metadata.get("ownerReferences"):
         causes += _owner_causes(metadata["ownerReferences"])
-    for index, finalizer in enumerate(metadata.get("finalizers") or ()):
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            why = "name is neither a standard finalizer name nor is it fully qualified"
-            causes.append(invalid_value(f"metadata.finalizers[{index}]", finalizer, why))
+    if not custom:
+        causes += _finalizer_causes(metadata.get("finalizers") or ())
     if previous is not None:
         causes += _metadata_change_causes(metadata, previous)
     return causes
@@ -118,6 +116,14 @@ def _labels_causes(labels: Mapping[str, str]) -> Iterator[StatusCause]:
                 "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
                 "'.', and must start and end with an alphanumeric character",
             )
+
+
+def _finalizer_causes(finalizers: Sequence[str]) -> Iterator[StatusCause]:
+    """Check the names of finalizers, which custom resources choose as they like."""
+    for index, finalizer in enumerate(finalizers):
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            yield invalid_value(f"metadata.finalizers[{index}]", finalizer, why)
 
 
 def _owner_causes(owners: Sequence[JsonObject]) -> Iterator[StatusCause]:
