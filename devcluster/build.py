@@ -100,7 +100,7 @@ def _started(command: list[str], directory: Path, sink: TextIO) -> subprocess.Po
 
 def _watch(process: subprocess.Popen[bytes], item: Binary, started: float, progress: Progress) -> None:
     label = f"building {item.program.name} {item.version}"
-    expectation = f"({about(item.program.first_build_seconds)} the first time)"
+    expectation = f"({about(item.expected_build_seconds)} the first time)"
     progress.update(f"{label} ... {expectation}")
     try:
         while True:

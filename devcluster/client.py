@@ -21,14 +21,23 @@ class ApiError(DevclusterError):
 
 
 class Client:
-    """Requests to one server; `ca_file` None means plain HTTP, which only etcd speaks here."""
+    """Requests to one server, in the name of a bearer token or of a client certificate."""
 
-    def __init__(self, url: str, *, ca_file: Path | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        ca_file: Path,
+        token: str | None = None,
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
         address = urlsplit(url)
         assert address.hostname is not None
         self._host, self._port = address.hostname, address.port
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._tls = ssl.create_default_context(cafile=str(ca_file)) if ca_file else None
+        self._tls = ssl.create_default_context(cafile=str(ca_file))
+        if certificate is not None:
+            self._tls.load_cert_chain(*certificate)
 
     def text(self, path: str, *, timeout_seconds: float = 10.0) -> str:
         """GET a path and give its body as it is."""
@@ -54,7 +63,9 @@ class Client:
     def _exchange(
         self, method: str, path: str, data: bytes | None, headers: dict[str, str], timeout_seconds: float
     ) -> str:
-        connection = self._connection(timeout_seconds)
+        connection = http.client.HTTPSConnection(
+            self._host, self._port, timeout=timeout_seconds, context=self._tls
+        )
         try:
             connection.request(method, path, body=data, headers={**self._headers, **headers})
             response = connection.getresponse()
@@ -66,8 +77,3 @@ class Client:
         if response.status >= 400:
             raise ApiError(response.status, method, path, answer)
         return answer
-
-    def _connection(self, timeout_seconds: float) -> http.client.HTTPConnection:
-        if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=timeout_seconds)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_seconds, context=self._tls)

@@ -87,7 +87,7 @@ def arguments(component: str, settings: Settings, site: Site) -> list[str]:
 
 
 def _etcd(_: Settings, site: Site) -> list[str]:
-    client, peer = (f"http://127.0.0.1:{site.ports[name]}" for name in ("etcd", "etcd-peer"))
+    client, peer = (f"https://127.0.0.1:{site.ports[name]}" for name in ("etcd", "etcd-peer"))
     return [
         "--name=devcluster",
         f"--data-dir={site.directory / 'etcd'}",
@@ -96,14 +96,28 @@ def _etcd(_: Settings, site: Site) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=devcluster={peer}",
+        *(flag for prefix in ("", "peer-") for flag in _mutual_tls(prefix, site)),
         # The data is as short-lived as the cluster; waiting for the disk would only slow the tests.
         "--unsafe-no-fsync",
     ]
 
 
+def _mutual_tls(prefix: str, site: Site) -> list[str]:
+    # The store holds every secret of the cluster, and on loopback every user of the machine can knock.
+    return [
+        f"--{prefix}cert-file={site.pki('etcd.crt')}",
+        f"--{prefix}key-file={site.pki('etcd.key')}",
+        f"--{prefix}trusted-ca-file={site.pki('ca.crt')}",
+        f"--{prefix}client-cert-auth=true",
+    ]
+
+
 def _apiserver(settings: Settings, site: Site) -> list[str]:
     return [
-        f"--etcd-servers=http://127.0.0.1:{site.ports['etcd']}",
+        f"--etcd-servers=https://127.0.0.1:{site.ports['etcd']}",
+        f"--etcd-cafile={site.pki('ca.crt')}",
+        f"--etcd-certfile={site.pki('etcd.crt')}",
+        f"--etcd-keyfile={site.pki('etcd.key')}",
         f"--bind-address={settings.address}",
         f"--advertise-address={settings.address}",
         f"--secure-port={site.ports['kube-apiserver']}",

@@ -41,6 +41,7 @@ def provision(settings: Settings, site: Site, pki: Path) -> Access:
     names = ",".join(dict.fromkeys(("127.0.0.1", settings.address, *API_SERVER_NAMES)))
     _issue(pki, site, "apiserver", "-hosts", names)
     _issue(pki, site, "service-account")
+    _issue(pki, site, "etcd", "-hosts", "127.0.0.1")
     tokens = {user: secrets.token_urlsafe(32) for user in (ADMINISTRATOR, *COMPONENT_USERS.values())}
     lines = (f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items())
     write_atomically(site.tokens, "".join(lines), mode=0o600)

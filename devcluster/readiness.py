@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from devcluster.client import ApiError, Client
 from devcluster.cluster import Access
@@ -42,7 +43,9 @@ def await_ready(child: Child, settings: Settings, site: Site, access: Access, *,
 
 def _probes(name: str, settings: Settings, site: Site, access: Access) -> list[tuple[Client, str]]:
     if name == "etcd":
-        return [(Client(f"http://127.0.0.1:{site.ports['etcd']}"), "/health")]
+        certificate = (Path(site.pki("etcd.crt")), Path(site.pki("etcd.key")))
+        url = f"https://127.0.0.1:{site.ports['etcd']}"
+        return [(Client(url, ca_file=access.ca_file, certificate=certificate), "/health")]
     apiserver = Client(access.url, ca_file=access.ca_file, token=access.token)
     if name == "kube-apiserver":
         # The default namespace appears a moment after /readyz turns ok.

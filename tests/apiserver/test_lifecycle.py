@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from devcluster import ControlPlane, DevclusterError, StartError
+from devcluster import Client, ControlPlane, DevclusterError, StartError
 from devcluster.background import Background
 from devcluster.components import Settings
 from devcluster.processes import Record, ended
+from devcluster.provisioning import free_ports
 
 ROOT = Path(__file__).parents[2]
 STARTER = """
@@ -72,6 +74,24 @@ def test_a_failed_start_shows_the_log_and_leaves_no_process(tmp_path: Path) -> N
         ControlPlane.start(extra_args={"kube-apiserver": ("--no-such-flag",)}, directory=tmp_path)
     assert str(tmp_path / "logs" / "kube-apiserver.log") in str(failure.value)
     assert not (tmp_path / "processes.json").exists()
+
+
+@pytest.mark.parametrize("component", ["etcd", "kube-apiserver"])
+def test_a_port_that_was_taken_meanwhile_is_replaced_by_another(component, monkeypatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = {**free_ports(), component: other.getsockname()[1]}
+        choices = iter([taken, free_ports()])
+        monkeypatch.setattr("devcluster.controlplane.free_ports", lambda: next(choices))
+        with ControlPlane.start(("etcd", "kube-apiserver")) as plane:
+            assert plane.request("GET", "/version")["major"] == "1"
+    assert list(choices) == []
+
+
+def test_etcd_refuses_a_client_without_a_certificate() -> None:
+    with ControlPlane.start(("etcd",)) as plane:
+        stranger = Client(f"https://127.0.0.1:{plane._site.ports['etcd']}", ca_file=plane.ca_file)
+        with pytest.raises(OSError, match="certificate required"):
+            stranger.text("/health")
 
 
 def test_feature_gates_and_runtime_config_reach_the_server() -> None:

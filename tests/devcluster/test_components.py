@@ -20,9 +20,16 @@ def flags(component, settings=None):
 
 def test_etcd_listens_on_loopback_and_does_not_wait_for_the_disk():
     found = flags("etcd")
-    assert found["listen-client-urls"] == found["advertise-client-urls"] == "http://127.0.0.1:1000"
-    assert found["initial-cluster"] == "devcluster=http://127.0.0.1:1001"
+    assert found["listen-client-urls"] == found["advertise-client-urls"] == "https://127.0.0.1:1000"
+    assert found["initial-cluster"] == "devcluster=https://127.0.0.1:1001"
     assert "unsafe-no-fsync" in found
+
+
+@pytest.mark.parametrize("prefix", ["", "peer-"])
+def test_etcd_answers_only_who_has_a_certificate_of_the_cluster(prefix):
+    found = flags("etcd")
+    assert found[f"{prefix}client-cert-auth"] == "true"
+    assert found[f"{prefix}trusted-ca-file"] == "/c/pki/ca.crt"
 
 
 def test_the_api_server_verifies_authorizes_and_signs():

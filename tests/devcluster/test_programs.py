@@ -65,6 +65,15 @@ def test_kubernetes_programs_are_told_their_version():
     assert "version.gitMinor=35 " in flags
 
 
+def test_the_first_program_of_a_version_is_expected_to_take_longer(cache):
+    alone = binary("kubectl").expected_build_seconds
+    server = binary("kube-apiserver")
+    assert server.expected_build_seconds == 420
+    server.path.parent.mkdir(parents=True)
+    server.path.touch()
+    assert binary("kubectl").expected_build_seconds == alone - 180
+
+
 def test_another_kubernetes_is_chosen_by_its_directory(kubernetes):
     text = (kubernetes.directory / "go.mod").read_text()
     (kubernetes.directory / "go.mod").write_text(text.replace("kubernetes v1.35.4", "kubernetes v1.34.4"))
