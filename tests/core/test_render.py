@@ -29,6 +29,7 @@ def test_a_pod_is_named_labelled_and_owned():
         "batch.paddlepaddle.org/job-name": "train",
         "batch.paddlepaddle.org/role": "worker",
         "batch.paddlepaddle.org/index": "0",
+        "batch.paddlepaddle.org/attempt": "0",
         "paddle-res-name": "train-worker-0",
         "paddle-res-type": "worker",
     }
@@ -106,17 +107,20 @@ def test_the_users_own_pod_ip_is_not_doubled():
 
 
 RESTART = {
-    "a worker behind a service restarts in place": ("Service", "worker", {}, "OnFailure"),
-    "a server never does": ("Service", "ps", {}, "Never"),
-    "nor does a worker with an address": ("PodIP", "worker", {}, "Never"),
-    "nor on the host network": ("Host", "worker", {}, "Never"),
-    "the user's wish wins": ("PodIP", "worker", {"restartPolicy": "Always"}, "Always"),
+    "a worker behind a service restarts in place": ("Service", 0, "worker", {}, "OnFailure"),
+    "but not into a gloo meeting that is over": ("Service", 1, "worker", {}, "Never"),
+    "a server never does": ("Service", 0, "ps", {}, "Never"),
+    "nor does a worker with an address": ("PodIP", 0, "worker", {}, "Never"),
+    "nor on the host network": ("Host", 0, "worker", {}, "Never"),
+    "the user's wish wins": ("PodIP", 1, "worker", {"restartPolicy": "Always"}, "Always"),
 }
 
 
-@pytest.mark.parametrize(("intranet", "role", "pod", "expected"), RESTART.values(), ids=RESTART.keys())
-def test_restart_policy(intranet, role, pod, expected):
-    of = job().ps(1, pod=pod).worker(1, pod=pod).spec(intranet=intranet).status(hostPort=40000)
+@pytest.mark.parametrize(
+    ("intranet", "gloo", "role", "pod", "expected"), RESTART.values(), ids=RESTART.keys()
+)
+def test_restart_policy(intranet, gloo, role, pod, expected):
+    of = job().ps(1, pod=pod).worker(1, pod=pod).spec(intranet=intranet, withGloo=gloo).status(hostPort=40000)
     assert spec_of(of, Seat(Role(role), 0))["restartPolicy"] == expected
 
 

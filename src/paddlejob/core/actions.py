@@ -52,6 +52,15 @@ class Delete(msgspec.Struct, frozen=True):
     kind: Kind
     name: str
     uid: str
+    force: bool = False
+    """Without waiting for its kubelet, which has had its time."""
+
+
+class DeleteJob(msgspec.Struct, frozen=True):
+    """Delete the job itself, whose time after its end is over."""
+
+    name: str
+    uid: str
 
 
 class RemoveFinalizer(msgspec.Struct, frozen=True):
@@ -60,7 +69,7 @@ class RemoveFinalizer(msgspec.Struct, frozen=True):
     finalizer: str
 
 
-Action = Create | ReplaceConfig | Wake | Delete | RemoveFinalizer
+Action = Create | ReplaceConfig | Wake | Delete | DeleteJob | RemoveFinalizer
 
 
 class EventType(enum.StrEnum):

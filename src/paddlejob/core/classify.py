@@ -49,6 +49,12 @@ class Member(msgspec.Struct, frozen=True):
         return self.pod.metadata.deletion_timestamp is not None
 
     @property
+    def attempt(self) -> int:
+        """The attempt that the pod was created for."""
+        label = self.pod.metadata.labels.get(names.LABEL_ATTEMPT, "")
+        return int(label) if label.isascii() and label.isdecimal() else 0
+
+    @property
     def has_started(self) -> bool:
         """Whether the training container ran, so that it has read its environment."""
         if self.training is None:
@@ -64,13 +70,18 @@ class Roster(msgspec.Struct, frozen=True):
     """Pods that hold a wanted seat, also those that are leaving it."""
     surplus: tuple[Member, ...]
     """Pods that no seat is left for, after scaling down."""
+    stale: tuple[Member, ...]
+    """Pods of attempts that are over; they hold their names until they are gone."""
+    probes: tuple[Member, ...]
+    """Pods of the next attempt that wait in the wings for a place in the cluster."""
     wanted: tuple[Seat, ...]
     """Every seat, in order of creation."""
 
     @property
     def vacant(self) -> tuple[Seat, ...]:
         """Seats without a pod object of their name."""
-        return tuple(seat for seat in self.wanted if seat not in self.members)
+        held = {member.seat for member in self.stale}
+        return tuple(seat for seat in self.wanted if seat not in self.members and seat not in held)
 
     def active(self, role: Role | None = None) -> Iterator[Member]:
         """Yield the members that count, in seat order."""
@@ -93,23 +104,44 @@ def pod_name(job_name: str, seat: Seat) -> str:
     return f"{job_name}-{seat}"
 
 
-def roster_of(job_name: str, roles: tuple[tuple[Role, RoleSpec], ...], pods: tuple[Pod, ...]) -> Roster:
+class Attempts(msgspec.Struct, frozen=True):
+    """Which attempts' pods belong to a job now."""
+
+    base: int = 0
+    current: int = 0
+
+
+FIRST_ATTEMPT = Attempts()
+
+
+def roster_of(
+    job_name: str,
+    roles: tuple[tuple[Role, RoleSpec], ...],
+    pods: tuple[Pod, ...],
+    attempts: Attempts = FIRST_ATTEMPT,
+) -> Roster:
     """Sort pods into seats."""
     wanted = tuple(Seat(role, index) for role, spec in roles for index in range(spec.replicas))
     training_names = {role: training_container_name(spec) for role, spec in roles}
     members: dict[Seat, Member] = {}
     surplus: list[Member] = []
+    stale: list[Member] = []
+    probes: list[Member] = []
     seats = frozenset(wanted)
     for pod in pods:
         seat = seat_of(job_name, pod)
         if seat is None:
             continue
         member = member_of(seat, pod, training_names.get(seat.role, ""))
-        if seat in seats:
+        if member.attempt < attempts.base:
+            stale.append(member)
+        elif member.attempt > attempts.current:
+            probes.append(member)
+        elif seat in seats:
             members[seat] = member
         else:
             surplus.append(member)
-    return Roster(members, tuple(surplus), wanted)
+    return Roster(members, tuple(surplus), tuple(stale), tuple(probes), wanted)
 
 
 def seat_of(job_name: str, pod: Pod) -> Seat | None:

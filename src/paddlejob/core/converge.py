@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from paddlejob.api import names
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Intranet, Role
@@ -9,6 +11,7 @@ from paddlejob.core import topology
 from paddlejob.core.actions import Action, Create, Delete, Event, EventType, Kind, ReplaceConfig, Wake
 from paddlejob.core.classify import Roster, Seat, pod_name
 from paddlejob.core.policy.cleanup import deletions
+from paddlejob.core.policy.formation import is_formed
 from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.status import plural
@@ -17,25 +20,61 @@ from paddlejob.core.topology import Site
 Stages = tuple[tuple[Action, ...], ...]
 
 
-def converge(world: Snapshot, site: Site, roster: Roster) -> tuple[Stages, tuple[Event, ...]]:
+class Connection(msgspec.Struct, frozen=True):
+    """The ConfigMap that connects the pods; empty while an address is missing."""
+
+    data: dict[str, str] | None = None
+    fingerprint: str | None = None
+
+
+def connection_of(site: Site, roster: Roster) -> Connection:
+    """Return the ConfigMap as it should be now."""
+    hosts = topology.hosts_of(site, roster)
+    if hosts is None:
+        return Connection()
+    attempts = {member.attempt for member in roster.active()} | {site.attempt}
+    data = topology.config_data(site, hosts, attempts)
+    return Connection(data, topology.config_hash(data))
+
+
+def converge(
+    world: Snapshot, site: Site, roster: Roster, connection: Connection, *, may_create: bool
+) -> tuple[Stages, tuple[Event, ...]]:
     """Return what to do, in order, and what to tell when it is done.
 
     With services every name is known beforehand, so the ConfigMap comes first and no pod waits for it.
     Otherwise it comes when the last pod has its address, and the pods that wait for it are woken.
+    Nothing is created while a pod of an attempt that is over is still there: it might meet the new ones.
     """
-    surplus = deletions(Kind.POD, (member.pod for member in roster.surplus))
-    hosts = topology.hosts_of(site, roster)
-    data = topology.config_data(site, hosts) if hosts else None
-    fingerprint = topology.config_hash(data) if data else None
+    removed = deletions(Kind.POD, (member.pod for member in (*roster.stale, *roster.surplus)))
+    if roster.stale or not may_create:
+        return ((removed,) if removed else ()), ()
     known_beforehand = site.spec.intranet is Intranet.SERVICE
-    mark = fingerprint if known_beforehand else None
+    mark = connection.fingerprint if known_beforehand else None
     pods = (_pods_of(site, roster, role, mark) for role, _ in site.spec.roles)
-    config = _config(world, data) if data else ()
-    wakes = _wakes(roster, fingerprint) if fingerprint else ()
+    config = _config(world, connection.data) if connection.data else ()
+    wakes = _wakes(roster, connection.fingerprint) if connection.fingerprint else ()
     first = (_services(world, site, roster), config) if known_beforehand else ()
     last = () if known_beforehand else (config,)
-    stages = (surplus, *first, *pods, *last, wakes)
-    return tuple(stage for stage in stages if stage), tuple(_news(roster, surplus))
+    stages = (removed, *first, *pods, *last, wakes, _probes(world, site, roster))
+    return tuple(stage for stage in stages if stage), tuple(_news(roster, removed))
+
+
+def _probes(world: Snapshot, site: Site, roster: Roster) -> tuple[Action, ...]:
+    """Let pods for the workers that an elastic job does without wait for a place in the cluster."""
+    status = world.job.status
+    if not status.workers or not is_formed(world):
+        return ()
+    future = msgspec.structs.replace(site, attempt=site.attempt + 1)
+    waiting = {probe.seat for probe in roster.probes}
+    seats = (
+        Seat(Role.WORKER, index) for index in range(status.workers, world.job.spec.replicas(Role.WORKER))
+    )
+    return tuple(
+        Create(Kind.POD, pod_name(site.job.name, seat), render_pod(future, seat))
+        for seat in seats
+        if seat not in waiting
+    )
 
 
 def _pods_of(site: Site, roster: Roster, role: Role, config_hash: str | None) -> tuple[Action, ...]:
@@ -78,14 +117,14 @@ def _wakes(roster: Roster, fingerprint: str) -> tuple[Action, ...]:
     )
 
 
-def _news(roster: Roster, surplus: tuple[Action, ...]) -> list[Event]:
+def _news(roster: Roster, removed: tuple[Action, ...]) -> list[Event]:
     news = []
     created = [
         plural(count, role) for role in Role if (count := sum(seat.role is role for seat in roster.vacant))
     ]
     if created:
         news.append(Event(EventType.NORMAL, Reason.CREATED_PODS, f"created {' and '.join(created)}"))
-    if surplus:
-        gone = ", ".join(action.name for action in surplus if isinstance(action, Delete))
-        news.append(Event(EventType.NORMAL, Reason.DELETED_PODS, f"scaled down: deleted {gone}"))
+    if removed:
+        gone = ", ".join(action.name for action in removed if isinstance(action, Delete))
+        news.append(Event(EventType.NORMAL, Reason.DELETED_PODS, f"deleted {gone}"))
     return news

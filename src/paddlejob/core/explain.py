@@ -20,7 +20,10 @@ def obstacle(member: Member) -> str:
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{_lower_first(condition.reason or 'unschedulable')}: {condition.message}".rstrip(": ")
-    own_config = f'configmap "{member.pod.metadata.labels.get(names.LABEL_JOB, "")}" not found'
+    own_config = (
+        f'configmap "{member.pod.metadata.labels.get(names.LABEL_JOB, "")}" not found',
+        f"couldn't find key {names.Env.ATTEMPT}_",
+    )
     for container in (*status.init_container_statuses, *status.container_statuses):
         trouble = _container_trouble(container, own_config)
         if trouble:
@@ -53,11 +56,11 @@ def first_obstacle(members: Iterable[Member]) -> tuple[Member, str] | None:
     return next(((member, why) for member in members if (why := obstacle(member))), None)
 
 
-def _container_trouble(container: ContainerStatus, own_config_missing: str) -> str:
+def _container_trouble(container: ContainerStatus, own_config_missing: tuple[str, ...]) -> str:
     waiting = container.state.waiting
     if waiting is None or waiting.reason in _EXPECTED_WAITS:
         return ""
-    if own_config_missing in waiting.message:
+    if any(text in waiting.message for text in own_config_missing):
         # Expected for a moment: the job's own ConfigMap is written once all addresses are known.
         return ""
     previous = container.last_state.terminated

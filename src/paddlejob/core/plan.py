@@ -3,11 +3,14 @@
     plan(snapshot) -> Plan
 
 Guards in order, each of which may be the answer; the order is the contract:
- 1. being deleted          create nothing more, take off what an earlier operator left
- 2. ended before           clean up as the policy says, never start anything again
- 3. refused                say what is wrong with the spec, touch nothing
- 4. just ended             record the verdict, then clean up
- 5. alive                  converge: remove what is too much, create what is missing, connect the pods
+ 1. another's              leave it alone
+ 2. being deleted          create nothing more, take off what an earlier operator left
+ 3. ended before           clean up as the policy says, never start anything again
+ 4. refused                say what is wrong with the spec, touch nothing
+ 5. suspended              take the pods away, keep everything else
+ 6. done, or out of time   record the verdict, then clean up
+ 7. broken or changed      give up, or put the job together anew
+ 8. alive                  converge: remove what is too much, create what is missing, connect the pods
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ from paddlejob.api import defaulting, names, validation
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Intranet, Phase
-from paddlejob.core import converge, status
-from paddlejob.core.actions import Event, EventType, Plan, RemoveFinalizer
-from paddlejob.core.classify import Roster, roster_of
-from paddlejob.core.policy.cleanup import cleanup
+from paddlejob.core import converge, endings, status
+from paddlejob.core.actions import Action, Delete, Event, EventType, Kind, Plan
+from paddlejob.core.classify import Attempts, Roster, roster_of
+from paddlejob.core.policy import deadline, elastic
+from paddlejob.core.policy.cleanup import deletions
+from paddlejob.core.policy.formation import Reform, formation_of, is_complete
 from paddlejob.core.policy.host_port import choose_base_port
-from paddlejob.core.policy.verdict import judge
+from paddlejob.core.policy.restart import respond, restart_delay_seconds
+from paddlejob.core.policy.success import success
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
 from paddlejob.core.topology import Site
@@ -35,60 +41,87 @@ TROUBLE = (Reason.INVALID_SPEC, Reason.CREATE_FAILED, Reason.NO_HOST_PORT)
 def plan(world: Snapshot) -> Plan:
     """Decide what one job needs now."""
     job = world.job
+    if job.spec.managed_by not in ("", names.CONTROLLER_NAME):
+        return Plan(job.status)
     if job.metadata.deletion_timestamp is not None:
-        return _release(world)
-    spec = defaulting.effective(job.spec)
+        return endings.release(world)
+    spec = elastic.with_workers(defaulting.effective(job.spec), job.status.workers)
     if job.status.phase.is_terminal:
-        return Plan(job.status, cleanup(spec.clean_pod_policy, job.status.phase, world.pods, world.services))
-    roster = roster_of(job.name, spec.roles, world.pods)
+        return _with_force(world, endings.tidy(world, spec))
+    attempts = Attempts(job.status.base_attempt, job.status.attempt)
+    roster = roster_of(job.name, spec.roles, world.pods, attempts)
     refusals = validation.validate(job)
     if refusals:
         return _refuse(world, spec, roster, " | ".join(str(refusal) for refusal in refusals))
-    judgement = judge(roster, world.now, world.settings.server_exit_grace_seconds)
-    if judgement.verdict is not None:
-        return _end(world, spec, roster, judgement.verdict)
-    alive = _converge(world, spec, roster)
-    if judgement.look_again_in_seconds is None:
-        return alive
-    return msgspec.structs.replace(alive, requeue_after_seconds=judgement.look_again_in_seconds)
+    if job.spec.suspend:
+        return _with_force(world, _with_news(world, endings.suspend(world, spec, roster)))
+    return _with_force(world, _with_news(world, _live(world, spec, roster)))
 
 
-def _release(world: Snapshot) -> Plan:
-    """Leave everything to the garbage collector; only a finalizer that nobody serves is in its way."""
-    job = world.job
-    leaving = msgspec.structs.replace(
-        job.status, phase=Phase.TERMINATING, reason=Reason.DELETING, message="being deleted"
+def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
+    """Judge, then repair, then converge."""
+    job, now = world.job, world.now
+    clocks = deadline.startup_clock(job, now), deadline.active_clock(job, now)
+    verdict = success(roster, job.spec.success_policy) or clocks[0].verdict or clocks[1].verdict
+    if verdict is not None:
+        return endings.end(world, spec, roster, verdict)
+    host_port = _host_port(world, spec)
+    if host_port is None:
+        return _no_port(world, spec, roster)
+    site = Site(job, spec, host_port or world.settings.base_port, _pods_have_ipv6(world), job.status.attempt)
+    connection = converge.connection_of(site, roster)
+    response = respond(world, spec, roster, connection.fingerprint)
+    if response.verdict is not None:
+        return endings.end(world, spec, roster, response.verdict)
+    if response.reform is not None:
+        return _reform(world, spec, roster, response.reform)
+    delay = restart_delay_seconds(world)
+    standing = status.live_standing(job.status, roster, world.failures, delayed=delay > 0)
+    changes: dict[str, object] = {"host_port": host_port}
+    if is_complete(roster):
+        changes["formation"] = formation_of(roster, job.status.attempt)
+    if job.status.phase is Phase.SUSPENDED:
+        changes["attempt_time"] = now
+    alive = status.next_status(job, spec, roster, standing, now, **changes)
+    stages, told = converge.converge(world, site, roster, connection, may_create=delay <= 0)
+    waits = (delay or None, response.look_again_in_seconds, *(clock.seconds_left for clock in clocks))
+    return Plan(alive, stages, events_when_done=told, requeue_after_seconds=_soonest(*waits))
+
+
+def _reform(world: Snapshot, spec: EffectiveSpec, roster: Roster, reform: Reform) -> Plan:
+    """Begin a new attempt: recorded first, then the pods go; the next pass creates what is missing."""
+    old, attempt = world.job.status, world.job.status.attempt + 1
+    failure = reform.failure or old.last_failure
+    standing = Standing(reform.phase, reform.reason, reform.message)
+    fresh = status.next_status(
+        world.job,
+        spec,
+        roster,
+        standing,
+        world.now,
+        attempt=attempt,
+        base_attempt=attempt if reform.whole else old.base_attempt,
+        attempt_time=world.now,
+        restarts=old.restarts + (reform.failure is not None and reform.failure.counted),
+        workers=old.workers if reform.workers is None else reform.workers,
+        formation=None,
+        last_failure=failure,
     )
-    if names.LEGACY_FINALIZER in job.metadata.finalizers:
-        return Plan(leaving, stages=((RemoveFinalizer(names.LEGACY_FINALIZER),),))
-    return Plan(leaving)
+    gone = [member.pod for member in roster.probes if member.attempt != attempt]
+    gone += [pod for pod in world.pods if not _is_probe(roster, pod)] if reform.whole else []
+    gone += [] if reform.whole else [member.pod for member in reform.victims]
+    stage = deletions(Kind.POD, gone)
+    return Plan(fresh, (stage,) if stage else (), requeue_after_seconds=0.0)
+
+
+def _is_probe(roster: Roster, pod: object) -> bool:
+    return any(member.pod is pod for member in roster.probes)
 
 
 def _refuse(world: Snapshot, spec: EffectiveSpec, roster: Roster, sentence: str) -> Plan:
     """Tell what is wrong. Pods of a job that was fine before the edit are left alone."""
     standing = Standing(Phase.PENDING, Reason.INVALID_SPEC, sentence)
     return _with_news(world, Plan(status.next_status(world.job, spec, roster, standing, world.now)))
-
-
-def _end(world: Snapshot, spec: EffectiveSpec, roster: Roster, verdict: Standing) -> Plan:
-    """Record the verdict; the shell writes the status before it deletes anything."""
-    final = status.next_status(
-        world.job, spec, roster, verdict, world.now, host_port=world.job.status.host_port
-    )
-    stages = cleanup(spec.clean_pod_policy, verdict.phase, world.pods, world.services)
-    return _with_news(world, Plan(final, stages))
-
-
-def _converge(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
-    host_port = _host_port(world, spec)
-    if host_port is None:
-        return _no_port(world, spec, roster)
-    standing = status.live_standing(roster, world.failures)
-    alive = status.next_status(world.job, spec, roster, standing, world.now, host_port=host_port)
-    port = host_port or world.settings.base_port
-    site = Site(world.job, spec, port, pods_have_ipv6=_pods_have_ipv6(world))
-    stages, news_when_done = converge.converge(world, site, roster)
-    return _with_news(world, Plan(alive, stages, events_when_done=news_when_done))
 
 
 def _host_port(world: Snapshot, spec: EffectiveSpec) -> int | None:
@@ -107,13 +140,35 @@ def _no_port(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     )
     standing = Standing(Phase.PENDING, Reason.NO_HOST_PORT, sentence)
     waiting = status.next_status(world.job, spec, roster, standing, world.now)
-    return _with_news(world, Plan(waiting, requeue_after_seconds=NO_PORT_RETRY_SECONDS))
+    return Plan(waiting, requeue_after_seconds=NO_PORT_RETRY_SECONDS)
 
 
 def _pods_have_ipv6(world: Snapshot) -> bool:
     """Believe the pods that are there before the setting."""
     seen = next((pod.status.pod_ip for pod in world.pods if pod.status.pod_ip), "")
     return ":" in seen if seen else world.settings.pods_have_ipv6
+
+
+def _with_force(world: Snapshot, decided: Plan) -> Plan:
+    """Remove by force the pods that should be gone for long: their node will not say so any more."""
+    stuck: list[Action] = []
+    waits = []
+    for pod in world.pods:
+        if pod.metadata.deletion_timestamp is not None:
+            overdue = (world.now - pod.metadata.deletion_timestamp).total_seconds()
+            if overdue >= world.settings.force_delete_seconds:
+                stuck.append(Delete(Kind.POD, pod.metadata.name, pod.metadata.uid, force=True))
+            else:
+                waits.append(world.settings.force_delete_seconds - overdue)
+    if not stuck and not waits:
+        return decided
+    stages = (tuple(stuck), *decided.stages) if stuck else decided.stages
+    soonest = _soonest(decided.requeue_after_seconds, *waits)
+    return msgspec.structs.replace(decided, stages=stages, requeue_after_seconds=soonest)
+
+
+def _soonest(*waits: float | None) -> float | None:
+    return min((wait for wait in waits if wait is not None), default=None)
 
 
 def _with_news(world: Snapshot, decided: Plan) -> Plan:
@@ -126,6 +181,9 @@ def _with_news(world: Snapshot, decided: Plan) -> Plan:
     if new.phase is not old.phase and new.phase in status.CONDITION_PHASES:
         kind = EventType.WARNING if new.phase is Phase.FAILED else EventType.NORMAL
         news.append(Event(kind, str(new.phase), new.message))
+    elif new.attempt != old.attempt:
+        kind = EventType.NORMAL if new.phase is Phase.SCALING else EventType.WARNING
+        news.append(Event(kind, new.reason, f"attempt {new.attempt}: {new.message}"))
     elif new.reason in TROUBLE and new.message != old.message:
         news.append(Event(EventType.WARNING, new.reason, new.message))
     return msgspec.structs.replace(decided, events=tuple(news))

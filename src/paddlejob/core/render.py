@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from paddlejob.api import names
+from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import Intranet, PaddleJob, Role
 from paddlejob.core import topology
@@ -17,6 +18,7 @@ from paddlejob.core.topology import Site
 def render_pod(site: Site, seat: Seat, *, config_hash: str | None = None) -> JsonObject:
     """Return the pod of a seat; `config_hash` is given when the ConfigMap is known beforehand."""
     metadata = _seat_metadata(site.job, seat)
+    metadata["labels"][names.LABEL_ATTEMPT] = str(site.attempt)
     given = site.role_spec(seat.role).template.get("metadata") or {}
     metadata["labels"] = {**(given.get("labels") or {}), **metadata["labels"]}
     metadata["annotations"] = {**(given.get("annotations") or {}), names.ANNOTATION_ROLE: str(seat.role)}
@@ -95,7 +97,7 @@ def _pod_spec(site: Site, seat: Seat) -> JsonObject:
     pod_spec: JsonObject = dict(site.role_spec(seat.role).template.get("spec") or {})
     first, *others = pod_spec.get("containers") or [{}]
     pod_spec["containers"] = [_training_container(site, seat, first), *others]
-    pod_spec.setdefault("restartPolicy", _default_restart_policy(intranet, seat.role))
+    pod_spec.setdefault("restartPolicy", _default_restart_policy(site.spec, seat.role))
     if intranet is Intranet.SERVICE:
         pod_spec.setdefault("hostname", name)
         pod_spec.setdefault("subdomain", name)
@@ -105,9 +107,10 @@ def _pod_spec(site: Site, seat: Seat) -> JsonObject:
     return pod_spec
 
 
-def _default_restart_policy(intranet: Intranet, role: Role) -> str:
-    """Only a worker that keeps its name across a restart can rejoin its peers by itself."""
-    return "OnFailure" if role is Role.WORKER and intranet is Intranet.SERVICE else "Never"
+def _default_restart_policy(spec: EffectiveSpec, role: Role) -> str:
+    """Only a worker that keeps its name can rejoin its peers by itself, and not a meeting that is over."""
+    rejoins = role is Role.WORKER and spec.intranet is Intranet.SERVICE and not spec.with_gloo
+    return "OnFailure" if rejoins else "Never"
 
 
 def _training_container(site: Site, seat: Seat, given: JsonObject) -> JsonObject:

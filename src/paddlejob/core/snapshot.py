@@ -29,6 +29,12 @@ class Settings(msgspec.Struct, frozen=True):
     Programs that tell their servers to stop do so a moment before the workers themselves exit.
     """
 
+    elastic_wait_seconds: float = 60.0
+    """How long an elastic job waits for all of its workers before it goes on with those it has."""
+
+    force_delete_seconds: float = 60.0
+    """How long after its grace period a pod that does not go is removed by force: its node is gone."""
+
 
 class WriteFailure(msgspec.Struct, frozen=True):
     """A write of the last pass that the API server refused."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+import msgspec
+
 from paddlejob.api import names
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import Condition
@@ -16,12 +18,30 @@ from paddlejob.core.snapshot import WriteFailure
 from paddlejob.core.standing import Standing
 
 MESSAGE_LENGTH = 1024
-CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED)
+CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED)
 """The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
 
 
-def live_standing(roster: Roster, failures: Iterable[WriteFailure]) -> Standing:
-    """Say where a job without a verdict is, and what it waits for."""
+def live_standing(
+    old: PaddleJobStatus, roster: Roster, failures: Iterable[WriteFailure], *, delayed: bool = False
+) -> Standing:
+    """Say where a job without a verdict is, and what it waits for.
+
+    A job that is put together anew keeps the phase that says so, and why, until it runs.
+    """
+    fresh = _fresh_standing(roster, failures)
+    if old.phase not in (Phase.RESTARTING, Phase.SCALING) or fresh.phase is Phase.RUNNING:
+        return fresh
+    failure = old.last_failure
+    why = (
+        f"; attempt {old.attempt} after {failure.message}"
+        if failure and old.phase is Phase.RESTARTING
+        else ""
+    )
+    return Standing(old.phase, fresh.reason, f"{fresh.message}{why}")
+
+
+def _fresh_standing(roster: Roster, failures: Iterable[WriteFailure]) -> Standing:
     refused = next(iter(failures), None)
     if refused is not None:
         return Standing(Phase.PENDING, Reason.CREATE_FAILED, f"{refused}; trying again")
@@ -40,16 +60,16 @@ def next_status(
     roster: Roster,
     standing: Standing,
     now: datetime,
-    *,
-    host_port: int = 0,
+    **changes: object,
 ) -> PaddleJobStatus:
-    """Return the status that says all this."""
+    """Return the status that says all this; `changes` are further fields of it."""
     old = job.status
-    ended = standing.phase.is_terminal
-    started = old.start_time or (now if standing.phase is Phase.RUNNING else None)
+    ended, runs = standing.phase.is_terminal, standing.phase is Phase.RUNNING
+    started = old.start_time or (now if runs else None)
     if ended and started is None:
         started = _earliest_start(roster)
-    return PaddleJobStatus(
+    fresh = msgspec.structs.replace(
+        old,
         phase=standing.phase,
         mode=str(spec.mode),
         reason=standing.reason,
@@ -61,9 +81,10 @@ def next_status(
         start_time=started,
         completion_time=now if ended else None,
         observed_generation=job.metadata.generation,
-        host_port=host_port,
         selector=f"{names.LABEL_JOB}={job.name},{names.LABEL_ROLE}={Role.WORKER}",
+        active_since=old.active_since or (now if runs else None),
     )
+    return msgspec.structs.replace(fresh, **changes)
 
 
 def role_status(roster: Roster, role: Role) -> RoleStatus:
@@ -124,6 +145,8 @@ def _waiting_for(roster: Roster, unsettled: list[Member], missing: int) -> str:
     leaving = [member for seat in roster.wanted if (member := roster.members.get(seat)) and member.is_leaving]
     held_up = explain.first_obstacle((*unsettled, *leaving))
     total = len(roster.wanted)
+    if roster.stale:
+        return f"waiting for {len(roster.stale)} pods of the last attempt to be gone"
     if held_up is not None:
         member, why = held_up
         others = len(unsettled) + missing - 1

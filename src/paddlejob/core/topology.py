@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -43,6 +44,7 @@ class Site(msgspec.Struct, frozen=True):
     spec: EffectiveSpec
     port: int
     pods_have_ipv6: bool = False
+    attempt: int = 0
 
     def role_spec(self, role: Role) -> RoleSpec:
         """Return what the user wants of a role that has seats."""
@@ -77,8 +79,19 @@ def hosts_of(site: Site, roster: Roster) -> dict[Role, list[str]] | None:
     return hosts
 
 
-def config_data(site: Site, hosts: Mapping[Role, Sequence[str]]) -> dict[str, str]:
-    """Return the environment that all pods of a job share."""
+def attempt_key(attempt: int) -> str:
+    """Return the key without which no container of an attempt can start.
+
+    A pod of a new attempt must not start with the addresses of the old one: its environment refers to this
+    key, which the ConfigMap has only once it is that attempt's.
+    """
+    return f"{Env.ATTEMPT}_{attempt}"
+
+
+def config_data(
+    site: Site, hosts: Mapping[Role, Sequence[str]], attempts: AbstractSet[int] = frozenset({0})
+) -> dict[str, str]:
+    """Return the environment that all pods share; `attempts` are those that the pods were made in."""
     spec, workers = site.spec, hosts[Role.WORKER]
     data = {
         Env.PADDLE_PORT: str(site.port),
@@ -87,6 +100,7 @@ def config_data(site: Site, hosts: Mapping[Role, Sequence[str]]) -> dict[str, st
         Env.TRAINER_ENDPOINTS: _endpoints(workers, site.port),
         Env.TRAINERS: ",".join(workers),
         Env.TRAINERS_NUM: str(len(workers)),
+        **{attempt_key(attempt): str(attempt) for attempt in sorted(attempts)},
     }
     if spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
         data[Env.MASTER] = endpoint(workers[0], site.port + names.MASTER_PORT_OFFSET)
@@ -126,6 +140,7 @@ def pod_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
             literal[Env.DISTRI_BACKEND] = "gloo"
     for name, value in literal.items():
         yield {"name": name, "value": value}
+    yield _from_config(Env.ATTEMPT, site, attempt_key(site.attempt))
     if site.spec.mode is Mode.HETER and seat.role is not Role.PS:
         yield from _stage_env(site, seat)
 

@@ -12,7 +12,7 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.core.actions import Action, Create, Delete, RemoveFinalizer, ReplaceConfig, Wake
+from paddlejob.core.actions import Action, Create, Delete, DeleteJob, RemoveFinalizer, ReplaceConfig, Wake
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.answer import Written
@@ -103,6 +103,8 @@ class Executor:
                 await _unless_gone(lambda: self._wake(job, action))
             case Delete():
                 await _unless_gone(lambda: self._delete(job, action))
+            case DeleteJob():
+                await _unless_gone(lambda: self._delete_job(job))
             case RemoveFinalizer():
                 await _unless_gone(lambda: self._remove_finalizer(job, action))
             case _:
@@ -129,9 +131,14 @@ class Executor:
 
     async def _delete(self, job: PaddleJob, action: Delete) -> None:
         resource, namespace = RESOURCE_OF[action.kind], job.metadata.namespace
-        await self._client.delete(resource, namespace, action.name, uid=action.uid)
+        grace = 0 if action.force else None
+        await self._client.delete(resource, namespace, action.name, uid=action.uid, grace_seconds=grace)
         key = ObjectKey(namespace, action.name)
         self._consistency.deleting(job.metadata.key, resource, key, action.uid)
+
+    async def _delete_job(self, job: PaddleJob) -> None:
+        metadata = job.metadata
+        await self._client.delete(PADDLE_JOBS, metadata.namespace, metadata.name, uid=metadata.uid)
 
     async def _remove_finalizer(self, job: PaddleJob, action: RemoveFinalizer) -> None:
         metadata = job.metadata
@@ -182,5 +189,7 @@ def _failure(action: Action, message: str) -> WriteFailure:
             return WriteFailure("wake", "Pod", action.name, message)
         case Delete():
             return WriteFailure("delete", str(action.kind), action.name, message)
+        case DeleteJob():
+            return WriteFailure("delete", names.KIND, action.name, message)
         case RemoveFinalizer():
             return WriteFailure("update", names.KIND, action.finalizer, message)

@@ -13,12 +13,14 @@ from typing import Any, Self
 import msgspec
 
 from paddlejob.api import defaulting, names
+from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import ConfigMap, Pod, Service
-from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role
+from paddlejob.api.v1 import Formation, PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.core.actions import Create, Kind, Plan, ReplaceConfig
 from paddlejob.core.classify import Seat, pod_name
 from paddlejob.core.plan import plan
+from paddlejob.core.policy.elastic import with_workers
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
 from paddlejob.core.topology import Site
@@ -87,7 +89,6 @@ class WorldBuilder:
 
     def __init__(self, of: JobBuilder | PaddleJob) -> None:
         self.job = of.build() if isinstance(of, JobBuilder) else of
-        self.spec = defaulting.effective(self.job.spec)
         self.now = NOW
         self.settings = Settings()
         self.taken_ports: frozenset[int] = frozenset()
@@ -96,9 +97,15 @@ class WorldBuilder:
         self._services: dict[Seat, Service] = {}
         self._config: dict[str, str] | None = None
 
+    @property
+    def spec(self) -> EffectiveSpec:
+        """What the job's spec means, with the workers that it goes on with."""
+        return with_workers(defaulting.effective(self.job.spec), self.job.status.workers)
+
     def site(self) -> Site:
         """Return the site that the operator would render with."""
-        return Site(self.job, self.spec, self.job.status.host_port or names.BASE_PORT)
+        status = self.job.status
+        return Site(self.job, self.spec, status.host_port or names.BASE_PORT, attempt=status.attempt)
 
     def seats(self) -> list[Seat]:
         """Return every seat in order."""
@@ -205,6 +212,12 @@ class WorldBuilder:
     def phase(self, phase: Phase, **fields: Any) -> Self:
         """Give the job a phase."""
         return self.status(msgspec.structs.replace(self.job.status, phase=phase, **fields))
+
+    def formed(self, **counts: int) -> Self:
+        """Let the pods have found together, as many as there are to be or as `counts` says."""
+        complete = {str(role): spec.replicas for role, spec in self.spec.roles} | counts
+        formation = Formation(attempt=self.job.status.attempt, **complete)
+        return self.status(msgspec.structs.replace(self.job.status, formation=formation))
 
     def later(self, seconds: float) -> Self:
         """Let time pass."""

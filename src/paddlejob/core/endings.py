@@ -1,0 +1,62 @@
+"""The ways a job comes to rest: ended, suspended, deleted."""
+
+from __future__ import annotations
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import Phase
+from paddlejob.core import status
+from paddlejob.core.actions import DeleteJob, Kind, Plan, RemoveFinalizer
+from paddlejob.core.classify import Roster
+from paddlejob.core.policy import deadline
+from paddlejob.core.policy.cleanup import cleanup, deletions
+from paddlejob.core.snapshot import Snapshot
+from paddlejob.core.standing import Standing
+
+
+def release(world: Snapshot) -> Plan:
+    """Leave everything to the garbage collector; only a finalizer that nobody serves is in its way."""
+    job = world.job
+    leaving = msgspec.structs.replace(
+        job.status, phase=Phase.TERMINATING, reason=Reason.DELETING, message="being deleted"
+    )
+    if names.LEGACY_FINALIZER in job.metadata.finalizers:
+        return Plan(leaving, stages=((RemoveFinalizer(names.LEGACY_FINALIZER),),))
+    return Plan(leaving)
+
+
+def end(world: Snapshot, spec: EffectiveSpec, roster: Roster, verdict: Standing) -> Plan:
+    """Record the verdict; the shell writes the status before it deletes anything."""
+    final = status.next_status(world.job, spec, roster, verdict, world.now)
+    return Plan(final, cleanup(spec.clean_pod_policy, verdict.phase, world.pods, world.services))
+
+
+def tidy(world: Snapshot, spec: EffectiveSpec) -> Plan:
+    """Clean up after an ended job, and at the end of its time remove the job itself."""
+    job = world.job
+    left = deadline.seconds_to_live(job, world.now)
+    if left is not None and left <= 0:
+        return Plan(job.status, ((DeleteJob(job.name, job.metadata.uid),),))
+    stages = cleanup(spec.clean_pod_policy, job.status.phase, world.pods, world.services)
+    return Plan(job.status, stages, requeue_after_seconds=left)
+
+
+def suspend(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
+    """Take the pods away. The attempt that resumes the job is a new one; the clock of its deadline stops."""
+    old = world.job.status
+    standing = Standing(Phase.SUSPENDED, Reason.SUSPENDED, "suspended; set spec.suspend to false to resume")
+    changes: dict[str, object] = {}
+    if old.phase is not Phase.SUSPENDED:
+        changes = {
+            "attempt": old.attempt + 1,
+            "base_attempt": old.attempt + 1,
+            "formation": None,
+            "active_since": None,
+            "active_seconds": int(deadline.active_seconds(world.job, world.now)),
+        }
+    resting = status.next_status(world.job, spec, roster, standing, world.now, **changes)
+    stage = deletions(Kind.POD, world.pods)
+    return Plan(resting, (stage,) if stage else ())

@@ -1,0 +1,59 @@
+"""Limits in time: how long a job may take to start, how long it may run, how long it stays when done."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.core.standing import Standing
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """A limit that is passed, or when it will be."""
+
+    verdict: Standing | None = None
+    seconds_left: float | None = None
+
+
+def startup_clock(job: PaddleJob, now: datetime) -> Clock:
+    """Check that the job's pods all run in time, counted from creation or from its last resumption."""
+    limit, created = job.spec.startup_deadline_seconds, job.metadata.creation_timestamp
+    if limit is None or created is None or job.status.start_time is not None:
+        return Clock()
+    if job.status.phase is Phase.SUSPENDED:
+        return Clock(seconds_left=limit)
+    left = limit - (now - max(created, job.status.attempt_time or created)).total_seconds()
+    if left > 0:
+        return Clock(seconds_left=left)
+    waited_for = f": {job.status.message}" if job.status.message else ""
+    message = f"not all pods ran within startupDeadlineSeconds {limit}{waited_for}"
+    return Clock(Standing(Phase.FAILED, Reason.STARTUP_DEADLINE_EXCEEDED, message))
+
+
+def active_clock(job: PaddleJob, now: datetime) -> Clock:
+    """Check that the job does not run too long; time in suspension does not count."""
+    limit = job.spec.active_deadline_seconds
+    if limit is None or job.status.active_since is None:
+        return Clock()
+    left = limit - active_seconds(job, now)
+    if left > 0:
+        return Clock(seconds_left=left)
+    message = f"ran longer than activeDeadlineSeconds {limit}"
+    return Clock(Standing(Phase.FAILED, Reason.DEADLINE_EXCEEDED, message))
+
+
+def active_seconds(job: PaddleJob, now: datetime) -> float:
+    """Return how long the job has run, suspensions apart."""
+    since = job.status.active_since
+    return job.status.active_seconds + ((now - since).total_seconds() if since else 0)
+
+
+def seconds_to_live(job: PaddleJob, now: datetime) -> float | None:
+    """Return how long a finished job still stays, None for ever."""
+    limit, ended = job.spec.ttl_seconds_after_finished, job.status.completion_time
+    if limit is None or ended is None:
+        return None
+    return limit - (now - ended).total_seconds()

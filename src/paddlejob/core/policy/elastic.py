@@ -1,0 +1,88 @@
+"""With how many workers an elastic job goes on: with all it was asked for, or with what it can get.
+
+A job that cannot have all of its workers goes on with fewer after a while. Pods for the missing ones wait in
+the wings as probes: they belong to the next attempt, whose key the ConfigMap does not have, so they cannot
+start; but the scheduler gives them a place as soon as there is one, and then the job grows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import PaddleJobSpec, Phase, Role, RoleSpec
+from paddlejob.core import explain
+from paddlejob.core.classify import PodState, Roster
+from paddlejob.core.policy.formation import Reform, is_complete, is_formed
+from paddlejob.core.snapshot import Snapshot
+
+
+class WorkerRange(msgspec.Struct, frozen=True):
+    """The fewest and the most workers that a job trains with."""
+
+    least: int
+    most: int
+
+
+def worker_range(spec: PaddleJobSpec) -> WorkerRange | None:
+    """Return the bounds of an elastic job, None for a job of fixed size.
+
+    `elastic` switches it on, and so do `worker.requests` and `worker.limits`, which are the bounds.
+    """
+    worker = spec.worker
+    if worker is None or (spec.elastic is None and not worker.requests and not worker.limits):
+        return None
+    return WorkerRange(worker.requests or 1, max(worker.limits or 0, worker.replicas))
+
+
+def with_workers(spec: EffectiveSpec, workers: int) -> EffectiveSpec:
+    """Return a spec that asks for so many workers, if that is fewer; 0 is as many as the user wants."""
+
+    def reduced(role: Role, role_spec: RoleSpec) -> RoleSpec:
+        if role is not Role.WORKER or not 0 < workers < role_spec.replicas:
+            return role_spec
+        return msgspec.structs.replace(role_spec, replicas=workers)
+
+    return msgspec.structs.replace(
+        spec, roles=tuple((role, reduced(role, each)) for role, each in spec.roles)
+    )
+
+
+def reform_elastically(world: Snapshot, roster: Roster) -> tuple[Reform | None, float | None]:
+    """Return how to grow or shrink, and when to look again."""
+    bounds = worker_range(world.job.spec)
+    if bounds is None:
+        return None, None
+    if roster.probes:
+        return _growth(world, roster), None
+    waits_for_creation = bool(roster.vacant) and not world.failures
+    if is_formed(world) or is_complete(roster) or waits_for_creation:
+        return None, None
+    return _shrinkage(world, roster, bounds.least)
+
+
+def _growth(world: Snapshot, roster: Roster) -> Reform | None:
+    found = sum(bool(probe.pod.status.pod_ip) and not probe.is_leaving for probe in roster.probes)
+    if not found:
+        return None
+    workers = roster.desired(Role.WORKER) + found
+    full = workers >= world.job.spec.replicas(Role.WORKER)
+    message = f"growing back to {workers} workers"
+    return Reform(Phase.SCALING, Reason.GROWN, message, workers=0 if full else workers)
+
+
+def _shrinkage(world: Snapshot, roster: Roster, least: int) -> tuple[Reform | None, float | None]:
+    """Give up, after a while, on workers that the cluster has no room for."""
+    homeless = (PodState.PENDING, PodState.FAILED, PodState.UNKNOWN)
+    affordable = sum(member.state not in homeless for member in roster.active(Role.WORKER))
+    if not least <= affordable < roster.desired(Role.WORKER):
+        return None, None
+    began = world.job.status.attempt_time or world.job.metadata.creation_timestamp or world.now
+    left = world.settings.elastic_wait_seconds - (world.now - began).total_seconds()
+    if left > 0:
+        return None, left
+    held_up = explain.first_obstacle(roster.active(Role.WORKER))
+    why = f": {held_up[0].seat}: {held_up[1]}" if held_up else ""
+    message = f"going on with {affordable} of {roster.desired(Role.WORKER)} workers{why}"
+    return Reform(Phase.SCALING, Reason.SHRUNK, message, workers=affordable), None

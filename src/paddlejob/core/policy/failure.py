@@ -1,0 +1,82 @@
+"""What kind of failure a pod's end was: one to give up on, to try again after, or to forgive."""
+
+from __future__ import annotations
+
+import enum
+from datetime import datetime
+
+from paddlejob.api.v1 import RestartPolicy
+from paddlejob.core.classify import Member, ended_at, ending_of
+
+PLANNED_EXIT_CODES = frozenset({15, 101, 143})
+"""Paddle's launcher after SIGTERM, Fleet's elastic restart, and a process after SIGTERM: nobody's fault."""
+
+_OUTSIDE_KILLS = frozenset({137, 247})
+"""SIGKILL of a process, and of a child of Paddle's launcher: a cause, where an abort is a consequence."""
+
+_DISRUPTIONS = frozenset(
+    {
+        "Evicted",
+        "Preempting",
+        "Preempted",
+        "NodeLost",
+        "NodeShutdown",
+        "Shutdown",
+        "Terminated",
+        "NodeAffinity",
+    }
+)
+_OWN_FAULT = "exceeds"
+"""The kubelet evicts a pod that exceeds its own limits with this word; that is not the platform's doing."""
+
+
+class Cause(enum.Enum):
+    """How a failure counts."""
+
+    PERMANENT = "permanent"
+    RETRYABLE = "retryable"
+    IGNORED = "ignored"
+
+
+def cause_of(member: Member, policy: RestartPolicy) -> Cause:
+    """Return how a failed pod counts: the platform's doing, then the user's rules, then the defaults."""
+    if was_disrupted(member):
+        return Cause.IGNORED
+    ending = ending_of(member)
+    if ending is None:
+        return Cause.RETRYABLE
+    code = ending.exit_code
+    if code in policy.permanent_exit_codes:
+        return Cause.PERMANENT
+    if code in policy.retryable_exit_codes:
+        return Cause.RETRYABLE
+    if code in policy.ignored_exit_codes or code in PLANNED_EXIT_CODES:
+        return Cause.IGNORED
+    return Cause.PERMANENT if 0 < code < 128 else Cause.RETRYABLE
+
+
+def was_disrupted(member: Member) -> bool:
+    """Return whether the platform took the pod away: eviction, preemption, drain, a node that went."""
+    status = member.pod.status
+    if _OWN_FAULT in status.message:
+        return False
+    disrupted = any(one.type == "DisruptionTarget" and one.status == "True" for one in status.conditions)
+    return disrupted or status.reason in _DISRUPTIONS
+
+
+def first_failure(failed: list[Member], policy: RestartPolicy, now: datetime) -> Member:
+    """Return the pod whose failure explains the others.
+
+    Kubelets report whole seconds, in which peers may follow the first. Among equals a kill from outside goes
+    before an error of the program, and that before an abort, which is how Paddle ends when a peer is gone.
+    """
+
+    def order(member: Member) -> tuple[datetime, int]:
+        ending = ending_of(member)
+        code = ending.exit_code if ending else 0
+        cause = cause_of(member, policy)
+        if cause is Cause.IGNORED or code in _OUTSIDE_KILLS:
+            return ended_at(member) or now, 0
+        return ended_at(member) or now, 1 if cause is Cause.PERMANENT else 2
+
+    return min(failed, key=order)

@@ -1,0 +1,148 @@
+"""The restart ladder: what a broken, changed or incomplete job needs.
+
+1. In place: a container that its kubelet restarts needs nothing from us.
+2. Pod: a worker that its peers do not depend on is replaced alone.
+3. Job: where one lost pod breaks all others, all are made anew, and resume from their checkpoint.
+
+Peers depend on each other in collective jobs, on parameter servers always, and among the workers of a
+parameter server job when gloo is on: a worker that comes back late waits for a meeting that is over.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import Failure, Phase, Role
+from paddlejob.core import explain
+from paddlejob.core.classify import Member, PodState, Roster, ended_at, ending_of
+from paddlejob.core.policy.change import reform_after_change
+from paddlejob.core.policy.elastic import reform_elastically
+from paddlejob.core.policy.failure import Cause, cause_of, first_failure
+from paddlejob.core.policy.formation import Reform, depends_on_peers
+from paddlejob.core.snapshot import Snapshot
+from paddlejob.core.standing import Standing
+
+
+class Response(msgspec.Struct, frozen=True):
+    """What to do about the state of the pods: end, re-form, or go on and look again in time."""
+
+    verdict: Standing | None = None
+    reform: Reform | None = None
+    look_again_in_seconds: float | None = None
+
+
+def respond(world: Snapshot, spec: EffectiveSpec, roster: Roster, fingerprint: str | None) -> Response:
+    """Decide, in order: failures, losses, changes of size, stale addresses, elastic growth and shrinkage."""
+    broken, wait = _broken(world, roster)
+    if broken:
+        return _after_failure(world, spec, broken)
+    change = reform_after_change(world, spec, roster, fingerprint)
+    if change is not None:
+        return Response(reform=change)
+    resize, elastic_wait = reform_elastically(world, roster)
+    waits = [each for each in (wait, elastic_wait) if each is not None]
+    return Response(reform=resize, look_again_in_seconds=min(waits, default=None))
+
+
+def restart_delay_seconds(world: Snapshot) -> float:
+    """Return how long until the next attempt may start: doubling with each restart that counted."""
+    status, policy = world.job.status, world.job.spec.restart_policy
+    failure = status.last_failure
+    if failure is None or not failure.counted or status.attempt_time is None:
+        return 0.0
+    if failure.attempt != status.attempt - 1:
+        return 0.0
+    delay = min(policy.max_delay_seconds, policy.delay_seconds * 2.0 ** min(status.restarts - 1, 30))
+    return max(0.0, delay - (world.now - status.attempt_time).total_seconds())
+
+
+def _broken(world: Snapshot, roster: Roster) -> tuple[list[Member], float | None]:
+    """Return the pods that failed, and when to look again at those that may turn out to have.
+
+    A server that is gone with exit code 0 has failed too unless the workers end in a moment: Paddle's server
+    exits 0 when it cannot listen, and also when a worker tells it to stop just before its own end.
+    """
+    policy, grace = world.job.spec.restart_policy, world.settings.server_exit_grace_seconds
+    broken, waits = [], []
+    for member in roster.active():
+        left = 0.0
+        if member.state is PodState.SUCCEEDED and member.seat.role is not Role.WORKER:
+            left = grace - (world.now - (ended_at(member) or world.now)).total_seconds()
+        elif (silent_since := _silent_since(member)) is not None:
+            left = policy.node_lost_seconds - (world.now - silent_since).total_seconds()
+        elif member.state is not PodState.FAILED and not _exhausted(world, member):
+            continue
+        if left > 0:
+            waits.append(left)
+        else:
+            broken.append(member)
+    return broken, min(waits, default=None)
+
+
+def _silent_since(member: Member) -> datetime | None:
+    """Return since when a node is silent: readiness was revoked though its containers were ready."""
+    if member.state not in (PodState.RUNNING, PodState.UNKNOWN):
+        return None
+    for condition in member.pod.status.conditions:
+        if condition.type == "Ready" and condition.status != "True":
+            return condition.last_transition_time
+    return None
+
+
+def _exhausted(world: Snapshot, member: Member) -> bool:
+    """Return whether a container has been restarted in place more often than the job may be restarted."""
+    return member.training is not None and member.training.restart_count > world.job.spec.backoff_limit
+
+
+def _after_failure(world: Snapshot, spec: EffectiveSpec, broken: list[Member]) -> Response:
+    policy, status = world.job.spec.restart_policy, world.job.status
+    first = first_failure(broken, policy, world.now)
+    cause = _cause(world, first)
+    what = _what_happened(world, first)
+    if cause is Cause.PERMANENT:
+        return Response(Standing(Phase.FAILED, _reason(first), what))
+    counted = cause is Cause.RETRYABLE
+    if counted and (status.restarts >= world.job.spec.backoff_limit or _exhausted(world, first)):
+        tries = f"{status.restarts} restart{'' if status.restarts == 1 else 's'}"
+        sentence = f"{what}; gave up after {tries} (backoffLimit {world.job.spec.backoff_limit})"
+        return Response(Standing(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence))
+    ending = ending_of(first)
+    failure = Failure(
+        attempt=status.attempt,
+        pod=first.pod.metadata.name,
+        reason=(ending.reason if ending else "") or first.pod.status.reason or _reason(first),
+        exit_code=ending.exit_code if ending else 0,
+        message=what,
+        time=ended_at(first) or world.now,
+        counted=counted,
+    )
+    whole = any(depends_on_peers(spec, member.seat.role) for member in broken)
+    reason = Reason.RESTARTING if whole else Reason.REPLACED_POD
+    reform = Reform(Phase.RESTARTING, reason, what, whole=whole, victims=tuple(broken), failure=failure)
+    return Response(reform=reform)
+
+
+def _cause(world: Snapshot, member: Member) -> Cause:
+    if member.state in (PodState.RUNNING, PodState.UNKNOWN):
+        return Cause.RETRYABLE if _exhausted(world, member) else Cause.IGNORED
+    if member.state is PodState.SUCCEEDED:
+        return Cause.RETRYABLE
+    return cause_of(member, world.job.spec.restart_policy)
+
+
+def _reason(member: Member) -> str:
+    return Reason.SERVER_EXITED_EARLY if member.state is PodState.SUCCEEDED else Reason.POD_FAILED
+
+
+def _what_happened(world: Snapshot, member: Member) -> str:
+    if member.state is PodState.SUCCEEDED:
+        return f"{member.seat} exited {explain.ending(member)} before the workers were done"
+    if member.state is PodState.FAILED:
+        return f"{member.seat} failed first {explain.ending(member)}"
+    if _exhausted(world, member):
+        return f"{member.seat} {explain.obstacle(member) or 'was restarted in place too often'}"
+    return f"{member.seat} is lost: its node {member.pod.spec.node_name or ''} does not answer"

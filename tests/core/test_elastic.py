@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api.v1 import Phase
+from paddlejob.core.policy.elastic import WorkerRange, worker_range
+from paddlejob.testing.build import job, world
+
+
+def elastic_job(replicas: int = 3, **fields):
+    of = job().worker(replicas).spec(elastic=1)
+    of.manifest["spec"]["worker"].update(fields)
+    return of
+
+
+def live(of):
+    built = world(of).pods_with_addresses().config().pods_running()
+    return built.status(built.plan().status)
+
+
+def resized(built, replicas: int):
+    """Let the user change the number of workers of a live job."""
+    bigger = world(elastic_job(replicas)).status(built.job.status)
+    bigger._pods, bigger._config = built._pods, built._config
+    return bigger
+
+
+def names_of(plan, kind: str) -> list[str]:
+    return [action.name for stage in plan.stages for action in stage if type(action).__name__ == kind]
+
+
+RANGES = {
+    "fixed size": (job().worker(2), None),
+    "the field": (elastic_job(3), WorkerRange(1, 3)),
+    "even when it says 0": (job().worker(2).spec(elastic=0), WorkerRange(1, 2)),
+    "the bounds": (elastic_job(3, requests=2, limits=5), WorkerRange(2, 5)),
+}
+
+
+@pytest.mark.parametrize(("of", "expected"), RANGES.values(), ids=RANGES.keys())
+def test_a_job_is_elastic_by(of, expected):
+    assert worker_range(of.build().spec) == expected
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_scaling_a_live_job_puts_it_together_anew(replicas):
+    plan = resized(live(elastic_job(3)), replicas).plan()
+    assert (plan.status.phase, plan.status.attempt, plan.status.restarts) == (Phase.SCALING, 1, 0)
+    assert plan.status.message == f"scaling worker from 3 to {replicas}"
+    assert names_of(plan, "Delete") == ["demo-worker-0", "demo-worker-1", "demo-worker-2"]
+    assert [event.reason for event in plan.events] == ["Scaled"]
+
+
+def test_after_scaling_all_pods_are_of_the_new_attempt():
+    built = resized(live(elastic_job(2)), 3)
+    built.status(built.plan().status)
+    built._pods = {}
+    plan = built.plan()
+    assert names_of(plan, "Create") == ["demo-worker-0", "demo-worker-1", "demo-worker-2"]
+    assert plan.status.phase is Phase.SCALING
+
+
+def test_workers_that_nobody_waits_for_join_alone():
+    of = job().ps(1).worker(2).spec(withGloo=0)
+    built = live(of)
+    bigger = world(job().ps(1).worker(3).spec(withGloo=0)).status(built.job.status)
+    bigger._pods, bigger._config = built._pods, built._config
+    plan = bigger.plan()
+    assert (names_of(plan, "Delete"), plan.status.base_attempt) == ([], 0)
+    assert names_of(bigger.status(plan.status).plan(), "Create") == ["demo-worker-2"]
+
+
+def crowded(of, placed: int):
+    """Return a world in which only some workers found a place."""
+    built = world(of.metadata(creationTimestamp="2026-01-01T12:00:00Z"))
+    for index in range(built.spec.roles[0][1].replicas):
+        if index < placed:
+            built.waiting("worker", index)
+        else:
+            built.pod("worker", index)
+    return built
+
+
+def test_an_elastic_job_waits_for_all_its_workers_for_a_while():
+    assert crowded(elastic_job(3), 2).later(20).plan().requeue_after_seconds == 40
+
+
+def test_then_goes_on_with_fewer():
+    plan = crowded(elastic_job(3), 2).later(60).plan()
+    assert (plan.status.phase, plan.status.workers, plan.status.reason) == (Phase.SCALING, 2, "Shrunk")
+    assert plan.status.message == "going on with 2 of 3 workers"
+
+
+def test_but_not_with_fewer_than_its_minimum():
+    assert crowded(elastic_job(3, requests=3), 2).later(3600).plan().status.attempt == 0
+
+
+def test_a_job_of_fixed_size_waits_for_ever():
+    assert crowded(job().worker(3), 2).later(3600).plan().status.attempt == 0
+
+
+def shrunk():
+    """Return a job that runs with two of three workers."""
+    built = crowded(elastic_job(3), 2).later(60)
+    built.status(built.plan().status)
+    built._pods, built._config = {}, None
+    built.pods_with_addresses().config().pods_running()
+    return built.status(built.plan().status)
+
+
+def test_a_shrunk_job_runs():
+    status = shrunk().job.status
+    assert (status.phase, status.worker.ready, status.workers) == (Phase.RUNNING, "2/2", 2)
+
+
+def test_a_pod_for_the_missing_worker_waits_in_the_wings():
+    plan = shrunk().plan()
+    assert names_of(plan, "Create") == ["demo-worker-2"]
+    assert plan.stages[0][0].manifest["metadata"]["labels"]["batch.paddlepaddle.org/attempt"] == "2"
+
+
+def with_probe(address: str):
+    built = shrunk()
+    status = {"phase": "Pending", **({"podIP": address} if address else {})}
+    built.pod("worker", 2, status)
+    built._pods[list(built._pods)[-1]]["metadata"]["labels"]["batch.paddlepaddle.org/attempt"] = "2"
+    return built
+
+
+def test_while_it_has_no_place_the_job_trains_on():
+    plan = with_probe("").plan()
+    assert (plan.stages, plan.status.phase) == ((), Phase.RUNNING)
+
+
+def test_when_it_finds_a_place_the_job_grows_back_around_it():
+    plan = with_probe("10.0.2.3").plan()
+    assert (plan.status.phase, plan.status.reason, plan.status.workers) == (Phase.SCALING, "Grown", 0)
+    assert plan.status.attempt == 2
+    assert names_of(plan, "Delete") == ["demo-worker-0", "demo-worker-1"]

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api.v1 import RestartPolicy
+from paddlejob.core.classify import roster_of
+from paddlejob.core.policy.failure import Cause, cause_of, first_failure
+from paddlejob.testing.build import job, world
+
+DEFAULT = RestartPolicy()
+
+
+def failed(**status):
+    return world(job().worker(1)).pod("worker", 0, {"phase": "Failed", **status})
+
+
+def exited(code: int, reason: str = "Error"):
+    return world(job().worker(1)).failed("worker", 0, code=code, reason=reason)
+
+
+DISRUPTED = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+
+CAUSES = {
+    "an error of the program ends the job": (exited(1), DEFAULT, Cause.PERMANENT),
+    "so does the last of the small codes": (exited(127), DEFAULT, Cause.PERMANENT),
+    "an abort is worth another try": (exited(134), DEFAULT, Cause.RETRYABLE),
+    "so is running out of memory": (exited(137, "OOMKilled"), DEFAULT, Cause.RETRYABLE),
+    "so is an abort under the launcher": (exited(250), DEFAULT, Cause.RETRYABLE),
+    "SIGTERM is nobody's fault": (exited(143), DEFAULT, Cause.IGNORED),
+    "nor under the launcher": (exited(15), DEFAULT, Cause.IGNORED),
+    "Fleet's planned exit is planned": (exited(101), DEFAULT, Cause.IGNORED),
+    "the user calls it permanent": (exited(137), RestartPolicy(permanent_exit_codes=(137,)), Cause.PERMANENT),
+    "the user calls it retryable": (exited(1), RestartPolicy(retryable_exit_codes=(1,)), Cause.RETRYABLE),
+    "the user forgives it": (exited(42), RestartPolicy(ignored_exit_codes=(42,)), Cause.IGNORED),
+    "the user counts even SIGTERM": (
+        exited(143),
+        RestartPolicy(retryable_exit_codes=(143,)),
+        Cause.RETRYABLE,
+    ),
+    "an eviction": (
+        failed(reason="Evicted", message="The node was low on resource: memory."),
+        DEFAULT,
+        Cause.IGNORED,
+    ),
+    "an eviction for its own excess counts": (
+        failed(reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit"),
+        DEFAULT,
+        Cause.RETRYABLE,
+    ),
+    "a preemption, whatever the exit code": (failed(conditions=DISRUPTED), DEFAULT, Cause.IGNORED),
+    "a pod that never started": (failed(reason="UnexpectedAdmissionError"), DEFAULT, Cause.RETRYABLE),
+}
+
+
+@pytest.mark.parametrize(("built", "policy", "cause"), CAUSES.values(), ids=CAUSES.keys())
+def test_a_failure_counts_as(built, policy, cause):
+    member = next(roster_of("demo", built.spec.roles, built.snapshot().pods).active())
+    assert cause_of(member, policy) is cause
+
+
+FIRST = {
+    "the earlier one": ([(1, 5), (2, 9)], 1),
+    "in the same second, the kill before the error it led to": ([(1, 5), (137, 5)], 1),
+    "in the same second, the error before the abort it led to": ([(134, 5), (1, 5)], 1),
+    "in the same second, a planned end before all": ([(137, 5), (143, 5)], 0),
+}
+
+
+@pytest.mark.parametrize(("endings", "first"), FIRST.values(), ids=FIRST.keys())
+def test_the_failure_that_explains_the_others(endings, first):
+    built = world(job().worker(2))
+    for index, (code, seconds_ago) in enumerate(endings):
+        built.failed("worker", index, code=code, seconds_ago=seconds_ago)
+    members = list(roster_of("demo", built.spec.roles, built.snapshot().pods).active())
+    assert first_failure(members, DEFAULT, built.now).seat.index == first

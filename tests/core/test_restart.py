@@ -1,0 +1,226 @@
+"""The restart ladder, as `plan` climbs it."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api.v1 import Phase
+from paddlejob.testing.build import NOW, job, world
+
+COLLECTIVE = job().worker(3)
+GLOO = job().ps(1).worker(2)
+NO_GLOO = job().ps(1).worker(2).spec(withGloo=0)
+
+
+def live(of=COLLECTIVE):
+    """Return a world that has been running for a while."""
+    built = world(of).pods_with_addresses().config().pods_running()
+    return built.status(built.plan().status)
+
+
+def restarted(built):
+    """Let the pass that begins an attempt be written, and the old pods be gone."""
+    built.status(built.plan().status)
+    built._pods.clear()
+    return built
+
+
+def deleted(plan) -> list[str]:
+    return sorted(
+        action.name for stage in plan.stages for action in stage if type(action).__name__ == "Delete"
+    )
+
+
+def created(plan) -> list[str]:
+    return sorted(
+        action.name
+        for stage in plan.stages
+        for action in stage
+        if type(action).__name__ == "Create" and action.kind == "Pod"
+    )
+
+
+ALL_OF_COLLECTIVE = ["demo-worker-0", "demo-worker-1", "demo-worker-2"]
+ALL_OF_PS = ["demo-ps-0", "demo-worker-0", "demo-worker-1"]
+
+WHO_GOES = {
+    "collective: all, for one broke the ring": (live().failed("worker", 1, code=137), ALL_OF_COLLECTIVE),
+    "PS with gloo: all, for a late worker would wait for ever": (
+        live(GLOO).failed("worker", 1, code=137),
+        ALL_OF_PS,
+    ),
+    "PS without gloo: the worker alone": (live(NO_GLOO).failed("worker", 1, code=137), ["demo-worker-1"]),
+    "PS: all, for a server held everybody's parameters": (live(NO_GLOO).failed("ps", 0, code=137), ALL_OF_PS),
+    "a server that exited early": (live(NO_GLOO).succeeded("ps", 0, seconds_ago=31), ALL_OF_PS),
+}
+
+
+@pytest.mark.parametrize(("built", "expected"), WHO_GOES.values(), ids=WHO_GOES.keys())
+def test_who_is_restarted(built, expected):
+    plan = built.plan()
+    assert deleted(plan) == expected
+    assert created(plan) == []
+    assert (plan.status.phase, plan.status.attempt) == (Phase.RESTARTING, 1)
+
+
+def test_the_first_failure_stays_in_the_status():
+    plan = live().failed("worker", 1, code=137, reason="OOMKilled", message="Killed").plan()
+    failure = plan.status.last_failure
+    assert (failure.pod, failure.exit_code, failure.reason) == ("demo-worker-1", 137, "OOMKilled")
+    assert (failure.attempt, failure.counted, failure.time) == (0, True, NOW)
+    assert failure.message == "worker-1 failed first with exit code 137 (OOMKilled): Killed"
+    assert [event.reason for event in plan.events] == ["Restarting"]
+
+
+def test_an_error_of_the_program_is_final():
+    plan = live().failed("worker", 0, code=1, message="ValueError: bad data").plan()
+    assert (plan.status.phase, plan.status.reason) == (Phase.FAILED, "PodFailed")
+    assert plan.status.message == "worker-0 failed first with exit code 1: ValueError: bad data"
+
+
+def test_the_budget_is_kept():
+    built = live(job().worker(3).spec(backoffLimit=1)).failed("worker", 0, code=137)
+    again = restarted(built).pods_running().failed("worker", 2, code=137)
+    plan = again.plan()
+    assert (plan.status.phase, plan.status.reason) == (Phase.FAILED, "BackoffLimitExceeded")
+    assert plan.status.message.endswith("gave up after 1 restart (backoffLimit 1)")
+
+
+def test_no_budget_means_no_restart():
+    plan = live(job().worker(1).spec(backoffLimit=0)).failed("worker", 0, code=137).plan()
+    assert plan.status.phase is Phase.FAILED
+
+
+def test_a_planned_exit_uses_up_no_budget():
+    plan = live(job().worker(1).spec(backoffLimit=0)).failed("worker", 0, code=101).plan()
+    assert (plan.status.phase, plan.status.restarts, plan.status.attempt) == (Phase.RESTARTING, 0, 1)
+
+
+def test_nothing_is_created_while_an_old_pod_is_there():
+    built = live().failed("worker", 1, code=137)
+    built.status(built.plan().status)
+    assert created(built.later(60).plan()) == []
+    built.leaving("worker", 0).leaving("worker", 1).leaving("worker", 2)
+    assert (created(built.plan()), deleted(built.plan())) == ([], [])
+
+
+def test_a_counted_restart_waits_twice_as_long_each_time():
+    built = restarted(live().failed("worker", 1, code=137))
+    assert (created(built.plan()), built.plan().requeue_after_seconds) == ([], 5)
+    assert created(built.later(5).plan()) == ALL_OF_COLLECTIVE
+    second = restarted(built.pods_running().formed().failed("worker", 1, code=137))
+    assert second.plan().requeue_after_seconds == 10
+
+
+def test_a_restart_that_does_not_count_does_not_wait():
+    assert created(restarted(live().failed("worker", 1, code=143)).plan()) == ALL_OF_COLLECTIVE
+
+
+def test_pods_of_the_new_attempt_carry_its_number_and_wait_for_its_config():
+    built = restarted(live().failed("worker", 1, code=143))
+    pod = built.plan().stages[0][0].manifest
+    assert pod["metadata"]["labels"]["batch.paddlepaddle.org/attempt"] == "1"
+    gate = next(one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "PADDLEJOB_ATTEMPT")
+    assert gate["valueFrom"]["configMapKeyRef"] == {"name": "demo", "key": "PADDLEJOB_ATTEMPT_1"}
+    data = built.pods_with_addresses().plan().stages[0][0].manifest["data"]
+    assert "PADDLEJOB_ATTEMPT_1" in data
+    assert "PADDLEJOB_ATTEMPT_0" not in data
+
+
+def test_the_phase_says_restarting_until_it_runs_again():
+    built = restarted(live().failed("worker", 1, code=143)).pods_with_addresses()
+    status = built.plan().status
+    assert status.phase is Phase.RESTARTING
+    assert status.message.endswith("attempt 1 after worker-1 failed first with exit code 143")
+    assert built.pods_running().plan().status.phase is Phase.RUNNING
+
+
+def test_a_deleted_pod_restarts_a_collective_job_without_counting():
+    built = live()
+    del built._pods[built.seats()[1]]
+    plan = built.plan()
+    assert (plan.status.phase, plan.status.restarts) == (Phase.RESTARTING, 0)
+    assert plan.status.last_failure.reason == "PodLost"
+    assert deleted(plan) == ["demo-worker-0", "demo-worker-2"]
+
+
+def test_a_pod_that_is_being_drained_restarts_a_collective_job_at_once():
+    plan = live().leaving("worker", 1).plan()
+    assert deleted(plan) == ["demo-worker-0", "demo-worker-2"]
+
+
+def test_a_worker_that_nobody_waits_for_is_replaced_alone():
+    built = live(NO_GLOO)
+    del built._pods[built.seats()[2]]
+    plan = built.plan()
+    assert (deleted(plan), plan.status.base_attempt, plan.status.attempt) == ([], 0, 1)
+    following = built.status(plan.status).plan()
+    assert created(following) == ["demo-worker-1"]
+    assert following.status.attempt == 1
+
+
+def test_the_config_names_every_attempt_that_lives():
+    built = live(NO_GLOO)
+    del built._pods[built.seats()[2]]
+    built.status(built.plan().status).waiting("worker", 1)
+    data = built.plan().stages[0][0].manifest["data"]
+    assert {"PADDLEJOB_ATTEMPT_0", "PADDLEJOB_ATTEMPT_1"} <= set(data)
+
+
+def silent(seconds: float):
+    ready = [{"type": "Ready", "status": "False", "lastTransitionTime": NOW.isoformat()}]
+    built = live()
+    pod = built._pods[built.seats()[1]]
+    pod["status"]["conditions"] = ready
+    return built.later(seconds)
+
+
+def test_a_silent_node_is_given_time():
+    assert silent(30).plan().requeue_after_seconds == 90
+    assert silent(30).plan().status.attempt == 0
+
+
+def test_then_its_pod_is_replaced_and_nobody_is_to_blame():
+    plan = silent(121).plan()
+    assert deleted(plan) == ALL_OF_COLLECTIVE
+    assert (plan.status.restarts, plan.status.attempt) == (0, 1)
+    assert "does not answer" in plan.status.message
+
+
+def test_a_pod_that_never_goes_is_removed_by_force():
+    built = live().leaving("worker", 1)
+    built.status(built.plan().status)
+    assert built.later(59).plan().requeue_after_seconds == 1
+    forced = [
+        action
+        for stage in built.later(2).plan().stages
+        for action in stage
+        if getattr(action, "force", False)
+    ]
+    assert [action.name for action in forced] == ["demo-worker-1"]
+
+
+def test_restarts_in_place_are_bounded_too():
+    built = live(job().worker(1, pod={"restartPolicy": "OnFailure"}).spec(backoffLimit=2))
+    assert built.running("worker", 0, restarts=2).plan().status.phase is Phase.RUNNING
+    assert built.running("worker", 0, restarts=3).plan().status.reason == "BackoffLimitExceeded"
+
+
+def test_a_changed_address_restarts_those_that_hold_the_old_one():
+    built = world(job().worker(2)).pods_with_addresses().config()
+    mark = built.plan().stages[0][0].config_hash
+    built.pods_running()
+    built.status(built.plan().status)
+    for pod in built._pods.values():
+        pod["metadata"]["annotations"]["batch.paddlepaddle.org/config-hash"] = mark
+    assert built.plan().stages == ()
+    built._pods[built.seats()[1]]["status"]["podIP"] = "10.9.9.9"
+    plan = built.plan()
+    assert deleted(plan) == ["demo-worker-0", "demo-worker-1"]
+    assert "addresses that have changed" in plan.status.message
+
+
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
+def test_an_ended_job_is_never_restarted(phase):
+    built = live(job().worker(2).spec(cleanPodPolicy="Never")).failed("worker", 1, code=137).phase(phase)
+    assert built.plan().stages == ()
