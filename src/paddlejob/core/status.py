@@ -32,12 +32,10 @@ def live_standing(
     fresh = _fresh_standing(roster, failures)
     if old.phase not in (Phase.RESTARTING, Phase.SCALING) or fresh.phase is Phase.RUNNING:
         return fresh
-    failure = old.last_failure
-    why = (
-        f"; attempt {old.attempt} after {failure.message}"
-        if failure and old.phase is Phase.RESTARTING
-        else ""
-    )
+    failure = old.last_failure if old.phase is Phase.RESTARTING else None
+    why = f"; attempt {old.attempt} after {failure.message}" if failure else ""
+    if delayed:
+        return Standing(old.phase, Reason.WAITING_TO_RESTART, f"waiting a moment before the next try{why}")
     return Standing(old.phase, fresh.reason, f"{fresh.message}{why}")
 
 
