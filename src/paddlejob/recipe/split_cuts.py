@@ -27,14 +27,19 @@ def plan_shards(key: SplitKey, state: Path, progress: ProgressSink) -> tuple[Sha
     if saved is not None and saved.split == key.digest:
         return saved.shards
     groups = [(source,) for source in key.sources] if key.each else [key.sources]
-    find = _equal_lines if key.by is By.LINES else _equal_bytes
-    if key.by is By.LINES:
-        progress.begin("counting lines", sum(source.size for source in key.sources))
-    shards = split_plan.merge([find(group, key.split_count, progress) for group in groups])
-    if key.by is By.LINES:
-        progress.end()
+    shards = split_plan.merge([_equal(group, key, progress) for group in groups])
     manifest.write_whole(state / "plan.json", msgspec.json.encode(SavedPlan(key.digest, shards)))
     return shards
+
+
+def _equal(group: Sequence[Source], key: SplitKey, progress: ProgressSink) -> tuple[Shard, ...]:
+    if key.by is By.BYTES:
+        return _equal_bytes(group, key.split_count)
+    progress.begin("counting lines", sum(source.size for source in group))
+    try:
+        return _equal_lines(group, key.split_count, progress)
+    finally:
+        progress.end()
 
 
 def _saved(path: Path) -> SavedPlan | None:
@@ -54,7 +59,7 @@ def _equal_lines(sources: Sequence[Source], shards: int, progress: ProgressSink)
     return split_plan.pieces(sources, split_plan.ranges(sizes, in_bytes), split_plan.ranges(totals, borders))
 
 
-def _equal_bytes(sources: Sequence[Source], shards: int, _progress: ProgressSink) -> tuple[Shard, ...]:
+def _equal_bytes(sources: Sequence[Source], shards: int) -> tuple[Shard, ...]:
     sizes = [source.size for source in sources]
     wished = split_plan.cuts(sizes, shards)
     borders = [Cut(cut.source, next_line_start(sources[cut.source], cut.position)) for cut in wished]

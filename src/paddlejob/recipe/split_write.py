@@ -27,8 +27,9 @@ class Stopped(Exception):  # noqa: N818 - not an error: another shard failed, or
 class Writer:
     """Writes the files of one split. Safe to use from several threads."""
 
-    def __init__(self, advance: Advance) -> None:
+    def __init__(self, advance: Advance, *, durable: bool = True) -> None:
         self._advance = advance
+        self._durable = durable
         self._stop = threading.Event()
 
     def stop(self) -> None:
@@ -36,21 +37,21 @@ class Writer:
         self._stop.set()
 
     def copy(self, piece: Piece, target: Path) -> FileEntry:
-        """Copy one range to a new file and make it durable.
+        """Copy one range to a new file, and onto the disk unless it is a scratch copy.
 
         Guarantees: what the entry's checksum covers is what was handed to the file system.
         Raises DataError (input), SpaceError (output) or Stopped.
         """
         digest = hashlib.sha256()
         with _writing(target), target.open("xb", buffering=0) as stream:
-            output = _Output(stream.fileno())
+            output = _Output(stream.fileno(), durable=self._durable)
             for block in blocks(piece.source, piece.start, piece.stop):
                 if self._stop.is_set():
                     raise Stopped
                 output.write(block)
                 digest.update(block)
                 self._advance(len(block))
-            os.fsync(stream.fileno())
+            output.finish()
         return FileEntry(
             path=piece.source.name, size=piece.size, sha256=digest.hexdigest(), lines=piece.lines
         )
@@ -64,8 +65,9 @@ class _Output:
     memory stays flat, and a flushed copy takes no longer than an unflushed one.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, durable: bool) -> None:
         self._descriptor = descriptor
+        self._durable = durable
         self._written = self._sent = 0
 
     def write(self, block: bytes) -> None:
@@ -73,10 +75,14 @@ class _Output:
         while view:
             view = view[os.write(self._descriptor, view) :]
         self._written += len(block)
-        if self._written - self._sent >= SEND_EVERY:
+        if self._durable and self._written - self._sent >= SEND_EVERY:
             before = max(0, self._sent - SEND_EVERY)
             os.posix_fadvise(self._descriptor, before, self._written - before, os.POSIX_FADV_DONTNEED)
             self._sent = self._written
+
+    def finish(self) -> None:
+        if self._durable:
+            os.fsync(self._descriptor)
 
 
 @contextmanager

@@ -1,0 +1,116 @@
+"""`paddlejob start`: one pod of a plain Kubernetes Job, or all of them on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import socket
+import sys
+from pathlib import Path
+
+import click
+
+from paddlejob.recipe import errors
+from paddlejob.recipe.arguments import separate
+from paddlejob.recipe.assembly import Pace
+from paddlejob.recipe.launch import DEFAULT_PROGRAM
+from paddlejob.recipe.node import Program
+from paddlejob.recipe.settings import Settings, read_settings
+from paddlejob.recipe.start import StartOptions, start_in_cluster, start_locally
+
+_PASSED = "paddlejob.passed"
+
+
+class StartCommand(click.Command):
+    """Takes its own options out of the arguments and leaves all others to the trainer, in their order."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse our own part only."""
+        own = {
+            name: not parameter.is_flag
+            for parameter in self.get_params(ctx)
+            if isinstance(parameter, click.Option)
+            for name in parameter.opts
+        }
+        ours, others = separate(args, own)
+        ctx.meta[_PASSED] = tuple(others)
+        return super().parse_args(ctx, ours)
+
+
+@click.command(cls=StartCommand, options_metavar="[OPTIONS] [--] [TRAINER ARGUMENTS]")
+@click.option(
+    "--local",
+    metavar="N",
+    type=click.IntRange(1, 250),
+    help="Run N nodes on this machine, without a cluster.",
+)
+@click.option(
+    "--program",
+    default=DEFAULT_PROGRAM,
+    show_default=True,
+    help="What to run as server and as trainer; 'paddle train' keeps the command line of before Fleet.",
+)
+@click.option(
+    "--deadline",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1),
+    default=600.0,
+    show_default=True,
+    envvar="START_DEADLINE",
+    show_envvar=True,
+    help="How long to wait for the other pods.",
+)
+@click.option(
+    "--workdir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where scripts and shard are copied to, and training runs; default: a temporary directory.",
+)
+@click.pass_context
+def start(ctx: click.Context, local: int | None, program: str, deadline: float, workdir: Path | None) -> None:
+    """Train as one pod of a Kubernetes Job in which every pod is a parameter server and a trainer.
+
+    \b
+    Reads these variables (* must be set):
+      JOB_NAME*                     the Job, and the directory of its data
+      JOB_PATH*                     where the shared storage is mounted
+      TRAIN_CONFIG_DIR*             the training scripts, inside JOB_PATH/JOB_NAME
+      JOB_NAMESPACE                 [default]
+      CONF_PADDLE_NIC               network device [eth0]
+      CONF_PADDLE_PORT              first port of the window [7164]
+      CONF_PADDLE_PORTS_NUM         ports for dense parameters [2]
+      CONF_PADDLE_PORTS_NUM_SPARSE  ports for sparse parameters [2]
+      CONF_PADDLE_GRADIENT_NUM      number of trainers [the Job's parallelism]
+      TRAINER_COUNT                 threads of a trainer
+
+    Arguments that are not listed here go to the trainer as they are; so does everything after `--`.
+    """  # noqa: D301 - click wants the backspace itself, not a backslash
+    inherited = dict(os.environ)
+    options = StartOptions(
+        program=Program(command=anchored(program, Path.cwd()), passed=ctx.meta[_PASSED], inherited=inherited),
+        pace=Pace(deadline_seconds=deadline),
+        work_directory=workdir,
+    )
+    try:
+        settings = read_settings(inherited, socket.gethostname)
+    except errors.SettingsError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    sys.exit(asyncio.run(_start(settings, local, options)))
+
+
+async def _start(settings: Settings, local: int | None, options: StartOptions) -> int:
+    if local is None:
+        return await start_in_cluster(settings, options)
+    return await start_locally(settings, local, options)
+
+
+def anchored(program: str, here: Path) -> str:
+    """Return a program whose path does not depend on the directory, since training runs in another one."""
+    words = shlex.split(program)
+    if words and "/" in words[0]:
+        words[0] = str(here / words[0])
+    return shlex.join(words)
+
+
+command = start

@@ -1,0 +1,46 @@
+"""Finding this machine's own address, and whether a port answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import socket
+import struct
+
+from paddlejob.recipe.settings import Settings
+
+_SIOCGIFADDR = 0x8915
+LOOK_EVERY_SECONDS = 0.1
+
+
+def own_address(settings: Settings) -> str:
+    """Return POD_IP, or the address of CONF_PADDLE_NIC, or that of the host name, or nothing."""
+    if settings.pod_ip:
+        return settings.pod_ip
+    with contextlib.suppress(OSError):
+        return interface_address(settings.nic)
+    with contextlib.suppress(OSError):
+        return socket.gethostbyname(socket.gethostname())
+    return ""
+
+
+def interface_address(nic: str) -> str:
+    """Return the IPv4 address of a network device. Raises OSError when it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", nic.encode()[:15]))
+    return socket.inet_ntoa(answer[20:24])
+
+
+async def until_listening(address: str, port: int) -> None:
+    """Return as soon as the port accepts a connection."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(address, port)
+        except OSError:
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+        else:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            return

@@ -1,0 +1,202 @@
+"""Who trains together, and under which number: decided from a list of pods, the same in every pod.
+
+The historic script asked whether the pods *listed so far* run, numbered them by addresses sorted as text,
+and waited for ever when one had finished. Here the Job's parallelism says how many must run, addresses are
+numbers, and an Indexed Job's own index, which survives the replacement of a pod, comes before addresses.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from paddlejob.api.pod import Pod
+from paddlejob.recipe import errors
+
+INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+_OVER = {"Succeeded", "Failed"}
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """A pod that trains: its trainer id is its place in the roster."""
+
+    name: str
+    address: str
+
+
+class Roster(msgspec.Struct, frozen=True):
+    """All that train together, in the order of their trainer ids."""
+
+    peers: tuple[Peer, ...]
+    me: int
+    job_uid: str = ""
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses in the order of trainer ids: every pod has the same list."""
+        return tuple(peer.address for peer in self.peers)
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Not everybody is there yet."""
+
+    running: int
+    missing: tuple[str, ...]
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A sibling has succeeded and will not come back."""
+
+    name: str
+    job_uid: str
+
+
+class Hopeless(msgspec.Struct, frozen=True):
+    """Waiting cannot help."""
+
+    reason: str
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """How a pod recognises itself in the list: by name, or else by address."""
+
+    name: str = ""
+    address: str = ""
+
+
+class JobShape(msgspec.Struct, frozen=True):
+    """How many pods a Job runs at once, and how many of them must succeed."""
+
+    parallelism: int | None = None
+    completions: int | None = None
+
+
+Verdict = Roster | Waiting | Finished | Hopeless
+
+
+def expected_trainers(shape: JobShape | None, gradient_num: int | None) -> int:
+    """Return how many pods must run: as the Job says, or CONF_PADDLE_GRADIENT_NUM where it cannot be read.
+
+    Raises SettingsError when they contradict each other, or when neither is known.
+    """
+    if shape is None:
+        if gradient_num is None:
+            raise errors.SettingsError(
+                "CONF_PADDLE_GRADIENT_NUM is not set, and the Job cannot be read: "
+                "set it to the Job's parallelism, or let the service account get jobs"
+            )
+        return gradient_num
+    pods = 1 if shape.parallelism is None else shape.parallelism
+    trainers = pods if shape.completions is None else min(pods, shape.completions)
+    if gradient_num is not None and gradient_num != trainers:
+        raise errors.SettingsError(
+            f"CONF_PADDLE_GRADIENT_NUM is {gradient_num}, but the Job runs {trainers} pods: make them equal"
+        )
+    return trainers
+
+
+def call_roll(pods: Sequence[Pod], expected: int, me: Identity) -> Verdict:
+    """Decide whether training can begin, and with whom.
+
+    Pods of an earlier Job of the same name, pods being deleted and pods that failed do not count.
+    """
+    own = _find(pods, me)
+    if own is None:
+        return Waiting(0, (f"{me.name or me.address} (this pod, not in the list yet)",))
+    uid = own.metadata.controller_uid
+    siblings = [pod for pod in pods if pod.metadata.controller_uid == uid and not _leaving(pod)]
+    done = [pod.metadata.name for pod in siblings if pod.status.phase == "Succeeded"]
+    if done:
+        return Finished(min(done), uid)
+    running = [pod for pod in siblings if _is_running(pod)]
+    if len(siblings) != expected or len(running) != expected:
+        return Waiting(len(running), describe_missing(siblings, expected))
+    return _numbered(running, own, uid)
+
+
+def _find(pods: Sequence[Pod], me: Identity) -> Pod | None:
+    for pod in pods:
+        if pod.metadata.name == me.name:
+            return pod
+    for pod in pods:
+        if me.address and pod.status.pod_ip == me.address and not _leaving(pod):
+            return pod
+    return None
+
+
+def _leaving(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None or pod.status.phase == "Failed"
+
+
+def _is_running(pod: Pod) -> bool:
+    return pod.status.phase == "Running" and bool(pod.status.pod_ip)
+
+
+def _numbered(running: Sequence[Pod], own: Pod, uid: str) -> Verdict:
+    indexes = sorted(index for pod in running if (index := completion_index(pod)) is not None)
+    if indexes and indexes != list(range(len(running))):
+        return Waiting(len(running), (f"indexes 0 to {len(running) - 1} (there are {indexes})",))
+    shared = [
+        address for address, count in Counter(pod.status.pod_ip for pod in running).items() if count > 1
+    ]
+    if shared:
+        return Hopeless(
+            f"two pods have the address {shared[0]}: with hostNetwork each pod needs a node of its own"
+        )
+    ordered = sorted(running, key=_order)
+    peers = tuple(Peer(pod.metadata.name, pod.status.pod_ip) for pod in ordered)
+    return Roster(peers, ordered.index(own), uid)
+
+
+def completion_index(pod: Pod) -> int | None:
+    """Return a pod's index in an Indexed Job, None in another."""
+    text = pod.metadata.annotations.get(INDEX_ANNOTATION, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _order(pod: Pod) -> tuple[int, int, int]:
+    index = completion_index(pod)
+    if index is not None:
+        return (index, 0, 0)
+    return (0, *address_order(pod.status.pod_ip))
+
+
+def address_order(address: str) -> tuple[int, int]:
+    """Return a sort key that puts 10.0.0.9 before 10.0.0.10, and IPv4 before IPv6."""
+    parsed = ipaddress.ip_address(address)
+    return (parsed.version, int(parsed))
+
+
+def describe_missing(siblings: Sequence[Pod], expected: int) -> tuple[str, ...]:
+    """Name who is missing and why, for the person who waits."""
+    late = [f"{pod.metadata.name} ({_why_not(pod)})" for pod in siblings if not _is_running(pod)]
+    absent = expected - len(siblings)
+    if absent > 0:
+        late.append(_absent(siblings, expected, absent))
+    if absent < 0:
+        late.append(
+            f"the end of {-absent} pod{'s' if absent < -1 else ''} too many: {len(siblings)} are alive"
+        )
+    return tuple(late)
+
+
+def _absent(siblings: Sequence[Pod], expected: int, absent: int) -> str:
+    indexes = [completion_index(pod) for pod in siblings]
+    if siblings and None not in indexes:
+        missing = sorted(set(range(expected)) - {index for index in indexes if index is not None})
+        return f"index {', '.join(map(str, missing))} (no such pod yet)"
+    return f"{absent} pod{'s' if absent > 1 else ''} not created yet"
+
+
+def _why_not(pod: Pod) -> str:
+    phase = pod.status.phase or "Pending"
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if status.state.waiting is not None and status.state.waiting.reason:
+            return f"{phase}: {status.state.waiting.reason}"
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"{phase}: {condition.message or condition.reason}"
+    return f"{phase}: no address yet" if phase == "Running" else phase

@@ -1,0 +1,100 @@
+"""One child process: started in a group of its own, its output copied, its end reported as a shell would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from paddlejob.recipe import errors
+from paddlejob.recipe.console import LogTee
+from paddlejob.recipe.launch import Process
+
+LAST_OUTPUT_SECONDS = 5.0
+"""How long to read on after a process ended, when something it started still holds its output open."""
+
+
+def exit_code(status: int) -> int:
+    """Return a process's code as a shell does: 128 + n for signal n."""
+    return status if status >= 0 else 128 - status
+
+
+class Child:
+    """A running process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, tee: LogTee) -> None:
+        self._process = process
+        self._tee = tee
+        self._ended = asyncio.create_task(self._follow())
+
+    async def wait(self) -> int:
+        """Return the exit code, after all output has been written."""
+        return await asyncio.shield(self._ended)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.done()
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process and to all that it started."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    async def stop(self, grace_seconds: float) -> int:
+        """End it: politely first, then not; return its exit code."""
+        self.send(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                return await self.wait()
+        self.send(signal.SIGKILL)
+        return await self.wait()
+
+    async def _follow(self) -> int:
+        assert self._process.stdout is not None
+        copying = asyncio.create_task(self._copy(self._process.stdout))
+        try:
+            status = await self._process.wait()
+            await asyncio.wait([copying], timeout=LAST_OUTPUT_SECONDS)
+        finally:
+            copying.cancel()
+            await asyncio.wait([copying])
+            self._tee.close()
+        return exit_code(status)
+
+    async def _copy(self, output: asyncio.StreamReader) -> None:
+        while chunk := await output.read(1 << 16):
+            self._tee.write(chunk)
+
+
+@asynccontextmanager
+async def running(
+    process: Process, directory: Path, tee: LogTee, inherited: Mapping[str, str], grace_seconds: float
+) -> AsyncIterator[Child]:
+    """Run a process; whatever happens, it has ended when the block is left.
+
+    Raises SettingsError when the program cannot be started.
+    """
+    try:
+        started = await asyncio.create_subprocess_exec(
+            *process.command,
+            cwd=directory,
+            env={**inherited, **process.environment},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        tee.close()
+        raise errors.SettingsError(f"cannot start {process.command[0]!r}: {error.strerror}") from error
+    child = Child(started, tee)
+    try:
+        yield child
+    finally:
+        await child.stop(grace_seconds)

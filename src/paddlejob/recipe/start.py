@@ -1,0 +1,161 @@
+"""`paddlejob start`: what every pod of a training Job runs, and the same with loopback nodes on a laptop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from paddlejob.kube import errors as kube_errors
+from paddlejob.kube.aiohttp_transport import AiohttpTransport
+from paddlejob.kube.client import Client
+from paddlejob.kube.config import SERVICE_ACCOUNT, in_cluster_config
+from paddlejob.recipe import errors, manifest
+from paddlejob.recipe.address import own_address
+from paddlejob.recipe.assembly import Assembly, Pace
+from paddlejob.recipe.console import Console
+from paddlejob.recipe.interrupt import Interruptions, signals_to
+from paddlejob.recipe.lister import ClusterLister, LoopbackLister, PodLister
+from paddlejob.recipe.loopback import loopback_place
+from paddlejob.recipe.node import Node, Program
+from paddlejob.recipe.peers import Finished, Identity, Roster
+from paddlejob.recipe.settings import Settings
+
+FINISHED = ".finished.json"
+"""In the output directory: the Job whose trainers have all succeeded."""
+
+
+class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line adds to the environment."""
+
+    program: Program
+    pace: Pace = Pace()
+    work_directory: Path | None = None
+    """Kept when given; otherwise a temporary one, removed at the end."""
+
+
+async def start_in_cluster(
+    settings: Settings, options: StartOptions, *, service_account: Path = SERVICE_ACCOUNT
+) -> int:
+    """Run this pod's part of the Job and return its exit code."""
+    console = Console(sys.stdout.buffer, sys.stderr.buffer)
+    try:
+        transport = AiohttpTransport(in_cluster_config(options.program.inherited, service_account))
+    except kube_errors.ConfigError as error:
+        console.say(f"error: {error}; use --local N to train without a cluster")
+        return errors.SettingsError.exit_code
+    me = Identity(settings.pod_name, own_address(settings))
+    async with Client(transport) as client:
+        member = Member(settings, options, ClusterLister(client), me, console)
+        with signals_to(member.interrupt), _directory(options.work_directory) as directory:
+            return await member.run(directory)
+
+
+async def start_locally(settings: Settings, nodes: int, options: StartOptions) -> int:
+    """Run all parts of the Job as processes of this machine; return the first failure's code, or 0."""
+    with (
+        loopback_place(nodes, settings.port, settings.ports + 1) as place,
+        _directory(options.work_directory) as directory,
+    ):
+        here = msgspec.structs.replace(settings, port=place.port)
+        lister = LoopbackLister(place.addresses)
+        members = [
+            Member(here, options, lister, Identity(address=address), _prefixed(index))
+            for index, address in enumerate(place.addresses)
+        ]
+
+        def interrupt_all(number: int) -> None:
+            for member in members:
+                member.interrupt(number)
+
+        with signals_to(interrupt_all):
+            running = [member.run(directory / f"node_{index}") for index, member in enumerate(members)]
+            return first_failure(await asyncio.gather(*running))
+
+
+def first_failure(codes: list[int]) -> int:
+    """Return the code that tells most: that of a node which failed by itself rather than with another."""
+    failed = [code for code in codes if code]
+    by_itself = [code for code in failed if code != errors.PeerFailedError.exit_code]
+    return (by_itself or failed or [0])[0]
+
+
+def _prefixed(node: int) -> Console:
+    return Console(sys.stdout.buffer, sys.stderr.buffer, prefix=f"[{node}] ")
+
+
+@contextlib.contextmanager
+def _directory(chosen: Path | None) -> Iterator[Path]:
+    if chosen is not None:
+        chosen.mkdir(parents=True, exist_ok=True)
+        yield chosen
+        return
+    with tempfile.TemporaryDirectory(prefix="paddlejob-", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+class Member:
+    """One pod, from looking for the others to its exit code."""
+
+    def __init__(
+        self, settings: Settings, options: StartOptions, lister: PodLister, me: Identity, console: Console
+    ) -> None:
+        self._settings, self._options, self._console = settings, options, console
+        self._assembly = Assembly(lister, settings, me, options.pace, console.say)
+        self._interruptions = Interruptions()
+
+    def interrupt(self, number: int) -> None:
+        """Take a signal."""
+        self._interruptions.interrupt(number)
+
+    async def run(self, directory: Path) -> int:
+        """Take part in training and return the exit code of this pod."""
+        task = asyncio.ensure_future(self._take_part(directory))
+        self._interruptions.otherwise_cancel(task)
+        try:
+            return await task
+        except errors.RecipeError as error:
+            self._console.say(f"error: {error}")
+            return error.exit_code
+        except asyncio.CancelledError:
+            if self._interruptions.received is None:
+                raise
+            return 128 + self._interruptions.received
+
+    async def _take_part(self, directory: Path) -> int:
+        async with self._assembly.gathered(self._all_done) as joined:
+            if isinstance(joined, Finished):
+                return self._after(joined)
+            roster, session = joined
+            node = Node(
+                self._settings,
+                roster,
+                session,
+                program=self._options.program,
+                directory=directory,
+                console=self._console,
+                interruptions=self._interruptions,
+            )
+            await node.run()
+        return 0
+
+    def _all_done(self, roster: Roster) -> None:
+        """Leave a note for a pod that is started once more after training has ended."""
+        if roster.job_uid:
+            note = msgspec.json.encode({"jobUid": roster.job_uid})
+            manifest.write_whole(self._settings.output_directory / FINISHED, note)
+
+    def _after(self, finished: Finished) -> int:
+        path = self._settings.output_directory / FINISHED
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            if msgspec.json.decode(path.read_bytes()) == {"jobUid": finished.job_uid}:
+                self._console.say("training has finished already")
+                return 0
+        raise errors.PeersMissingError(
+            f"pod {finished.name} has finished and will not come back: delete the Job and create it again"
+        )

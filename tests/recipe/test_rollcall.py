@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from paddlejob.recipe.rollcall import (
+    Abort,
+    Done,
+    Gone,
+    Hello,
+    Hub,
+    Over,
+    Refused,
+    Serve,
+    Serving,
+    Stage,
+    Train,
+    admit,
+    hear,
+    lose,
+)
+
+ROSTER = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
+
+
+def hub_at(*stages: Stage) -> Hub:
+    return Hub(ROSTER, stages)
+
+
+def replay(*events) -> list:
+    """Feed (member, message) pairs, None for a broken connection; return what everybody was told."""
+    hub, told = Hub.waiting_for(ROSTER), []
+    for member, message in events:
+        if message is None:
+            step = lose(hub, member, "its connection broke")
+        elif isinstance(message, Hello):
+            step = admit(hub, message)
+        else:
+            step = hear(hub, member, message)
+        hub, told = step.hub, [*told, step.tell_all]
+    return [message for message in told if message is not None]
+
+
+def everybody(message) -> list:
+    return [(member, message) for member in range(3)]
+
+
+HELLOS = [(member, Hello(member, ROSTER)) for member in range(3)]
+
+
+def test_a_whole_training():
+    assert replay(*HELLOS, *everybody(Serving()), *everybody(Done())) == [Serve(), Train(), Over()]
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+def test_the_order_in_which_pods_come_does_not_matter(order):
+    events = [(member, Hello(member, ROSTER)) for member in order]
+    assert replay(*events) == [Serve()]
+
+
+def test_nobody_trains_before_all_serve():
+    assert replay(*HELLOS, (0, Serving()), (2, Serving())) == [Serve()]
+
+
+def test_nobody_leaves_before_all_are_done():
+    assert replay(*HELLOS, *everybody(Serving()), (0, Done()), (1, Done())) == [Serve(), Train()]
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        pytest.param((1, None), "trainer 1 (10.0.0.2): its connection broke", id="a broken connection"),
+        pytest.param((2, Gone("exit code 3")), "trainer 2 (10.0.0.3): exit code 3", id="a failed trainer"),
+    ],
+)
+@pytest.mark.parametrize(
+    "before", [HELLOS, [*HELLOS, *everybody(Serving())], [*HELLOS, *everybody(Serving()), (1, Done())]]
+)
+def test_one_that_goes_ends_it_for_all(before, event, reason):
+    assert replay(*before, event)[-1] == Abort(reason)
+
+
+def test_only_the_first_failure_is_told():
+    assert replay(*HELLOS, (1, None), (2, None), (0, None)) == [
+        Serve(),
+        Abort("trainer 1 (10.0.0.2): its connection broke"),
+    ]
+
+
+def test_after_the_end_anybody_may_go():
+    told = replay(*HELLOS, *everybody(Serving()), *everybody(Done()), (0, None), (1, None))
+    assert told == [Serve(), Train(), Over()]
+
+
+def test_one_that_goes_before_all_have_come_may_come_again():
+    assert replay(HELLOS[0], HELLOS[1], (1, None), HELLOS[1], HELLOS[2]) == [Serve()]
+
+
+@pytest.mark.parametrize(
+    ("hub", "hello", "reason"),
+    [
+        pytest.param(Hub.waiting_for(ROSTER), Hello(0, ROSTER[:2]), "another list of pods", id="fewer pods"),
+        pytest.param(
+            Hub.waiting_for(ROSTER), Hello(0, ROSTER[::-1]), "another list of pods", id="another order"
+        ),
+        pytest.param(
+            hub_at(Stage.HERE, Stage.ABSENT, Stage.ABSENT),
+            Hello(0, ROSTER),
+            "trainer 0 is here already",
+            id="twice",
+        ),
+        pytest.param(
+            Hub(ROSTER, (Stage.HERE,) * 3, "x"), Hello(0, ROSTER), "training was given up: x", id="too late"
+        ),
+    ],
+)
+def test_refused(hub, hello, reason):
+    assert admit(hub, hello) == Refused(reason)
+
+
+def test_the_hub_knows_who_is_absent():
+    assert hub_at(Stage.HERE, Stage.ABSENT, Stage.ABSENT).absent == ("10.0.0.2", "10.0.0.3")
