@@ -20,4 +20,41 @@ $(STAMP): pyproject.toml constraints.txt
 
 venv: $(STAMP) ## Make the virtualenv
 
-.PHONY: help venv
+test: lint test-unit test-apiserver test-paddle ## Everything that must pass; builds a Kubernetes on first use
+
+test-fast: lint test-unit ## The same without the real API server and without real Paddle
+
+lint: $(STAMP) ## Style, types, layers, and that generated files are current
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check -q .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/generate.py --check
+
+test-unit: $(STAMP) ## Unit, property and simulation tests
+	$(PYTEST) -n 2 -m 'not apiserver and not paddle and not node'
+
+test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
+	$(BIN)/python -m devcluster build
+	$(PYTEST) -m apiserver
+
+test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
+	$(PYTEST) -m paddle
+
+generate: $(STAMP) ## Write the generated files: CRDs, manifests, references
+	$(BIN)/python scripts/generate.py
+
+format: $(STAMP) ## Put the code into shape
+	$(BIN)/ruff check --fix -q .
+	$(BIN)/ruff format -q .
+
+constraints: ## Pin the newest versions of what the project needs
+	rm -rf .constraints-venv && $(PYTHON) -m venv .constraints-venv
+	.constraints-venv/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	{ sed -n '/^#/p' constraints.txt; .constraints-venv/bin/pip freeze --exclude-editable; } > constraints.new
+	mv constraints.new constraints.txt && rm -rf .constraints-venv
+
+clean: ## Remove what was made in this folder; caches outside it stay
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.PHONY: help venv test test-fast lint test-unit test-apiserver test-paddle generate format constraints clean
