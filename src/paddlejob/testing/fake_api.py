@@ -137,14 +137,14 @@ class ApiServer:
                 method, path, query or {}, body=body, content_type=content_type, identity=identity
             )
         except ApiError as error:
-            return _refused(error)
+            return fake_refusals.response(error)
         if isinstance(request, Response):
             return request
         version = self.store.version
         try:
             response = self._verbs.answer(request)
         except ApiError as error:
-            response = _refused(error)
+            response = fake_refusals.response(error)
         self._note(request, response, changed=self.store.version != version)
         return response
 
@@ -153,15 +153,15 @@ class ApiServer:
     ) -> fake_watch.Watch | fake_watch.Answered:
         """Open a watch, or answer any other GET at once."""
         if query.get("watch", "").lower() not in {"1", "true"}:
-            return _answered(self.handle("GET", path, query=query, identity=identity))
+            return fake_watch.answered(self.handle("GET", path, query=query, identity=identity))
         try:
             request = self.routes.request("GET", path, query, identity=identity)
             if isinstance(request, Response):
-                return _answered(request)
+                return fake_watch.answered(request)
             self.log.note("watch", request.resource.plural, "")
             return self._open_watch(request, idle_timeout_seconds)
         except ApiError as error:
-            return _answered(_refused(error))
+            return fake_watch.answered(fake_refusals.response(error))
 
     def get(self, resource: Resource, namespace: str, name: str) -> JsonObject | None:
         """Return an object as it is stored, None when there is none."""
@@ -367,17 +367,3 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 class _Named(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
-
-
-_JSON = {"content-type": "application/json"}
-
-
-def _refused(error: ApiError) -> Response:
-    headers = dict(_JSON)
-    if error.retry_after_seconds:
-        headers["retry-after"] = str(int(error.retry_after_seconds))
-    return Response(error.code, msgspec.json.encode(fake_refusals.status_object(error)), headers)
-
-
-def _answered(response: Response) -> fake_watch.Answered:
-    return fake_watch.Answered(response.status, response.body, response.headers)

@@ -9,6 +9,7 @@ import msgspec
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.errors import ApiError, Status, StatusCause, StatusDetails, api_error
 from paddlejob.kube.resource import Resource
+from paddlejob.kube.transport import Response
 
 
 def qualified(resource: Resource) -> str:
@@ -32,6 +33,14 @@ def status_object(error: ApiError) -> JsonObject:
     if status.details is not None:
         body["details"] = {key: value for key, value in msgspec.to_builtins(status.details).items() if value}
     return body
+
+
+def response(error: ApiError) -> Response:
+    """Return a refusal as the transport carries it."""
+    headers = {"content-type": "application/json"}
+    if error.retry_after_seconds:
+        headers["retry-after"] = str(int(error.retry_after_seconds))
+    return Response(error.code, msgspec.json.encode(status_object(error)), headers)
 
 
 def success(*, code: int = 200, details: JsonObject | None = None) -> JsonObject:

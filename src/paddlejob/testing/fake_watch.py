@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from paddlejob.kube.errors import ApiError, TransportTimeoutError
+from paddlejob.kube.transport import Response
 from paddlejob.testing import fake_refusals, fake_selector
 from paddlejob.testing.fake_store import ADDED, DELETED, MODIFIED, Change, Record, Store
 from paddlejob.testing.fake_types import ResourceType
@@ -250,3 +251,8 @@ class Answered:
         """Yield the body in one piece."""
         if self._body:
             yield self._body
+
+
+def answered(response: Response) -> Answered:
+    """Return a whole answer as a stream."""
+    return Answered(response.status, response.body, response.headers)
