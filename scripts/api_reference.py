@@ -35,11 +35,15 @@ def api_reference() -> str:
         INTRODUCTION,
         _section("spec", spec),
         _section(roles, {**servers, "description": "The pods of one role. There is at least one worker."}),
-        _section("spec.schedulingPolicy", spec["properties"]["schedulingPolicy"]),
+        *(
+            _section(f"spec.{name}", spec["properties"][name])
+            for name in ("schedulingPolicy", "restartPolicy")
+        ),
         _spellings(),
         _refusals(schema),
         _section("status", status),
         _section(", ".join(f"status.{role}" for role in Role), struct_schema(RoleStatus)),
+        *(_section(f"status.{name}", status["properties"][name]) for name in ("formation", "lastFailure")),
         _section("status.conditions[]", struct_schema(Condition)),
     ]
     return "\n".join(parts)
@@ -71,6 +75,8 @@ def _bounds(field: JsonObject) -> str:
         return f"{field['minimum']} to {field['maximum']}"
     if "minimum" in field:
         return f"{field['minimum']} or more"
+    if "enum" in field:
+        return " or ".join(field["enum"])
     return f"at most {field['maxLength']} characters" if "maxLength" in field else ""
 
 

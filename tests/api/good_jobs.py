@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from paddlejob.testing.build import JobBuilder, job
-from tests.api.bad_jobs import PADDLE, containers, env, from_status, port, template
+from tests.api.bad_jobs import PADDLE
+from tests.api.bad_pods import containers, env, from_status, port, template
 
 GOOD_JOBS: dict[str, JobBuilder] = {
     "one worker": job().worker(),
@@ -24,6 +25,25 @@ GOOD_JOBS: dict[str, JobBuilder] = {
     ),
     "limits of zero": job().spec(
         worker={"replicas": 2, "limits": 0, "template": {"spec": {"containers": [PADDLE]}}}
+    ),
+    "every field about the job's life": job()
+    .worker()
+    .spec(
+        backoffLimit=0,
+        successPolicy="Worker0",
+        suspend=True,
+        activeDeadlineSeconds=1,
+        startupDeadlineSeconds=1,
+        ttlSecondsAfterFinished=0,
+        managedBy="kueue.x-k8s.io/multikueue",
+        restartPolicy={
+            "permanentExitCodes": [1, 2],
+            "retryableExitCodes": [137],
+            "ignoredExitCodes": [99],
+            "delaySeconds": 0,
+            "maxDelaySeconds": 0,
+            "nodeLostSeconds": 10,
+        },
     ),
     "elastic": job().worker(2).spec(elastic=0),
     "a gang of all pods": job()

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from paddlejob.api.defaulting import Alias, aliases, effective
-from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role
+from paddlejob.api.defaulting import Alias, aliases, effective, read_success_policy
+from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role, SuccessPolicy
 from paddlejob.testing.build import job
 
 
@@ -118,6 +118,18 @@ def test_roles_are_in_order_of_creation_and_have_pods() -> None:
 )
 def test_aliases_are_told_in_sentences(fields: dict[str, Any], sentences: list[str]) -> None:
     assert [str(alias) for alias in aliases(spec_of(**fields))] == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        pytest.param("", SuccessPolicy.ALL_WORKERS, id="absent is all workers"),
+        pytest.param("Worker0", SuccessPolicy.WORKER_0, id="as documented"),
+        pytest.param("Anybody", None, id="unknown"),
+    ],
+)
+def test_success_policy(text: str, policy: SuccessPolicy | None) -> None:
+    assert read_success_policy(text) is policy
 
 
 def test_an_alias_names_field_text_and_meaning() -> None:

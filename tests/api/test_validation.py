@@ -9,19 +9,20 @@ import pytest
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import FieldError, validate
 from paddlejob.testing.build import job, world
-from tests.api.bad_jobs import BAD_JOBS, PADDLE, BadJob, env, from_status, template
+from tests.api.bad_jobs import BAD_JOBS, PADDLE, BadJob
+from tests.api.bad_pods import BAD_PODS, env, from_status, template
 from tests.api.good_jobs import GOOD_JOBS
 
 JUNK: list[Any] = [None, 0, -1, 3.5, True, "", "x", [], [None], [0], ["x"], {}, {"name": 0}, [{}], [[{}]]]
 
 
-@pytest.mark.parametrize("bad", BAD_JOBS, ids=lambda bad: bad.case)
+@pytest.mark.parametrize("bad", [*BAD_JOBS, *BAD_PODS], ids=lambda bad: bad.case)
 def test_refuses(bad: BadJob) -> None:
     found = {error.field: error.message for error in validate(bad.job.build())}
     assert bad.words in found.get(bad.field, f"nothing, but {found}")
 
 
-@pytest.mark.parametrize("bad", BAD_JOBS, ids=lambda bad: bad.case)
+@pytest.mark.parametrize("bad", [*BAD_JOBS, *BAD_PODS], ids=lambda bad: bad.case)
 def test_reports_one_mistake_once(bad: BadJob) -> None:
     errors = validate(bad.job.build())
     also = ["spec.heter"] if bad.case == "heter without workers and servers" else []

@@ -16,11 +16,13 @@ from devcluster import ApiError, Cluster
 from paddlejob.api.crd import crd_v1
 from paddlejob.testing.build import JobBuilder, job
 from tests.api.bad_jobs import BAD_JOBS, BadJob
+from tests.api.bad_pods import BAD_PODS
 from tests.api.good_jobs import GOOD_JOBS
 from tests.documents import files
 
 CRD_FILE = files.HERE.parent.parent / "deploy/v1/crd.yaml"
 PATH = "/apis/batch.paddlepaddle.org/v1/namespaces/default/paddlejobs"
+BAD = [*BAD_JOBS, *BAD_PODS]
 SHOWN_IN_A_DOCUMENT = ("001-design-3-service", "001-design-4-pod", "001-design-5-pod")
 SUBMITTED = {name: read for name, read in files.manifests().items() if name not in SHOWN_IN_A_DOCUMENT}
 
@@ -119,13 +121,13 @@ def test_accepts(cluster: Cluster, good: JobBuilder) -> None:
     assert submit(cluster, good)["metadata"]["uid"]
 
 
-@pytest.mark.parametrize("bad", [bad for bad in BAD_JOBS if bad.server], ids=lambda bad: bad.case)
+@pytest.mark.parametrize("bad", [bad for bad in BAD if bad.server], ids=lambda bad: bad.case)
 def test_refuses(cluster: Cluster, bad: BadJob) -> None:
     assert bad.server is not None
     assert bad.server in refusal(cluster, bad.job)
 
 
-@pytest.mark.parametrize("bad", [bad for bad in BAD_JOBS if not bad.server], ids=lambda bad: bad.case)
+@pytest.mark.parametrize("bad", [bad for bad in BAD if not bad.server], ids=lambda bad: bad.case)
 def test_leaves_to_the_operator(cluster: Cluster, bad: BadJob) -> None:
     assert submit(cluster, bad.job)["metadata"]["uid"]
 
@@ -182,6 +184,13 @@ def test_kubectl_waits_for_a_condition(cluster: Cluster, stored: Stored) -> None
 
 def test_kubectl_explains_a_field(cluster: Cluster) -> None:
     assert "Gloo barriers" in cluster.kubectl("explain", "pdj.spec.withGloo")
+
+
+def test_the_controller_of_a_job_stays(cluster: Cluster, namespace: str) -> None:
+    path = PATH.replace("/default/", f"/{namespace}/")
+    submit(cluster, job("shared").worker().spec(managedBy="example.org/ours"), path=path, dry=False)
+    with pytest.raises(ApiError, match="managedBy is fixed when the job is created"):
+        merge(cluster, f"{path}/shared", {"spec": {"managedBy": "example.org/theirs"}})
 
 
 def test_defaults_are_written_down(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ schema: the API server refuses a CRD whose rules could become expensive.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import combinations
 
 from paddlejob.api import names
 from paddlejob.api.defaulting import CLEAN_POD_POLICIES, INTRANETS
@@ -64,6 +65,30 @@ def spec_rules() -> list[JsonObject]:
             field=".schedulingPolicy.minAvailable",
         ),
     ]
+
+
+def restart_policy_rules() -> list[JsonObject]:
+    """Return the rules about how failures count and how long restarts wait."""
+    fields = [f"self.{kind}ExitCodes" for kind in ("permanent", "retryable", "ignored")]
+    overlaps = [
+        f"(has({one}) && has({other}) && {one}.exists(code, code in {other}))"
+        for one, other in combinations(fields, 2)
+    ]
+    return [
+        rule(
+            f"!({' || '.join(overlaps)})", "an exit code counts in one way; remove it from all lists but one"
+        ),
+        rule(
+            "self.maxDelaySeconds >= self.delaySeconds",
+            "maxDelaySeconds is less than delaySeconds; raise it",
+            field=".maxDelaySeconds",
+        ),
+    ]
+
+
+def managed_by_rules() -> list[JsonObject]:
+    """Return the rule that a job's controller stays the same."""
+    return [rule("self == oldSelf", "managedBy is fixed when the job is created; create another job")]
 
 
 def role_rules() -> list[JsonObject]:

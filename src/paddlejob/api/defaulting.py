@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role, RoleSpec
+from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role, RoleSpec, SuccessPolicy
 
 CLEAN_POD_POLICIES = {
     **{policy.casefold(): policy for policy in CleanPodPolicy},
@@ -76,6 +76,13 @@ def read_clean_pod_policy(text: str) -> CleanPodPolicy | None:
 def read_intranet(text: str) -> Intranet | None:
     """Return the network that a text means, or None for a text that means nothing; absent is PodIP."""
     return INTRANETS.get(text.casefold()) if text else Intranet.POD_IP
+
+
+def read_success_policy(text: str) -> SuccessPolicy | None:
+    """Return the policy that a text means, or None for a text that means nothing; absent is AllWorkers."""
+    if not text:
+        return SuccessPolicy.ALL_WORKERS
+    return next((policy for policy in SuccessPolicy if policy == text), None)
 
 
 def aliases(spec: PaddleJobSpec) -> tuple[Alias, ...]:

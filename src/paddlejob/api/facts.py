@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from paddlejob.api import lifecycle
 from paddlejob.api.defaulting import WITH_GLOO_RANGE
 from paddlejob.api.meta import Condition, JsonObject
 from paddlejob.api.v1 import (
@@ -18,16 +19,22 @@ from paddlejob.api.v1 import (
     RoleSpec,
     RoleStatus,
     SchedulingPolicy,
+    SuccessPolicy,
 )
 from paddlejob.api.validation import MAX_REPLICAS, QUANTITY_PATTERN
 
 WORD: Final = 32
 """Longest text of a field that holds one of a few words."""
 
-_COUNT: Final = {"minimum": 0, "maximum": MAX_REPLICAS}
+
+def _span(allowed: range) -> JsonObject:
+    return {"minimum": allowed[0], "maximum": allowed[-1]}
+
+
+_COUNT: Final = _span(range(MAX_REPLICAS + 1))
 _EXIT_CODES: Final = {
     "maxItems": 255,
-    "items": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 255},
+    "items": {"type": "integer", "format": "int32", **_span(lifecycle.EXIT_CODES)},
 }
 
 FACTS: Mapping[type, Mapping[str, JsonObject]] = {
@@ -54,8 +61,7 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         "with_gloo": {
             "description": "Gloo barriers of parameter server jobs: 0 off, 1 workers, 2 workers and servers. "
             "1 unless given; without parameter servers there are none.",
-            "minimum": WITH_GLOO_RANGE[0],
-            "maximum": WITH_GLOO_RANGE[-1],
+            **_span(WITH_GLOO_RANGE),
         },
         "ps": {"description": "The parameter servers. Without them the workers train collectively."},
         "worker": {"description": "The workers. Every job has at least one."},
@@ -68,13 +74,12 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         "backoff_limit": {
             "description": "How many restarts after failures of the program itself. Restarts after "
             "evictions, preemption, lost nodes and deleted pods do not count.",
-            "minimum": 0,
-            "maximum": 1000,
+            **_span(range(lifecycle.MAX_BACKOFF_LIMIT + 1)),
         },
         "restart_policy": {"description": "Which failures the job is restarted after, and how soon."},
         "success_policy": {
             "description": "Whose success is the job's: AllWorkers (the default) or Worker0.",
-            "maxLength": WORD,
+            "enum": [str(policy) for policy in SuccessPolicy],
         },
         "suspend": {"description": "Whether the job's pods are taken away until this is false again."},
         "active_deadline_seconds": {
@@ -91,7 +96,7 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         },
         "managed_by": {
             "description": "Which controller works on the job. The operator leaves alone what names another.",
-            "maxLength": 63,
+            "maxLength": lifecycle.MANAGED_BY_MAX,
         },
     },
     RestartPolicy: {
@@ -103,14 +108,12 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         },
         "delay_seconds": {
             "description": "The wait before the first restart; it doubles with each that counts.",
-            "minimum": 0,
-            "maximum": 3600,
+            **_span(lifecycle.DELAY_SECONDS),
         },
-        "max_delay_seconds": {"description": "The longest wait.", "minimum": 0, "maximum": 86400},
+        "max_delay_seconds": {"description": "The longest wait.", **_span(lifecycle.MAX_DELAY_SECONDS)},
         "node_lost_seconds": {
             "description": "How long a pod's node may be silent before the pod is replaced.",
-            "minimum": 10,
-            "maximum": 86400,
+            **_span(lifecycle.NODE_LOST_SECONDS),
         },
     },
     RoleSpec: {

@@ -57,6 +57,8 @@ def spec_schema() -> JsonObject:
     schema = struct_schema(PaddleJobSpec)
     schema["x-kubernetes-validations"] = cel.spec_rules()
     fields = schema["properties"]
+    fields["restartPolicy"]["x-kubernetes-validations"] = cel.restart_policy_rules()
+    fields["managedBy"]["x-kubernetes-validations"] = cel.managed_by_rules()
     fields["intranet"]["x-kubernetes-validations"] = cel.intranet_rules()
     for field in ("cleanPodPolicy", "cleanPolicy"):
         fields[field]["x-kubernetes-validations"] = cel.clean_pod_policy_rules()

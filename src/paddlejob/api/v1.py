@@ -2,7 +2,7 @@
 
 The pod templates stay plain JSON (`JsonObject`): a typed pod model would lose every field it does not know.
 Text fields with several accepted spellings (`cleanPodPolicy`, `intranet`) hold what the user wrote;
-`defaulting.normalize` turns them into the enums.
+`defaulting.effective` turns them into the enums.
 """
 
 from __future__ import annotations
