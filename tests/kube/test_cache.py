@@ -81,11 +81,12 @@ def test_an_index_follows_the_object(cache: Cache[Thing]):
 
 
 def test_an_index_may_file_an_object_under_many_values_or_none():
-    cache: Cache[Thing] = Cache({"letter": lambda observed: observed.metadata.name})
-    cache.apply(thing("abc"))
-    assert names(cache.find("letter", "b")) == ["abc"]
-    cache.remove(key("abc"), "2")
-    assert cache.find("letter", "b") == ()
+    cache: Cache[Thing] = Cache({"letter": lambda observed: observed.metadata.labels["team"]})
+    cache.apply(thing("a", 1, team="blue"))
+    cache.apply(thing("a", 2, team="bob"))
+    assert [len(cache.find("letter", letter)) for letter in "blueo"] == [1, 0, 0, 0, 1]
+    cache.apply(thing("a", 3, team=""))
+    assert [len(cache.find("letter", letter)) for letter in "blueo"] == [0, 0, 0, 0, 0]
 
 
 def test_find_keeps_the_order_of_arrival(cache: Cache[Thing]):
@@ -157,6 +158,14 @@ async def test_reached_returns_when_the_version_has_come(cache: Cache[Thing]):
     await asyncio.sleep(0)
     assert not waiting.done()
     cache.advance("5")
+    await waiting
+
+
+async def test_reached_stays_reached_when_more_comes_before_the_one_who_waits_wakes(cache: Cache[Thing]):
+    waiting = asyncio.create_task(cache.reached("5"))
+    await asyncio.sleep(0)
+    cache.advance("5")
+    cache.advance("6")
     await waiting
 
 

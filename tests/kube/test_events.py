@@ -411,6 +411,17 @@ def test_dates_are_written_in_utc():
     assert timestamp(datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)) == "2030-01-02T03:04:05Z"
 
 
+def test_an_event_that_was_forgotten_before_it_was_written_is_passed_over():
+    async def scenario(scene: Scene) -> None:
+        for number in range(10):
+            scene.record(about=ObjectReference("v1", "Pod", "default", f"pod-{number}"))
+        async with scene.recorder:
+            await asyncio.sleep(1)
+        assert len(scene.events()) == 5
+
+    play(scenario, objects_remembered=5)
+
+
 def test_a_recorder_remembers_a_bounded_number_of_objects():
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:

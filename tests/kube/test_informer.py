@@ -22,8 +22,6 @@ from paddlejob.testing.fake_types import custom_resource
 
 
 class Settings(View, frozen=True):
-    """A config map whose `size`, if any, must be one of three."""
-
     metadata: ObjectMeta
     data: dict[str, str] = {}
 
@@ -418,6 +416,45 @@ def test_a_last_line_without_its_end_counts_when_the_stream_ends_in_good_order()
             await asyncio.sleep(5)
         assert list(scene.cached()) == ["a"]
         assert scene.informer.lists == 1
+
+    play(scenario)
+
+
+def test_an_object_that_goes_while_the_list_is_streamed_never_comes():
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        scene.put("b")
+        first, second = (msgspec.json.encode(each) for each in scene.server.objects(CONFIG_MAPS))
+        bookmark = {
+            "metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+        }
+        events = [
+            b'{"type":"ADDED","object":%s}' % first,
+            b'{"type":"ADDED","object":%s}' % second,
+            b'{"type":"DELETED","object":%s}' % first,
+            b'{"type":"NOVEL","object":{}}',
+            b'{"type":"BOOKMARK","object":%s}' % msgspec.json.encode(bookmark),
+        ]
+        scene.transport.streams = [Response(200, b"\n".join(events))]
+        async with scene.running():
+            await scene.informer.synced.wait()
+            assert scene.told == [(None, "b", True)]
+
+    play(scenario)
+
+
+def test_an_informer_works_without_callbacks():
+    async def scenario(scene: Scene) -> None:
+        cache: Cache[Sized] = Cache()
+        client = Client(scene.transport)
+        informer = Informer(client, SIZED, type=Sized, cache=cache, rng=random.Random(0))
+        scene.server.create(SIZED, sized("good", 1))
+        scene.server.create(SIZED, sized("bad", "large"))
+        async with scene.running(informer):
+            await informer.synced.wait()
+            scene.server.delete(SIZED, "default", "bad")
+            await cache.reached(str(scene.server.version))
+        assert (len(cache), informer.undecodable, informer.resource) == (1, 0, SIZED)
 
     play(scenario)
 

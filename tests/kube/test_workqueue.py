@@ -227,6 +227,19 @@ def test_a_delayed_key_keeps_its_highest_priority():
     in_virtual_time(scenario)
 
 
+def test_an_earlier_deadline_leaves_the_later_one_without_effect():
+    async def scenario(queue: WorkQueue[str]) -> None:
+        queue.add("b", after_seconds=5)
+        queue.add("a", after_seconds=5)
+        queue.add("a", after_seconds=2)
+        await asyncio.sleep(3)
+        assert await take_all(queue) == ["a"]
+        await asyncio.sleep(3)
+        assert await take_all(queue) == ["b"]
+
+    in_virtual_time(scenario)
+
+
 def test_there_is_one_timer_for_all_delays():
     async def scenario(queue: WorkQueue[str]) -> None:
         for number in range(1000):

@@ -102,8 +102,8 @@ class EventRecorder:
                 self._queue.done(key)
 
     async def _flush(self) -> None:
-        if self._writer is not None:
-            await self._writer
+        assert self._writer is not None, "the recorder was left before it was entered"
+        await self._writer
         for series in self._correlator.unwritten():
             with suppress(errors.KubeError):
                 await self._send(series)

@@ -116,7 +116,7 @@ class Informer(Generic[T]):
         """Watch until cancelled."""
         self._alive_at = _now()
         self._state = watch.Empty()
-        request = self._next(watch.Woke())
+        request = self._next_request(watch.Woke())
         while True:
             match request:
                 case watch.OpenStream():
@@ -125,13 +125,11 @@ class Informer(Generic[T]):
                     request = await self._page(request)
                 case watch.Wait():
                     await asyncio.sleep(self._rng.uniform(request.at_least_seconds, request.at_most_seconds))
-                    request = self._next(watch.Woke())
-                case None:
-                    raise AssertionError(f"the watch waits for nothing in state {self._state!r}")
+                    request = self._next_request(watch.Woke())
                 case _:
                     assert_never(request)
 
-    async def _stream(self, request: watch.OpenStream) -> watch.Request | None:
+    async def _stream(self, request: watch.OpenStream) -> watch.Request:
         """Read one stream until the machine asks for something else."""
         opened_at: float | None = None
         try:
@@ -149,9 +147,9 @@ class Informer(Generic[T]):
                     if (following := self._read(splitter.feed(chunk), opened_at)) is not None:
                         return following
                 following = self._read([splitter.finish()], opened_at)
-                return following or self._next(watch.Eof(_now() - opened_at))
+                return following or self._next_request(watch.Eof(_now() - opened_at))
         except (TimeoutError, errors.KubeError, msgspec.DecodeError) as error:
-            return self._next(_ending(error, None if opened_at is None else _now() - opened_at))
+            return self._next_request(_ending(error, None if opened_at is None else _now() - opened_at))
 
     def _query(self, request: watch.OpenStream) -> dict[str, str]:
         query = {
@@ -165,7 +163,7 @@ class Informer(Generic[T]):
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         return {name: value for name, value in query.items() if value}
 
-    async def _page(self, request: watch.FetchPage) -> watch.Request | None:
+    async def _page(self, request: watch.FetchPage) -> watch.Request:
         """Fetch one page; without a version, so that the list is never older than what is known."""
         try:
             page = await self._client.list(
@@ -179,9 +177,10 @@ class Informer(Generic[T]):
             )
             payloads = tuple(self._decode(item) for item in page.items)
         except (errors.KubeError, msgspec.DecodeError) as error:
-            return self._next(_ending(error, None))
+            return self._next_request(_ending(error, None))
         self._alive()
-        return self._next(watch.Page(payloads, page.metadata.resource_version, page.metadata.continue_token))
+        metadata = page.metadata
+        return self._next_request(watch.Page(payloads, metadata.resource_version, metadata.continue_token))
 
     def _read(self, complete_lines: Iterable[bytes], opened_at: float) -> watch.Request | None:
         """Feed lines to the machine until it asks for something other than more lines."""
@@ -217,6 +216,12 @@ class Informer(Generic[T]):
             return self._decoder.decode(encoded)
         except msgspec.DecodeError as error:
             return _Undecodable(_META_DECODER.decode(encoded).metadata, error)
+
+    def _next_request(self, received: watch.Input) -> watch.Request:
+        """Step the machine with an input after which it always asks for something."""
+        request = self._next(received)
+        assert request is not None, f"the watch waits for nothing in state {self._state!r}"
+        return request
 
     def _next(self, received: watch.Input) -> watch.Request | None:
         """Step the machine, perform the effects, and return what it waits for now, None for more lines."""
