@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from devcluster.processes import Child, Record, write_records
 from devcluster.programs import DevclusterError
 from devcluster.provisioning import free_ports, provision
 from devcluster.readiness import PortTakenError, await_ready
+from devcluster.scratch import keep, make_scratch
 
 PORT_ATTEMPTS = 3
 PROCESS_RECORDS = "processes.json"
@@ -86,7 +86,7 @@ class ControlPlane(Cluster):
         if sys.platform != "linux":
             raise DevclusterError(f"The development cluster runs on Linux only, this is {sys.platform}.")
         programs = ensure(("pki", *settings.components), kubernetes=settings.kubernetes)
-        home = (directory or Path(tempfile.mkdtemp(prefix="devcluster-"))).absolute()
+        home = make_scratch() if directory is None else directory.absolute()
         for attempts_left in reversed(range(PORT_ATTEMPTS)):
             site = Site(home, free_ports())
             plane = cls(provision(settings, site, programs["pki"]), settings, site, programs)
@@ -95,9 +95,11 @@ class ControlPlane(Cluster):
             except PortTakenError:
                 plane._kill_all()
                 if not attempts_left:
+                    keep(home)
                     raise
             except BaseException:
                 plane._kill_all()
+                keep(home)
                 raise
             else:
                 plane._temporary = directory is None

@@ -22,8 +22,9 @@ ROOT = Path(__file__).parents[2]
 STARTER = """
 import json, sys
 from dataclasses import asdict
+from pathlib import Path
 from devcluster import ControlPlane
-with ControlPlane.start(("etcd", "kube-apiserver")) as plane:
+with ControlPlane.start(("etcd", "kube-apiserver"), directory=Path(sys.argv[1])) as plane:
     print(json.dumps([asdict(record) for record in plane.records()]), flush=True)
     sys.stdin.read()
 """
@@ -39,16 +40,15 @@ def all_end(records: list[Record], *, within_seconds: float = 30.0) -> bool:
             os.close(handle)
 
 
-def start_in_another_process() -> tuple[subprocess.Popen[bytes], list[Record]]:
-    starter = subprocess.Popen(
-        [sys.executable, "-c", STARTER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+def start_in_another_process(directory: Path) -> tuple[subprocess.Popen[bytes], list[Record]]:
+    command = [sys.executable, "-c", STARTER, str(directory)]
+    starter = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert starter.stdout is not None
     return starter, [Record(**entry) for entry in json.loads(starter.stdout.readline())]
 
 
-def test_the_components_die_with_a_starter_that_is_killed() -> None:
-    starter, records = start_in_another_process()
+def test_the_components_die_with_a_starter_that_is_killed(tmp_path: Path) -> None:
+    starter, records = start_in_another_process(tmp_path)
     with starter:
         assert all(record.alive() for record in records)
         starter.kill()

@@ -1,0 +1,42 @@
+"""Temporary cluster directories, and the removal of those whose owner was killed before it could."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from devcluster.processes import Record, read_records, write_records
+
+PREFIX = "devcluster-"
+OWNER_RECORD = "owner.json"
+
+
+def make_scratch() -> Path:
+    """Make a private directory that belongs to this process, after removing what dead processes left."""
+    remove_abandoned()
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+    write_records(directory / OWNER_RECORD, [Record.of("owner", os.getpid())])
+    return directory
+
+
+def keep(directory: Path) -> None:
+    """Let a directory stay when its owner ends, for a person to read the logs in it."""
+    (directory / OWNER_RECORD).unlink(missing_ok=True)
+
+
+def remove_abandoned() -> None:
+    """Remove the scratch directories of this user whose owners have ended."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if _is_ours(directory):
+            owners = read_records(directory / OWNER_RECORD)
+            if owners and not any(owner.alive() for owner in owners):
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_ours(directory: Path) -> bool:
+    try:
+        return directory.stat(follow_symlinks=False).st_uid == os.getuid() and not directory.is_symlink()
+    except FileNotFoundError:
+        return False
