@@ -1,0 +1,77 @@
+"""What the kernel lets this user do, found out by doing it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from paddlejob.local.process import Process, StartError
+from paddlejob.local.sandbox.spec import Bind, ContainerSpec, Isolation, Mount, Overlay
+
+_STEPS: tuple[tuple[Isolation, bool], ...] = (
+    ("full", True),
+    ("full", False),
+    ("mounts", True),
+    ("mounts", False),
+)
+
+WAY_OUT = (
+    "this kernel lets you make no user namespaces; an administrator can allow it with "
+    "`sysctl -w kernel.unprivileged_userns_clone=1` (Debian) or "
+    "`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu)"
+)
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """How far containers can be set apart from this machine."""
+
+    isolation: Isolation
+    can_overlay: bool
+
+    @property
+    def can_mount(self) -> bool:
+        """Whether a container can see files at other paths than we do."""
+        return self.isolation != "none"
+
+
+NONE = Capabilities(isolation="none", can_overlay=False)
+
+
+async def probe(directory: Path) -> Capabilities:
+    """Try to start a container in the best way, then in lesser ways; files are made below the directory."""
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".probe-", ignore_cleanup_errors=True) as place:
+        for isolation, can_overlay in _STEPS:
+            if await _works(Path(place), isolation, can_overlay=can_overlay):
+                return Capabilities(isolation, can_overlay)
+    return NONE
+
+
+async def _works(place: Path, isolation: Isolation, *, can_overlay: bool) -> bool:
+    lower, upper, work = (place / name for name in ("lower", "upper", "work"))
+    for part in (lower, upper, work):
+        part.mkdir(exist_ok=True)
+    mounts: list[Mount] = [
+        Bind(kind="bind", source=str(lower), target="/.paddlejob-probe/bind", read_only=False),
+    ]
+    if can_overlay:
+        target = "/.paddlejob-probe/overlay"
+        mounts.append(
+            Overlay(kind="overlay", lower=[str(lower)], upper=str(upper), work=str(work), target=target)
+        )
+    spec = ContainerSpec(
+        argv=["true"],
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+        cwd="/",
+        log=str(place / "log"),
+        isolation=isolation,
+        hostname="probe",
+        mounts=mounts,
+    )
+    try:
+        process = await Process.start(spec)
+    except StartError:
+        return False
+    return await process.wait() == 0

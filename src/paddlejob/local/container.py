@@ -1,0 +1,145 @@
+"""From a container's manifest to the program that runs: command, directory, environment, mounts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import msgspec
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.local import capabilities, environment
+from paddlejob.local.environment import Sources
+from paddlejob.local.errors import InputError
+from paddlejob.local.images import Image
+from paddlejob.local.layers import WORKSPACE, Layers, Placed
+from paddlejob.local.node import Node
+from paddlejob.local.sandbox.spec import Bind, ContainerSpec, Mount
+from paddlejob.local.volumes import MEMORY, PodVolumes
+
+
+class Start(msgspec.Struct, frozen=True):
+    """One start of one container of a pod."""
+
+    container: JsonObject
+    sources: Sources
+    volumes: PodVolumes
+    hosts: Path
+
+
+def spec_of(start: Start, node: Node) -> ContainerSpec:
+    """Return what the supervisor needs to know.
+
+    Raises ConfigMissingError while an object that the container refers to does not exist, and InputError
+    where this machine cannot run it.
+    """
+    container, pod = start.container, start.sources.pod.metadata.name
+    image = node.images.find(str(container.get("image")))
+    given = environment.resolve(container, start.sources)
+    layers = _layers(container, image, _fresh(node.run.files(pod), str(container["name"])), node)
+    mounts = _mounts(start, layers, given, node)
+    in_place = node.capabilities.can_mount
+    cwd = str(container.get("workingDir") or (image.config.workdir if image else WORKSPACE))
+    return ContainerSpec(
+        argv=command_of(container, image, given),
+        env={**_surroundings(start, image, node), **given},
+        cwd=cwd if in_place else _outside(cwd, layers, image, node),
+        log=str(node.run.log(pod, str(container["name"]))),
+        isolation=node.capabilities.isolation,
+        hostname=pod[:63],
+        mounts=mounts if in_place else [],
+    )
+
+
+def command_of(container: JsonObject, image: Image | None, values: dict[str, str]) -> list[str]:
+    """Return the program and its arguments, which the container's manifest or its image names."""
+    command, arguments = container.get("command"), container.get("args")
+    config = image.config if image else None
+    if command:
+        words = [*command, *(arguments or ())]
+    elif config is not None:
+        words = [*config.entrypoint, *(arguments if arguments is not None else config.command)]
+    else:
+        words = []
+    if not words:
+        raise InputError(no_command(container, image))
+    return [environment.expand(str(word), values) for word in words]
+
+
+def no_command(container: JsonObject, image: Image | None) -> str:
+    """Say that nobody knows what a container runs."""
+    name = container.get("image")
+    if image is not None:
+        return f"the Dockerfile of {name} in {image.directory} has neither ENTRYPOINT nor CMD; add one"
+    return (
+        f"the container {container.get('name')} has no command, and images are not pulled here; "
+        f"give it one, or say --image {name}=DIR where DIR has the image's Dockerfile"
+    )
+
+
+def _layers(container: JsonObject, image: Image | None, scratch: Path, node: Node) -> Layers:
+    layers = Layers(scratch, can_overlay=node.capabilities.can_overlay)
+    workdir = container.get("workingDir")
+    if image is not None:
+        layers.add_image(image)
+    elif not workdir and node.capabilities.can_overlay:
+        layers.add(Placed(node.job_directory, WORKSPACE))
+    if workdir:
+        layers.ensure(str(workdir))
+    return layers
+
+
+def _fresh(directory: Path, name: str) -> Path:
+    """Return a directory that no start has used: every container begins with the files of its image."""
+    paths = (directory / f"{name}-{number}" for number in itertools.count())
+    return next(path for path in paths if not path.exists())
+
+
+def _mounts(start: Start, layers: Layers, values: dict[str, str], node: Node) -> list[Mount]:
+    volumes = start.volumes.mounts(start.container, start.sources, values)
+    if not node.capabilities.can_mount:
+        _check_in_place(volumes)
+        return []
+    own: list[Mount] = [Bind(kind="bind", source=str(start.hosts), target="/etc/hosts", read_only=False)]
+    if MEMORY.is_dir():
+        own.append(start.volumes.shared_memory())
+    if not node.capabilities.can_overlay:
+        own.append(Bind(kind="bind", source=str(node.job_directory), target=WORKSPACE, read_only=False))
+    # Later mounts win, and the author's own come last.
+    by_target: dict[str, Mount] = {each["target"]: each for each in (*own, *layers.mounts(), *volumes)}
+    return list(by_target.values())
+
+
+def _check_in_place(volumes: list[Bind]) -> None:
+    """Without own mounts, a volume must be at its path already; memory is in the same place everywhere."""
+    for volume in volumes:
+        target, source = Path(volume["target"]), Path(volume["source"])
+        is_memory = target == MEMORY and MEMORY in source.parents
+        if not is_memory and not (target.exists() and target.resolve() == source):
+            raise InputError(
+                f"{source} cannot be shown at {target}: {capabilities.WAY_OUT}; "
+                f"or let {target} be that directory, by `ln -s {source} {target}`"
+            )
+
+
+def _outside(cwd: str, layers: Layers, image: Image | None, node: Node) -> str:
+    if image is None and cwd == WORKSPACE:
+        return str(node.job_directory)
+    return layers.outside(cwd)
+
+
+def _surroundings(start: Start, image: Image | None, node: Node) -> dict[str, str]:
+    """Return what a container has before its manifest says anything."""
+    pod = start.sources.pod.metadata.name
+    surroundings = environment.base(node.environ, node.search_path, node.threads)
+    surroundings["HOSTNAME"] = pod
+    if pod in node.visible_devices:
+        surroundings["CUDA_VISIBLE_DEVICES"] = node.visible_devices[pod]
+    for name, value in (image.config.environment if image else {}).items():
+        surroundings[name] = value if name != "PATH" else _behind(node.search_path, value)
+    return surroundings
+
+
+def _behind(first: str, then: str) -> str:
+    return os.pathsep.join((first, then))

@@ -1,0 +1,155 @@
+"""Reads the file that would go to `kubectl apply`: the job, and what else in it a laptop can honour."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import yaml
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject, ObjectMeta
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.api.validation import validate
+from paddlejob.local.errors import InputError
+
+Contents = Mapping[str, bytes]
+"""The entries of a ConfigMap or a Secret."""
+
+_BUILTIN = "v1"
+_EXPLAINED = {
+    "PodGroup": "all pods of a job start together here anyway",
+    "PersistentVolume": "a claim is a directory here; choose it with --volume CLAIM=DIR",
+    "Namespace": "namespaces are only names here",
+}
+
+
+class JobFile(msgspec.Struct, frozen=True):
+    """A job and the objects beside it in its file."""
+
+    job: PaddleJob
+    config_maps: Mapping[str, Contents] = {}
+    secrets: Mapping[str, Contents] = {}
+    notes: tuple[str, ...] = ()
+    """What was read but has no effect here, one sentence each."""
+
+
+def read(text: str, *, name: str = "", namespace: str = "") -> JobFile:
+    """Read a file's text; `name` renames its job or, where it has several, chooses one.
+
+    Raises InputError.
+    """
+    documents = list(_documents(text))
+    chosen = _choose(documents, name)
+    job = _job(chosen, name, namespace)
+    others = [each for each in documents if each is not chosen and not _is_job(each)]
+    return JobFile(
+        job=job,
+        config_maps={_name(each): _config_map(each) for each in others if _is(each, _BUILTIN, "ConfigMap")},
+        secrets={_name(each): _secret(each) for each in others if _is(each, _BUILTIN, "Secret")},
+        notes=tuple(_notes(others)),
+    )
+
+
+def _documents(text: str) -> Iterator[JsonObject]:
+    try:
+        loaded = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError as error:
+        raise InputError(f"the file is not YAML: {' '.join(str(error).split())}") from error
+    for position, document in enumerate(loaded, start=1):
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            raise InputError(f"document {position} of the file is not an object; check its indentation")
+        items = document.get("items") if document.get("kind") == "List" else None
+        yield from items if isinstance(items, list) else (document,)
+
+
+def _choose(documents: list[JsonObject], name: str) -> JsonObject:
+    jobs = [each for each in documents if _is_job(each)]
+    if not jobs:
+        raise InputError(_no_job(documents))
+    if len(jobs) == 1:
+        return jobs[0]
+    found = next((each for each in jobs if _name(each) == name), None)
+    if found is None:
+        known = ", ".join(_name(each) for each in jobs)
+        raise InputError(f"the file has {len(jobs)} jobs; choose one with --name, which is one of {known}")
+    return found
+
+
+def _no_job(documents: list[JsonObject]) -> str:
+    foreign = next((each for each in documents if each.get("kind") == names.KIND), None)
+    if foreign is not None:
+        return f"apiVersion is {foreign.get('apiVersion')}; only {names.API_VERSION} is understood"
+    kinds = ", ".join(str(each.get("kind")) for each in documents)
+    return f"the file has no {names.KIND}" + (f", only {kinds}" if kinds else "; it is empty")
+
+
+def _job(document: JsonObject, name: str, namespace: str) -> PaddleJob:
+    given = document.get("metadata")
+    metadata = given if isinstance(given, dict) else {}
+    try:
+        job = msgspec.convert({**document, "metadata": metadata, "status": {}}, PaddleJob)
+    except msgspec.ValidationError as error:
+        job = PaddleJob(metadata=ObjectMeta(name=_name(document)), undecodable=str(error))
+    settled = msgspec.structs.replace(
+        job.metadata,
+        name=name or job.name,
+        namespace=namespace or job.metadata.namespace or "default",
+        uid=str(uuid.uuid4()),
+        generation=1,
+        resource_version="1",
+        creation_timestamp=datetime.now(UTC),
+        deletion_timestamp=None,
+        finalizers=(),
+    )
+    job = msgspec.structs.replace(job, metadata=settled)
+    if errors := validate(job):
+        raise InputError.of(errors)
+    return job
+
+
+def _config_map(document: JsonObject) -> Contents:
+    plain = {key: str(value).encode() for key, value in (document.get("data") or {}).items()}
+    return {**plain, **_decoded(document, "binaryData")}
+
+
+def _secret(document: JsonObject) -> Contents:
+    plain = {key: str(value).encode() for key, value in (document.get("stringData") or {}).items()}
+    return {**_decoded(document, "data"), **plain}
+
+
+def _decoded(document: JsonObject, field: str) -> Contents:
+    values: dict[str, Any] = document.get(field) or {}
+    try:
+        return {key: base64.b64decode(value, validate=True) for key, value in values.items()}
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise InputError(f"{document['kind']} {_name(document)}: {field} is not base64: {error}") from error
+
+
+def _notes(others: list[JsonObject]) -> Iterator[str]:
+    for each in others:
+        kind = str(each.get("kind"))
+        if _is(each, _BUILTIN, "ConfigMap", "Secret", "PersistentVolumeClaim"):
+            continue
+        why = _EXPLAINED.get(kind, "this kind has no effect here")
+        yield f"{kind} {_name(each)} is left aside: {why}"
+
+
+def _is_job(document: JsonObject) -> bool:
+    return _is(document, names.API_VERSION, names.KIND)
+
+
+def _is(document: JsonObject, api_version: str, *kinds: str) -> bool:
+    return document.get("apiVersion") == api_version and document.get("kind") in kinds
+
+
+def _name(document: JsonObject) -> str:
+    metadata = document.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""

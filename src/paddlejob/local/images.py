@@ -1,0 +1,99 @@
+"""The images that this machine knows: a name and the directory with its Dockerfile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+import yaml
+
+import paddlejob
+from paddlejob.local import dockerfile
+from paddlejob.local.dockerfile import ImageConfig
+from paddlejob.local.errors import InputError
+
+REGISTRY = "images.yaml"
+"""A file that maps image names to directories, relative to itself; the examples have one."""
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A known image."""
+
+    name: str
+    directory: Path
+    config: ImageConfig
+
+
+class Images:
+    """Finds images by name; each Dockerfile is read when it is asked for."""
+
+    def __init__(self, directories: Mapping[str, Path]) -> None:
+        self._directories = directories
+        self._found: dict[str, Image] = {}
+
+    def find(self, name: str) -> Image | None:
+        """Return an image, or None when nobody told where it comes from.
+
+        Raises InputError when its Dockerfile cannot be read.
+        """
+        directory = self._directories.get(name)
+        if directory is None:
+            return None
+        if name not in self._found:
+            self._found[name] = self._read(name, directory)
+        return self._found[name]
+
+    def _read(self, name: str, directory: Path) -> Image:
+        path = directory / "Dockerfile"
+        try:
+            config = dockerfile.parse(path.read_text(), self._base(name))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot read {path}, where the image {name} comes from: {reason}") from error
+        return Image(name, directory, config)
+
+    def _base(self, above: str) -> dockerfile.FindBase:
+        def find(name: str) -> ImageConfig | None:
+            image = self.find(name) if name != above else None
+            return image.config if image else None
+
+        return find
+
+
+def collect(options: Iterable[str], job_file: Path | None) -> Images:
+    """Return the images of `--image IMAGE=DIR` options and of the registries near the job's file.
+
+    Raises InputError.
+    """
+    known: dict[str, Path] = {}
+    for registry in reversed(list(_registries(job_file))):
+        known.update(_read_registry(registry))
+    for option in options:
+        name, separator, directory = option.rpartition("=")
+        if not separator or not name or not directory:
+            raise InputError(f"--image {option}: write IMAGE=DIR, where DIR has the image's Dockerfile")
+        known[name] = Path(directory).resolve()
+    return Images(known)
+
+
+def _registries(job_file: Path | None) -> Iterator[Path]:
+    """Yield registries, nearest first: beside the job's file and above it, then those of our own examples."""
+    start = job_file.resolve().parent if job_file else Path.cwd()
+    above = [start, *start.parents]
+    source = Path(paddlejob.__file__).resolve().parents[2]
+    for directory in (*above, source):
+        for place in (directory / REGISTRY, directory / "examples" / REGISTRY):
+            if place.is_file():
+                yield place
+
+
+def _read_registry(path: Path) -> dict[str, Path]:
+    try:
+        listed = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+    images = listed.get("images", listed) if isinstance(listed, dict) else None
+    if not isinstance(images, dict) or not all(isinstance(each, str) for each in images.values()):
+        raise InputError(f"{path}: write one line an image, its name and its directory")
+    return {str(name): (path.parent / directory).resolve() for name, directory in images.items()}

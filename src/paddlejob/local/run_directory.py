@@ -1,0 +1,169 @@
+"""Where a run leaves its traces: what was asked, how it went, what each pod was told and what it said.
+
+<job>-<id>/
+  job.yaml            the file as it was given
+  status.json         the record: job, pods, ports, how it stands
+  events.jsonl        what was told, in order
+  env/<pod>.env       the environment of each pod's training container
+  logs/<pod>/<container>.log
+  files/<pod>/        what pods wrote into directories of their images
+  control             the socket on which a live run takes orders
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.local.errors import InputError
+
+RUNS_VARIABLE = "PADDLEJOB_RUNS"
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """How a run stands."""
+
+    job: PaddleJob
+    pods: tuple[Pod, ...] = ()
+    pids: dict[str, int] = {}
+    """Process ids on this machine, by pod."""
+    base_port: int = 0
+    result: str = ""
+    """Completed, Failed, Interrupted or Deleted; empty while the run lives."""
+
+
+class RunDirectory:
+    """One run's directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    def log(self, pod: str, container: str) -> Path:
+        """Return the log of a container."""
+        return self.path / "logs" / pod / f"{container}.log"
+
+    def logs(self, pod: str) -> list[Path]:
+        """Return the logs that a pod has, its training container's first."""
+        return sorted((self.path / "logs" / pod).glob("*.log"), key=lambda each: each.stat().st_ctime_ns)
+
+    def env(self, pod: str) -> Path:
+        """Return the file with a pod's environment."""
+        return self.path / "env" / f"{pod}.env"
+
+    def files(self, pod: str) -> Path:
+        """Return where a pod's own files are."""
+        return self.path / "files" / pod
+
+    def volumes(self, pod: str) -> Path:
+        """Return where a pod's volumes are, while it lives."""
+        return self.path / "volumes" / pod
+
+    @property
+    def control(self) -> Path:
+        """The socket on which the run takes orders."""
+        return self.path / "control"
+
+    def write_record(self, record: Record) -> None:
+        """Replace the record; readers see the old one or the new one."""
+        temporary = self.path / ".status.json"
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2))
+        temporary.replace(self.path / "status.json")
+
+    def read_record(self) -> Record | None:
+        """Return the record, or None where it is missing or cut."""
+        try:
+            return msgspec.json.decode((self.path / "status.json").read_bytes(), type=Record)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def write_env(self, pod: str, values: Mapping[str, str]) -> None:
+        """Keep what a pod's training container was started with."""
+        text = "".join(f"{name}={values[name]}\n" for name in sorted(values))
+        self.env(pod).write_text(text)
+
+    def append_event(self, line: bytes) -> None:
+        """Add an event."""
+        with (self.path / "events.jsonl").open("ab") as events:
+            events.write(line + b"\n")
+
+    def lock(self) -> int | None:
+        """Mark the run as alive until this process ends; None when another process did."""
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether a runner is at work on it."""
+        descriptor = self.lock()
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return False
+
+
+def state_directory(environ: Mapping[str, str]) -> Path:
+    """Return where this user's runs are kept."""
+    if chosen := environ.get(RUNS_VARIABLE):
+        return Path(chosen).resolve()
+    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "paddlejob" / "runs"
+
+
+def create(runs: Path, job_name: str) -> RunDirectory:
+    """Make the directory of a new run, readable by its owner only."""
+    runs.mkdir(parents=True, exist_ok=True)
+    while True:
+        path = runs / f"{job_name}-{''.join(secrets.choice(_ALPHABET) for _ in range(5))}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        for part in ("env", "logs", "files", "volumes"):
+            (path / part).mkdir()
+        return RunDirectory(path)
+
+
+def all_runs(runs: Path) -> list[RunDirectory]:
+    """Return the runs, newest first."""
+    if not runs.is_dir():
+        return []
+    found = [each for each in runs.iterdir() if (each / "job.yaml").is_file()]
+    return [RunDirectory(each) for each in sorted(found, key=_age, reverse=True)]
+
+
+def find(runs: Path, name: str = "") -> RunDirectory:
+    """Return the run of that name, of a name that begins so, or the job's newest; without a name the newest.
+
+    Raises InputError.
+    """
+    present = all_runs(runs)
+    exact = next((each for each in present if each.name == name), None)
+    chosen = exact or next((each for each in present if each.name.startswith(name)), None)
+    if chosen is None:
+        known = ", ".join(each.name for each in present[:5])
+        raise InputError(
+            f"there is no run {name}; " + (f"the newest are {known}" if known else f"{runs} is empty")
+        )
+    return chosen
+
+
+def _age(run: Path) -> int:
+    return (run / "job.yaml").stat().st_mtime_ns

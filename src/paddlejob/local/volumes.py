@@ -1,0 +1,235 @@
+"""The volumes of a pod as directories of this machine."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.local import environment
+from paddlejob.local.documents import Contents
+from paddlejob.local.environment import ConfigMissingError, Sources
+from paddlejob.local.errors import InputError
+from paddlejob.local.sandbox.spec import Bind
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - that is where memory is
+KINDS = (
+    "emptyDir",
+    "hostPath",
+    "configMap",
+    "secret",
+    "persistentVolumeClaim",
+    "downwardAPI",
+    "projected",
+    "ephemeral",
+)
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """The directories that stand for persistent volume claims."""
+
+    chosen: Mapping[str, Path]
+    default: Path
+    """Where claims without a chosen directory live, from run to run."""
+
+    def directory(self, claim: str) -> Path:
+        """Return a claim's directory."""
+        return self.chosen.get(claim) or self.default / claim
+
+
+def claims_of(options: tuple[str, ...], default: Path) -> Claims:
+    """Read `--volume CLAIM=DIR` options. Raises InputError."""
+    chosen = {}
+    for option in options:
+        claim, separator, directory = option.partition("=")
+        if not separator or not claim or not directory:
+            raise InputError(f"--volume {option}: write CLAIM=DIR")
+        path = Path(directory).resolve()
+        if not path.is_dir():
+            raise InputError(f"--volume {option}: {path} is not a directory; make it first")
+        chosen[claim] = path
+    return Claims(chosen, default)
+
+
+def complaints(path: str, pod_spec: JsonObject) -> Iterator[str]:
+    """Yield what is wrong with the volumes of a pod, for this machine."""
+    volumes = pod_spec.get("volumes") or ()
+    for index, volume in enumerate(volumes):
+        if "nfs" in volume:
+            server = volume["nfs"].get("server") if isinstance(volume["nfs"], dict) else ""
+            yield (
+                f"{path}.volumes[{index}] is nfs from {server}, which only an administrator can mount; "
+                "mount it yourself and use a hostPath, or a persistentVolumeClaim with --volume CLAIM=DIR"
+            )
+        elif not any(kind in volume for kind in KINDS):
+            given = ", ".join(key for key in volume if key != "name") or "nothing"
+            yield f"{path}.volumes[{index}] is {given}, unknown here; use one of {', '.join(KINDS)}"
+    known = {volume.get("name") for volume in volumes}
+    for kind in ("initContainers", "containers"):
+        for position, container in enumerate(pod_spec.get(kind) or ()):
+            for place, mount in enumerate(container.get("volumeMounts") or ()):
+                here = f"{path}.{kind}[{position}].volumeMounts[{place}]"
+                if mount.get("name") not in known:
+                    yield f"{here}.name is {mount.get('name')}, but the pod has no such volume; add it"
+                if not str(mount.get("mountPath") or "").startswith("/"):
+                    yield f"{here}.mountPath is {mount.get('mountPath')}; write an absolute path"
+
+
+class PodVolumes:
+    """The volumes of one pod; they live and die with it, except what is elsewhere anyway."""
+
+    def __init__(self, pod_spec: JsonObject, directory: Path, memory: Path, claims: Claims) -> None:
+        self._volumes = {str(volume["name"]): volume for volume in pod_spec.get("volumes") or ()}
+        self._directory = directory
+        self._memory = memory
+        self._claims = claims
+
+    def mounts(self, container: JsonObject, sources: Sources, values: Mapping[str, str]) -> list[Bind]:
+        """Return where a container sees which volume.
+
+        Raises ConfigMissingError while a volume's ConfigMap or Secret does not exist, and InputError.
+        """
+        return [self._mount(mount, sources, values) for mount in container.get("volumeMounts") or ()]
+
+    def shared_memory(self) -> Bind:
+        """Return the pod's own /dev/shm: on a cluster no two pods share one."""
+        directory = self._in_memory("shm")
+        return Bind(kind="bind", source=str(directory), target=str(MEMORY), read_only=False)
+
+    def remove(self) -> None:
+        """Forget what belonged to the pod alone."""
+        for directory in (self._directory, self._memory):
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _mount(self, mount: JsonObject, sources: Sources, values: Mapping[str, str]) -> Bind:
+        volume = self._volumes[str(mount["name"])]
+        source, read_only = self._source(volume, sources)
+        inside = mount.get("subPath") or environment.expand(mount.get("subPathExpr") or "", values)
+        if inside:
+            source = _inside(source, inside)
+        return Bind(
+            kind="bind",
+            source=str(source.resolve()),
+            target=posixpath.normpath(mount["mountPath"]),
+            read_only=read_only or bool(mount.get("readOnly")),
+        )
+
+    def _source(self, volume: JsonObject, sources: Sources) -> tuple[Path, bool]:
+        name = str(volume["name"])
+        if "hostPath" in volume:
+            return _host_path(volume["hostPath"]), False
+        if "persistentVolumeClaim" in volume:
+            claim = volume["persistentVolumeClaim"]
+            directory = self._claims.directory(str(claim.get("claimName")))
+            directory.mkdir(parents=True, exist_ok=True)
+            return directory, bool(claim.get("readOnly"))
+        if "emptyDir" in volume or "ephemeral" in volume:
+            in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
+            return self._in_memory(name) if in_memory else self._on_disk(name), False
+        directory = self._on_disk(name)
+        for path, content, mode in _files(volume, sources):
+            _write(directory / path, content, mode)
+        return directory, True
+
+    def _on_disk(self, name: str) -> Path:
+        return _made(self._directory / name)
+
+    def _in_memory(self, name: str) -> Path:
+        return _made(self._memory / name)
+
+
+File = tuple[str, bytes, int]
+
+
+def _files(volume: JsonObject, sources: Sources) -> Iterator[File]:
+    """Yield the files of a volume that is made of objects."""
+    for field, make in _MAKERS.items():
+        if field in volume:
+            yield from make(volume[field] or {}, sources)
+    projected = volume.get("projected") or {}
+    for source in projected.get("sources") or ():
+        for path, content, mode in _files(source, sources):
+            yield path, content, projected.get("defaultMode") or mode
+
+
+def _config_map_files(reference: JsonObject, sources: Sources) -> Iterator[File]:
+    yield from _object_files(reference, reference.get("name"), "configmap", sources.config_map)
+
+
+def _secret_files(reference: JsonObject, sources: Sources) -> Iterator[File]:
+    name = reference.get("secretName") or reference.get("name")
+    yield from _object_files(reference, name, "secret", sources.secret)
+
+
+def _object_files(
+    reference: JsonObject, name: Any, kind: str, find: Callable[[str], Contents | None]
+) -> Iterator[File]:
+    contents = find(str(name))
+    if contents is None:
+        if reference.get("optional"):
+            return
+        raise ConfigMissingError(f'{kind} "{name}" not found')
+    mode = reference.get("defaultMode") or 0o644
+    items = reference.get("items")
+    if items is None:
+        yield from ((key, value, mode) for key, value in contents.items())
+        return
+    for item in items:
+        if item["key"] in contents:
+            yield item["path"], contents[item["key"]], item.get("mode") or mode
+        elif not reference.get("optional"):
+            raise ConfigMissingError(f'{kind} "{name}" has no key {item["key"]}')
+
+
+def _downward_files(reference: JsonObject, sources: Sources) -> Iterator[File]:
+    mode = reference.get("defaultMode") or 0o644
+    for item in reference.get("items") or ():
+        if "fieldRef" in item:
+            text = environment.field(item["fieldRef"]["fieldPath"], sources)
+        else:
+            text = environment.resource_field(item["resourceFieldRef"], {})
+        yield item["path"], text.encode(), item.get("mode") or mode
+
+
+_MAKERS = {"configMap": _config_map_files, "secret": _secret_files, "downwardAPI": _downward_files}
+
+
+def _host_path(reference: JsonObject) -> Path:
+    path, kind = Path(str(reference.get("path"))), reference.get("type") or ""
+    if path.exists():
+        return path
+    if kind == "DirectoryOrCreate":
+        return _made(path)
+    if kind == "FileOrCreate":
+        path.touch()
+        return path
+    raise InputError(f"hostPath {path} does not exist on this machine; make it or choose another")
+
+
+def _inside(source: Path, inside: str) -> Path:
+    if posixpath.isabs(inside) or ".." in inside.split("/"):
+        raise InputError(f"subPath is {inside}; write a path inside the volume")
+    path = source / inside
+    if not path.exists():
+        path.mkdir(parents=True)
+    return path
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Write a file so that readers see all of it or the one before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_bytes(content)
+    temporary.chmod(mode)
+    os.replace(temporary, path)  # noqa: PTH105
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -1,0 +1,286 @@
+"""The laptop's stand-in for a cluster: objects in memory, pods as processes, and the same core that decides.
+
+look at everything -> plan -> write the status -> tell -> act -> until nothing changes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from datetime import UTC, datetime
+from typing import Protocol, assert_never
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject, ObjectMeta
+from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
+from paddlejob.api.validation import validate
+from paddlejob.core.actions import (
+    Action,
+    Create,
+    Delete,
+    DeleteJob,
+    Event,
+    Kind,
+    Plan,
+    RemoveFinalizer,
+    ReplaceConfig,
+    Wake,
+)
+from paddlejob.core.plan import plan
+from paddlejob.core.snapshot import Settings, Snapshot
+from paddlejob.local.documents import Contents
+from paddlejob.local.errors import InputError
+from paddlejob.local.hosts import hosts_file
+from paddlejob.local.node import Node
+from paddlejob.local.pod import LocalPod
+from paddlejob.local.slot import Slot
+
+
+class Ending(enum.StrEnum):
+    """How a run ended."""
+
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    INTERRUPTED = "Interrupted"
+    DELETED = "Deleted"
+
+
+class Observer(Protocol):
+    """Hears what happens, as it happens."""
+
+    def job_changed(self, job: PaddleJob) -> None:
+        """The job's status or spec is another."""
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A pod's status is another, or the pod is gone (its deletion time is set, no container runs)."""
+
+    def told(self, event: Event) -> None:
+        """Core has something to say."""
+
+
+class World:
+    """One job and all that belongs to it."""
+
+    def __init__(
+        self,
+        job: PaddleJob,
+        node: Node,
+        slot: Slot,
+        *,
+        config_maps: dict[str, Contents] | None = None,
+        observers: tuple[Observer, ...] = (),
+        settings: Settings | None = None,
+    ) -> None:
+        self.job = job
+        self._node = node
+        self._slot = slot
+        self._settings = msgspec.structs.replace(
+            settings or Settings(), base_port=slot.base_port, host_port_range=slot.port_range
+        )
+        self._given_config_maps = dict(config_maps or {})
+        self._observers = observers
+        self._pods: dict[str, LocalPod] = {}
+        self._services: dict[str, Service] = {}
+        self._config_map: ConfigMap | None = None
+        self._numbers: dict[str, int] = {}
+        self._version = 1
+        self._look = asyncio.Event()
+        self._stop: Ending | None = None
+        self._watchers: set[asyncio.Task[None]] = set()
+
+    @property
+    def pods(self) -> tuple[LocalPod, ...]:
+        """The pods there are."""
+        return tuple(self._pods.values())
+
+    async def run(self) -> Ending:
+        """Bring the job to its end; when this returns, no process of it is left."""
+        self._look.set()
+        try:
+            while True:
+                await self._look.wait()
+                self._look.clear()
+                if ending := self._ending():
+                    return ending
+                self._pass()
+        finally:
+            await self._clear()
+
+    def scale(self, workers: int) -> None:
+        """Change the number of workers. Raises InputError when the job does not allow it."""
+        assert self.job.spec.worker is not None
+        self._edit(worker=msgspec.structs.replace(self.job.spec.worker, replicas=workers))
+
+    def suspend(self) -> None:
+        """Take the pods away until `resume`."""
+        self._edit(suspend=True)
+
+    def resume(self) -> None:
+        """Bring the pods of a suspended job back."""
+        self._edit(suspend=False)
+
+    def delete(self) -> None:
+        """Delete the job, as `kubectl delete` would."""
+        if self.job.metadata.deletion_timestamp is None:
+            self._update_job(metadata=self._metadata(deletion_timestamp=datetime.now(UTC)))
+        self._look.set()
+
+    def interrupt(self) -> None:
+        """End the run: the first time with the pods' grace period, then at once."""
+        if self._stop is not None:
+            for pod in self.pods:
+                pod.delete(at_once=True)
+        self._stop = self._stop or Ending.INTERRUPTED
+        self._look.set()
+
+    def _edit(self, **fields: object) -> None:
+        """Change the spec, as `kubectl edit` would. Raises InputError."""
+        if self.job.status.phase.is_terminal or self._stop or self.job.metadata.deletion_timestamp:
+            raise InputError(f"the job has ended ({self.job.status.phase or 'stopped'})")
+        changed = msgspec.structs.replace(self.job, spec=msgspec.structs.replace(self.job.spec, **fields))
+        if errors := validate(changed):
+            raise InputError.of(errors)
+        if changed.spec != self.job.spec:
+            generation = self.job.metadata.generation + 1
+            self._update_job(spec=changed.spec, metadata=self._metadata(generation=generation))
+            self._look.set()
+
+    def _ending(self) -> Ending | None:
+        """Return how the run ended, once nothing is left for core to do."""
+        if self._stop is not None:
+            return self._stop
+        phase = self.job.status.phase
+        if phase is Phase.TERMINATING:
+            return Ending.DELETED
+        if not phase.is_terminal or any(pod.is_leaving for pod in self.pods):
+            return None
+        left_to_do = [action for stage in self._plan().stages for action in stage]
+        return None if any(isinstance(action, Delete) for action in left_to_do) else Ending(str(phase))
+
+    def _pass(self) -> None:
+        """One look and what follows from it."""
+        decided = self._plan()
+        self._write_status(decided.status)
+        self._tell(decided.events)
+        for stage in decided.stages:
+            for action in stage:
+                self._execute(action)
+        self._tell(decided.events_when_done)
+        if decided.stages:
+            self._look.set()
+        if decided.requeue_after_seconds is not None:
+            asyncio.get_running_loop().call_later(decided.requeue_after_seconds, self._look.set)
+
+    def _plan(self) -> Plan:
+        return plan(
+            Snapshot(
+                job=self.job,
+                now=datetime.now(UTC),
+                pods=tuple(pod.view() for pod in self.pods),
+                services=tuple(self._services.values()),
+                config_map=self._config_map,
+                settings=self._settings,
+            )
+        )
+
+    def _execute(self, action: Action) -> None:
+        match action:
+            case Create(kind=Kind.POD):
+                self._create_pod(action.manifest)
+            case Create(kind=Kind.SERVICE):
+                self._services[action.name] = Service(self._stored(action.manifest))
+                self._refresh_hosts()
+            case Create(kind=Kind.CONFIG_MAP) | ReplaceConfig():
+                data = action.manifest["data"]
+                self._config_map = ConfigMap(self._stored(action.manifest), data)
+            case Wake():
+                if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
+                    pod.annotate(names.ANNOTATION_CONFIG_HASH, action.config_hash)
+            case Delete(kind=Kind.POD):
+                if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
+                    pod.delete(at_once=action.force)
+            case Delete():
+                self._services.pop(action.name, None)
+            case DeleteJob():
+                self.delete()
+            case RemoveFinalizer():
+                self._update_job(metadata=self._metadata(finalizers=()))
+            case Create():
+                raise AssertionError(action.kind)
+            case _:
+                assert_never(action)
+
+    def _create_pod(self, manifest: JsonObject) -> None:
+        name = manifest["metadata"]["name"]
+        if name in self._pods:
+            return
+        pod = LocalPod(manifest, self._address(name), self._node, self._find_config_map, self._pod_changed)
+        self._pods[name] = pod
+        pod.start(self._hosts(pod))
+        watcher = asyncio.create_task(self._bury(pod))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+        self._pod_changed(pod)
+
+    async def _bury(self, pod: LocalPod) -> None:
+        """Forget a pod when it is gone."""
+        await pod.gone()
+        del self._pods[pod.name]
+        self._pod_changed(pod)
+
+    def _pod_changed(self, pod: LocalPod) -> None:
+        for observer in self._observers:
+            observer.pod_changed(pod.view())
+        self._look.set()
+
+    def _find_config_map(self, name: str) -> Contents | None:
+        if self._config_map is not None and name == self._config_map.metadata.name:
+            return {key: value.encode() for key, value in self._config_map.data.items()}
+        return self._given_config_maps.get(name)
+
+    def _address(self, pod: str) -> str:
+        """Return a pod's address, which its successors of the same name have too."""
+        return self._slot.address(self._numbers.setdefault(pod, len(self._numbers)))
+
+    def _hosts(self, pod: LocalPod) -> str:
+        services = [(name, self._address(name)) for name in self._services]
+        return hosts_file(pod.name, pod.address, services, self.job.metadata.namespace)
+
+    def _refresh_hosts(self) -> None:
+        for pod in self.pods:
+            pod.write_hosts(self._hosts(pod))
+
+    def _stored(self, manifest: JsonObject) -> ObjectMeta:
+        metadata = msgspec.convert(manifest["metadata"], ObjectMeta)
+        return msgspec.structs.replace(metadata, resource_version=self._next_version())
+
+    def _next_version(self) -> str:
+        self._version += 1
+        return str(self._version)
+
+    def _metadata(self, **fields: object) -> ObjectMeta:
+        return msgspec.structs.replace(self.job.metadata, **fields)
+
+    def _write_status(self, status: PaddleJobStatus) -> None:
+        if status != self.job.status:
+            self._update_job(status=status, metadata=self._metadata(resource_version=self._next_version()))
+
+    def _update_job(self, **fields: object) -> None:
+        self.job = msgspec.structs.replace(self.job, **fields)
+        for observer in self._observers:
+            observer.job_changed(self.job)
+
+    def _tell(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            for observer in self._observers:
+                observer.told(event)
+
+    async def _clear(self) -> None:
+        """End what still runs."""
+        for pod in self.pods:
+            pod.delete()
+        while self._watchers:
+            await asyncio.wait(self._watchers)
