@@ -188,9 +188,12 @@ class Session:
                     reason = message.reason
                     break
                 self._announced[type(message)].set_result(None)
+                if isinstance(message, Over):
+                    break
         except (OSError, ValueError, msgspec.MsgspecError):
             pass  # a broken line: the hub is gone, as far as this pod can tell
         self._fail(reason)
+        self._writer.close()  # at once, since the hub waits for it before it leaves
 
     def _fail(self, reason: str) -> None:
         together = self._announced[Serve].done()

@@ -20,6 +20,7 @@ from paddlejob.recipe.address import own_address
 from paddlejob.recipe.assembly import Assembly, Pace
 from paddlejob.recipe.console import Console
 from paddlejob.recipe.interrupt import Interruptions, signals_to
+from paddlejob.recipe.launch import is_historic
 from paddlejob.recipe.lister import ClusterLister, LoopbackLister, PodLister
 from paddlejob.recipe.loopback import loopback_place
 from paddlejob.recipe.node import Node, Program
@@ -58,6 +59,11 @@ async def start_in_cluster(
 
 async def start_locally(settings: Settings, nodes: int, options: StartOptions) -> int:
     """Run all parts of the Job as processes of this machine; return the first failure's code, or 0."""
+    if nodes > 1 and is_historic(options.program.command):
+        _prefixed(0).say(
+            "error: servers of 'paddle train' listen at a network device, which has room for one: use --local 1"
+        )
+        return errors.SettingsError.exit_code
     with (
         loopback_place(nodes, settings.port, settings.ports + 1) as place,
         _directory(options.work_directory) as directory,

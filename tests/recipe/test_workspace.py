@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.recipe.errors import DataError
+from paddlejob.recipe.settings import Settings
+from paddlejob.recipe.split_write import Writer
+from paddlejob.recipe.workspace import check_job, fill_workspace
+from recipe.line_files import lines, run_split, write
+
+
+@pytest.fixture
+def settings(tmp_path):
+    found = Settings(job_name="job", job_path=tmp_path, train_config_dir="conf")
+    write(tmp_path / "in" / "train.txt", lines(9))
+    write(tmp_path / "in" / "dict" / "words", b"words\n")
+    config = write(tmp_path / "conf" / "train.py", b"pass\n").parent
+    run_split(found.job_directory, 3, tmp_path / "in", config_directories=(config,))
+    return found
+
+
+def fill(settings, trainer, directory):
+    return fill_workspace(settings, trainer, directory, Writer(lambda _size: None, durable=False))
+
+
+def test_scripts_and_the_own_shard_are_copied(settings, tmp_path):
+    data = fill(settings, 1, tmp_path / "work")
+    assert (tmp_path / "work" / "train.py").read_bytes() == b"pass\n"
+    assert (data / "train.txt").read_bytes() == b"line 3\nline 4\nline 5\n"
+    assert (data / "dict" / "words").read_bytes() == b"words\n"
+
+
+def test_a_directory_that_was_used_before_is_filled_again(settings, tmp_path):
+    fill(settings, 1, tmp_path / "work")
+    assert (fill(settings, 2, tmp_path / "work") / "train.txt").read_bytes() == b"line 6\nline 7\nline 8\n"
+
+
+def test_a_damaged_shard_is_not_trained_with(settings, tmp_path):
+    write(settings.job_directory / "1" / "data" / "train.txt", b"line 3\nline 4\nline X\n")
+    with pytest.raises(DataError, match=r"1/data/train.txt differs from its checksum"):
+        fill(settings, 1, tmp_path / "work")
+
+
+def test_a_shard_without_a_manifest_is_copied_as_it_is(settings, tmp_path):
+    (settings.job_directory / "1" / "manifest.json").unlink()
+    write(settings.job_directory / "1" / "data" / "train.txt", b"by hand\n")
+    assert (fill(settings, 1, tmp_path / "work") / "train.txt").read_bytes() == b"by hand\n"
+
+
+def test_a_missing_shard_is_named(settings, tmp_path):
+    with pytest.raises(DataError, match=r"there is no shard for trainer 3: .*/job/3/data is missing"):
+        fill(settings, 3, tmp_path / "work")
+
+
+def test_data_for_another_number_of_trainers_is_refused(settings):
+    check_job(settings, 3)
+    with pytest.raises(DataError, match="is split into 3 shards, but the Job has 4 trainers"):
+        check_job(settings, 4)
+
+
+def test_missing_scripts_are_named(tmp_path):
+    with pytest.raises(DataError, match=r"TRAIN_CONFIG_DIR .*/job/conf is not a directory"):
+        check_job(Settings(job_name="job", job_path=tmp_path, train_config_dir="conf"), 3)
