@@ -1,0 +1,82 @@
+"""What becomes of a simulated container, as a test or a benchmark decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from paddlejob.api.meta import JsonObject
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """Runs for a while and exits."""
+
+    code: int = 0
+    after_seconds: float = 10.0
+    message: str = ""
+    """What the container wrote to its termination log."""
+    reason: str = ""
+    """As the kubelet reports it; Completed or Error when empty."""
+
+
+class RunForever(msgspec.Struct, frozen=True):
+    """Runs until somebody deletes the pod, as a parameter server does."""
+
+
+class Evict(msgspec.Struct, frozen=True):
+    """Runs for a while; then the node is short of something and the pod has to go."""
+
+    after_seconds: float = 10.0
+    message: str = "The node was low on resource: memory."
+
+
+class LoseNode(msgspec.Struct, frozen=True):
+    """Runs for a while; then nobody hears of the node again.
+
+    The pod is marked not ready, deleted after the toleration, and stays Terminating until somebody cleans up.
+    """
+
+    after_seconds: float = 10.0
+    toleration_seconds: float = 300.0
+    removed_after_seconds: float | None = 60.0
+    """Counted from the deletion; None leaves the pod Terminating for ever."""
+
+
+class FailImagePull(msgspec.Struct, frozen=True):
+    """The image cannot be pulled, for a time or for ever."""
+
+    for_seconds: float | None = None
+    then: Exit | RunForever = Exit()
+
+
+class Unschedulable(msgspec.Struct, frozen=True):
+    """No node takes the pod, for a time or for ever."""
+
+    for_seconds: float | None = None
+    then: Exit | RunForever = Exit()
+
+
+Outcome = Exit | RunForever | Evict | LoseNode | FailImagePull | Unschedulable
+
+Behaviour = Callable[[JsonObject, str, int], Outcome]
+"""From a pod, a container's name and the number of its restarts to what becomes of it.
+
+It is asked for the first container when the pod appears, for the others when they start, and for each again
+before a restart.
+"""
+
+
+def crash(code: int = 1, *, after_seconds: float = 5.0, message: str = "") -> Exit:
+    """Return the end of a container that fails."""
+    return Exit(code, after_seconds, message)
+
+
+def run_out_of_memory(*, after_seconds: float = 5.0) -> Exit:
+    """Return the end of a container that the kernel kills."""
+    return Exit(137, after_seconds, reason="OOMKilled")
+
+
+def exit_soon(pod: JsonObject, container: str, restarts: int) -> Outcome:  # noqa: ARG001
+    """Let every container succeed after ten seconds."""
+    return Exit()

@@ -1,0 +1,181 @@
+"""The status that a kubelet reports for a pod, from the states of its containers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.testing.node_pool import Placement
+
+
+def timestamp(moment: datetime) -> str:
+    """Return a point in time as statuses carry it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class ContainerState:
+    """One container: waiting, running or terminated, and what it was before."""
+
+    def __init__(self, container: JsonObject) -> None:
+        self.name: str = container["name"]
+        self.image: str = container.get("image", "")
+        self.restarts = 0
+        self.current: JsonObject = {"waiting": {"reason": "ContainerCreating"}}
+        self.last: JsonObject = {}
+        self._is_restart = False
+        self.finished = False
+        """It has terminated and will not be started again."""
+
+    def wait(self, reason: str, message: str = "") -> None:
+        """Not running, for a reason."""
+        waiting = {"reason": reason, "message": message} if message else {"reason": reason}
+        self.current = {"waiting": waiting}
+
+    def run(self, at: datetime) -> None:
+        """Running since a moment; a restart counts from here on."""
+        self.restarts += self._is_restart
+        self._is_restart = False
+        self.current = {"running": {"startedAt": timestamp(at)}}
+
+    def terminate(self, code: int, at: datetime, *, reason: str = "", message: str = "") -> None:
+        """Ended at a moment, with an exit code."""
+        started = self.current.get("running", {}).get("startedAt", timestamp(at))
+        terminated = {
+            "exitCode": code,
+            "reason": reason or ("Error" if code else "Completed"),
+            "startedAt": started,
+            "finishedAt": timestamp(at),
+        }
+        self.current = {"terminated": terminated | ({"message": message} if message else {})}
+
+    def restart(self, reason: str, message: str) -> None:
+        """Wait to be started again."""
+        self.last = self.current
+        self._is_restart = True
+        self.wait(reason, message)
+
+    @property
+    def is_running(self) -> bool:
+        return "running" in self.current
+
+    @property
+    def has_started(self) -> bool:
+        """Whether it runs or ever ran."""
+        return "waiting" not in self.current or bool(self.last)
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, None while it has not."""
+        terminated = self.current.get("terminated")
+        return None if terminated is None else terminated["exitCode"]
+
+    def status(self, *, ready: bool) -> JsonObject:
+        """Return the containerStatuses entry."""
+        return {
+            "name": self.name,
+            "image": self.image,
+            "imageID": f"sha256:{self.image}" if self.has_started else "",
+            "ready": ready,
+            "started": self.is_running,
+            "restartCount": self.restarts,
+            "state": self.current,
+            "lastState": self.last,
+        }
+
+
+class PodState:
+    """Everything that goes into a pod's status."""
+
+    def __init__(self, pod: JsonObject, now: Callable[[], datetime]) -> None:
+        spec = pod["spec"]
+        self.inits = [ContainerState(container) for container in spec.get("initContainers") or ()]
+        self.containers = [ContainerState(container) for container in spec["containers"]]
+        for state in self.containers if self.inits else ():
+            state.wait("PodInitializing")
+        self.placement: Placement | None = None
+        self.has_address = False
+        self.ready = True
+        """Whether running containers pass their probes."""
+        self.started_at: datetime | None = None
+        self.verdict: JsonObject = {}
+        """Phase, reason and message where the kubelet does not derive them from the containers."""
+        self.disruption: JsonObject | None = None
+        self._now = now
+        self._conditions: dict[str, JsonObject] = {}
+
+    @property
+    def initialized(self) -> bool:
+        return all(state.exit_code == 0 or state.finished for state in self.inits)
+
+    def phase(self) -> str:
+        """Return the phase that follows from the containers."""
+        if "phase" in self.verdict:
+            return str(self.verdict["phase"])
+        if any(state.finished and state.exit_code for state in self.inits):
+            return "Failed"
+        if all(state.finished for state in self.containers):
+            return "Failed" if any(state.exit_code for state in self.containers) else "Succeeded"
+        if self.initialized and any(state.has_started for state in self.containers):
+            return "Running"
+        return "Pending"
+
+    def status(self) -> JsonObject:
+        """Return the whole status, as a merge patch can carry it."""
+        phase = self.phase()
+        ready = self.ready and phase == "Running"
+        status: JsonObject = {"phase": phase, **self.verdict}
+        if self.placement is not None:
+            status["hostIP"] = self.placement.node_address
+            status["startTime"] = timestamp(self.started_at or self._now())
+            if self.has_address:
+                status["podIP"] = self.placement.pod_address
+                status["podIPs"] = [{"ip": self.placement.pod_address}]
+            status["containerStatuses"] = [
+                state.status(ready=ready and state.is_running) for state in self.containers
+            ]
+            if self.inits:
+                status["initContainerStatuses"] = [
+                    state.status(ready=state.exit_code == 0) for state in self.inits
+                ]
+        status["conditions"] = self._all_conditions(phase, ready=ready)
+        return status
+
+    def _all_conditions(self, phase: str, *, ready: bool) -> list[JsonObject]:
+        all_ready = ready and all(state.is_running for state in self.containers)
+        facts: dict[str, bool] = {"PodScheduled": self.placement is not None}
+        if self.placement is not None:
+            facts |= {"Initialized": self.initialized, "ContainersReady": all_ready, "Ready": all_ready}
+        reasons = self._reasons(phase)
+        conditions = [self._condition(kind, holds, reasons.get(kind, {})) for kind, holds in facts.items()]
+        return conditions + ([self.disruption] if self.disruption else [])
+
+    def _reasons(self, phase: str) -> dict[str, JsonObject]:
+        if self.placement is None:
+            why = {"reason": "Unschedulable", "message": "0 nodes are available"}
+            return {"PodScheduled": why}
+        if not self.ready:
+            return {"Ready": {"reason": "NodeNotReady"}} if phase == "Running" else {}
+        if phase == "Succeeded":
+            return {"ContainersReady": {"reason": "PodCompleted"}, "Ready": {"reason": "PodCompleted"}}
+        waiting = _names(state for state in self.containers if not state.is_running)
+        if waiting:
+            why = {"reason": "ContainersNotReady", "message": f"containers with unready status: [{waiting}]"}
+            return {"ContainersReady": why, "Ready": why}
+        return {}
+
+    def _condition(self, kind: str, holds: bool, why: JsonObject) -> JsonObject:  # noqa: FBT001
+        value: dict[str, Any] = {"type": kind, "status": "True" if holds else "False"}
+        value |= {} if holds else why
+        previous = self._conditions.get(kind)
+        if previous is not None and previous["status"] == value["status"]:
+            value["lastTransitionTime"] = previous["lastTransitionTime"]
+        else:
+            value["lastTransitionTime"] = timestamp(self._now())
+        self._conditions[kind] = value
+        return value
+
+
+def _names(states: Iterable[ContainerState]) -> str:
+    return " ".join(state.name for state in states)

@@ -1,0 +1,381 @@
+"""The life of one simulated pod: scheduled, configured, started, ended, restarted, deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import msgspec
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.kube.client import Client
+from paddlejob.testing import container_environment as envs
+from paddlejob.testing.node_pool import NodePool
+from paddlejob.testing.outcomes import (
+    Behaviour,
+    Evict,
+    Exit,
+    FailImagePull,
+    LoseNode,
+    Outcome,
+    RunForever,
+    Unschedulable,
+)
+from paddlejob.testing.pod_state import ContainerState, PodState, timestamp
+from paddlejob.testing.pod_writer import PodGoneError, PodWriter
+
+_UNSCHEDULABLE_RETRY_SECONDS = 5.0
+
+Range = tuple[float, float]
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a kubelet takes, from and to; each time is drawn anew."""
+
+    start_seconds: Range = (0.5, 2.0)
+    """From the binding to the first container: sandbox, address, image."""
+    ready_seconds: Range = (0.0, 0.0)
+    """From running to ready."""
+    init_seconds: Range = (0.5, 2.0)
+    """How long an init container runs."""
+    stop_seconds: Range = (0.1, 1.0)
+    """From the wish to delete a pod to the end of its containers, at most its grace."""
+    config_retry_seconds: Range = (10.0, 15.0)
+    """Until a container whose ConfigMap is missing is tried again, unless the pod's metadata changes."""
+    backoff_seconds: float = 10.0
+    """Before the second restart; doubles with each one. The first restart is immediate."""
+    max_backoff_seconds: float = 300.0
+
+
+class ContainerStart(msgspec.Struct, frozen=True):
+    """A container that was started, with all that it could see."""
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    restarts: int
+    at_seconds: float
+    """The loop's time."""
+    address: str
+    environment: dict[str, str]
+
+
+class Node(msgspec.Struct, frozen=True):
+    """What the workers of one kubelet share."""
+
+    client: Client
+    behaviour: Behaviour
+    pool: NodePool
+    rng: random.Random
+    timing: Timing
+    fast: bool
+    slots: asyncio.Semaphore
+    now: Callable[[], datetime]
+    on_start: Callable[[ContainerStart], None]
+
+
+class _EvictedError(Exception):
+    def __init__(self, outcome: Evict) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+class _NodeLostError(Exception):
+    def __init__(self, outcome: LoseNode) -> None:
+        super().__init__("node lost")
+        self.outcome = outcome
+
+
+class PodWorker:
+    """Runs one pod; `run` until it ends, `terminate` when it is to be deleted."""
+
+    def __init__(self, node: Node, pod: JsonObject) -> None:
+        self.pod = pod
+        self.terminating = False
+        self._node = node
+        self._state = PodState(pod, node.now)
+        self._kicked = asyncio.Event()
+        self._publishing = asyncio.Lock()
+        self._published: JsonObject | None = None
+        self._lost: LoseNode | None = None
+        self._writer = PodWriter(node.client, node.slots, pod)
+
+    def update(self, pod: JsonObject) -> None:
+        """Take note of a change; one of metadata or spec makes the kubelet look at the pod at once."""
+        if _synced_part(pod) != _synced_part(self.pod):
+            self._kicked.set()
+        self.pod = pod
+
+    async def run(self) -> None:
+        """Live the pod's life, up to its own end."""
+        try:
+            await self._live()
+        except _EvictedError as end:
+            await self._unless_gone(self._evict(end.outcome))
+        except _NodeLostError as end:
+            await self._unless_gone(self._lose_node(end.outcome))
+        except PodGoneError:
+            return
+
+    async def terminate(self) -> None:
+        """Stop the containers within the pod's grace, report their end, and let the pod go."""
+        self.terminating = True
+        if self._lost is not None:
+            if self._lost.removed_after_seconds is None:
+                return
+            await asyncio.sleep(self._lost.removed_after_seconds)
+        else:
+            await self._unless_gone(self._stop_containers())
+        await self._unless_gone(self._writer.delete(grace_seconds=0))
+
+    async def _live(self) -> None:
+        first = self.pod["spec"]["containers"][0]
+        outcome = self._node.behaviour(self.pod, first["name"], 0)
+        outcome = await self._schedule(outcome)
+        self._state.started_at = self._node.now()
+        if not self._node.fast:
+            await self._publish()
+            await self._pause(self._node.timing.start_seconds)
+        self._state.has_address = True
+        if isinstance(outcome, FailImagePull):
+            outcome = await self._fail_image_pull(outcome)
+        if await self._run_inits():
+            await self._run_containers(outcome)
+
+    async def _schedule(self, outcome: Outcome) -> Outcome:
+        """Put the pod on a node, when it may and one has room."""
+        if isinstance(outcome, Unschedulable):
+            await self._publish()
+            await _sleep(outcome.for_seconds)
+            outcome = outcome.then
+        placement = self._node.pool.place(self.pod)
+        while placement is None:
+            await self._publish()
+            await asyncio.sleep(_UNSCHEDULABLE_RETRY_SECONDS)
+            placement = self._node.pool.place(self.pod)
+        if not self.pod["spec"].get("nodeName"):
+            await self._writer.bind(placement.node)
+        self._state.placement = placement
+        return outcome
+
+    async def _fail_image_pull(self, outcome: FailImagePull) -> Outcome:
+        state = self._state.containers[0]
+        message = f'Back-off pulling image "{state.image}"'
+        state.wait("ErrImagePull", f'failed to pull and unpack image "{state.image}": not found')
+        await self._publish()
+        await asyncio.sleep(min(10.0, outcome.for_seconds or 10.0))
+        state.wait("ImagePullBackOff", message)
+        await self._publish()
+        await _sleep(None if outcome.for_seconds is None else max(0.0, outcome.for_seconds - 10.0))
+        return outcome.then
+
+    async def _run_inits(self) -> bool:
+        """Run the init containers one after the other; tell whether all succeeded."""
+        specs = self.pod["spec"].get("initContainers") or ()
+        for state, container in zip(self._state.inits, specs, strict=True):
+            if container.get("restartPolicy") == "Always":
+                await self._start(state, container)
+                state.finished = True  # a sidecar: the others need not wait for its end
+                continue
+            seconds = self._node.rng.uniform(*self._node.timing.init_seconds)
+            await self._run_container(state, container, Exit(0, seconds))
+            if state.exit_code:
+                return False
+        return True
+
+    async def _run_containers(self, outcome: Outcome) -> None:
+        specs = self.pod["spec"]["containers"]
+        (state, container), *others = zip(self._state.containers, specs, strict=True)
+        if not others:
+            await self._run_container(state, container, outcome)
+            return
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._run_container(state, container, outcome))
+                for other_state, other in others:
+                    decided = self._node.behaviour(self.pod, other["name"], 0)
+                    group.create_task(self._run_container(other_state, other, decided))
+        except* (_EvictedError, _NodeLostError, PodGoneError) as ends:
+            raise ends.exceptions[0] from None
+
+    async def _run_container(self, state: ContainerState, container: JsonObject, outcome: Outcome) -> None:
+        """Run a container as often as the pod's restart policy wants."""
+        while True:
+            await self._start(state, container)
+            await self._until_end(state, outcome)
+            if not self._is_to_restart(state):
+                state.finished = True
+                await self._publish()
+                return
+            await self._back_off(state)
+            outcome = self._node.behaviour(self.pod, state.name, state.restarts + 1)
+
+    async def _start(self, state: ContainerState, container: JsonObject) -> None:
+        environment = await self._configured(state, container)
+        state.run(self._node.now())
+        placement = self._state.placement
+        assert placement is not None
+        self._node.on_start(
+            ContainerStart(
+                namespace=self.pod["metadata"]["namespace"],
+                pod=self.pod["metadata"]["name"],
+                uid=self.pod["metadata"]["uid"],
+                container=state.name,
+                restarts=state.restarts,
+                at_seconds=asyncio.get_running_loop().time(),
+                address=placement.pod_address,
+                environment=environment,
+            )
+        )
+        seconds = self._node.rng.uniform(*self._node.timing.ready_seconds)
+        if seconds and not self._node.fast:
+            self._state.ready = False
+            await self._publish()
+            await asyncio.sleep(seconds)
+            self._state.ready = True
+        await self._publish()
+
+    async def _configured(self, state: ContainerState, container: JsonObject) -> dict[str, str]:
+        """Wait until everything that a container's environment comes from exists; return it."""
+        needed = envs.sources(container)
+        while True:
+            self._kicked.clear()
+            read = {source: await self._writer.read(source) for source in needed}
+            try:
+                return envs.environment(container, self._seen_from_inside(), read)
+            except envs.ConfigurationError as error:
+                state.wait("CreateContainerConfigError", str(error))
+            await self._publish()
+            seconds = self._node.rng.uniform(*self._node.timing.config_retry_seconds)
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._kicked.wait()
+            except TimeoutError:
+                continue
+
+    def _seen_from_inside(self) -> JsonObject:
+        placement = self._state.placement
+        assert placement is not None
+        status = {
+            "podIP": placement.pod_address,
+            "podIPs": [{"ip": placement.pod_address}],
+            "hostIP": placement.node_address,
+        }
+        spec = {**self.pod["spec"], "nodeName": placement.node}
+        return {**self.pod, "spec": spec, "status": status}
+
+    async def _until_end(self, state: ContainerState, outcome: Outcome) -> None:
+        """Wait as long as a container runs; mark its end.
+
+        Raises _EvictedError and _NodeLostError when it is the pod that ends.
+        """
+        match outcome:
+            case Exit():
+                await asyncio.sleep(outcome.after_seconds)
+                state.terminate(
+                    outcome.code, self._node.now(), reason=outcome.reason, message=outcome.message
+                )
+            case RunForever():
+                await _sleep(None)
+            case Evict():
+                await asyncio.sleep(outcome.after_seconds)
+                raise _EvictedError(outcome)
+            case LoseNode():
+                await asyncio.sleep(outcome.after_seconds)
+                raise _NodeLostError(outcome)
+            case FailImagePull() | Unschedulable():
+                await self._until_end(state, outcome.then)
+
+    def _is_to_restart(self, state: ContainerState) -> bool:
+        policy = self.pod["spec"].get("restartPolicy", "Always")
+        is_init = state in self._state.inits
+        if policy == "Never" or (is_init and state.exit_code == 0):
+            return False
+        return policy == "Always" or bool(state.exit_code)
+
+    async def _back_off(self, state: ContainerState) -> None:
+        """Wait before a restart: not at all the first time, then longer and longer."""
+        if not self._node.fast:
+            await self._publish()
+        timing, before = self._node.timing, state.restarts
+        seconds = min(timing.backoff_seconds * 2 ** (before - 1), timing.max_backoff_seconds) if before else 0
+        message = f"back-off {seconds:g}s restarting failed container={state.name}"
+        state.restart("CrashLoopBackOff", message)
+        if seconds:
+            await self._publish()
+            await asyncio.sleep(seconds)
+
+    async def _evict(self, outcome: Evict) -> None:
+        for state in self._state.containers:
+            if state.is_running:
+                state.terminate(137, self._node.now())
+        self._state.verdict = {"phase": "Failed", "reason": "Evicted", "message": outcome.message}
+        self._state.disruption = self._disruption("TerminationByKubelet", outcome.message)
+        await self._publish()
+
+    async def _lose_node(self, outcome: LoseNode) -> None:
+        self._lost = outcome
+        self._state.ready = False
+        await self._publish()
+        await asyncio.sleep(outcome.toleration_seconds)
+        message = "Taint manager: deleting due to NoExecute taint"
+        self._state.disruption = self._disruption("DeletionByTaintManager", message)
+        await self._publish()
+        await self._writer.delete(grace_seconds=None)
+
+    def _disruption(self, reason: str, message: str) -> JsonObject:
+        return {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": timestamp(self._node.now()),
+        }
+
+    async def _stop_containers(self) -> None:
+        states = [*self._state.inits, *self._state.containers]
+        running = [state for state in states if state.is_running]
+        if not running or self._node.fast:
+            return
+        grace = self.pod["metadata"].get("deletionGracePeriodSeconds") or 0
+        seconds = self._node.rng.uniform(*self._node.timing.stop_seconds)
+        await asyncio.sleep(min(seconds, grace))
+        for state in running:
+            state.terminate(143 if seconds <= grace else 137, self._node.now())
+        for state in self._state.containers:
+            state.finished = state.finished or "terminated" in state.current
+        await self._publish()
+
+    async def _publish(self) -> None:
+        """Write the pod's status when it is not what was last written."""
+        async with self._publishing:
+            status = self._state.status()
+            if status != self._published:
+                await self._writer.write_status(status)
+                self._published = status
+
+    async def _unless_gone(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except PodGoneError:
+            return
+
+    async def _pause(self, limits: Range) -> None:
+        await asyncio.sleep(self._node.rng.uniform(*limits))
+
+
+def _synced_part(pod: JsonObject) -> tuple[object, ...]:
+    """Return what a kubelet compares to tell whether a pod has changed."""
+    metadata = pod["metadata"]
+    return metadata.get("labels"), metadata.get("annotations"), pod["spec"]
+
+
+async def _sleep(seconds: float | None) -> None:
+    """Sleep, for ever when no time is given."""
+    if seconds is None:
+        await asyncio.get_running_loop().create_future()
+    else:
+        await asyncio.sleep(seconds)
