@@ -443,6 +443,29 @@ def test_an_object_that_goes_while_the_list_is_streamed_never_comes():
     play(scenario)
 
 
+def test_metadata_with_a_date_beyond_python_leaves_out_one_object_only():
+    async def scenario(scene: Scene) -> None:
+        scene.put("good")
+        [stored] = scene.server.objects(CONFIG_MAPS)
+        metadata = {"name": "bad", "namespace": "default", "resourceVersion": "2"}
+        distant = {"metadata": {**metadata, "deletionTimestamp": "33658-09-27T01:46:39Z"}}
+        good = {"metadata": {**stored["metadata"], "resourceVersion": "3"}, "data": {"seen": "after"}}
+        events = [
+            {"type": "ADDED", "object": distant},
+            {"type": "MODIFIED", "object": good},
+            {"type": "DELETED", "object": distant},
+        ]
+        async with scene.running():
+            await asyncio.sleep(2)
+            scene.transport.streams = [Response(200, b"\n".join(map(msgspec.json.encode, events)))]
+            scene.server.drop_watches()
+            await asyncio.sleep(0.1)
+            assert scene.cached() == {"good": {"seen": "after"}}
+        assert [report.split(":")[0] for report in scene.undecodable] == ["bad", "bad is gone"]
+
+    play(scenario)
+
+
 def test_an_informer_works_without_callbacks():
     async def scenario(scene: Scene) -> None:
         cache: Cache[Sized] = Cache()

@@ -198,10 +198,10 @@ class Informer(Generic[T]):
                 decoded = self._decode(event.object)
                 return watch.Line(event.type, decoded.metadata.resource_version, decoded)
             case "DELETED":
-                metadata = _META_DECODER.decode(event.object).metadata
+                metadata = _metadata(event.object)
                 return watch.Line(event.type, metadata.resource_version, metadata.key)
             case "BOOKMARK":
-                metadata = _META_DECODER.decode(event.object).metadata
+                metadata = _metadata(event.object)
                 ends_list = metadata.annotations.get(watch.INITIAL_EVENTS_END) == "true"
                 return watch.Line(event.type, metadata.resource_version, initial_events_end=ends_list)
             case "ERROR":
@@ -215,7 +215,7 @@ class Informer(Generic[T]):
         try:
             return self._decoder.decode(encoded)
         except msgspec.DecodeError as error:
-            return _Undecodable(_META_DECODER.decode(encoded).metadata, error)
+            return _Undecodable(_metadata(encoded), error)
 
     def _next_request(self, received: watch.Input) -> watch.Request:
         """Step the machine with an input after which it always asks for something."""
@@ -350,6 +350,17 @@ class _MetaOnly(View, frozen=True):
     metadata: ObjectMeta
 
 
+class _Identity(View, frozen=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _IdentityOnly(View, frozen=True):
+    metadata: _Identity
+
+
 class _Undecodable(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     error: msgspec.DecodeError
@@ -357,7 +368,20 @@ class _Undecodable(msgspec.Struct, frozen=True):
 
 _EVENT_DECODER = msgspec.json.Decoder(_Event)
 _META_DECODER = msgspec.json.Decoder(_MetaOnly)
+_IDENTITY_DECODER = msgspec.json.Decoder(_IdentityOnly)
 _STATUS_DECODER = msgspec.json.Decoder(errors.Status)
+
+
+def _metadata(encoded: msgspec.Raw) -> ObjectMeta:
+    """Return an object's metadata, or the part that names it when the rest does not decode.
+
+    A grace period of thousands of years is valid, and makes a date that Python cannot hold.
+    """
+    try:
+        return _META_DECODER.decode(encoded).metadata
+    except msgspec.ValidationError:
+        found = _IDENTITY_DECODER.decode(encoded).metadata
+        return ObjectMeta(found.name, found.namespace, found.uid, found.resource_version)
 
 
 def _ending(error: Exception, open_seconds: float | None) -> watch.Input:
