@@ -13,7 +13,7 @@ from paddlejob.local.capabilities import Capabilities
 from paddlejob.local.documents import Contents
 from paddlejob.local.images import Images
 from paddlejob.local.run_directory import RunDirectory
-from paddlejob.local.volumes import MEMORY, Claims
+from paddlejob.local.volumes import Claims
 
 BACK_OFF_SECONDS = 10.0
 
@@ -23,6 +23,8 @@ class Node(msgspec.Struct, frozen=True):
 
     name: str
     run: RunDirectory
+    memory: Path
+    """Where volumes in memory are."""
     capabilities: Capabilities
     images: Images
     claims: Claims
@@ -39,11 +41,6 @@ class Node(msgspec.Struct, frozen=True):
     """How long a container that crashed again waits; doubled each time."""
     config_retry_seconds: float = 12.0
     """How often a container tries again whose ConfigMap is missing, if nothing wakes it before."""
-
-    def memory(self, pod: str) -> Path:
-        """Return where the pod's volumes in memory are."""
-        owner = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else self.run.path / "memory"
-        return owner / f"paddlejob-{self.run.name}" / pod
 
 
 FindContents = Callable[[str], Contents | None]

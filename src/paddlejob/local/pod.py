@@ -44,7 +44,7 @@ class LocalPod:
         self._find_config_map = find_config_map
         self._changed = changed
         self._volumes = PodVolumes(
-            self._spec, node.run.volumes(self.name), node.memory(self.name), node.claims
+            self._spec, node.run.volumes(self.name), node.memory / self.name, node.claims
         )
         self._hosts = node.run.path / "env" / f"{self.name}.hosts"
         self._calls = Calls()

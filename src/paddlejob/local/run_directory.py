@@ -99,23 +99,23 @@ class RunDirectory:
         with (self.path / "events.jsonl").open("ab") as events:
             events.write(line + b"\n")
 
-    def lock(self) -> int | None:
-        """Mark the run as alive until this process ends; None when another process did."""
+    def lock(self) -> int:
+        """Mark the run as alive for as long as the returned descriptor is open."""
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
+        # Nobody else wants it; whoever looks whether the run is alive holds it for a moment only.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         return descriptor
 
     @property
     def is_alive(self) -> bool:
         """Whether a runner is at work on it."""
-        descriptor = self.lock()
-        if descriptor is None:
+        try:
+            with (self.path / ".lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
             return True
-        os.close(descriptor)
+        except OSError:
+            return False
         return False
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,12 +16,22 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Event
 from paddlejob.core.snapshot import Settings
-from paddlejob.local import accelerators, admission, capabilities, documents, images, run_directory, volumes
+from paddlejob.local import (
+    accelerators,
+    admission,
+    capabilities,
+    documents,
+    images,
+    memory,
+    run_directory,
+    volumes,
+)
+from paddlejob.local.accelerators import Provision
 from paddlejob.local.capabilities import Capabilities
 from paddlejob.local.errors import InputError
 from paddlejob.local.node import BACK_OFF_SECONDS, Node, search_path, write_python_shims
 from paddlejob.local.run_directory import Record, RunDirectory
-from paddlejob.local.slot import Slot, reserve
+from paddlejob.local.slot import reserve
 from paddlejob.local.world import Ending, Observer, World
 
 RECORD_SECONDS = 0.2
@@ -49,74 +60,104 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """A run that is ready to begin. Close it, or run it."""
+    """A run that is ready to begin."""
 
-    def __init__(self, world: World, run: RunDirectory, recorder: Recorder, notes: tuple[str, ...]) -> None:
+    def __init__(self, world: World, node: Node, recorder: Recorder, notes: tuple[str, ...]) -> None:
         self.world = world
-        self.run_directory = run
+        self.run_directory = node.run
         self.notes = notes
+        self._node = node
         self._recorder = recorder
 
     async def run(self) -> Ending:
         """Run the job; when this returns, nothing of it is left but its traces."""
-        lock = self.run_directory.lock()
+        self._recorder.attach(self.world)
         try:
-            self._recorder.attach(self.world)
             ending = await self.world.run()
             self._recorder.finish(str(ending))
+            return ending
         finally:
-            shutil.rmtree(self.run_directory.path / "volumes", ignore_errors=True)
-            if lock is not None:
-                os.close(lock)
-        return ending
+            for temporary in (self._node.memory, self.run_directory.path / "volumes"):
+                shutil.rmtree(temporary, ignore_errors=True)
 
 
-async def prepare(options: Options, slot: Slot, observers: tuple[Observer, ...] = ()) -> Session:
-    """Read the file and make everything ready. Raises InputError before anything was started."""
+@contextlib.asynccontextmanager
+async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> AsyncIterator[Session]:
+    """Read the file and make everything ready; the run's ports and its name are held while this lasts.
+
+    Raises InputError before anything was started.
+    """
     read = documents.read(options.text, name=options.name, namespace=options.namespace)
     known = images.collect(options.images, options.file)
-    claims = volumes.claims_of(options.volumes, options.runs.parent / "volumes" / read.job.metadata.namespace)
+    python = find_python(options)
     options.runs.mkdir(parents=True, exist_ok=True)
     allowed = options.allowed or await capabilities.probe(options.runs)
     admission.check(read.job, known, allowed)
     provision = accelerators.provide(read.job, strict=options.strict)
     job = _taken_over(provision.job)
+    place = Place(options, allowed, known, python)
+    notes = (*read.notes, *admission.notes(job, known), *((provision.note,) if provision.note else ()))
+    with reserve() as slot, _new_run(options, job) as run:
+        node = _node(place, read, provision, run)
+        recorder = Recorder(run, slot.base_port)
+        world = World(
+            job,
+            node,
+            slot,
+            config_maps=dict(read.config_maps),
+            observers=(recorder, *observers),
+            settings=options.settings,
+        )
+        yield Session(world, node, recorder, notes)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What was found out about this machine."""
+
+    options: Options
+    allowed: Capabilities
+    images: images.Images
+    python: str
+
+
+@contextlib.contextmanager
+def _new_run(options: Options, job: PaddleJob) -> Iterator[RunDirectory]:
+    memory.sweep()
     run = run_directory.create(options.runs, job.name)
     (run.path / "job.yaml").write_text(options.text)
-    python = find_python(options)
-    write_python_shims(run.path / "bin", python)
+    lock = run.lock()
+    try:
+        yield run
+    finally:
+        os.close(lock)
+
+
+def _node(place: Place, read: documents.JobFile, provision: Provision, run: RunDirectory) -> Node:
+    options, job = place.options, provision.job
+    shims = run.path / "bin"
+    write_python_shims(shims, place.python)
     pods = sum(spec.replicas for _, spec in job.spec.roles())
-    node = Node(
+    claims = options.runs.parent / "volumes" / job.metadata.namespace
+    return Node(
         name=os.uname().nodename,
         run=run,
-        capabilities=allowed,
-        images=known,
-        claims=claims,
+        memory=memory.claim(run),
+        capabilities=place.allowed,
+        images=place.images,
+        claims=volumes.claims_of(options.volumes, claims),
         secrets=read.secrets,
         job_directory=options.file.resolve().parent if options.file else Path.cwd(),
-        search_path=search_path(run.path / "bin", python, options.environ.get("PATH", os.defpath)),
+        search_path=search_path(shims, place.python, options.environ.get("PATH", os.defpath)),
         environ=options.environ,
         threads=max(1, (os.cpu_count() or 1) // pods),
         visible_devices=provision.visible,
         back_off_seconds=options.back_off_seconds,
     )
-    recorder = Recorder(run, slot.base_port)
-    world = World(
-        job,
-        node,
-        slot,
-        config_maps=dict(read.config_maps),
-        observers=(recorder, *observers),
-        settings=options.settings,
-    )
-    notes = (*read.notes, *admission.notes(job, known), *((provision.note,) if provision.note else ()))
-    return Session(world, run, recorder, notes)
 
 
 async def run(options: Options, observers: tuple[Observer, ...] = ()) -> Ending:
     """Run a job from beginning to end, without a person watching."""
-    with reserve() as slot:
-        session = await prepare(options, slot, observers)
+    async with prepared(options, observers) as session:
         return await session.run()
 
 

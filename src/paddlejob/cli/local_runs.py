@@ -1,0 +1,62 @@
+"""What the verbs about local runs share: where runs are, which one is meant, how errors are shown."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paddlejob.local import run_directory
+from paddlejob.local.errors import InputError
+from paddlejob.local.run_directory import RunDirectory
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--run-dir`, the directory of all runs."""
+    option: Decorator = click.option(
+        "--run-dir",
+        "runs",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=lambda: run_directory.state_directory(os.environ),
+        show_default=f"${run_directory.RUNS_VARIABLE} or ~/.local/state/paddlejob/runs",
+        help="Where runs leave their traces.",
+    )
+    return option(function)
+
+
+def run_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the run that a verb is about; the newest when it is not named."""
+    option: Decorator = click.argument("run", default="", metavar="[RUN]")
+    return option(function)
+
+
+@contextlib.contextmanager
+def errors_shown() -> Iterator[None]:
+    """Turn what is wrong with the input into sentences and an exit code."""
+    try:
+        yield
+    except InputError as error:
+        for sentence in error.sentences:
+            click.echo(f"paddlejob: {sentence}", err=True)
+        sys.exit(BAD_INPUT)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has had enough; nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def find(runs: Path, name: str) -> RunDirectory:
+    """Return the run that is meant. Raises InputError."""
+    return run_directory.find(runs, name)

@@ -1,0 +1,84 @@
+"""`paddlejob run`: a PaddleJob on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from paddlejob.cli import local_runs
+from paddlejob.local.output import Output
+
+
+@click.command("run")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option(
+    "--name", default="", help="Run it under this name; choose it, where the file has several jobs."
+)
+@click.option("--namespace", "-n", default="", help="The namespace that the job believes to be in.")
+@click.option(
+    "--python", default="", help="What `python` means to containers. Default: the active virtualenv's."
+)
+@click.option("--image", "images", multiple=True, metavar="IMAGE=DIR", help="Where an image's Dockerfile is.")
+@click.option(
+    "--volume", "volumes", multiple=True, metavar="CLAIM=DIR", help="The directory that a claim is."
+)
+@click.option("--logs", default=None, metavar="all|RANK|none", help="Whose output to show. RANK may be ps-1.")
+@click.option(
+    "--output", "form", type=click.Choice(["text", "json"]), default="text", help="For people or machines."
+)
+@click.option("--strict", is_flag=True, help="Refuse to run on the CPU what asks for accelerators.")
+@local_runs.directory_option
+def command(
+    file: Path,
+    name: str,
+    namespace: str,
+    python: str,
+    images: tuple[str, ...],
+    volumes: tuple[str, ...],
+    logs: str | None,
+    form: str,
+    strict: bool,
+    runs: Path,
+) -> None:
+    """Run the PaddleJob in FILE on this machine: no cluster, no Docker, no root.
+
+    The same YAML goes to a cluster unchanged. The exit code is the job's result: 0 completed, 1 failed,
+    130 stopped; 2 when it cannot be run at all.
+    """
+    from paddlejob.local import watch  # noqa: PLC0415 - help needs no event loop
+    from paddlejob.local.session import Options  # noqa: PLC0415
+
+    is_stdin = str(file) == "-"
+    options = Options(
+        text=sys.stdin.read() if is_stdin else file.read_text(),
+        file=None if is_stdin else file,
+        runs=runs,
+        name=name,
+        namespace=namespace,
+        python=python,
+        images=images,
+        volumes=volumes,
+        strict=strict,
+        environ=dict(os.environ),
+    )
+    with local_runs.errors_shown():
+        sys.exit(asyncio.run(watch.run(options, _output(form, logs))))
+
+
+def _output(form: str, logs: str | None) -> Output:
+    """Choose how to show the run: a view for a person at a terminal, lines for everything else."""
+    if form == "json":
+        from paddlejob.local.output_json import JsonOutput  # noqa: PLC0415
+
+        return JsonOutput(logs or "none")
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        from paddlejob.local.output_live import LiveOutput  # noqa: PLC0415 - rich takes a tenth of a second
+
+        return LiveOutput(logs or "none")
+    from paddlejob.local.output_plain import PlainOutput  # noqa: PLC0415
+
+    return PlainOutput(logs or "all")

@@ -1,0 +1,98 @@
+"""What there is to see of a run at one moment, gathered from what happens and from what the pods say."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+
+from paddlejob.api.pod import ContainerStatus, Pod
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.core.classify import Seat, seat_of
+from paddlejob.local import progress
+from paddlejob.local.logs import Lines
+from paddlejob.local.progress import Progress
+
+
+class Row(msgspec.Struct):
+    """A pod."""
+
+    seat: Seat
+    state: str = ""
+    ended: bool = False
+    restarts: int = 0
+    last_line: str = ""
+    progress: Progress | None = None
+    heard: float = 0.0
+    """When the pod last said something, on the monotonic clock."""
+
+
+class Board:
+    """The run as a person wants to see it."""
+
+    def __init__(self, job: PaddleJob) -> None:
+        self.job = job
+        self.began = time.monotonic()
+        self._rows: dict[str, Row] = {}
+
+    def rows(self) -> list[Row]:
+        """Return the pods: servers, workers, heter pods, each in order of rank."""
+        roles = list(Role)
+        return sorted(self._rows.values(), key=lambda row: (roles.index(row.seat.role), row.seat.index))
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has lasted."""
+        return time.monotonic() - self.began
+
+    def job_changed(self, job: PaddleJob) -> None:
+        """Take note of the job."""
+        self.job = job
+
+    def pod_changed(self, pod: Pod) -> str:
+        """Take note of a pod; return its new state, empty where a person would see no change."""
+        seat = seat_of(self.job.name, pod)
+        if seat is None:
+            return ""
+        row = self._rows.setdefault(pod.metadata.name, Row(seat))
+        before = row.state, row.restarts
+        if not (row.ended and pod.metadata.deletion_timestamp):
+            # How a pod ended by itself says more than that it was then cleaned up.
+            row.state, row.ended = describe(pod), pod.status.phase in ("Failed", "Succeeded")
+        row.restarts = sum(each.restart_count for each in pod.status.container_statuses)
+        return row.state if (row.state, row.restarts) != before else ""
+
+    def heard(self, lines: Lines) -> None:
+        """Take note of what a pod said."""
+        row = self._rows.get(lines.pod)
+        if row is None:
+            return
+        row.heard = time.monotonic()
+        row.last_line = progress.last_line(lines.text) or row.last_line
+        row.progress = progress.last_progress(lines.text) or row.progress
+
+
+def describe(pod: Pod) -> str:
+    """Return a pod's state in a word or two, as `kubectl get pods` does."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    if pod.metadata.deletion_timestamp is not None:
+        return "Terminating" if any(each.state.running for each in statuses) else "Stopped"
+    if pod.status.reason:
+        return pod.status.reason
+    if pod.status.phase in ("Failed", "Succeeded"):
+        return "Completed" if pod.status.phase == "Succeeded" else _failure(statuses)
+    return next(filter(None, map(_trouble, statuses)), pod.status.phase)
+
+
+def _trouble(status: ContainerStatus) -> str:
+    waiting = status.state.waiting
+    return waiting.reason if waiting is not None else ""
+
+
+def _failure(statuses: Iterable[ContainerStatus]) -> str:
+    for status in statuses:
+        ended = status.state.terminated
+        if ended is not None and ended.exit_code:
+            return f"{ended.reason} {ended.exit_code}"
+    return "Failed"

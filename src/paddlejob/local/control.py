@@ -1,0 +1,100 @@
+"""Orders for a live run from another terminal: one line of JSON each way, on a socket in its directory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+
+from paddlejob.local.errors import InputError
+from paddlejob.local.run_directory import RunDirectory
+from paddlejob.local.world import World
+
+
+class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What to do."""
+
+    verb: str
+    workers: int = 0
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of it; an error is one sentence."""
+
+    done: str = ""
+    error: str = ""
+
+
+def obey(world: World, order: Order) -> Answer:
+    """Carry out an order."""
+    try:
+        match order.verb:
+            case "scale":
+                world.scale(order.workers)
+                return Answer(done=f"scaling to {order.workers} workers")
+            case "suspend":
+                world.suspend()
+                return Answer(done="suspending")
+            case "resume":
+                world.resume()
+                return Answer(done="resuming")
+            case "delete":
+                world.delete()
+                return Answer(done="deleting")
+    except InputError as error:
+        return Answer(error=str(error))
+    return Answer(error=f"there is no order {order.verb}")
+
+
+@contextlib.asynccontextmanager
+async def serving(world: World, run: RunDirectory) -> AsyncIterator[None]:
+    """Take orders for a world."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            try:
+                answer = obey(world, msgspec.json.decode(await reader.readline(), type=Order))
+            except msgspec.DecodeError as error:
+                answer = Answer(error=f"the order is not understood: {error}")
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            with contextlib.suppress(ConnectionError):
+                await writer.drain()
+
+    with _short_path(run) as path:
+        server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield
+    finally:
+        server.close()
+        await server.wait_closed()
+        run.control.unlink(missing_ok=True)
+
+
+def send(run: RunDirectory, order: Order, timeout_seconds: float = 10.0) -> str:
+    """Give a live run an order and return what it answers. Raises InputError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short_path(run) as path:
+        connection.settimeout(timeout_seconds)
+        try:
+            connection.connect(path)
+            connection.sendall(msgspec.json.encode(order) + b"\n")
+            with connection.makefile("rb") as reader:
+                answer = msgspec.json.decode(reader.readline(), type=Answer)
+        except (OSError, msgspec.DecodeError) as error:
+            raise InputError(f"{run.name} is not running; `paddlejob runs` shows what is") from error
+    if answer.error:
+        raise InputError(answer.error)
+    return answer.done
+
+
+@contextlib.contextmanager
+def _short_path(run: RunDirectory) -> Iterator[str]:
+    """Yield a path of the socket that is short enough for the kernel's 108 bytes, wherever the run is."""
+    directory = os.open(run.path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{run.control.name}"
+    finally:
+        os.close(directory)

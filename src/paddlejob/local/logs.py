@@ -1,0 +1,154 @@
+"""Reads logs while they grow, in whole lines, and merges those of several pods."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from paddlejob.local.run_directory import RunDirectory
+
+CHUNK_BYTES = 1 << 20
+LONGEST_LINE_BYTES = 1 << 16
+"""What is longer is shown in pieces; the file on disk has it whole."""
+
+_COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
+_UNTAMED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """Whole lines of one container's log."""
+
+    pod: str
+    container: str
+    text: bytes
+    skipped: int = 0
+    """How many bytes before them were passed over."""
+
+
+class Tail:
+    """A place in a growing log."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._partial = b""
+
+    def read(self, *, may_skip: bool = False) -> tuple[bytes, int]:
+        """Return the next whole lines, and how many bytes were skipped to come near the end."""
+        skipped = self._skip() if may_skip else 0
+        chunk = self._partial + os.read(self._file, CHUNK_BYTES)
+        if skipped:
+            chunk = chunk.partition(b"\n")[2]
+        end = chunk.rfind(b"\n") + 1
+        if end == 0 and len(chunk) >= LONGEST_LINE_BYTES:
+            self._partial = b""
+            return chunk + b"\n", skipped
+        self._partial = chunk[end:]
+        return chunk[:end], skipped
+
+    def rest(self) -> bytes:
+        """Return a last line without its end."""
+        rest, self._partial = self._partial, b""
+        return rest + b"\n" if rest else b""
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._file)
+
+    def _skip(self) -> int:
+        here, size = os.lseek(self._file, 0, os.SEEK_CUR), os.fstat(self._file).st_size
+        if size - here <= CHUNK_BYTES:
+            return 0
+        self._partial = b""
+        os.lseek(self._file, size - LONGEST_LINE_BYTES, os.SEEK_SET)
+        return size - LONGEST_LINE_BYTES - here
+
+
+class Follower:
+    """Follows all logs of a run, also those of pods that are yet to come."""
+
+    def __init__(self, run: RunDirectory, pods: Iterable[str] | None = None) -> None:
+        self._run = run
+        self._pods = None if pods is None else frozenset(pods)
+        self._tails: dict[Path, Tail] = {}
+
+    def poll(self, *, may_skip: bool = False) -> Iterator[Lines]:
+        """Yield what is new, one piece a log."""
+        self._discover()
+        for path, tail in self._tails.items():
+            text, skipped = tail.read(may_skip=may_skip)
+            if text or skipped:
+                yield Lines(path.parent.name, path.stem, text, skipped)
+
+    def rest(self) -> Iterator[Lines]:
+        """Yield everything that is left, once nobody writes any more."""
+        while pieces := list(self.poll()):
+            yield from pieces
+        for path, tail in self._tails.items():
+            if text := tail.rest():
+                yield Lines(path.parent.name, path.stem, text)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for tail in self._tails.values():
+            tail.close()
+        self._tails.clear()
+
+    def _discover(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            for pod in sorted((self._run.path / "logs").iterdir()):
+                if self._pods is None or pod.name in self._pods:
+                    for path in self._run.logs(pod.name):
+                        if path not in self._tails:
+                            self._tails[path] = Tail(path)
+
+
+class Prefixes:
+    """Puts in front of every line who said it."""
+
+    def __init__(self, job: str, *, colours: bool) -> None:
+        self._job = job
+        self._colours = colours
+        self._widest = 0
+        self._order: dict[str, int] = {}
+
+    def label(self, lines: Lines, *, is_only_container: bool = True) -> str:
+        """Return who speaks: the rank, and the container where a pod has several."""
+        short = short_name(self._job, lines.pod)
+        return short if is_only_container else f"{short}/{lines.container}"
+
+    def apply(self, text: bytes, label: str) -> bytes:
+        """Return whole lines with the speaker in front of each."""
+        self._widest = max(self._widest, len(label))
+        mark = f"{label:<{self._widest}} | ".encode()
+        if self._colours:
+            colour = _COLOURS[self._order.setdefault(label, len(self._order)) % len(_COLOURS)]
+            mark = b"\x1b[%dm%s\x1b[0m" % (colour, mark)
+            text = tame(text)
+        return mark + text[:-1].replace(b"\n", b"\n" + mark) + b"\n"
+
+
+def tame(text: bytes) -> bytes:
+    """Take out what would disturb a terminal; colours stay."""
+    return _UNTAMED.sub(b"?", text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+
+
+def short_name(job: str, pod: str) -> str:
+    """Return a pod's name without the job's: worker-0."""
+    return pod.removeprefix(f"{job}-")
+
+
+def chosen_pods(job: str, selection: str, pods: Iterable[str]) -> set[str]:
+    """Return the pods that `all`, `none`, a worker's rank, a name such as ps-1 or a role means."""
+    match selection:
+        case "all":
+            return set(pods)
+        case "none":
+            return set()
+    wanted = f"worker-{selection}" if selection.isdecimal() else selection
+    names = {pod: short_name(job, pod) for pod in pods}
+    return {pod for pod, name in names.items() if wanted in (pod, name, name.rpartition("-")[0])}

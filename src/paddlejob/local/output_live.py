@@ -1,0 +1,176 @@
+"""The live view: the job and its pods in place, and above them what the pods say."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.core.actions import Event, EventType
+from paddlejob.local import summary
+from paddlejob.local.board import Board, Row
+from paddlejob.local.logs import Lines, Prefixes, chosen_pods, short_name
+from paddlejob.local.session import Session
+from paddlejob.local.world import Ending
+
+QUIET_SECONDS = 10.0
+"""After this long without a word the view says so: a job that hangs looks like one that works."""
+MOST_LINES = 200
+"""What a person can follow at a time; the rest of a flood is in the file."""
+
+_PHASE_STYLES = {
+    Phase.RUNNING: "bold green",
+    Phase.COMPLETED: "bold green",
+    Phase.FAILED: "bold red",
+    Phase.RESTARTING: "bold yellow",
+    Phase.SUSPENDED: "bold magenta",
+}
+_STATE_STYLES = {"Running": "green", "Completed": "green", "Terminating": "yellow"}
+
+
+class LiveOutput:
+    """Draws a few times a second."""
+
+    may_skip = True
+
+    def __init__(self, logs: str, console: Console | None = None) -> None:
+        self._logs = logs
+        self._console = console or Console(stderr=False, highlight=False)
+        self._live: Live | None = None
+        self._board: Board | None = None
+        self._session: Session | None = None
+        self._prefixes = Prefixes("", colours=True)
+        self._footer = ""
+        self._has_news = True
+        self._drawn = 0.0
+
+    def began(self, session: Session) -> None:
+        """Put up the view."""
+        job = session.world.job
+        self._session = session
+        self._board = Board(job)
+        self._prefixes = Prefixes(job.name, colours=True)
+        for note in session.notes:
+            self._console.print(Text(f"note: {note}", style="dim"))
+        self._footer = f"run {session.run_directory.name}   Ctrl-C stops it   logs: paddlejob logs -f"
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def job_changed(self, job: PaddleJob) -> None:
+        """Take note."""
+        assert self._board is not None
+        self._board.job_changed(job)
+        self._has_news = True
+
+    def pod_changed(self, pod: Pod) -> None:
+        """Take note."""
+        assert self._board is not None
+        self._has_news = bool(self._board.pod_changed(pod)) or self._has_news
+
+    def told(self, event: Event) -> None:
+        """Print warnings above the view."""
+        if event.type is EventType.WARNING and event.reason != Phase.FAILED:
+            self._console.print(Text(f"{event.reason}: {event.message}", style="yellow"))
+
+    def said(self, lines: Lines) -> None:
+        """Keep a pod's last line; print its lines above the view where they are asked for."""
+        assert self._board is not None
+        self._board.heard(lines)
+        self._has_news = True
+        if not chosen_pods(self._board.job.name, self._logs, (lines.pod,)):
+            return
+        shown = lines.text.splitlines(keepends=True)[-MOST_LINES:]
+        if lines.skipped or len(shown) == MOST_LINES:
+            name = short_name(self._board.job.name, lines.pod)
+            self._console.print(Text(f"{name}: some lines are left out here; its log has all", style="dim"))
+        text = self._prefixes.apply(b"".join(shown), self._prefixes.label(lines))
+        self._console.print(Text.from_ansi(text.decode(errors="replace")), soft_wrap=True)
+
+    def tick(self) -> None:
+        """Draw, when there is something new or the clock has moved."""
+        since = time.monotonic() - self._drawn
+        if self._live is None or self._board is None or since < (0.25 if self._has_news else 1.0):
+            return
+        self._drawn, self._has_news = time.monotonic(), False
+        self._live.update(view(self._board, self._footer), refresh=True)
+
+    def interrupted(self, times: int) -> None:
+        """Say what is done about it, in the view."""
+        self._footer = summary.interruption(times)
+        self._has_news = True
+
+    def ended(self, ending: Ending) -> None:
+        """Leave the last view standing, and the result below it."""
+        assert self._board is not None
+        assert self._session is not None
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._console.print(view(self._board, ""))
+        style = "bold green" if ending is Ending.COMPLETED else "bold red"
+        *before, verdict = [
+            line
+            for line in summary.lines(
+                self._board, ending, self._session.run_directory, with_log=self._logs == "none"
+            )
+            if not line.startswith("see ")
+        ]
+        for line in before:
+            self._console.print(Text(line, style="dim"))
+        self._console.print(Text(verdict, style=style))
+        self._console.print(Text(f"traces: {self._session.run_directory.path}", style="dim"))
+
+
+def view(board: Board, footer: str) -> RenderableType:
+    """Return the whole view."""
+    status = board.job.status
+    head = Text.assemble(
+        (board.job.name, "bold"),
+        "  ",
+        (str(status.phase) or "Pending", _PHASE_STYLES.get(status.phase, "bold yellow")),
+        f"  {_clock(board.seconds)}  ",
+        (status.message, "dim"),
+    )
+    parts: list[RenderableType] = [head, _table(board.rows())]
+    if footer:
+        parts.append(Text(footer, style="dim"))
+    return Group(*parts)
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, expand=True)
+    table.add_column("POD", no_wrap=True)
+    table.add_column("STATE", no_wrap=True)
+    table.add_column("RESTARTS", justify="right", no_wrap=True)
+    table.add_column("PROGRESS", no_wrap=True)
+    table.add_column("LAST LINE", no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in rows:
+        table.add_row(
+            str(row.seat),
+            Text(row.state, style=_STATE_STYLES.get(row.state, "red" if "Error" in row.state else "yellow")),
+            str(row.restarts) if row.restarts else "",
+            str(row.progress or ""),
+            _last_words(row),
+        )
+    return table
+
+
+def _last_words(row: Row) -> Text:
+    quiet = time.monotonic() - row.heard
+    if row.state == "Running" and row.heard and quiet > QUIET_SECONDS:
+        return Text.assemble((f"(quiet for {_clock(quiet)}) ", "yellow"), (row.last_line, "dim"))
+    return Text(row.last_line, style="dim")
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    return (
+        f"{whole // 60}m{whole % 60:02d}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    )

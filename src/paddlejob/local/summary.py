@@ -1,0 +1,50 @@
+"""The last lines of a run: how it went, in one sentence, and where to look further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paddlejob.api.v1 import Role
+from paddlejob.local.board import Board, Row
+from paddlejob.local.run_directory import RunDirectory
+from paddlejob.local.world import Ending
+
+LAST_LINES = 15
+
+
+def interruption(times: int) -> str:
+    """Say what a request to stop leads to."""
+    if times > 1:
+        return "stopping at once"
+    return "stopping; the pods may save their work (once more stops them at once)"
+
+
+def lines(board: Board, ending: Ending, run: RunDirectory, *, with_log: bool) -> Iterator[str]:
+    """Yield how a run ended; of a failure also the last words of the pod that failed."""
+    if ending is Ending.FAILED and with_log and (failed := _culprit(board)):
+        yield from _last_lines(run, board.job.name, failed)
+    yield f"{board.job.name} {ending} in {board.seconds:.1f} s" + _detail(board, ending)
+    if ending is not Ending.COMPLETED:
+        yield f"see `paddlejob logs {run.name}`"
+
+
+def _culprit(board: Board) -> Row | None:
+    """Return the pod that the verdict names."""
+    named = (row for row in board.rows() if board.job.status.message.startswith(f"{row.seat} "))
+    return next(named, None)
+
+
+def _detail(board: Board, ending: Ending) -> str:
+    if ending is Ending.COMPLETED:
+        first = next((row for row in board.rows() if row.seat.role is Role.WORKER), None)
+        return f"; {first.seat}: {first.last_line}" if first and first.last_line else ""
+    message = board.job.status.message
+    return f": {message}" if ending is Ending.FAILED and message else ""
+
+
+def _last_lines(run: RunDirectory, job: str, row: Row) -> Iterator[str]:
+    for log in run.logs(f"{job}-{row.seat}"):
+        with log.open("rb") as reader:
+            reader.seek(max(0, reader.seek(0, 2) - 8192))
+            tail = reader.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+        yield from (f"  {row.seat} | {line}" for line in tail)

@@ -1,0 +1,85 @@
+"""Runs a job for a person: shows it, takes orders, listens to Ctrl-C, returns the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+
+from paddlejob.local import control
+from paddlejob.local.logs import Follower
+from paddlejob.local.output import EXIT_CODES, Output
+from paddlejob.local.session import Options, Session, prepared
+from paddlejob.local.world import Ending
+
+LOOK_SECONDS = 0.1
+ROUNDS_AT_A_TIME = 32
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def run(options: Options, output: Output) -> int:
+    """Run a job and return the exit code that its result is. Raises InputError before anything is started."""
+    async with prepared(options, (output,)) as session:
+        output.began(session)
+        with _stopped_by_signals(session, output):
+            async with control.serving(session.world, session.run_directory):
+                ending = await _shown(session, output)
+        output.ended(ending)
+    return EXIT_CODES[ending]
+
+
+async def _shown(session: Session, output: Output) -> Ending:
+    """Run the session while its logs are shown; at the end nothing of them is missing."""
+    follower = Follower(session.run_directory)
+    running = asyncio.create_task(session.run())
+    try:
+        while not running.done():
+            await asyncio.to_thread(_show_news, follower, output)
+            await asyncio.wait((running,), timeout=LOOK_SECONDS)
+        await asyncio.to_thread(_show_rest, follower, output)
+        return await running
+    finally:
+        follower.close()
+        if not running.done():
+            running.cancel()
+            await asyncio.wait((running,))
+
+
+def _show_news(follower: Follower, output: Output) -> None:
+    """Show what is there; of a flood so much at a time that the view still moves."""
+    for _ in range(ROUNDS_AT_A_TIME):
+        pieces = list(follower.poll(may_skip=output.may_skip))
+        for lines in pieces:
+            output.said(lines)
+        if not pieces:
+            break
+    output.tick()
+
+
+def _show_rest(follower: Follower, output: Output) -> None:
+    if output.may_skip:
+        _show_news(follower, output)
+    for lines in follower.rest():
+        output.said(lines)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(session: Session, output: Output) -> Iterator[None]:
+    """End the run at a signal: with grace at the first, at once at the next."""
+    loop = asyncio.get_running_loop()
+    times = 0
+
+    def stop() -> None:
+        nonlocal times
+        times += 1
+        output.interrupted(times)
+        session.world.interrupt()
+
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in _STOP_SIGNALS:
+            loop.remove_signal_handler(number)
