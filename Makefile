@@ -41,6 +41,9 @@ test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
 test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
 	$(PYTEST) -m paddle
 
+soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
+	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000)))
+
 generate: $(STAMP) ## Write the generated files: CRDs, manifests, references
 	$(BIN)/python scripts/generate.py
 
@@ -57,4 +60,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv test test-fast lint test-unit test-apiserver test-paddle generate format constraints clean
+.PHONY: help venv test test-fast lint test-unit test-apiserver test-paddle soak generate format constraints clean

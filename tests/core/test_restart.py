@@ -9,6 +9,8 @@ from paddlejob.testing.build import NOW, job, world
 
 COLLECTIVE = job().worker(3)
 GLOO = job().ps(1).worker(2)
+OF_DEMO = "C28EEFEE"
+"""Marks the keys of this very job, by its UID."""
 NO_GLOO = job().ps(1).worker(2).spec(withGloo=0)
 
 
@@ -121,10 +123,10 @@ def test_pods_of_the_new_attempt_carry_its_number_and_wait_for_its_config():
     pod = built.plan().stages[0][0].manifest
     assert pod["metadata"]["labels"]["batch.paddlepaddle.org/attempt"] == "1"
     gate = next(one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "PADDLEJOB_ATTEMPT")
-    assert gate["valueFrom"]["configMapKeyRef"] == {"name": "demo", "key": "PADDLEJOB_ATTEMPT_1"}
+    assert gate["valueFrom"]["configMapKeyRef"] == {"name": "demo", "key": f"PADDLEJOB_ATTEMPT_1_{OF_DEMO}"}
     data = built.pods_with_addresses().plan().stages[0][0].manifest["data"]
-    assert "PADDLEJOB_ATTEMPT_1" in data
-    assert "PADDLEJOB_ATTEMPT_0" not in data
+    assert f"PADDLEJOB_ATTEMPT_1_{OF_DEMO}" in data
+    assert f"PADDLEJOB_ATTEMPT_0_{OF_DEMO}" not in data
 
 
 def test_the_phase_says_restarting_until_it_runs_again():
@@ -164,7 +166,7 @@ def test_the_config_names_every_attempt_that_lives():
     del built._pods[built.seats()[2]]
     built.status(built.plan().status).waiting("worker", 1)
     data = built.plan().stages[0][0].manifest["data"]
-    assert {"PADDLEJOB_ATTEMPT_0", "PADDLEJOB_ATTEMPT_1"} <= set(data)
+    assert {f"PADDLEJOB_ATTEMPT_{attempt}_{OF_DEMO}" for attempt in (0, 1)} <= set(data)
 
 
 def silent(seconds: float):

@@ -21,7 +21,7 @@ ALWAYS = {
     "PADDLE_TRAINER_ENDPOINTS",
     "PADDLE_TRAINERS",
     "PADDLE_TRAINERS_NUM",
-    "PADDLEJOB_ATTEMPT_0",
+    "PADDLEJOB_ATTEMPT_0_C28EEFEE",
 }
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 
@@ -66,7 +66,7 @@ def test_the_values_of_a_ps_job():
         "PADDLE_WITH_GLOO": "2",
         "PADDLE_GLOO_RENDEZVOUS": "3",
         "PADDLE_GLOO_HTTP_ENDPOINT": "10.0.1.1:36018",
-        "PADDLEJOB_ATTEMPT_0": "0",
+        "PADDLEJOB_ATTEMPT_0_C28EEFEE": "0",
     }
 
 

@@ -44,10 +44,11 @@ def converge(
 
     With services every name is known beforehand, so the ConfigMap comes first and no pod waits for it.
     Otherwise it comes when the last pod has its address, and the pods that wait for it are woken.
-    Nothing is created while a pod of an attempt that is over is still there: it might meet the new ones.
+    Nothing is created while a pod of the past is still there, of an attempt that is over or of an earlier job
+    of this name: it holds a name, and it might meet the new ones.
     """
     removed = deletions(Kind.POD, (member.pod for member in (*roster.stale, *roster.surplus)))
-    if roster.stale or not may_create:
+    if roster.stale or world.predecessors or not may_create:
         return ((removed,) if removed else ()), ()
     known_beforehand = site.spec.intranet is Intranet.SERVICE
     mark = connection.fingerprint if known_beforehand else None

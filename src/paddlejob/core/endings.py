@@ -12,7 +12,7 @@ from paddlejob.core import status
 from paddlejob.core.actions import DeleteJob, Kind, Plan, RemoveFinalizer
 from paddlejob.core.classify import Roster
 from paddlejob.core.policy import deadline
-from paddlejob.core.policy.cleanup import cleanup, deletions
+from paddlejob.core.policy.cleanup import born_too_late, cleanup, deletions
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
 
@@ -41,7 +41,8 @@ def tidy(world: Snapshot, spec: EffectiveSpec) -> Plan:
     if left is not None and left <= 0:
         return Plan(job.status, ((DeleteJob(job.name, job.metadata.uid),),))
     stages = cleanup(spec.clean_pod_policy, job.status.phase, world.pods, world.services)
-    return Plan(job.status, stages, requeue_after_seconds=left)
+    late = () if stages else born_too_late(world.pods, job.status.completion_time)
+    return Plan(job.status, stages or ((late,) if late else ()), requeue_after_seconds=left)
 
 
 def suspend(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:

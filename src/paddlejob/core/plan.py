@@ -44,7 +44,7 @@ def plan(world: Snapshot) -> Plan:
     if job.spec.managed_by not in ("", names.CONTROLLER_NAME):
         return Plan(job.status)
     if job.metadata.deletion_timestamp is not None:
-        return endings.release(world)
+        return _with_force(world, endings.release(world))
     spec = elastic.with_workers(defaulting.effective(job.spec), job.status.workers)
     if job.status.phase.is_terminal:
         return _with_force(world, endings.tidy(world, spec))
@@ -76,7 +76,7 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     if response.reform is not None:
         return _reform(world, spec, roster, response.reform)
     delay = restart_delay_seconds(world)
-    standing = status.live_standing(job.status, roster, world.failures, delayed=delay > 0)
+    standing = status.live_standing(world, roster, delayed=delay > 0)
     changes: dict[str, object] = {"host_port": host_port}
     if is_complete(roster):
         changes["formation"] = formation_of(roster, job.status.attempt)
@@ -153,7 +153,7 @@ def _with_force(world: Snapshot, decided: Plan) -> Plan:
     """Remove by force the pods that should be gone for long: their node will not say so any more."""
     stuck: list[Action] = []
     waits = []
-    for pod in world.pods:
+    for pod in (*world.pods, *world.predecessors):
         if pod.metadata.deletion_timestamp is not None:
             overdue = (world.now - pod.metadata.deletion_timestamp).total_seconds()
             if overdue >= world.settings.force_delete_seconds:

@@ -55,6 +55,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     now: datetime
     pods: tuple[Pod, ...] = ()
     """Only pods whose controller is this very job, by UID."""
+    predecessors: tuple[Pod, ...] = ()
+    """Pods of earlier jobs of the same name: not ours, but in the way of ours until they are gone."""
     services: tuple[Service, ...] = ()
     config_map: ConfigMap | None = None
     settings: Settings = Settings()

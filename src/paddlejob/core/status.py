@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -14,7 +13,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.core import explain
 from paddlejob.core.classify import Member, PodState, Roster
-from paddlejob.core.snapshot import WriteFailure
+from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
 
 MESSAGE_LENGTH = 1024
@@ -22,14 +21,12 @@ CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDE
 """The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
 
 
-def live_standing(
-    old: PaddleJobStatus, roster: Roster, failures: Iterable[WriteFailure], *, delayed: bool = False
-) -> Standing:
+def live_standing(world: Snapshot, roster: Roster, *, delayed: bool = False) -> Standing:
     """Say where a job without a verdict is, and what it waits for.
 
     A job that is put together anew keeps the phase that says so, and why, until it runs.
     """
-    fresh = _fresh_standing(roster, failures)
+    old, fresh = world.job.status, _fresh_standing(world, roster)
     if old.phase not in (Phase.RESTARTING, Phase.SCALING) or fresh.phase is Phase.RUNNING:
         return fresh
     failure = old.last_failure if old.phase is Phase.RESTARTING else None
@@ -39,14 +36,17 @@ def live_standing(
     return Standing(old.phase, fresh.reason, f"{fresh.message}{why}")
 
 
-def _fresh_standing(roster: Roster, failures: Iterable[WriteFailure]) -> Standing:
-    refused = next(iter(failures), None)
+def _fresh_standing(world: Snapshot, roster: Roster) -> Standing:
+    refused = next(iter(world.failures), None)
     if refused is not None:
         return Standing(Phase.PENDING, Reason.CREATE_FAILED, f"{refused}; trying again")
     unsettled = [member for member in roster.active() if not _is_up(member)]
     missing = len(roster.wanted) - sum(1 for _ in roster.active())
     if not unsettled and not missing:
         return Standing(Phase.RUNNING, Reason.PODS_RUNNING, f"{_tally(roster)} running")
+    if world.predecessors:
+        text = f"waiting for {len(world.predecessors)} pods of an earlier job of this name to be gone"
+        return Standing(Phase.PENDING, Reason.WAITING_FOR_PODS, text)
     if missing or any(member.state is PodState.PENDING for member in unsettled):
         return Standing(Phase.PENDING, Reason.WAITING_FOR_PODS, _waiting_for(roster, unsettled, missing))
     return Standing(Phase.STARTING, Reason.PODS_STARTING, _waiting_for(roster, unsettled, missing))

@@ -7,6 +7,7 @@ a job share goes into its ConfigMap; what differs from pod to pod goes into the 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -79,13 +80,13 @@ def hosts_of(site: Site, roster: Roster) -> dict[Role, list[str]] | None:
     return hosts
 
 
-def attempt_key(attempt: int) -> str:
+def attempt_key(job: PaddleJob, attempt: int) -> str:
     """Return the key without which no container of an attempt can start.
 
-    A pod of a new attempt must not start with the addresses of the old one: its environment refers to this
-    key, which the ConfigMap has only once it is that attempt's.
+    A pod of a new attempt must not start with the addresses of the old one, nor with those of an earlier job
+    of the same name: its environment refers to this key, which the ConfigMap has only once it is right.
     """
-    return f"{Env.ATTEMPT}_{attempt}"
+    return f"{Env.ATTEMPT}_{attempt}_{zlib.crc32(job.metadata.uid.encode()):08X}"
 
 
 def config_data(
@@ -100,7 +101,7 @@ def config_data(
         Env.TRAINER_ENDPOINTS: _endpoints(workers, site.port),
         Env.TRAINERS: ",".join(workers),
         Env.TRAINERS_NUM: str(len(workers)),
-        **{attempt_key(attempt): str(attempt) for attempt in sorted(attempts)},
+        **{attempt_key(site.job, attempt): str(attempt) for attempt in sorted(attempts)},
     }
     if spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
         data[Env.MASTER] = endpoint(workers[0], site.port + names.MASTER_PORT_OFFSET)
@@ -140,7 +141,7 @@ def pod_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
             literal[Env.DISTRI_BACKEND] = "gloo"
     for name, value in literal.items():
         yield {"name": name, "value": value}
-    yield _from_config(Env.ATTEMPT, site, attempt_key(site.attempt))
+    yield _from_config(Env.ATTEMPT, site, attempt_key(site.job, site.attempt))
     if site.spec.mode is Mode.HETER and seat.role is not Role.PS:
         yield from _stage_env(site, seat)
 

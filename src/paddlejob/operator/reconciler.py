@@ -12,7 +12,7 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
-from paddlejob.core.actions import Event, Plan
+from paddlejob.core.actions import Create, Event, Plan
 from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
@@ -73,7 +73,7 @@ class Reconciler:
             return Result.SETTLED
         decided = self._plan(job, self._failures.get(key, ()))
         try:
-            held_back = await self._write_status(job, decided.status)
+            held_back = await self._write_status(job, decided)
         except errors.ConflictError:
             return Result.STALE
         except errors.NotFoundError:
@@ -106,12 +106,17 @@ class Reconciler:
         self._world.reserve_host_port(job.metadata.key, decided.status)
         return decided
 
-    async def _write_status(self, job: PaddleJob, status: PaddleJobStatus) -> float | None:
-        """Write a status that differs; return how long mere counts are to be held back, None when written."""
-        if status == job.status:
+    async def _write_status(self, job: PaddleJob, decided: Plan) -> float | None:
+        """Write a status that differs; return how long mere counts are to be held back, None when written.
+
+        Creations are preceded by a write in any case, an empty one if need be: it is refused when the job has
+        changed since it was looked at, for instance because another operator has seen it end.
+        """
+        status, creates = decided.status, _creates(decided)
+        if status == job.status and not creates:
             return None
         key, clock = job.metadata.key, asyncio.get_running_loop().time()
-        if not _is_urgent(job.status, status):
+        if not creates and not _is_urgent(job.status, status):
             due = self._status_written_at.get(key, -1e9) + self._settings.status_interval_seconds
             if due > clock:
                 return due - clock
@@ -136,6 +141,10 @@ def status_patch(old: PaddleJobStatus, new: PaddleJobStatus) -> JsonObject:
     before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
     gone = dict.fromkeys(before.keys() - after.keys())
     return {**gone, **{field: value for field, value in after.items() if before.get(field) != value}}
+
+
+def _creates(decided: Plan) -> bool:
+    return any(isinstance(action, Create) for stage in decided.stages for action in stage)
 
 
 def _is_urgent(old: PaddleJobStatus, new: PaddleJobStatus) -> bool:

@@ -46,7 +46,7 @@ class World:
         self._on_touched = on_touched
         self._rng = rng
         self.jobs: Cache[PaddleJob] = Cache()
-        self.pods: Cache[Pod] = Cache({"owner": _controller})
+        self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name})
         self.services: Cache[Service] = Cache({"owner": _controller})
         self.config_maps: Cache[ConfigMap] = Cache()
         self._undecodable: dict[ObjectKey, PaddleJob] = {}
@@ -80,12 +80,17 @@ class World:
             job=job,
             now=now,
             pods=self.pods.find("owner", uid),
+            predecessors=self._predecessors(job),
             services=self.services.find("owner", uid),
             config_map=config if config and config.metadata.controller_uid == uid else None,
             settings=self._settings.jobs,
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),
             failures=failures,
         )
+
+    def _predecessors(self, job: PaddleJob) -> tuple[Pod, ...]:
+        namesakes = self.pods.find("owner name", str(job.metadata.key))
+        return tuple(pod for pod in namesakes if pod.metadata.controller_uid != job.metadata.uid)
 
     def reserve_host_port(self, key: ObjectKey, status: PaddleJobStatus) -> None:
         """Note a port as soon as it is chosen, before the cache can show it to the next job's pass."""
@@ -114,6 +119,7 @@ class World:
             namespace=self._settings.namespace or None,
             on_change=self._job_changed,
             on_undecodable=self._job_undecodable,
+            on_undecodable_gone=lambda metadata: self.forget(metadata.key),
         )
 
     def _child_informer(self, resource: Resource, kind: type[T], cache: Cache[T]) -> Informer[T]:
@@ -156,6 +162,11 @@ class World:
 def _controller(child: HasMeta) -> tuple[str, ...]:
     uid = child.metadata.controller_uid
     return (uid,) if uid else ()
+
+
+def _controller_name(child: HasMeta) -> tuple[str, ...]:
+    owners = child.metadata.owner_references
+    return tuple(f"{child.metadata.namespace}/{owner.name}" for owner in owners if owner.controller)
 
 
 def _asks_for_a_pass(old: PaddleJob, new: PaddleJob) -> bool:

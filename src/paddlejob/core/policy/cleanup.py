@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from paddlejob.api.pod import Pod, Service
 from paddlejob.api.v1 import CleanPodPolicy, Phase
@@ -28,6 +29,13 @@ def cleanup(
     if not cleans(policy, ending):
         return ()
     return tuple(stage for stage in (deletions(Kind.POD, pods), deletions(Kind.SERVICE, services)) if stage)
+
+
+def born_too_late(pods: Iterable[Pod], ended: datetime | None) -> tuple[Action, ...]:
+    """Return deletions for pods that came after the end: an operator that had not heard of it made them."""
+    if ended is None:
+        return ()
+    return deletions(Kind.POD, (pod for pod in pods if (pod.metadata.creation_timestamp or ended) > ended))
 
 
 def deletions(kind: Kind, children: Iterable[Pod | Service]) -> tuple[Action, ...]:

@@ -1,0 +1,170 @@
+"""What must hold after every write, whatever happened before."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject
+from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.fake_log import WriteRecord
+from paddlejob.testing.pod_worker import ContainerStart
+
+TERMINAL = ("Completed", "Failed")
+
+
+class BrokenInvariantError(AssertionError):
+    """A rule was broken; the message says which, by what, and when."""
+
+
+class Invariants:
+    """Watches a server's writes."""
+
+    def __init__(self, server: ApiServer, *, operators: int) -> None:
+        self._server = server
+        self._alone = operators == 1
+        self._phase: dict[str, str] = {}
+        self._attempt: dict[str, int] = defaultdict(int)
+        server.log.on_write.append(self._check)
+
+    def _check(self, write: WriteRecord) -> None:
+        if not write.changed:
+            return
+        if write.resource == "paddlejobs":
+            self._check_jobs(write)
+        elif write.resource == "pods" and write.verb == "create":
+            self._check_pod(write)
+
+    def _check_jobs(self, write: WriteRecord) -> None:
+        for each in self._server.objects(PADDLE_JOBS):
+            uid, status = each["metadata"]["uid"], each.get("status") or {}
+            phase, attempt = status.get("phase", ""), status.get("attempt", 0)
+            before = self._phase.get(uid, "")
+            if before in TERMINAL and phase not in (before, "Terminating"):
+                self._fail(write, f"{before} became {phase}")
+            if attempt < self._attempt[uid]:
+                self._fail(write, f"attempt {self._attempt[uid]} became {attempt}")
+            if status.get("restarts", 0) > each["spec"].get("backoffLimit", 3):
+                self._fail(write, f"{status['restarts']} restarts are more than the budget")
+            least = each["spec"].get("worker", {}).get("requests") or 1
+            if 0 < status.get("workers", 0) < least:
+                self._fail(write, f"{status['workers']} workers are fewer than {least}")
+            if phase == "Running" and before != "Running":
+                self._check_attempts(write, each)
+            self._phase[uid], self._attempt[uid] = phase, attempt
+        self._check_ports(write)
+
+    def _check_attempts(self, write: WriteRecord, of: JsonObject) -> None:
+        base = of["status"].get("baseAttempt", 0)
+        for pod in self._server.objects(PODS):
+            metadata = pod["metadata"]
+            owner = metadata.get("ownerReferences", [{}])[0].get("uid")
+            if owner == of["metadata"]["uid"] and not metadata.get("deletionTimestamp"):
+                attempt = int(metadata["labels"].get(names.LABEL_ATTEMPT, "0"))
+                if attempt < base and self._alone:
+                    self._fail(write, f"{metadata['name']} of attempt {attempt} lives on in attempt {base}")
+
+    def _check_ports(self, write: WriteRecord) -> None:
+        taken: dict[int, str] = {}
+        for each in self._server.objects(PADDLE_JOBS):
+            status = each.get("status") or {}
+            port = status.get("hostPort", 0)
+            if port and status.get("phase") not in TERMINAL and self._alone:
+                if port in taken:
+                    self._fail(write, f"{each['metadata']['name']} and {taken[port]} share port {port}")
+                taken[port] = each["metadata"]["name"]
+
+    def _check_pod(self, write: WriteRecord) -> None:
+        pod = self._server.get(PODS, write.namespace, write.name)
+        if pod is None:
+            return
+        owner = pod["metadata"]["ownerReferences"][0]["uid"]
+        if self._alone and self._phase.get(owner) in (*TERMINAL, "Terminating"):
+            self._fail(write, f"a pod was created for a job that is {self._phase[owner]}")
+        seats = [
+            each["metadata"]["name"]
+            for each in self._server.objects(PODS)
+            if each["metadata"].get("ownerReferences", [{}])[0].get("uid") == owner
+            and _seat(each) == _seat(pod)
+        ]
+        if len(seats) > 1:
+            self._fail(write, f"{seats} share one seat")
+
+    def _fail(self, write: WriteRecord, what: str) -> None:
+        raise BrokenInvariantError(
+            f"at {write.at_seconds:.2f} s, {write.identity} {write.verb} {write.resource}/{write.name}: "
+            f"{what}"
+        )
+
+
+def check_start(start: ContainerStart) -> None:
+    """Check that a container's environment agrees with itself."""
+    env = start.environment
+    index = int(env["PADDLE_TRAINER_ID"])
+    own = _endpoint(env["POD_IP"], env["PADDLE_PORT"])
+    if env["PADDLE_CURRENT_ENDPOINT"] != own:
+        raise BrokenInvariantError(f"{start.pod}: {env['PADDLE_CURRENT_ENDPOINT']} is not {own}")
+    workers = env["PADDLE_TRAINER_ENDPOINTS"].split(",")
+    if len(workers) != int(env["PADDLE_TRAINERS_NUM"]):
+        raise BrokenInvariantError(f"{start.pod}: {env['PADDLE_TRAINERS_NUM']} workers, but {workers}")
+    role = env["TRAINING_ROLE"]
+    listed = {
+        "TRAINER": workers,
+        "PSERVER": env.get("PADDLE_PSERVERS_IP_PORT_LIST", "").split(","),
+        "HETER_TRAINER": env.get("PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST", "").split(","),
+    }[role]
+    if index >= len(listed) or listed[index] != own:
+        raise BrokenInvariantError(f"{start.pod}: {own} is not number {index} of {listed}")
+    if "PADDLE_GLOO_HTTP_ENDPOINT" in env:
+        host, _, port = env["PADDLE_GLOO_HTTP_ENDPOINT"].rpartition(":")
+        first, _, base = env["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")[0].rpartition(":")
+        if host != first or int(port) != int(base) + names.GLOO_PORT_OFFSET:
+            raise BrokenInvariantError(
+                f"{start.pod}: gloo at {host}:{port}, the first server at {first}:{base}"
+            )
+
+
+def check_end(server: ApiServer) -> None:
+    """Check what must be true once everything has come to rest."""
+    jobs = {each["metadata"]["uid"]: each for each in server.objects(PADDLE_JOBS)}
+    for resource in (PODS, SERVICES, CONFIG_MAPS):
+        for each in server.objects(resource):
+            for owner in each["metadata"].get("ownerReferences", ()):
+                if owner["uid"] not in jobs:
+                    raise BrokenInvariantError(f"{resource.kind} {each['metadata']['name']} is an orphan")
+    for uid, each in jobs.items():
+        _check_rest(server, uid, each)
+
+
+def _check_rest(server: ApiServer, uid: str, each: JsonObject) -> None:
+    name, status, spec = each["metadata"]["name"], each.get("status") or {}, each["spec"]
+    phase = status.get("phase", "")
+    pods = [
+        pod
+        for pod in server.objects(PODS)
+        if pod["metadata"].get("ownerReferences", [{}])[0].get("uid") == uid
+    ]
+    if spec.get("suspend") and phase not in TERMINAL:
+        if phase != "Suspended" or pods:
+            raise BrokenInvariantError(f"{name} is to be suspended but is {phase} with {len(pods)} pods")
+        return
+    if phase not in TERMINAL:
+        raise BrokenInvariantError(f"{name} came to rest as {phase or 'nothing'}: {status.get('message')}")
+    cleaned = {"Always": TERMINAL, "OnFailure": ("Failed",), "OnCompletion": ("Completed",)}
+    if phase in cleaned.get(spec["cleanPodPolicy"], ()) and pods:
+        raise BrokenInvariantError(f"{name} is {phase} and keeps {len(pods)} pods")
+    ended = status["completionTime"]
+    late = [pod["metadata"]["name"] for pod in pods if pod["metadata"]["creationTimestamp"] > ended]
+    if late:
+        raise BrokenInvariantError(f"{name} ended at {ended} and got {late} after that")
+
+
+def _seat(pod: JsonObject) -> tuple[str, str]:
+    labels = pod["metadata"]["labels"]
+    return labels[names.LABEL_ROLE], labels[names.LABEL_INDEX]
+
+
+def _endpoint(host: str, port: str) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

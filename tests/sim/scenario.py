@@ -1,0 +1,127 @@
+"""A random history of jobs, users, failures and bad networks, drawn from one seed."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject
+from paddlejob.testing import outcomes
+from paddlejob.testing.build import JobBuilder, job
+from paddlejob.testing.faults import FaultRates
+
+CODES = (1, 2, 134, 137, 143, 101, 15)
+
+
+class Deed(msgspec.Struct, frozen=True):
+    """Something that a user or the platform does to a job at some time."""
+
+    at_seconds: float
+    verb: str
+    job: str
+    amount: int = 0
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """Everything that a seed stands for."""
+
+    seed: int
+    jobs: tuple[JsonObject, ...]
+    deeds: tuple[Deed, ...]
+    rates: FaultRates
+    operators: int
+    crashes: tuple[int, ...]
+    """After how many writes an operator dies, one life after the other."""
+    heal_after_seconds: float
+    trouble: float
+    """How likely a container comes to a bad end."""
+    ip_family: str
+    streaming_list: bool
+
+
+def draw(seed: int) -> Scenario:
+    """Draw a scenario."""
+    rng = random.Random(f"scenario {seed}")
+    jobs = tuple(_job(rng, f"job-{number}") for number in range(rng.choice((1, 1, 2, 3))))
+    heal = rng.uniform(60, 240)
+    return Scenario(
+        seed=seed,
+        jobs=jobs,
+        deeds=tuple(
+            _deed(rng, rng.choice(jobs)["metadata"]["name"], heal) for _ in range(rng.choice((0, 0, 1, 2, 4)))
+        ),
+        rates=FaultRates.everything(rng.choice((0.0, 0.02, 0.05, 0.1))),
+        operators=rng.choice((1, 1, 2)),
+        crashes=tuple(rng.randint(1, 25) for _ in range(rng.choice((0, 1, 3)))),
+        heal_after_seconds=heal,
+        trouble=rng.choice((0.0, 0.05, 0.2)),
+        ip_family=rng.choice(("IPv4", "IPv4", "IPv6")),
+        streaming_list=rng.random() < 0.7,
+    )
+
+
+def behaviour(scenario: Scenario) -> outcomes.Behaviour:
+    """Return what becomes of each container; the same pod in the same scenario always fares the same."""
+
+    def decide(pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome:
+        metadata = pod["metadata"]
+        attempt = metadata["labels"].get(names.LABEL_ATTEMPT, "0")
+        rng = random.Random(f"{scenario.seed} {metadata['name']} {attempt} {container} {restarts}")
+        serves = metadata["labels"][names.LABEL_ROLE] != "worker"
+        well: outcomes.Outcome = outcomes.RunForever() if serves else outcomes.Exit(0, rng.uniform(1, 60))
+        # Trouble fades, so that every history comes to an end.
+        if rng.random() >= scenario.trouble * 0.6 ** int(attempt):
+            return well
+        return rng.choice(
+            (
+                outcomes.crash(rng.choice(CODES), after_seconds=rng.uniform(0, 30)),
+                outcomes.run_out_of_memory(after_seconds=rng.uniform(0, 30)),
+                outcomes.Exit(0, rng.uniform(0, 10)),
+                outcomes.Evict(after_seconds=rng.uniform(0, 30)),
+                outcomes.LoseNode(
+                    after_seconds=rng.uniform(0, 30), removed_after_seconds=rng.choice((None, 60.0))
+                ),
+                outcomes.FailImagePull(for_seconds=rng.uniform(1, 120), then=well),
+                outcomes.Unschedulable(for_seconds=rng.uniform(1, 200), then=well),
+            )
+        )
+
+    return decide
+
+
+def _job(rng: random.Random, name: str) -> JsonObject:
+    pod = rng.choice(({}, {}, {"restartPolicy": "OnFailure"}, {"restartPolicy": "Never"}))
+    built = job(name).worker(rng.choice((1, 2, 2, 3, 5)), pod=pod)
+    mode = rng.choice(("ps", "ps", "collective", "collective", "heter"))
+    if mode in ("ps", "heter"):
+        built.ps(rng.choice((1, 2)))
+    if mode == "heter":
+        built.heter(1)
+    built.spec(
+        intranet=rng.choice(("PodIP", "PodIP", "Service", "Host")),
+        cleanPodPolicy=rng.choice(("Always", "Never", "OnFailure", "OnCompletion")),
+        backoffLimit=rng.choice((0, 1, 3)),
+        withGloo=rng.choice((0, 1)),
+    )
+    _sometimes(rng, built)
+    built.manifest["metadata"].pop("uid")
+    return built.manifest
+
+
+def _sometimes(rng: random.Random, built: JobBuilder) -> None:
+    if rng.random() < 0.2:
+        built.spec(elastic=1)
+        built.manifest["spec"]["worker"]["requests"] = 1
+    if rng.random() < 0.1:
+        built.spec(activeDeadlineSeconds=rng.choice((30, 300)))
+    if rng.random() < 0.1:
+        built.spec(ttlSecondsAfterFinished=rng.choice((0, 60)))
+    if rng.random() < 0.1:
+        built.spec(successPolicy="Worker0")
+
+
+def _deed(rng: random.Random, name: str, until: float) -> Deed:
+    verb = rng.choice(("scale", "delete-pod", "delete-pod", "delete", "recreate", "suspend", "foreground"))
+    return Deed(rng.uniform(0, until), verb, name, rng.randint(1, 5))

@@ -1,0 +1,172 @@
+"""Plays a scenario: operators, kubelet and users on one in-memory API server, under virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from paddlejob.core.snapshot import Settings
+from paddlejob.kube.client import Client
+from paddlejob.kube.errors import ApiError
+from paddlejob.kube.events import EventRecorder
+from paddlejob.kube.resource import PODS
+from paddlejob.operator.controller import Controller
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.settings import OperatorSettings
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.faults import Faults, FaultyTransport
+from paddlejob.testing.kubelet import Kubelet
+from sim import invariants
+from sim.scenario import Deed, Scenario, behaviour, draw
+
+CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
+SETTLE_SECONDS = 900.0
+"""Long enough for every backoff, deadline and toleration after the last fault."""
+QUIET_SECONDS = 300.0
+
+DEFINITION = yaml.safe_load(CRD.read_text())
+
+logging.getLogger("paddlejob").setLevel(logging.CRITICAL)
+
+
+class Simulation:
+    """One history."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.rng = random.Random(f"simulation {scenario.seed}")
+        self.server = ApiServer(
+            rng=random.Random(f"server {scenario.seed}"), streaming_list=scenario.streaming_list
+        )
+        self.server.install(DEFINITION)
+        self.faults = Faults(random.Random(f"faults {scenario.seed}"), scenario.rates)
+        self.kubelet = Kubelet(
+            Client(self.server.transport("kubelet"), rng=self.rng),
+            behaviour=behaviour(scenario),
+            rng=random.Random(f"kubelet {scenario.seed}"),
+            nodes=8,
+            ip_family=scenario.ip_family,
+        )
+        invariants.Invariants(self.server, operators=scenario.operators)
+
+    async def play(self) -> None:
+        """Play to the end, and check that it is one."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.kubelet.run(), name="kubelet")]
+            tasks += [group.create_task(self._operator(number)) for number in range(self.scenario.operators)]
+            users = group.create_task(self._users())
+            await asyncio.sleep(self.scenario.heal_after_seconds)
+            await users
+            self.faults.heal()
+            await self._settle()
+            before = len(self._operator_writes())
+            await asyncio.sleep(QUIET_SECONDS)
+            quiet = self._operator_writes()[before:]
+            assert not quiet, f"a quiet cluster was written to: {quiet[:3]}"
+            for task in tasks:
+                task.cancel()
+        for start in self.kubelet.starts:
+            invariants.check_start(start)
+        invariants.check_end(self.server)
+
+    async def _settle(self) -> None:
+        """Wait until nothing has been written for a long time."""
+        deadline = asyncio.get_running_loop().time() + 24 * 3600
+        while True:
+            version = self.server.version
+            await asyncio.sleep(SETTLE_SECONDS)
+            if self.server.version == version:
+                return
+            assert asyncio.get_running_loop().time() < deadline, "the cluster does not come to rest"
+
+    async def _operator(self, number: int) -> None:
+        """Run an operator that dies as often as the scenario says, each time after some write."""
+        lives = self.scenario.crashes if number == 0 else ()
+        for writes in lives:
+            transport = self._transport(number)
+            life = asyncio.create_task(self._one_life(transport))
+            transport.crash_after(writes, life.cancel)
+            try:
+                await asyncio.wait({life})
+            finally:
+                transport.kill()
+                life.cancel()
+            await asyncio.sleep(self.rng.uniform(0, 30))
+        await self._one_life(self._transport(number))
+
+    def _transport(self, number: int) -> FaultyTransport:
+        return self.faults.wrap(self.server.transport(f"operator-{number}", latency_seconds=(0.001, 0.05)))
+
+    async def _one_life(self, transport: FaultyTransport) -> None:
+        client = Client(transport, rng=self.rng)
+        async with EventRecorder(client, "operator", rng=self.rng, now=virtual_loop.now) as recorder:
+            jobs = Settings(pods_have_ipv6=self.scenario.ip_family == "IPv6")
+            settings = OperatorSettings(workers=4, jobs=jobs)
+            controller = Controller(client, settings, rng=self.rng, now=virtual_loop.now, recorder=recorder)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(controller.watch())
+                group.create_task(controller.work())
+
+    async def _users(self) -> None:
+        loop = asyncio.get_running_loop()
+        for manifest in self.scenario.jobs:
+            await asyncio.sleep(self.rng.uniform(0, 5))
+            self.server.create(PADDLE_JOBS, manifest, identity="user")
+        for deed in sorted(self.scenario.deeds, key=lambda one: one.at_seconds):
+            await asyncio.sleep(max(0.0, deed.at_seconds - loop.time()))
+            # The job or pod may be gone; a user would shrug.
+            with contextlib.suppress(ApiError):
+                await self._do(deed)
+
+    async def _do(self, deed: Deed) -> None:
+        match deed.verb:
+            case "scale":
+                self._patch(deed.job, {"worker": {"replicas": deed.amount}})
+            case "delete-pod":
+                pods = [pod["metadata"]["name"] for pod in self.server.objects(PODS)]
+                if pods:
+                    self.server.delete(PODS, "default", pods[deed.amount % len(pods)], identity="user")
+            case "delete":
+                self.server.delete(PADDLE_JOBS, "default", deed.job, identity="user")
+            case "foreground":
+                options = {"propagationPolicy": "Foreground"}
+                self.server.delete(PADDLE_JOBS, "default", deed.job, options=options, identity="user")
+            case "recreate":
+                self.server.delete(PADDLE_JOBS, "default", deed.job, identity="user")
+                manifest = next(one for one in self.scenario.jobs if one["metadata"]["name"] == deed.job)
+                self.server.create(
+                    PADDLE_JOBS, msgspec.json.decode(msgspec.json.encode(manifest)), identity="user"
+                )
+            case "suspend":
+                self._patch(deed.job, {"suspend": True})
+                if deed.amount > 1:
+                    await asyncio.sleep(30)
+                    self._patch(deed.job, {"suspend": False})
+
+    def _patch(self, name: str, spec: dict[str, object]) -> None:
+        self.server.patch(PADDLE_JOBS, "default", name, {"spec": spec}, identity="user")
+
+    def _operator_writes(self) -> list[object]:
+        return [
+            write
+            for write in self.server.log.writes
+            if write.identity.startswith("operator") and write.resource != "events"
+        ]
+
+
+def play(seed: int) -> Simulation:
+    """Play the history of a seed; raises when an invariant breaks."""
+
+    async def main() -> Simulation:
+        simulation = Simulation(draw(seed))
+        await simulation.play()
+        return simulation
+
+    return virtual_loop.run(main(), seed=seed, max_steps=3_000_000)
