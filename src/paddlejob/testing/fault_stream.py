@@ -70,7 +70,7 @@ class FaultyStream:
 
     async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
         """Return the next chunk, None at the end, an empty one when fate strikes before it comes."""
-        if self._fate is None:
+        if self._fate in {None, "watch_cut"}:  # a cut needs an event to go through
             return await _step(chunks)
         waiting = asyncio.ensure_future(_step(chunks))
         try:
@@ -96,8 +96,7 @@ class FaultyStream:
             case "watch_gone":
                 yield fake_watch.error_line(fake_refusals.expired("too old resource version"))
             case "watch_cut":
-                if chunk:
-                    yield chunk[: self._faults.rng.randrange(len(chunk))]
+                yield chunk[: self._faults.rng.randrange(1, len(chunk))]
                 raise TransportError("connection reset")
             case "watch_silent":
                 await asyncio.sleep(self._idle_seconds or 10 * 86400.0)

@@ -157,8 +157,9 @@ class PodState:
             return {"PodScheduled": why}
         if not self.ready:
             return {"Ready": {"reason": "NodeNotReady"}} if phase == "Running" else {}
-        if phase == "Succeeded":
-            return {"ContainersReady": {"reason": "PodCompleted"}, "Ready": {"reason": "PodCompleted"}}
+        if phase in {"Succeeded", "Failed"}:
+            ended = {"reason": "PodCompleted" if phase == "Succeeded" else "PodFailed"}
+            return {"ContainersReady": ended, "Ready": ended}
         waiting = _names(state for state in self.containers if not state.is_running)
         if waiting:
             why = {"reason": "ContainersNotReady", "message": f"containers with unready status: [{waiting}]"}

@@ -1,0 +1,19 @@
+"""Tests that are coroutines under virtual time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from paddlejob.testing import virtual_loop
+
+
+def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on a virtual loop, with an hour of its time at most."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        virtual_loop.run(test(*args, **kwargs), max_virtual_seconds=3600.0)
+
+    return run
