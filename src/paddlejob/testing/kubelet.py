@@ -145,6 +145,7 @@ class Kubelet:
         worker = self._workers.get(uid)
         if worker is None:
             worker = self._workers[uid] = PodWorker(self._node, pod)
+            self.pool.notice(pod)
             if _has_ended(pod):
                 return
             if not pod["metadata"].get("deletionTimestamp"):

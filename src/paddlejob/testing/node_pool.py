@@ -54,6 +54,11 @@ class NodePool:
         self._nodes[uid], self._ports[uid] = node, ports
         return Placement(node, self._node_address(node), self._pod_address(pod, node))
 
+    def notice(self, pod: JsonObject) -> None:
+        """Give nobody the address that a pod has already."""
+        if address := pod.get("status", {}).get("podIP"):
+            self._used.add(address)
+
     def release(self, uid: str) -> None:
         """Give back what a pod held; its address is never given again."""
         self._nodes.pop(uid, None)
@@ -76,9 +81,7 @@ class NodePool:
         if pod["spec"].get("hostNetwork"):
             return self._node_address(node)
         # A pod keeps the address that it had before this kubelet came.
-        address: str = pod.get("status", {}).get("podIP") or self._new_address()
-        self._used.add(address)
-        return address
+        return pod.get("status", {}).get("podIP") or self._new_address()
 
     def _new_address(self) -> str:
         while True:

@@ -65,7 +65,7 @@ class PodWriter:
         async def send() -> None:
             await self._client.patch(PODS, self._namespace, self._name, body, subresource="status")
 
-        await self._persist(send)
+        await self._persist(send, through_conflicts=True)
 
     async def delete(self, *, grace_seconds: int | None) -> None:
         """Delete the pod, or ask for it when there is grace.
@@ -97,10 +97,10 @@ class PodWriter:
         found = await self._persist(send)
         return None if found is None else found.get("data") or {}
 
-    async def _persist(self, send: Callable[[], Awaitable[T]]) -> T:
+    async def _persist(self, send: Callable[[], Awaitable[T]], *, through_conflicts: bool = False) -> T:
         """Send until there is an answer.
 
-        Raises PodGoneError when it says that the pod is no more, ConflictError.
+        Raises PodGoneError when it says that the pod is no more; ConflictError, unless told to go on.
         """
         while True:
             try:
@@ -108,5 +108,9 @@ class PodWriter:
                     return await send()
             except (errors.NotFoundError, errors.InvalidError) as error:
                 raise PodGoneError from error
+            except errors.ConflictError:
+                if not through_conflicts:
+                    raise
             except (errors.TransportError, errors.ServerError, errors.TooManyRequestsError):
-                await asyncio.sleep(_RETRY_SECONDS)
+                pass
+            await asyncio.sleep(_RETRY_SECONDS)
