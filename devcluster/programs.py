@@ -16,6 +16,7 @@ GO_DIRECTORY = Path(__file__).parent / "go"
 UPSTREAM = {
     "kubernetes": "k8s.io/kubernetes",
     "etcd": "go.etcd.io/etcd/server/v3",
+    "helm": "helm.sh/helm/v4",
 }
 """The upstream module whose version a family pins; a family not named here holds its own source."""
 
@@ -45,6 +46,7 @@ PROGRAMS = {
         Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", 30),
         Program("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet", 30),
         Program("kube-proxy", "kubernetes", "k8s.io/kubernetes/cmd/kube-proxy", 20),
+        Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", 150),
     )
 }
 
