@@ -55,7 +55,7 @@ def latest(directory: Path, servers: int) -> tuple[Path, Position] | None:
     written = json.loads((complete[-1] / "done").read_text())
     if written["servers"] != servers:
         raise CheckpointError(
-            f"{complete[-1]} was written by {written['servers']} parameter servers and this job has {servers}; "
+            f"{complete[-1]} was written by {written['servers']} servers and this job has {servers}; "
             "run it with the same number, or choose another CHECKPOINT_DIR"
         )
     return complete[-1], Position(written["epochs_done"], written["files_done"])

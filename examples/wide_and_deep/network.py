@@ -56,10 +56,11 @@ def look_up(ids: Any, categories: int, vocabulary: int) -> tuple[Any, Any]:
     rows = nn.sparse_embedding(
         input=ids,
         size=[vocabulary, 1 + EMBEDDING_SIZE],
-        param_attr=paddle.ParamAttr(name=EMBEDDING_TABLE, initializer=paddle.nn.initializer.Uniform(-0.05, 0.05)),
+        param_attr=paddle.ParamAttr(EMBEDDING_TABLE, paddle.nn.initializer.Uniform(-0.05, 0.05)),
     )
     wide_weight, embedding = paddle.split(rows, [1, EMBEDDING_SIZE], axis=1)
-    return paddle.reshape(wide_weight, [-1, categories]), paddle.reshape(embedding, [-1, categories * EMBEDDING_SIZE])
+    wide_weights = paddle.reshape(wide_weight, [-1, categories])
+    return wide_weights, paddle.reshape(embedding, [-1, categories * EMBEDDING_SIZE])
 
 
 def running_total(name: str, value: Any) -> Any:

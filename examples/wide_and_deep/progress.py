@@ -7,8 +7,9 @@
     stopped at pass-00001-files-0006
     done auc 0.9401 test_rows 99762 seconds 12.3 rows/s 23110
 
-Steps are batches of this worker in this epoch, the loss is the mean since the line before, and rows/s counts the
-training rows of all workers.  Every line of these kinds starts at the beginning of the line and has no prefix.
+Steps are batches of this worker in this epoch, the loss is the mean since the line before, and rows/s
+counts the training rows of all workers.  Every line of these kinds starts at the beginning of the line and
+has no prefix.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def step_line(epoch: int, step: int, steps: int, loss: float) -> str:
 
 
 def epoch_line(epoch: int, train_auc: float, seconds: float, rows: int) -> str:
-    return f"epoch {epoch} done train_auc {train_auc:.4f} seconds {seconds:.1f} rows/s {per_second(rows, seconds)}"
+    speed = per_second(rows, seconds)
+    return f"epoch {epoch} done train_auc {train_auc:.4f} seconds {seconds:.1f} rows/s {speed}"
 
 
 def done_line(auc: float, test_rows: int, seconds: float, rows: int, training_seconds: float) -> str:

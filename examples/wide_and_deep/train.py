@@ -7,6 +7,7 @@ read the data, fetch parameters, and send gradients back without waiting for eac
     worker.py            the training loop
     parameter_server.py  the server, and how it ends
     network.py           the model
+    sharing.py           which worker reads which file
     checkpoint.py        where training stands, on disk
     progress.py          the lines that are printed, and the AUC
     prepare_data.py      makes DATA_DIR
@@ -16,6 +17,7 @@ Needs paddlepaddle 2.6.2 or 3.0.0 with protobuf < 7: later wheels come without t
 Settings, all from the environment:
 
     DATA_DIR         what prepare_data.py wrote; default: data, beside this file
+    DATA_SHARDED     1: DATA_DIR holds only this worker's part of it, as `paddlejob data split` leaves it
     CHECKPOINT_DIR   a directory that all pods share; default: none, no checkpoints
     EPOCHS           default 2
     BATCH_SIZE       rows of one step; default 256
@@ -23,8 +25,9 @@ Settings, all from the environment:
     START_TIMEOUT    seconds that a worker waits for the servers; default 300
     STOP_TIMEOUT     seconds that a server waits for the workers to save after SIGTERM; default 25
 
-PaddlePaddle itself reads TRAINING_ROLE, POD_IP, PADDLE_PORT, PADDLE_PSERVERS_IP_PORT_LIST, PADDLE_TRAINERS_NUM,
-PADDLE_TRAINER_ID, PADDLE_TRAINER_ENDPOINTS and PADDLE_WITH_GLOO with its endpoint; a PaddleJob sets them all.
+PaddlePaddle itself reads TRAINING_ROLE, POD_IP, PADDLE_PORT, PADDLE_PSERVERS_IP_PORT_LIST,
+PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ENDPOINTS and PADDLE_WITH_GLOO with its endpoint; a
+PaddleJob sets them all.
 
 The exit code is 0 when training is done and 143 when it was stopped by SIGTERM; then the same command resumes
 from the last checkpoint.
@@ -45,6 +48,7 @@ class Settings:
     """What one can choose without editing the program."""
 
     data_dir: Path
+    data_sharded: bool
     checkpoint_dir: Path | None
     epochs: int
     batch_size: int
@@ -59,6 +63,7 @@ class Settings:
         checkpoint_dir = environment.get("CHECKPOINT_DIR")
         return cls(
             data_dir=Path(environment.get("DATA_DIR") or beside_this_file),
+            data_sharded=environment.get("DATA_SHARDED") == "1",
             checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
             epochs=int(number(environment, "EPOCHS", 2)),
             batch_size=int(number(environment, "BATCH_SIZE", 256)),
@@ -80,14 +85,15 @@ def number(environment: Mapping[str, str], name: str, default: float) -> float:
 
 
 def main() -> None:
-    # Paddle reads these when it is imported, so they are set before worker.py or parameter_server.py imports it.
-    os.environ.setdefault("FLAGS_enable_pir_api", "0")  # 3.0: the parameter server knows the older program format
+    # Paddle reads these when it is imported, so they are set before one of the roles imports it.
+    os.environ.setdefault("FLAGS_enable_pir_api", "0")  # 3.0: the servers know only the older program format
     os.environ.setdefault("GLOG_minloglevel", "1")  # progress is what one wants to see, not each remote call
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # several pods share a machine's cores
     settings = Settings.from_environment(os.environ)
-    if not (settings.data_dir / "manifest.json").is_file():
-        sys.exit(f"train.py: DATA_DIR {settings.data_dir} has no manifest.json; run prepare_data.py --out {settings.data_dir}")
-    # Imported late: of the two, only the server's parent process must stay small and free of paddle's threads.
+    data = settings.data_dir
+    if not (data / "manifest.json").is_file():
+        sys.exit(f"train.py: DATA_DIR {data} has no manifest.json; run prepare_data.py --out {data}")
+    # Imported late: a server's parent process has to stay small and free of paddle's threads.
     is_server = os.environ.get("TRAINING_ROLE") == "PSERVER"
     role = importlib.import_module("parameter_server" if is_server else "worker")
     sys.exit(role.main(settings))

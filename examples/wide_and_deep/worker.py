@@ -1,8 +1,8 @@
 """The worker's side: the training loop.
 
-An epoch is a shuffled list of files, and the workers take turns: with two workers, worker 0 reads the 1st, 3rd, ...
-and worker 1 the 2nd, 4th, ...  Between two files a worker is free to print, to save and to notice SIGTERM; while it
-reads a file it is inside paddle's C++ loop, which is what makes it fast.
+An epoch is a shuffled list of files, and the workers take turns: with two workers, worker 0 reads the first,
+the third and so on, worker 1 the others.  Between two files a worker is free to print, to save and to notice
+SIGTERM; while it reads a file it is inside paddle's C++ loop, which is what makes it fast.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import io
 import json
 import math
 import os
-import random
 import signal
 import socket
 import sys
@@ -25,6 +24,7 @@ import network
 import numpy as np
 import paddle
 import progress
+import sharing
 from checkpoint import Position
 from paddle.distributed import fleet
 from progress import say
@@ -95,10 +95,14 @@ class Job:
         self.model = model
         self.manifest = read_manifest(settings)
         self.rank, self.workers, self.servers = fleet.worker_index(), fleet.worker_num(), fleet.server_num()
+        self.train_rows: dict[str, int] = self.manifest["train"]
+        if settings.data_sharded:
+            self.train_rows = sharing.own_rows(settings.data_dir)
         self.stop_requested = False  # this pod got SIGTERM
         self.stopping = False  # all workers know that one of them did
         self.rows_trained = 0
         self.training_seconds = 0.0
+        self.program = paddle.static.default_main_program()
         self.executor = paddle.static.Executor(paddle.CPUPlace())
         with quiet():
             self.executor.run(paddle.static.default_startup_program())
@@ -126,7 +130,7 @@ class Job:
     def train_epoch(self, start: Position) -> Position:
         """Trains from `start` to the end of its epoch, or to the file at which a worker was asked to stop."""
         epoch = start.epochs_done + 1
-        rounds = deal(list(self.manifest["train"]), epoch, self.rank, self.workers)
+        rounds = self.rounds(epoch)
         first = start.files_done // self.workers
         steps = [self.steps_of(name) for name in rounds]
         began, rows = time.monotonic(), 0
@@ -141,12 +145,18 @@ class Job:
         self.account(epoch, rows, time.monotonic() - began)
         return Position(epoch)
 
+    def rounds(self, epoch: int) -> list[str | None]:
+        """The files of this worker in this epoch; None where others have one more: they meet after each."""
+        seat, seats = (0, 1) if self.settings.data_sharded else (self.rank, self.workers)
+        mine: list[str | None] = [*sharing.deal(list(self.train_rows), epoch, seat, seats)]
+        longest = int(self.combined([len(mine)], "max")[0])
+        return mine + [None] * (longest - len(mine))
+
     def train_file(self, name: str) -> int:
         self.clear(self.model.loss_sum, self.model.batches)
         with quiet():
-            self.executor.train_from_dataset(paddle.static.default_main_program(), self.dataset([name]), thread=1)
-        rows: int = self.manifest["train"][name]
-        return rows
+            self.executor.train_from_dataset(self.program, self.dataset([name]), thread=1)
+        return self.train_rows[name]
 
     def mean_loss(self) -> float:
         return self.read(self.model.loss_sum)[0] / self.read(self.model.batches)[0]
@@ -158,7 +168,7 @@ class Job:
         say(progress.epoch_line(epoch, auc, seconds, everyones_rows))
 
     def steps_of(self, name: str | None) -> int:
-        return math.ceil(self.manifest["train"][name] / self.settings.batch_size) if name else 0
+        return math.ceil(self.train_rows[name] / self.settings.batch_size) if name else 0
 
     # --- the end
 
@@ -168,7 +178,7 @@ class Job:
         mine = list(self.manifest["test"])[self.rank :: self.workers]
         if mine:
             with quiet():
-                self.executor.infer_from_dataset(paddle.static.default_main_program(), self.dataset(mine), thread=1)
+                self.executor.infer_from_dataset(self.program, self.dataset(mine), thread=1)
         test_rows = int(self.sum_of([sum(self.manifest["test"][name] for name in mine)])[0])
         seconds = time.monotonic() - STARTED
         say(progress.done_line(self.auc(), test_rows, seconds, self.rows_trained, self.training_seconds))
@@ -221,7 +231,8 @@ class Job:
         """Of the rows of all workers since the histograms were cleared."""
         histograms = (self.model.positive_histogram, self.model.negative_histogram)
         positive, negative = (self.sum_of(self.read(variable)) for variable in histograms)
-        return progress.area_under_curve(positive, negative)
+        auc: float = progress.area_under_curve(positive, negative)
+        return auc
 
     def read(self, variable: Any) -> list[float]:
         tensor = paddle.static.global_scope().find_var(variable.name).get_tensor()
@@ -242,38 +253,32 @@ class Job:
 
     def combined(self, values: list[float], how: str) -> list[float]:
         """Over all workers when gloo connects them; without it (withGloo: 0) each worker is on its own."""
-        if os.environ.get("PADDLE_WITH_GLOO", "0") == "0":
+        if not with_gloo():
             return values
         result: list[float] = np.asarray(fleet.util.all_reduce(np.array(values, "float64"), how)).tolist()
         return result
 
 
-def deal(names: list[str], epoch: int, rank: int, workers: int) -> list[str | None]:
-    """The files of this worker in this epoch, one for each round; None where the last round has too few files.
-
-    Every worker gets the same number of rounds, since they meet after each, and the same order from the same seed.
-    """
-    random.Random(epoch).shuffle(names)
-    rounds = math.ceil(len(names) / workers)
-    mine: list[str | None] = [*names[rank::workers]]
-    return mine + [None] * (rounds - len(mine))
-
-
 def wait_for_servers(timeout_seconds: float, *, meeting_only: bool = False) -> None:
     """Waits until the servers accept connections: paddle 3.0 gives up instead of waiting.
 
-    With gloo on there is a step before: ps-0 first opens the meeting point of the workers, and its own port only
-    after they met.
+    With gloo on there is a step before: ps-0 first opens the meeting point of the workers, and its own port
+    only after they met.
     """
-    meeting = os.environ.get("PADDLE_GLOO_HTTP_ENDPOINT", "") if os.environ.get("PADDLE_WITH_GLOO", "0") != "0" else ""
-    endpoints = [meeting] if meeting_only else os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")
+    if meeting_only and not with_gloo():
+        return
+    endpoints = os.environ["PADDLE_GLOO_HTTP_ENDPOINT" if meeting_only else "PADDLE_PSERVERS_IP_PORT_LIST"]
     deadline = time.monotonic() + timeout_seconds
-    for endpoint in filter(None, endpoints):
+    for endpoint in endpoints.split(","):
         host, _, port = endpoint.rpartition(":")
         while not answers(host, int(port)):
             if time.monotonic() > deadline:
-                sys.exit(f"train.py: no parameter server answered at {endpoint} within {timeout_seconds:g} seconds")
+                sys.exit(f"train.py: no server answered at {endpoint} within {timeout_seconds:g} seconds")
             time.sleep(0.2)
+
+
+def with_gloo() -> bool:
+    return os.environ.get("PADDLE_WITH_GLOO", "0") != "0"
 
 
 def answers(host: str, port: int) -> bool:
@@ -286,6 +291,6 @@ def answers(host: str, port: int) -> bool:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps what paddle prints about its own work out of the log; errors are raised or go to stderr as ever."""
+    """Keeps what paddle prints about its own work out of the log; errors go to stderr as ever."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
