@@ -34,7 +34,7 @@ class Invariants:
             return
         if write.resource == "paddlejobs":
             self._check_jobs(write)
-        elif write.resource == "pods" and write.verb == "create":
+        elif write.resource == "pods" and write.verb == "create" and not write.subresource:
             self._check_pod(write)
 
     def _check_jobs(self, write: WriteRecord) -> None:

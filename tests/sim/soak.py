@@ -1,4 +1,4 @@
-"""Plays histories for as long as one likes: `python tests/sim/soak.py FIRST [LAST]`; reports every seed that fails."""
+"""Plays histories for as long as one likes: `python tests/sim/soak.py FIRST [LAST]`."""
 
 from __future__ import annotations
 
