@@ -78,13 +78,13 @@ def test_nobody_leaves_before_all_are_done():
     "before", [HELLOS, [*HELLOS, *everybody(Serving())], [*HELLOS, *everybody(Serving()), (1, Done())]]
 )
 def test_one_that_goes_ends_it_for_all(before, event, reason):
-    assert replay(*before, event)[-1] == Abort(reason)
+    assert replay(*before, event)[-1] == Abort(event[0], reason)
 
 
 def test_only_the_first_failure_is_told():
     assert replay(*HELLOS, (1, None), (2, None), (0, None)) == [
         Serve(),
-        Abort("trainer 1 (10.0.0.2): its connection broke"),
+        Abort(1, "trainer 1 (10.0.0.2): its connection broke"),
     ]
 
 
@@ -111,7 +111,10 @@ def test_one_that_goes_before_all_have_come_may_come_again():
             id="twice",
         ),
         pytest.param(
-            Hub(ROSTER, (Stage.HERE,) * 3, "x"), Hello(0, ROSTER), "training was given up: x", id="too late"
+            Hub(ROSTER, (Stage.HERE,) * 3, Abort(1, "x")),
+            Hello(0, ROSTER),
+            "training was given up: x",
+            id="too late",
         ),
     ],
 )

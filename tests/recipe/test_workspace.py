@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.recipe.errors import DataError
+from paddlejob.recipe.errors import DataError, SettingsError
 from paddlejob.recipe.settings import Settings
 from paddlejob.recipe.split_write import Writer
 from paddlejob.recipe.workspace import check_job, fill_workspace
@@ -30,9 +30,20 @@ def test_scripts_and_the_own_shard_are_copied(settings, tmp_path):
     assert (data / "dict" / "words").read_bytes() == b"words\n"
 
 
-def test_a_directory_that_was_used_before_is_filled_again(settings, tmp_path):
-    fill(settings, 1, tmp_path / "work")
-    assert (fill(settings, 2, tmp_path / "work") / "train.txt").read_bytes() == b"line 6\nline 7\nline 8\n"
+def test_a_directory_that_was_used_before_is_emptied_of_the_old_shard(settings, tmp_path):
+    write(fill(settings, 1, tmp_path / "work") / "old.txt", b"old\n")
+    assert sorted(path.name for path in fill(settings, 2, tmp_path / "work").iterdir()) == [
+        "dict",
+        "train.txt",
+    ]
+    assert (tmp_path / "work" / "data" / "train.txt").read_bytes() == b"line 6\nline 7\nline 8\n"
+
+
+def test_a_persons_own_directory_is_not_touched(settings, tmp_path):
+    mine = write(tmp_path / "mine" / "data" / "train.txt", b"mine\n")
+    with pytest.raises(SettingsError, match="holds files of yours"):
+        fill(settings, 1, tmp_path / "mine")
+    assert mine.read_bytes() == b"mine\n"
 
 
 def test_a_damaged_shard_is_not_trained_with(settings, tmp_path):

@@ -47,3 +47,8 @@ class PeerFailedError(RecipeError):
     """Another pod of the Job failed or vanished, and training cannot go on without it."""
 
     exit_code = 75
+
+    def __init__(self, message: str, trainer: int) -> None:
+        super().__init__(message)
+        self.trainer = trainer
+        """The one that failed first."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +25,9 @@ from paddlejob.recipe.rollcall_net import Session
 from paddlejob.recipe.settings import Settings
 from paddlejob.recipe.split_write import Writer
 from paddlejob.recipe.workspace import check_job, fill_workspace
+
+VERDICT_SECONDS = 5.0
+"""How long trainer 0 may take to say who failed first."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,28 +76,35 @@ class Node:
 
         Raises TrainerError, PeerFailedError or another RecipeError; the other pods have been told then.
         """
+        with self._telling():
+            check_job(self._settings, len(self._roster.peers))
+            place = await guarded(self._prepare(), self._company())
+            program = self._program
+            launch = plan_launch(self._settings, place, program.command, program.passed, program.inherited)
+            async with self._running(launch.server, self._console.server_line) as server:
+                with self._telling():
+                    await self._serve_and_train(launch, server)
+        self._console.say("all trainers have succeeded")
+
+    async def _serve_and_train(self, launch: Launch, server: Child) -> None:
+        await guarded(self._ready(launch), self._server_before_training(server), self._company())
+        self._session.say(Serving())
+        await guarded(self._session.until(Train), self._server_before_training(server))
+        await self._train(launch, server)
+        self._session.say(Done())
+        await guarded(self._session.until(Over), self._server_without_crash(server))
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell the others of a failure at once, before what is still running here has been stopped."""
         try:
-            await self._live()
+            yield
         except errors.RecipeError as error:
             self._session.say(Gone(str(error)))
             raise
         except asyncio.CancelledError:
             self._session.say(Gone("stopped"))
             raise
-
-    async def _live(self) -> None:
-        check_job(self._settings, len(self._roster.peers))
-        place = await guarded(self._prepare(), self._company())
-        program = self._program
-        launch = plan_launch(self._settings, place, program.command, program.passed, program.inherited)
-        async with self._running(launch.server, self._console.server_line) as server:
-            await guarded(self._ready(launch), self._server_before_training(server), self._company())
-            self._session.say(Serving())
-            await guarded(self._session.until(Train), self._server_before_training(server))
-            await self._train(launch, server)
-            self._session.say(Done())
-            await guarded(self._session.until(Over), self._server_without_crash(server))
-        self._console.say("all trainers have succeeded")
 
     async def _prepare(self) -> Place:
         me, writer = self._roster.me, Writer(lambda _size: None, durable=False)
@@ -120,13 +130,27 @@ class Node:
 
     async def _train(self, launch: Launch, server: Child) -> None:
         async with self._running(launch.trainer, self._console.trainer_line) as trainer:
-            with self._interruptions.forwarded_to(trainer):
+            with self._telling(), self._interruptions.forwarded_to(trainer):
                 code = await guarded(trainer.wait(), self._server_while_training(server), self._company())
-        if self._interruptions.received is not None:
-            number = self._interruptions.received
+        number = self._interruptions.received
+        if number is not None:
             raise TrainerError(code or 128 + number, f"stopped by {signal.Signals(number).name}")
         if code:
-            raise TrainerError(code, f"its trainer ended with exit code {code}: {self._see('train')}")
+            message = f"its trainer ended with exit code {code}: {self._see('train')}"
+            await self._blame_who_failed_first(message)
+            raise TrainerError(code, message)
+
+    async def _blame_who_failed_first(self, message: str) -> None:
+        """Raise PeerFailedError when this trainer failed only because another had gone."""
+        self._session.say(Gone(message))
+        try:
+            async with asyncio.timeout(VERDICT_SECONDS):
+                await self._company()
+        except errors.PeerFailedError as error:
+            if error.trainer != self._roster.me:
+                raise
+        except TimeoutError:
+            return
 
     async def _company(self) -> None:
         """Raises PeerFailedError when somebody is lost."""

@@ -63,8 +63,9 @@ class Over(Message, frozen=True, tag="over"):
 
 
 class Abort(Message, frozen=True, tag="abort"):
-    """Training cannot go on."""
+    """Training cannot go on, because of this member; those that fail after it fail because of it."""
 
+    member: int
     reason: str
 
 
@@ -89,7 +90,7 @@ class Hub(msgspec.Struct, frozen=True):
 
     roster: tuple[str, ...]
     stages: tuple[Stage, ...]
-    aborted: str = ""
+    aborted: Abort | None = None
 
     @classmethod
     def waiting_for(cls, roster: tuple[str, ...]) -> Hub:
@@ -117,7 +118,7 @@ class Step(msgspec.Struct, frozen=True):
 def admit(hub: Hub, hello: Hello) -> Step | Refused:
     """Let a member in, or tell it why not."""
     if hub.aborted:
-        return Refused(f"training was given up: {hub.aborted}")
+        return Refused(f"training was given up: {hub.aborted.reason}")
     if hello.roster != hub.roster:
         return Refused("another list of pods")
     if hub.stages[hello.member] is not Stage.ABSENT:
@@ -143,8 +144,8 @@ def lose(hub: Hub, member: int, reason: str) -> Step:
         return Step(hub)
     if hub.stage is Stage.ABSENT:
         return Step(_with_stage(hub, member, Stage.ABSENT))
-    why = f"trainer {member} ({hub.roster[member]}): {reason}"
-    return Step(msgspec.structs.replace(hub, aborted=why), Abort(why))
+    abort = Abort(member, f"trainer {member} ({hub.roster[member]}): {reason}")
+    return Step(msgspec.structs.replace(hub, aborted=abort), abort)
 
 
 def _advance(hub: Hub, member: int, stage: Stage) -> Step:

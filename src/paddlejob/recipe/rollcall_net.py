@@ -16,7 +16,6 @@ from paddlejob.recipe.rollcall import (
     Abort,
     FromHub,
     FromMember,
-    Gone,
     Hello,
     Hub,
     Over,
@@ -111,17 +110,13 @@ class HubServer:
             return
         self._members[hello.member] = writer
         self._apply(admitted)
-        reason = "its connection broke"
         try:
             while line := await reader.readline():
                 message = _from_member.decode(line)
-                if isinstance(message, Gone):
-                    reason = message.reason
-                    break
                 self._apply(rollcall.hear(self._hub, hello.member, message))
         finally:
             del self._members[hello.member]
-            self._apply(rollcall.lose(self._hub, hello.member, reason))
+            self._apply(rollcall.lose(self._hub, hello.member, "its connection broke"))
 
     def _apply(self, step: rollcall.Step) -> None:
         self._hub = step.hub
@@ -180,26 +175,33 @@ class Session:
             await asyncio.wait_for(self._writer.wait_closed(), GOODBYE_SECONDS)
 
     async def _listen(self) -> None:
-        reason = "the connection to trainer 0 broke"
+        failure = Abort(0, "the connection to trainer 0 broke")
         try:
             while line := await self._reader.readline():
                 message = _from_hub.decode(line)
-                if isinstance(message, Abort | Refused):
-                    reason = message.reason
+                if isinstance(message, Refused):
+                    failure = Abort(0, message.reason)
+                    break
+                if isinstance(message, Abort):
+                    failure = message
                     break
                 self._announced[type(message)].set_result(None)
                 if isinstance(message, Over):
                     break
         except (OSError, ValueError, msgspec.MsgspecError):
             pass  # a broken line: the hub is gone, as far as this pod can tell
-        self._fail(reason)
+        self._fail(failure)
         self._writer.close()  # at once, since the hub waits for it before it leaves
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, failure: Abort) -> None:
         together = self._announced[Serve].done()
         for future in self._announced.values():
             if not future.done():
-                future.set_exception(errors.PeerFailedError(reason) if together else NotTogetherError(reason))
+                future.set_exception(
+                    errors.PeerFailedError(failure.reason, failure.member)
+                    if together
+                    else NotTogetherError(failure.reason)
+                )
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:

@@ -60,9 +60,7 @@ async def start_in_cluster(
 async def start_locally(settings: Settings, nodes: int, options: StartOptions) -> int:
     """Run all parts of the Job as processes of this machine; return the first failure's code, or 0."""
     if nodes > 1 and is_historic(options.program.command):
-        _prefixed(0).say(
-            "error: servers of 'paddle train' listen at a network device, which has room for one: use --local 1"
-        )
+        _prefixed(0).say("error: servers of 'paddle train' listen at one network device: use --local 1")
         return errors.SettingsError.exit_code
     with (
         loopback_place(nodes, settings.port, settings.ports + 1) as place,

@@ -12,6 +12,8 @@ from paddlejob.recipe.settings import Settings
 from paddlejob.recipe.split_plan import Source
 from paddlejob.recipe.split_write import Writer, make_parent, whole
 
+MARKER = ".paddlejob-workdir"
+
 
 def check_job(settings: Settings, trainers: int) -> None:
     """Refuse scripts that are not there, and data split for another number of trainers. Raises DataError."""
@@ -31,8 +33,9 @@ def fill_workspace(settings: Settings, trainer: int, directory: Path, writer: Wr
     """Copy scripts and shard, and return the data directory.
 
     Guarantees: data that has a manifest was compared with its checksums while it was copied.
-    Raises DataError, SpaceError.
+    Raises SettingsError, DataError, SpaceError.
     """
+    _claim(directory)
     try:
         shutil.copytree(settings.config_directory, directory, dirs_exist_ok=True)
     except (OSError, shutil.Error) as error:
@@ -48,6 +51,18 @@ def fill_workspace(settings: Settings, trainer: int, directory: Path, writer: Wr
     return directory / "data"
 
 
+def _claim(directory: Path) -> None:
+    """Make the directory ours: nobody's files are overwritten, and no file of an earlier shard is trained with."""
+    directory.mkdir(parents=True, exist_ok=True)
+    marker = directory / MARKER
+    if not marker.exists() and any(directory.iterdir()):
+        raise errors.SettingsError(
+            f"--workdir {directory} holds files of yours: give an empty or a new directory"
+        )
+    marker.touch()
+    shutil.rmtree(directory / "data", ignore_errors=True)
+
+
 def _files(shard: Path) -> Iterator[Source]:
     for path in sorted(shard.rglob("*")):
         if path.is_file():
@@ -56,7 +71,6 @@ def _files(shard: Path) -> Iterator[Source]:
 
 def _copy(source: Source, target: Path, facts: ShardManifest | None, writer: Writer) -> None:
     make_parent(target)
-    target.unlink(missing_ok=True)
     copied = writer.copy(whole(source), target)
     wanted = {entry.path: entry.sha256 for entry in facts.files} if facts is not None else {}
     if wanted.get(source.name, copied.sha256) != copied.sha256:
