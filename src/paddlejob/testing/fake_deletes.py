@@ -10,7 +10,7 @@ import msgspec
 from paddlejob.api.meta import JsonObject, View
 from paddlejob.kube import resource as resources
 from paddlejob.kube.errors import ApiError
-from paddlejob.testing import fake_refusals
+from paddlejob.testing import fake_refusals, virtual_loop
 from paddlejob.testing.fake_bodies import is_released
 from paddlejob.testing.fake_request import Backend, Request
 from paddlejob.testing.fake_store import Record
@@ -120,7 +120,7 @@ class Deleter:
         now = self._backend.now()
         if deadline < now:
             deadline, asked = now, min(asked, 1)
-        shown = deadline.strftime("%Y-%m-%dT%H:%M:%SZ")
+        shown = virtual_loop.timestamp(deadline)
         return {**metadata, "deletionTimestamp": shown, "deletionGracePeriodSeconds": asked}
 
     def _marked(self, metadata: JsonObject, grace_seconds: int) -> JsonObject:

@@ -13,7 +13,7 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.resource import Resource
-from paddlejob.testing import fake_refusals
+from paddlejob.testing import fake_refusals, virtual_loop
 from paddlejob.testing.fake_store import Store
 from paddlejob.testing.fake_types import ResourceType
 
@@ -131,7 +131,7 @@ class Backend:
 
     def timestamp(self, *, seconds_from_now: float = 0.0) -> str:
         """Return a point in time as metadata carries it, to the second."""
-        return (self.now() + timedelta(seconds=seconds_from_now)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return virtual_loop.timestamp(self.now() + timedelta(seconds=seconds_from_now))
 
     def uid(self) -> str:
         """Return a UID that the seed decides."""

@@ -8,11 +8,7 @@ from typing import Any
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.testing.node_pool import Placement
-
-
-def timestamp(moment: datetime) -> str:
-    """Return a point in time as statuses carry it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+from paddlejob.testing.virtual_loop import timestamp
 
 
 class ContainerState:

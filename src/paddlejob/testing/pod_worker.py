@@ -23,8 +23,9 @@ from paddlejob.testing.outcomes import (
     RunForever,
     Unschedulable,
 )
-from paddlejob.testing.pod_state import ContainerState, PodState, timestamp
+from paddlejob.testing.pod_state import ContainerState, PodState
 from paddlejob.testing.pod_writer import PodGoneError, PodWriter
+from paddlejob.testing.virtual_loop import timestamp
 
 _UNSCHEDULABLE_RETRY_SECONDS = 5.0
 

@@ -221,6 +221,11 @@ def now() -> datetime:
     return loop.now() if isinstance(loop, VirtualLoop) else datetime.now(UTC)
 
 
+def timestamp(moment: datetime) -> str:
+    """Return a point in time as Kubernetes objects carry it: in UTC, to the second."""
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+
+
 class _NumberedTask(asyncio.Task[Any]):
     """A task that sorts and hashes by its number, so that sets of tasks have one order."""
 
