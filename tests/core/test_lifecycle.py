@@ -77,6 +77,13 @@ def test_the_deadline_has_a_timer():
     assert live(job().worker(1).spec(activeDeadlineSeconds=200)).later(50).plan().requeue_after_seconds == 150
 
 
+def test_the_timer_starts_with_the_first_pod_that_runs():
+    built = (
+        world(job().worker(1).spec(activeDeadlineSeconds=200)).pods_with_addresses().config().pods_running()
+    )
+    assert built.plan().requeue_after_seconds == 200
+
+
 def test_success_in_the_last_moment_is_success():
     built = live(job().worker(1).spec(activeDeadlineSeconds=200)).later(300).succeeded("worker", 0)
     assert built.plan().status.phase is Phase.COMPLETED

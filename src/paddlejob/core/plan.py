@@ -61,8 +61,7 @@ def plan(world: Snapshot) -> Plan:
 def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     """Judge, then repair, then converge."""
     job, now = world.job, world.now
-    clocks = deadline.startup_clock(job, now), deadline.active_clock(job, now)
-    verdict = success(roster, job.spec.success_policy) or clocks[0].verdict or clocks[1].verdict
+    verdict = success(roster, job.spec.success_policy) or deadline.time_is_up(job, now)
     if verdict is not None:
         return endings.end(world, spec, roster, verdict)
     host_port = _host_port(world, spec)
@@ -84,8 +83,9 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
         changes["attempt_time"] = now
     alive = status.next_status(job, spec, roster, standing, now, **changes)
     stages, told = converge.converge(world, site, roster, connection, may_create=delay <= 0)
-    waits = (delay or None, response.look_again_in_seconds, *(clock.seconds_left for clock in clocks))
-    return Plan(alive, stages, events_when_done=told, requeue_after_seconds=_soonest(*waits))
+    time_left = deadline.seconds_left(msgspec.structs.replace(job, status=alive), now)
+    soonest = _soonest(delay or None, response.look_again_in_seconds, time_left)
+    return Plan(alive, stages, events_when_done=told, requeue_after_seconds=soonest)
 
 
 def _reform(world: Snapshot, spec: EffectiveSpec, roster: Roster, reform: Reform) -> Plan:

@@ -88,7 +88,7 @@ class Executor:
             await self._perform(job, action)
         except errors.AlreadyExistsError:
             await self._settle_existing(job, action, outcome)
-        except errors.ConflictError:
+        except (errors.ConflictError, errors.NotFoundError):
             outcome.stale = True
         except errors.KubeError as error:
             outcome.failures.append(_failure(action, str(error)))
@@ -106,7 +106,7 @@ class Executor:
             case DeleteJob():
                 await _unless_gone(lambda: self._delete_job(job))
             case RemoveFinalizer():
-                await _unless_gone(lambda: self._remove_finalizer(job, action))
+                await self._remove_finalizer(job, action)
             case _:
                 assert_never(action)
 

@@ -18,7 +18,18 @@ class Clock(msgspec.Struct, frozen=True):
     seconds_left: float | None = None
 
 
-def startup_clock(job: PaddleJob, now: datetime) -> Clock:
+def time_is_up(job: PaddleJob, now: datetime) -> Standing | None:
+    """Return the verdict on a job that has passed one of its limits."""
+    return _startup_clock(job, now).verdict or _active_clock(job, now).verdict
+
+
+def seconds_left(job: PaddleJob, now: datetime) -> float | None:
+    """Return the time until the job passes the first of its limits."""
+    clocks = (_startup_clock(job, now), _active_clock(job, now))
+    return min((clock.seconds_left for clock in clocks if clock.seconds_left is not None), default=None)
+
+
+def _startup_clock(job: PaddleJob, now: datetime) -> Clock:
     """Check that the job's pods all run in time, counted from creation or from its last resumption."""
     limit, created = job.spec.startup_deadline_seconds, job.metadata.creation_timestamp
     if limit is None or created is None or job.status.start_time is not None:
@@ -33,7 +44,7 @@ def startup_clock(job: PaddleJob, now: datetime) -> Clock:
     return Clock(Standing(Phase.FAILED, Reason.STARTUP_DEADLINE_EXCEEDED, message))
 
 
-def active_clock(job: PaddleJob, now: datetime) -> Clock:
+def _active_clock(job: PaddleJob, now: datetime) -> Clock:
     """Check that the job does not run too long; time in suspension does not count."""
     limit = job.spec.active_deadline_seconds
     if limit is None or job.status.active_since is None:
