@@ -80,6 +80,10 @@ def _without_nulls(value: Any) -> Any:
 
 
 def patch_function(kind: ResourceType, content_type: str) -> Callable[[Any, Any], Any]:
+    """Return what applies a patch of a media type.
+
+    Raises ApiError (415) for a type that this kind does not take.
+    """
     media_type = content_type.partition(";")[0].strip()
     if media_type not in _PATCHES or (kind.custom and "strategic" in media_type):
         accepted = [name for name in _PATCHES if not (kind.custom and "strategic" in name)]
@@ -88,6 +92,10 @@ def patch_function(kind: ResourceType, content_type: str) -> Callable[[Any, Any]
 
 
 def patch_of(request: Request) -> Any:
+    """Return the patch in a request.
+
+    Raises ApiError (400) when it is none.
+    """
     patch = request.decoded()
     wanted = list if "json-patch" in request.content_type else dict
     if not isinstance(patch, wanted):
@@ -96,6 +104,7 @@ def patch_of(request: Request) -> Any:
 
 
 def check_fields(request: Request, body: JsonObject) -> None:
+    """Raise ApiError (400) for fields that the kind does not have, where the request wants to know."""
     kind = request.kind
     if request.query.get("fieldValidation") != "Strict" or kind.unknown_fields is None:
         return

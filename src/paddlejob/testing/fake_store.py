@@ -40,26 +40,31 @@ class Record:
 
     @property
     def metadata(self) -> JsonObject:
+        """The object's metadata, not to be changed."""
         metadata: JsonObject = self.body["metadata"]
         return metadata
 
     @property
     def name(self) -> str:
+        """Unique within its namespace."""
         name: str = self.body["metadata"]["name"]
         return name
 
     @property
     def namespace(self) -> str:
+        """Empty for cluster-wide objects."""
         namespace: str = self.body["metadata"].get("namespace", "")
         return namespace
 
     @property
     def uid(self) -> str:
+        """Unique for ever."""
         uid: str = self.body["metadata"]["uid"]
         return uid
 
     @property
     def key(self) -> str:
+        """Where it is stored."""
         return object_key(self.namespace, self.name)
 
     def encoded(self) -> bytes:

@@ -11,6 +11,7 @@ from paddlejob.testing.fake_store import Record, object_key
 from paddlejob.testing.fake_types import ResourceType
 
 _GENERATE_TRIES = 8
+_PRESENT_NAMESPACES = frozenset(["default", "kube-system", "kube-public"])
 
 
 class Writer:
@@ -112,7 +113,7 @@ class Writer:
         namespaces = self._store.tables[("", "v1", "namespaces")].objects
         namespace = namespaces.get(request.namespace)
         if namespace is None:
-            if self._backend.require_namespaces:
+            if self._backend.require_namespaces and request.namespace not in _PRESENT_NAMESPACES:
                 raise fake_refusals.not_found(resources.NAMESPACES, request.namespace)
         elif namespace.metadata.get("deletionTimestamp"):
             raise fake_refusals.forbidden(

@@ -46,10 +46,12 @@ class FaultyStream:
 
     @property
     def status(self) -> int:
+        """The HTTP status code."""
         return self._inner.status
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """Names in lower case."""
         return self._inner.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:

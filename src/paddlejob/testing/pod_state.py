@@ -54,6 +54,7 @@ class ContainerState:
 
     @property
     def is_running(self) -> bool:
+        """Whether its process is there."""
         return "running" in self.current
 
     @property
@@ -103,6 +104,7 @@ class PodState:
 
     @property
     def initialized(self) -> bool:
+        """Whether all init containers have done their work."""
         return all(state.exit_code == 0 or state.finished for state in self.inits)
 
     def phase(self) -> str:
