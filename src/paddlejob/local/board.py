@@ -14,6 +14,9 @@ from paddlejob.local import progress
 from paddlejob.local.logs import Lines
 from paddlejob.local.progress import Progress
 
+RESULT_BYTES = 4096
+"""How near the end of what it says a program tells its result."""
+
 
 class Row(msgspec.Struct):
     """A pod."""
@@ -24,6 +27,7 @@ class Row(msgspec.Struct):
     restarts: int = 0
     last_line: str = ""
     progress: Progress | None = None
+    result: str = ""
     heard: float = 0.0
     """When the pod last said something, on the monotonic clock."""
 
@@ -59,9 +63,19 @@ class Board:
         before = row.state, row.restarts
         if not (row.ended and pod.metadata.deletion_timestamp):
             # How a pod ended by itself says more than that it was then cleaned up.
-            row.state, row.ended = describe(pod), pod.status.phase in ("Failed", "Succeeded")
+            is_leaving = pod.metadata.deletion_timestamp is not None
+            row.state = describe(pod)
+            row.ended = not is_leaving and pod.status.phase in ("Failed", "Succeeded")
         row.restarts = sum(each.restart_count for each in pod.status.container_statuses)
         return row.state if (row.state, row.restarts) != before else ""
+
+    def pod_gone(self, name: str) -> str:
+        """Take note that a pod is no more; return its last state, empty where it had ended before."""
+        row = self._rows.get(name)
+        if row is None or row.ended:
+            return ""
+        row.state = "Stopped"
+        return row.state
 
     def heard(self, lines: Lines) -> None:
         """Take note of what a pod said."""
@@ -70,6 +84,7 @@ class Board:
             return
         row.heard = time.monotonic()
         row.last_line = progress.last_line(lines.text) or row.last_line
+        row.result = progress.result(lines.text[-RESULT_BYTES:]) or row.result
         row.progress = progress.last_progress(lines.text) or row.progress
 
 
@@ -77,7 +92,7 @@ def describe(pod: Pod) -> str:
     """Return a pod's state in a word or two, as `kubectl get pods` does."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     if pod.metadata.deletion_timestamp is not None:
-        return "Terminating" if any(each.state.running for each in statuses) else "Stopped"
+        return "Terminating"
     if pod.status.reason:
         return pod.status.reason
     if pod.status.phase in ("Failed", "Succeeded"):

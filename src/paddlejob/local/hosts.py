@@ -15,12 +15,11 @@ def hosts_file(pod: str, address: str, services: Iterable[tuple[str, str]], name
     """
     lines = [f"{address} {pod}\n", _LOCALHOST, _entries_of_this_machine()]
     for name, at in services:
-        spellings = (
-            name,
-            f"{name}.{namespace}",
-            f"{name}.{namespace}.svc",
-            f"{name}.{namespace}.svc.cluster.local",
-        )
+        qualified = f"{name}.{namespace}"
+        spellings = [qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local"]
+        if name != pod:
+            # A name that is listed twice resolves to two addresses.
+            spellings.append(name)
         lines.append(f"{at} {' '.join(spellings)}\n")
     return "".join(lines)
 

@@ -68,6 +68,12 @@ class JsonOutput:
             **ending,
         )
 
+    def pod_gone(self, name: str) -> None:
+        """Tell that a pod is no more."""
+        assert self._board is not None
+        self._board.pod_gone(name)
+        self._print("pod", pod=name, state="Gone")
+
     def told(self, event: Event) -> None:
         """Tell an event."""
         self._print("event", level=str(event.type), reason=event.reason, message=event.message)

@@ -72,6 +72,11 @@ class LiveOutput:
         assert self._board is not None
         self._has_news = bool(self._board.pod_changed(pod)) or self._has_news
 
+    def pod_gone(self, name: str) -> None:
+        """Take note."""
+        assert self._board is not None
+        self._has_news = bool(self._board.pod_gone(name)) or self._has_news
+
     def told(self, event: Event) -> None:
         """Print warnings above the view."""
         if event.type is EventType.WARNING and event.reason != Phase.FAILED:

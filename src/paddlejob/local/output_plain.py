@@ -61,9 +61,13 @@ class PlainOutput:
         assert self._board is not None
         state = self._board.pod_changed(pod)
         if state and state not in ("Pending", "ContainerCreating", "PodInitializing"):
-            self._say(
-                f"{self._board.job.name}: {short_name(self._board.job.name, pod.metadata.name)} {state}"
-            )
+            self._say_state(pod.metadata.name, state)
+
+    def pod_gone(self, name: str) -> None:
+        """Say that a pod was stopped."""
+        assert self._board is not None
+        if state := self._board.pod_gone(name):
+            self._say_state(name, state)
 
     def told(self, event: Event) -> None:
         """Pass warnings on; the rest shows in the phases."""
@@ -92,6 +96,11 @@ class PlainOutput:
         with_log = self._logs == "none"
         for line in summary.lines(self._board, ending, self._session.run_directory, with_log=with_log):
             self._say(line)
+
+    def _say_state(self, pod: str, state: str) -> None:
+        assert self._board is not None
+        job = self._board.job.name
+        self._say(f"{job}: {short_name(job, pod)} {state}")
 
     def _say(self, line: str) -> None:
         self._news.write(f"{line}\n")

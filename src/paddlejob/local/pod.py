@@ -125,9 +125,9 @@ class LocalPod:
 
     async def gone(self) -> None:
         """Return when the pod was deleted and nothing of it is left but its logs."""
-        await self._calls.stop.wait()
         if self._task is not None:
             await asyncio.shield(self._task)
+        await self._calls.stop.wait()
         await asyncio.to_thread(self._volumes.remove)
 
     @property

@@ -13,6 +13,7 @@ _STEP = re.compile(rf"\b(?:step|batch|iter|iteration){_BEFORE_NUMBER}(\d+)(?:\s*
 _LOSS = re.compile(
     rf"(?<![a-z])loss(?:\[\d+\])?{_BEFORE_NUMBER}({_NUMBER})", re.IGNORECASE
 )  # Paddle's own lines have its shape in brackets: loss[1]:[0.693]
+_RESULT = re.compile(r"^\s*(done\b.*\d.*?)\s*$", re.MULTILINE | re.IGNORECASE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -47,6 +48,12 @@ def parse(line: str) -> Progress | None:
         steps=int(step[2]) if step and step[2] else None,
         loss=loss[1] if loss else "",
     )
+
+
+def result(lines: bytes) -> str:
+    """Return the line with which a program tells its result, such as `done auc 0.94 seconds 12.3`."""
+    found = _RESULT.findall(_COLOUR.sub("", lines.decode(errors="replace")))
+    return str(found[-1]) if found else ""
 
 
 def last_line(lines: bytes) -> str:

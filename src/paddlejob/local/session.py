@@ -211,6 +211,9 @@ class Recorder:
         self._pods[pod.metadata.name] = pod
         self._soon()
 
+    def pod_gone(self, name: str) -> None:
+        """Nothing to write: the last of its states stays."""
+
     def told(self, event: Event) -> None:
         """Keep what was told."""
         self._run.append_event(msgspec.json.encode(event))

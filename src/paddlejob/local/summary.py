@@ -37,7 +37,7 @@ def _culprit(board: Board) -> Row | None:
 def _detail(board: Board, ending: Ending) -> str:
     if ending is Ending.COMPLETED:
         first = next((row for row in board.rows() if row.seat.role is Role.WORKER), None)
-        return f"; {first.seat}: {first.last_line}" if first and first.last_line else ""
+        return f": {first.result}" if first and first.result else ""
     message = board.job.status.message
     return f": {message}" if ending is Ending.FAILED and message else ""
 

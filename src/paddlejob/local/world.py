@@ -55,7 +55,10 @@ class Observer(Protocol):
         """The job's status or spec is another."""
 
     def pod_changed(self, pod: Pod) -> None:
-        """A pod's status is another, or the pod is gone (its deletion time is set, no container runs)."""
+        """A pod's status is another."""
+
+    def pod_gone(self, name: str) -> None:
+        """A pod was deleted, and nothing of it is left."""
 
     def told(self, event: Event) -> None:
         """Core has something to say."""
@@ -89,6 +92,7 @@ class World:
         self._version = 1
         self._look = asyncio.Event()
         self._stop: Ending | None = None
+        self._mistake: BaseException | None = None
         self._watchers: set[asyncio.Task[None]] = set()
 
     @property
@@ -103,6 +107,8 @@ class World:
             while True:
                 await self._look.wait()
                 self._look.clear()
+                if self._mistake is not None:
+                    raise self._mistake
                 if ending := self._ending():
                     return ending
                 self._pass()
@@ -222,14 +228,22 @@ class World:
         pod.start(self._hosts(pod))
         watcher = asyncio.create_task(self._bury(pod))
         self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
+        watcher.add_done_callback(self._watcher_done)
         self._pod_changed(pod)
+
+    def _watcher_done(self, watcher: asyncio.Task[None]) -> None:
+        """Let no mistake of ours pass in silence: the run ends with it."""
+        self._watchers.discard(watcher)
+        self._mistake = self._mistake or watcher.exception()
+        self._look.set()
 
     async def _bury(self, pod: LocalPod) -> None:
         """Forget a pod when it is gone."""
         await pod.gone()
         del self._pods[pod.name]
-        self._pod_changed(pod)
+        for observer in self._observers:
+            observer.pod_gone(pod.name)
+        self._look.set()
 
     def _pod_changed(self, pod: LocalPod) -> None:
         for observer in self._observers:
@@ -267,6 +281,7 @@ class World:
     def _write_status(self, status: PaddleJobStatus) -> None:
         if status != self.job.status:
             self._update_job(status=status, metadata=self._metadata(resource_version=self._next_version()))
+            self._look.set()
 
     def _update_job(self, **fields: object) -> None:
         self.job = msgspec.structs.replace(self.job, **fields)

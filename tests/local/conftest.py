@@ -1,0 +1,145 @@
+"""Runs jobs for real: every pod is processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from local.jobs import text
+from local.processes import eventually, fresh_mark, marked
+
+from paddlejob.api.pod import Pod
+from paddlejob.core.snapshot import Settings
+from paddlejob.local import capabilities
+from paddlejob.local.capabilities import Capabilities
+from paddlejob.local.session import Options, prepared
+from paddlejob.local.world import Ending
+
+
+class Notebook:
+    """Writes down what a run tells, in order."""
+
+    def __init__(self):
+        self.phases = []
+        self.events = []
+        self.pods: dict[str, Pod] = {}
+        self.gone = []
+
+    def job_changed(self, job):
+        if job.status.phase and [str(job.status.phase)] != self.phases[-1:]:
+            self.phases.append(str(job.status.phase))
+
+    def pod_changed(self, pod):
+        self.pods[pod.metadata.name] = pod
+
+    def pod_gone(self, name):
+        self.gone.append(name)
+
+    def told(self, event):
+        self.events.append(event)
+
+
+class Run:
+    """A run that is going on, or has ended."""
+
+    def __init__(self, session, notebook, mark):
+        self.session = session
+        self.world = session.world
+        self.directory = session.run_directory
+        self.notebook = notebook
+        self.mark = mark
+        self.task = asyncio.create_task(session.run())
+
+    @property
+    def status(self):
+        return self.world.job.status
+
+    @property
+    def pods(self):
+        return self.notebook.pods
+
+    def log(self, pod, container="main"):
+        path = self.directory.log(f"{self.world.job.name}-{pod}", container)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def env(self, pod):
+        lines = self.directory.env(f"{self.world.job.name}-{pod}").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def container(self, pod, index=0):
+        return self.pods[f"{self.world.job.name}-{pod}"].status.container_statuses[index]
+
+    def pid(self, pod):
+        pods = {each.name: each.pid for each in self.world.pods}
+        return pods.get(f"{self.world.job.name}-{pod}")
+
+    async def said(self, pod, words, container="main"):
+        await eventually(lambda: words in self.log(pod, container) or self.task.done())
+        assert words in self.log(pod, container)
+
+    async def phase(self, phase):
+        await eventually(lambda: str(self.status.phase) == phase or self.task.done())
+        assert str(self.status.phase) == phase
+
+    async def ended(self) -> Ending:
+        return await asyncio.wait_for(asyncio.shield(self.task), 60)
+
+
+@pytest.fixture(scope="session")
+def allowed(tmp_path_factory) -> Capabilities:
+    return asyncio.run(capabilities.probe(tmp_path_factory.mktemp("probe")))
+
+
+@pytest.fixture
+async def start(tmp_path, allowed):
+    """Start jobs; when the test is over, none of their processes may be left."""
+    async with contextlib.AsyncExitStack() as stack:
+        runs: list[Run] = []
+
+        async def begin(*documents, **options) -> Run:
+            mark, notebook = fresh_mark(), Notebook()
+            chosen = Options(
+                text=text(*documents),
+                file=tmp_path / "job.yaml",
+                runs=tmp_path / "runs",
+                environ={**os.environ, "TZ": mark},
+                allowed=options.pop("allowed", allowed),
+                back_off_seconds=options.pop("back_off_seconds", 0.05),
+                settings=options.pop("settings", Settings(server_exit_grace_seconds=0.3)),
+            )
+            session = await stack.enter_async_context(
+                prepared(msgspec.structs.replace(chosen, **options), (notebook,))
+            )
+            runs.append(Run(session, notebook, mark))
+            return runs[-1]
+
+        yield begin
+        for run in runs:
+            run.world.interrupt()
+            run.world.interrupt()
+            await asyncio.wait((run.task,))
+            assert not marked(run.mark)
+
+
+@pytest.fixture
+def finish(start):
+    """Run a job to its end."""
+
+    async def run(*documents, **options) -> Run:
+        begun = await start(*documents, **options)
+        await begun.ended()
+        return begun
+
+    return run
+
+
+@pytest.fixture
+def directory(tmp_path) -> Path:
+    """A directory to put things into."""
+    place = tmp_path / "place"
+    place.mkdir()
+    return place

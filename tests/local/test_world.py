@@ -1,0 +1,314 @@
+"""Whole jobs with real processes: how they start, end, restart and obey."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from local.jobs import config_map, container, job, role
+from local.processes import eventually, marked
+
+from paddlejob.local.errors import InputError
+from paddlejob.local.world import Ending
+
+FOR_EVER = "echo up; while :; do sleep 60; done"
+STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+NO_DELAY = {"delaySeconds": 0, "maxDelaySeconds": 0}
+
+
+async def test_a_job_is_pending_then_running_then_completed(finish):
+    run = await finish(job())
+    assert await run.ended() is Ending.COMPLETED
+    assert run.notebook.phases[0] == "Pending"
+    assert run.notebook.phases[-1] == "Completed"
+    assert run.status.message == "all 2 workers succeeded"
+
+
+async def test_workers_get_ranks_addresses_and_a_port_of_their_own(finish):
+    run = await finish(job(worker=role(3)))
+    envs = [run.env(f"worker-{rank}") for rank in range(3)]
+    assert [env["PADDLE_TRAINER_ID"] for env in envs] == ["0", "1", "2"]
+    endpoints = envs[0]["PADDLE_TRAINER_ENDPOINTS"].split(",")
+    assert [env["PADDLE_CURRENT_ENDPOINT"] for env in envs] == endpoints
+    assert len(set(endpoints)) == 3
+    assert all(endpoint.startswith("127.") for endpoint in endpoints)
+    assert envs[0]["PADDLE_PORT"] != "36000"
+
+
+async def test_two_jobs_at_once_share_neither_ports_nor_addresses(start):
+    runs = [await start(job(worker=role(2, FOR_EVER))) for _ in range(2)]
+    for run in runs:
+        await run.phase("Running")
+    first, second = (run.env("worker-0") for run in runs)
+    assert first["PADDLE_PORT"] != second["PADDLE_PORT"]
+    assert not set(first["PADDLE_TRAINERS"].split(",")) & set(second["PADDLE_TRAINERS"].split(","))
+
+
+async def test_thirty_two_workers_run_to_the_end(finish):
+    run = await finish(job(worker=role(32, "echo $PADDLE_TRAINER_ID")))
+    assert await run.ended() is Ending.COMPLETED
+    assert [run.log(f"worker-{rank}").strip() for rank in range(32)] == [str(rank) for rank in range(32)]
+
+
+async def test_a_failed_worker_is_the_jobs_failure_with_its_last_words(finish):
+    run = await finish(
+        job(worker=role(2, 'test $PADDLE_TRAINER_ID = 0 || { echo "no data"; exit 3; }; sleep 60'))
+    )
+    assert await run.ended() is Ending.FAILED
+    assert run.status.message == "worker-1 failed first with exit code 3: no data"
+    ended = run.container("worker-1").state.terminated
+    assert (ended.exit_code, ended.reason, ended.message) == (3, "Error", "no data\n")
+
+
+async def test_only_workers_complete_a_job_and_its_servers_are_stopped(finish):
+    run = await finish(job(ps=role(2, FOR_EVER), worker=role(2, "exit 0")))
+    assert await run.ended() is Ending.COMPLETED
+    assert run.status.ps.ready == "2/2"
+
+
+async def test_a_server_that_leaves_early_is_a_failure_whatever_its_code(finish):
+    run = await finish(job(ps=role(1, "exit 0"), worker=role(1, FOR_EVER), backoffLimit=0))
+    assert await run.ended() is Ending.FAILED
+    assert "ps-0 exited with exit code 0 before the workers were done" in run.status.message
+
+
+async def test_a_killed_process_is_reported_as_a_kubelet_does(start):
+    run = await start(job(worker=role(1, FOR_EVER), backoffLimit=0))
+    await run.said("worker-0", "up")
+    os.kill(run.pid("worker-0"), signal.SIGKILL)
+    assert await run.ended() is Ending.FAILED
+    ended = run.container("worker-0").state.terminated
+    assert (ended.exit_code, ended.signal, ended.reason) == (137, 0, "Error")
+
+
+async def test_a_program_that_cannot_start_says_why(finish):
+    broken = container("", command=["no-such-program"])
+    run = await finish(job(worker=role(1, containers=[broken]), backoffLimit=0))
+    ended = run.container("worker-0").state.terminated
+    assert (ended.exit_code, ended.reason) == (128, "StartError")
+    assert "no-such-program" in run.status.message
+
+
+FAILS_TWICE = 'cd /data; echo x >> tries; test "$(wc -l < tries)" = 3'
+KEEPS_DATA = {
+    "restartPolicy": "OnFailure",
+    "containers": [container(FAILS_TWICE, volumeMounts=[{"name": "data", "mountPath": "/data"}])],
+    "volumes": [{"name": "data", "emptyDir": {}}],
+}
+
+
+async def test_a_container_is_restarted_in_place_with_its_pods_volumes(finish):
+    run = await finish(job(worker=role(1, **KEEPS_DATA)))
+    assert await run.ended() is Ending.COMPLETED
+    status = run.container("worker-0")
+    assert status.restart_count == 2
+    assert status.last_state.terminated.exit_code == 1
+
+
+async def test_a_container_that_keeps_crashing_waits_longer_each_time(start):
+    run = await start(
+        job(worker=role(1, "exit 7", restartPolicy="OnFailure"), backoffLimit=9), back_off_seconds=30
+    )
+    await eventually(lambda: _waiting(run, "worker-0") == "CrashLoopBackOff")
+    status = run.container("worker-0")
+    assert status.restart_count == 1
+    assert "back-off 30s" in status.state.waiting.message
+    assert status.last_state.terminated.exit_code == 7
+
+
+async def test_a_job_whose_pod_was_killed_starts_again_as_a_whole(start):
+    script = f'echo "attempt $PADDLEJOB_ATTEMPT"; test "$PADDLEJOB_ATTEMPT" -gt 0 || {{ {FOR_EVER}; }}'
+    run = await start(job(worker=role(2, script), restartPolicy=NO_DELAY))
+    await run.said("worker-0", "up")
+    os.kill(run.pid("worker-0"), signal.SIGKILL)
+    assert await run.ended() is Ending.COMPLETED
+    assert run.status.restarts == 1
+    assert "attempt 1" in run.log("worker-1")
+
+
+async def test_init_containers_run_one_after_the_other_before_the_others(finish):
+    share = {"volumeMounts": [{"name": "data", "mountPath": "/shared"}]}
+    first = container("echo one > /shared/log", name="first", **share)
+    second = container("echo two >> /shared/log", name="second", **share)
+    main = container("cat /shared/log", **share)
+    pod = {"initContainers": [first, second], "volumes": [{"name": "data", "emptyDir": {"medium": "Memory"}}]}
+    run = await finish(job(worker=role(1, containers=[main], **pod)))
+    assert run.log("worker-0") == "one\ntwo\n"
+
+
+async def test_a_failed_init_container_fails_the_pod(finish):
+    bad = container("echo cannot fetch; exit 4", name="fetch")
+    run = await finish(job(worker=role(1, "echo never", initContainers=[bad])))
+    assert run.status.message == "worker-0 failed first with exit code 4: cannot fetch"
+    assert run.log("worker-0") == ""
+
+
+async def test_a_sidecar_that_never_ends_does_not_keep_the_job_alive(finish):
+    share = {"volumeMounts": [{"name": "data", "mountPath": "/shared"}]}
+    main = container("until test -e /shared/up; do sleep 0.05; done", **share)
+    sidecar = container(f"touch /shared/up; {FOR_EVER}", name="sidecar", **share)
+    pod = {"restartPolicy": "Never", "volumes": [{"name": "data", "emptyDir": {}}]}
+    run = await finish(job(worker=role(1, containers=[main, sidecar], **pod)))
+    assert await run.ended() is Ending.COMPLETED
+
+
+async def test_a_restartable_init_container_runs_beside_the_others(finish):
+    sidecar = container(FOR_EVER, name="proxy", restartPolicy="Always")
+    run = await finish(job(worker=role(1, "echo done", initContainers=[sidecar])))
+    assert await run.ended() is Ending.COMPLETED
+    assert run.log("worker-0", "proxy") == "up\n"
+
+
+async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(start):
+    run = await start(job(worker=role(1, STUBBORN, terminationGracePeriodSeconds=1)))
+    await run.said("worker-0", "up")
+    run.world.interrupt()
+    assert await run.ended() is Ending.INTERRUPTED
+    assert run.container("worker-0").state.terminated.exit_code == 137
+
+
+async def test_a_second_interrupt_does_not_wait_for_the_grace_period(start):
+    run = await start(job(worker=role(2, STUBBORN, terminationGracePeriodSeconds=3600)))
+    await run.said("worker-0", "up")
+    await run.said("worker-1", "up")
+    run.world.interrupt()
+    run.world.interrupt()
+    assert await run.ended() is Ending.INTERRUPTED
+    assert not marked(run.mark)
+
+
+async def test_a_pod_may_save_its_work_when_it_is_stopped(start):
+    run = await start(
+        job(worker=role(1, "trap 'echo saved; exit 143' TERM; echo up; while :; do sleep 0.1; done"))
+    )
+    await run.said("worker-0", "up")
+    run.world.interrupt()
+    await run.ended()
+    assert run.log("worker-0").endswith("saved\n")
+
+
+async def test_workers_can_be_added_and_taken_away(start):
+    run = await start(job(worker=role(1, FOR_EVER)))
+    await run.phase("Running")
+    run.world.scale(3)
+    await eventually(lambda: run.status.worker.ready == "3/3" and str(run.status.phase) == "Running")
+    assert run.env("worker-0")["PADDLE_TRAINERS_NUM"] == "3"
+    run.world.scale(2)
+    await eventually(lambda: run.status.worker.ready == "2/2" and str(run.status.phase) == "Running")
+    assert run.world.job.metadata.generation == 3
+
+
+async def test_a_size_that_the_job_does_not_allow_is_refused(start):
+    run = await start(job(worker=role(1, FOR_EVER)))
+    await run.phase("Running")
+    with pytest.raises(InputError, match="spec.worker.replicas is 0"):
+        run.world.scale(0)
+
+
+async def test_a_suspended_job_has_no_pods_until_it_is_resumed(start):
+    run = await start(job(worker=role(2, FOR_EVER)))
+    await run.phase("Running")
+    run.world.suspend()
+    await eventually(lambda: str(run.status.phase) == "Suspended" and not run.world.pods)
+    assert not marked(run.mark)
+    run.world.resume()
+    await run.phase("Running")
+    assert run.env("worker-0")["PADDLEJOB_ATTEMPT"] == "1"
+
+
+async def test_a_deleted_job_ends(start):
+    run = await start(job(worker=role(2, FOR_EVER)))
+    await run.phase("Running")
+    run.world.delete()
+    assert await run.ended() is Ending.DELETED
+    with pytest.raises(InputError, match="the job has ended"):
+        run.world.scale(3)
+
+
+CLEANINGS = {
+    "Always removes the pods of a failed job": ("Always", 2),
+    "OnFailure removes the pods of a failed job": ("OnFailure", 2),
+    "OnCompletion leaves them": ("OnCompletion", 0),
+    "Never leaves them": ("Never", 0),
+}
+
+
+@pytest.mark.parametrize(("policy", "removed"), CLEANINGS.values(), ids=CLEANINGS)
+async def test_clean_pod_policy(start, policy, removed):
+    run = await start(job(worker=role(2, "exit 1"), cleanPodPolicy=policy))
+    removed_by_core = []
+    original = run.world._clear
+
+    async def clear():
+        removed_by_core.extend(run.notebook.gone)
+        await original()
+
+    run.world._clear = clear
+    await run.ended()
+    assert len(removed_by_core) == removed
+
+
+async def test_a_job_in_service_mode_finds_its_peers_by_name(finish):
+    names = "job-worker-0.default job-worker-1.default job-worker-0 $HOSTNAME"
+    script = f'for host in {names}; do getent hosts $host | cut -d" " -f1; done'
+    run = await finish(job(worker=role(2, script), intranet="Service"))
+    first, second, again, own = run.log("worker-1").split()
+    assert first == again != second == own
+    assert run.env("worker-0")["PADDLE_TRAINERS"] == "job-worker-0.default,job-worker-1.default"
+
+
+async def test_a_pod_that_runs_learns_the_name_of_a_new_peer(start):
+    script = "until getent hosts job-worker-1; do sleep 0.1; done; while :; do sleep 60; done"
+    run = await start(job(ps=role(1, script), worker=role(1, FOR_EVER), intranet="Service", withGloo=0))
+    await run.phase("Running")
+    run.world.scale(2)
+    await run.said("ps-0", "job-worker-1")
+
+
+async def test_host_mode_uses_the_jobs_own_ports(finish):
+    run = await finish(job(intranet="Host"))
+    assert await run.ended() is Ending.COMPLETED
+    assert run.env("worker-0")["PADDLE_PORT"] == str(run.status.host_port)
+
+
+async def test_a_config_map_of_the_same_file_reaches_the_pods(finish):
+    one = container("echo $GREETING", envFrom=[{"configMapRef": {"name": "words"}}])
+    run = await finish(job(worker=role(1, containers=[one])), config_map("words", GREETING="hello"))
+    assert run.log("worker-0") == "hello\n"
+
+
+async def test_a_config_map_that_nobody_has_is_waited_for_and_named(start):
+    one = container(
+        "true", env=[{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "gone", "key": "x"}}}]
+    )
+    run = await start(job(worker=role(1, containers=[one])))
+    await eventually(lambda: _waiting(run, "worker-0") == "CreateContainerConfigError")
+    assert 'configmap "gone" not found' in run.status.message
+
+
+async def test_a_pod_is_given_up_when_its_own_deadline_is_over(finish):
+    run = await finish(
+        job(worker=role(1, STUBBORN, activeDeadlineSeconds=1, restartPolicy="Never"), backoffLimit=0)
+    )
+    assert "DeadlineExceeded" in run.status.message
+
+
+async def test_a_runner_that_makes_a_mistake_says_so_and_stops_everything(start):
+    run = await start(job(worker=role(2, FOR_EVER)))
+    await run.phase("Running")
+
+    def broken(name):
+        raise RuntimeError("a mistake")
+
+    run.notebook.pod_gone = broken
+    run.world.suspend()
+    with pytest.raises(RuntimeError, match="a mistake"):
+        await run.ended()
+    assert not marked(run.mark)
+
+
+def _waiting(run, pod):
+    pods = run.pods.get(f"job-{pod}")
+    waiting = pods and pods.status.container_statuses[0].state.waiting
+    return waiting.reason if waiting else ""
