@@ -14,10 +14,12 @@ from paddlejob.api.meta import JsonObject
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from scripts import manifests
 from scripts.api_reference import api_reference
 
 ROOT = Path(__file__).parent.parent
 NOTICE = "Generated from src/paddlejob/api by scripts/generate.py. Do not edit; run `make generate`."
+MANIFESTS_NOTICE = NOTICE.replace("src/paddlejob/api", "scripts/manifests.py")
 
 
 class _PlainDumper(yaml.SafeDumper):
@@ -38,9 +40,24 @@ def page(text: str) -> str:
     return f"<!-- {NOTICE} -->\n{text}"
 
 
+def installation(install: manifests.Install) -> str:
+    """Return what installs the operator as YAML."""
+    return f"# {MANIFESTS_NOTICE}\n{manifests.documents(manifests.operator_objects(install))}"
+
+
+def template(text: str) -> str:
+    """Return a template of the Helm chart with the notice, which rendering drops."""
+    return f"{{{{- /* {MANIFESTS_NOTICE} */ -}}}}\n{text}"
+
+
 GENERATED: list[tuple[str, Callable[[], str]]] = [
     ("deploy/v1/crd.yaml", lambda: manifest(crd_v1())),
     ("deploy/v1beta1/crd.yaml", lambda: manifest(crd_v1beta1())),
+    ("deploy/v1/operator.yaml", lambda: installation(manifests.Install())),
+    ("deploy/v1/operator-namespaced.yaml", lambda: installation(manifests.Install(namespaced=True))),
+    ("deploy/v1beta1/operator.yaml", lambda: installation(manifests.Install(old_cluster=True))),
+    ("deploy/helm/paddlejob/templates/crd.yaml", lambda: template(manifests.chart_crd())),
+    ("deploy/helm/paddlejob/templates/_rules.tpl", lambda: template(manifests.chart_rules())),
     ("docs/reference/api.md", lambda: page(api_reference())),
 ]
 
