@@ -23,6 +23,17 @@ ANNOTATION_ROLE: Final = "paddle-resource"
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 """On a pod: hash of the ConfigMap that the pod was started (or woken) with."""
 
+ANNOTATION_GANG: Final = f"{GROUP}/gang"
+"""On a pod: who schedules it together with its peers; not there on a pod that is scheduled alone."""
+
+# Volcano finds the gang of a pod by these; its scheduler answers to this name.
+VOLCANO: Final = "volcano"
+ANNOTATION_GROUP_NAME: Final = "scheduling.k8s.io/group-name"
+ANNOTATION_TASK: Final = "volcano.sh/task-spec"
+ANNOTATION_VOLCANO_JOB: Final = "volcano.sh/job-name"
+ANNOTATION_VOLCANO_JOB_VERSION: Final = "volcano.sh/job-version"
+ANNOTATION_QUEUE: Final = "volcano.sh/queue-name"
+
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 
 CONTROLLER_NAME: Final = "paddlepaddle.org/paddlejob-operator"
@@ -118,6 +129,7 @@ class Reason:
     SCALED: Final = "Scaled"
     NO_HOST_PORT: Final = "NoHostPort"
     WAITING_FOR_PODS: Final = "WaitingForPods"
+    WAITING_FOR_GANG: Final = "WaitingForGang"
     PODS_STARTING: Final = "PodsStarting"
     PODS_RUNNING: Final = "PodsRunning"
     WORKERS_SUCCEEDED: Final = "WorkersSucceeded"

@@ -16,6 +16,10 @@ class Kind(enum.StrEnum):
     POD = "Pod"
     SERVICE = "Service"
     CONFIG_MAP = "ConfigMap"
+    POD_GROUP = "PodGroup"
+    """Volcano's."""
+    POD_GROUP_V1ALPHA2 = "PodGroup.v1alpha2.scheduling.k8s.io"
+    POD_GROUP_V1BETA1 = "PodGroup.v1beta1.scheduling.k8s.io"
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -32,6 +36,15 @@ class ReplaceConfig(msgspec.Struct, frozen=True):
     name: str
     manifest: JsonObject
     resource_version: str
+
+
+class PatchGroup(msgspec.Struct, frozen=True):
+    """Change fields of the job's own PodGroup's spec, by a merge patch: the rest is its scheduler's."""
+
+    kind: Kind
+    name: str
+    uid: str
+    spec: JsonObject
 
 
 class Wake(msgspec.Struct, frozen=True):
@@ -69,7 +82,10 @@ class RemoveFinalizer(msgspec.Struct, frozen=True):
     finalizer: str
 
 
-Action = Create | ReplaceConfig | Wake | Delete | DeleteJob | RemoveFinalizer
+Action = Create | ReplaceConfig | PatchGroup | Wake | Delete | DeleteJob | RemoveFinalizer
+
+Stages = tuple[tuple[Action, ...], ...]
+"""Actions side by side, one stage after the other."""
 
 
 class EventType(enum.StrEnum):
@@ -95,7 +111,7 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     status: PaddleJobStatus
-    stages: tuple[tuple[Action, ...], ...] = ()
+    stages: Stages = ()
     events: tuple[Event, ...] = ()
     events_when_done: tuple[Event, ...] = ()
     requeue_after_seconds: float | None = None

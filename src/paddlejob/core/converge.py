@@ -8,7 +8,17 @@ from paddlejob.api import names
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Intranet, Role
 from paddlejob.core import topology
-from paddlejob.core.actions import Action, Create, Delete, Event, EventType, Kind, ReplaceConfig, Wake
+from paddlejob.core.actions import (
+    Action,
+    Create,
+    Delete,
+    Event,
+    EventType,
+    Kind,
+    ReplaceConfig,
+    Stages,
+    Wake,
+)
 from paddlejob.core.classify import Roster, Seat, pod_name
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.policy.formation import is_formed
@@ -16,8 +26,6 @@ from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.status import plural
 from paddlejob.core.topology import Site
-
-Stages = tuple[tuple[Action, ...], ...]
 
 
 class Connection(msgspec.Struct, frozen=True):

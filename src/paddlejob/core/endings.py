@@ -9,9 +9,9 @@ from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.core import status
-from paddlejob.core.actions import DeleteJob, Kind, Plan, RemoveFinalizer
+from paddlejob.core.actions import DeleteJob, Kind, Plan, RemoveFinalizer, Stages
 from paddlejob.core.classify import Roster
-from paddlejob.core.policy import deadline
+from paddlejob.core.policy import deadline, gang
 from paddlejob.core.policy.cleanup import born_too_late, cleanup, deletions
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
@@ -31,7 +31,8 @@ def release(world: Snapshot) -> Plan:
 def end(world: Snapshot, spec: EffectiveSpec, roster: Roster, verdict: Standing) -> Plan:
     """Record the verdict; the shell writes the status before it deletes anything."""
     final = status.next_status(world.job, spec, roster, verdict, world.now)
-    return Plan(final, cleanup(spec.clean_pod_policy, verdict.phase, world.pods, world.services))
+    stages = cleanup(spec.clean_pod_policy, verdict.phase, world.pods, world.services)
+    return Plan(final, (*stages, *_without_gang(world)))
 
 
 def tidy(world: Snapshot, spec: EffectiveSpec) -> Plan:
@@ -42,7 +43,8 @@ def tidy(world: Snapshot, spec: EffectiveSpec) -> Plan:
         return Plan(job.status, ((DeleteJob(job.name, job.metadata.uid),),))
     stages = cleanup(spec.clean_pod_policy, job.status.phase, world.pods, world.services)
     late = () if stages else born_too_late(world.pods, job.status.completion_time)
-    return Plan(job.status, stages or ((late,) if late else ()), requeue_after_seconds=left)
+    stages = stages or ((late,) if late else ())
+    return Plan(job.status, (*stages, *_without_gang(world)), requeue_after_seconds=left)
 
 
 def suspend(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
@@ -60,4 +62,10 @@ def suspend(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
         }
     resting = status.next_status(world.job, spec, roster, standing, world.now, **changes)
     stage = deletions(Kind.POD, world.pods)
-    return Plan(resting, (stage,) if stage else ())
+    return Plan(resting, (*((stage,) if stage else ()), *_without_gang(world)))
+
+
+def _without_gang(world: Snapshot) -> Stages:
+    """A gang that is over must not hold its place in a queue."""
+    removals = gang.removals(world)
+    return (removals,) if removals else ()

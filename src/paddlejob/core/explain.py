@@ -9,6 +9,13 @@ from paddlejob.api.pod import ContainerStatus, ContainerTerminated
 from paddlejob.core.classify import Member, PodState, ending_of
 
 LAST_WORDS_LENGTH = 300
+_VOLCANO_WEBHOOKS = (
+    "kubectl delete validatingwebhookconfigurations volcano-admission-service-jobs-validate "
+    "volcano-admission-service-pods-validate volcano-admission-service-queues-validate; "
+    "kubectl delete mutatingwebhookconfigurations volcano-admission-service-jobs-mutate "
+    "volcano-admission-service-podgroups-mutate volcano-admission-service-pods-mutate "
+    "volcano-admission-service-queues-mutate"
+)
 _EXPECTED_WAITS = ("", "PodInitializing", "ContainerCreating")
 
 
@@ -54,6 +61,13 @@ def last_words(text: str) -> str:
 def first_obstacle(members: Iterable[Member]) -> tuple[Member, str] | None:
     """Return the first pod, in seat order, that something concrete holds up."""
     return next(((member, why) for member in members if (why := obstacle(member))), None)
+
+
+def way_out(refusal: str) -> str:
+    """Return what to do about an API server's refusal, where that is known: a clause, or nothing."""
+    if "failed calling webhook" in refusal and ".volcano.sh" in refusal:
+        return f"; if Volcano was uninstalled, remove what it left behind: {_VOLCANO_WEBHOOKS}"
+    return ""
 
 
 def _container_trouble(container: ContainerStatus, own_config_missing: tuple[str, ...]) -> str:

@@ -24,7 +24,7 @@ from paddlejob.api.v1 import Intranet, Phase
 from paddlejob.core import converge, endings, status
 from paddlejob.core.actions import Action, Delete, Event, EventType, Kind, Plan
 from paddlejob.core.classify import Attempts, Roster, roster_of
-from paddlejob.core.policy import deadline, elastic
+from paddlejob.core.policy import deadline, elastic, gang
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.policy.formation import Reform, formation_of, is_complete
 from paddlejob.core.policy.host_port import choose_base_port
@@ -67,7 +67,9 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     host_port = _host_port(world, spec)
     if host_port is None:
         return _no_port(world, spec, roster)
-    site = Site(job, spec, host_port or world.settings.base_port, _pods_have_ipv6(world), job.status.attempt)
+    gathering = gang.gather(world, roster)
+    port, attempt = host_port or world.settings.base_port, job.status.attempt
+    site = Site(job, spec, port, _pods_have_ipv6(world), attempt, gathering.gang)
     connection = converge.connection_of(site, roster)
     response = respond(world, spec, roster, connection.fingerprint)
     if response.verdict is not None:
@@ -75,16 +77,21 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     if response.reform is not None:
         return _reform(world, spec, roster, response.reform)
     delay = restart_delay_seconds(world)
-    standing = status.live_standing(world, roster, delayed=delay > 0)
+    standing = status.live_standing(
+        world, roster, delayed=delay > 0, gang_waits_for=gathering.holds_up(roster)
+    )
     changes: dict[str, object] = {"host_port": host_port}
     if is_complete(roster):
         changes["formation"] = formation_of(roster, job.status.attempt)
     if job.status.phase is Phase.SUSPENDED:
         changes["attempt_time"] = now
     alive = status.next_status(job, spec, roster, standing, now, **changes)
-    stages, told = converge.converge(world, site, roster, connection, may_create=delay <= 0)
+    may_create = delay <= 0 and gathering.is_open
+    stages, told = converge.converge(world, site, roster, connection, may_create=may_create)
+    stages = (gathering.actions, *stages) if gathering.actions else stages
     time_left = deadline.seconds_left(msgspec.structs.replace(job, status=alive), now)
-    soonest = _soonest(delay or None, response.look_again_in_seconds, time_left)
+    waits = (response.look_again_in_seconds, gathering.look_again_in_seconds)
+    soonest = _soonest(delay or None, *waits, time_left)
     return Plan(alive, stages, events_when_done=told, requeue_after_seconds=soonest)
 
 

@@ -1,4 +1,4 @@
-"""Amounts of resources as Kubernetes writes them, added exactly and written back the way it would write them."""
+"""Amounts of resources as Kubernetes writes them: read, added exactly, and written back its way."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import Intranet, PaddleJob, Role
 from paddlejob.core import topology
 from paddlejob.core.classify import Seat, pod_name
+from paddlejob.core.gang import Gang, GangSystem
 from paddlejob.core.topology import Site
 
 
@@ -22,6 +23,8 @@ def render_pod(site: Site, seat: Seat, *, config_hash: str | None = None) -> Jso
     given = site.role_spec(seat.role).template.get("metadata") or {}
     metadata["labels"] = {**(given.get("labels") or {}), **metadata["labels"]}
     metadata["annotations"] = {**(given.get("annotations") or {}), names.ANNOTATION_ROLE: str(seat.role)}
+    if site.gang is not None:
+        metadata["annotations"] |= _gang_annotations(site.gang, seat)
     if given.get("finalizers"):
         metadata["finalizers"] = given["finalizers"]
     if config_hash is not None:
@@ -104,7 +107,33 @@ def _pod_spec(site: Site, seat: Seat) -> JsonObject:
     if intranet is Intranet.HOST:
         pod_spec["hostNetwork"] = True
         pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+    if site.gang is not None:
+        _join_gang(pod_spec, site.gang)
     return pod_spec
+
+
+def _gang_annotations(gang: Gang, seat: Seat) -> dict[str, str]:
+    """Return what tells a pod's scheduler of its gang, and us who that scheduler is."""
+    ours = {names.ANNOTATION_GANG: str(gang.system)}
+    if gang.system is not GangSystem.VOLCANO:
+        return ours
+    return {
+        **ours,
+        names.ANNOTATION_GROUP_NAME: gang.group,
+        names.ANNOTATION_TASK: str(seat.role),
+        names.ANNOTATION_VOLCANO_JOB: gang.group,
+        names.ANNOTATION_VOLCANO_JOB_VERSION: "0",
+        names.ANNOTATION_QUEUE: gang.queue,
+    }
+
+
+def _join_gang(pod_spec: JsonObject, gang: Gang) -> None:
+    if gang.system is GangSystem.VOLCANO:
+        pod_spec["schedulerName"] = names.VOLCANO
+    else:
+        pod_spec["schedulingGroup"] = {"podGroupName": gang.group}
+    if gang.priority_class:
+        pod_spec.setdefault("priorityClassName", gang.priority_class)
 
 
 def _default_restart_policy(spec: EffectiveSpec, role: Role) -> str:

@@ -8,7 +8,10 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.core.actions import Kind
+from paddlejob.core.gang import GangApis, Scheduling
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -35,6 +38,9 @@ class Settings(msgspec.Struct, frozen=True):
     force_delete_seconds: float = 60.0
     """How long after its grace period a pod that does not go is removed by force: its node is gone."""
 
+    scheduling: Scheduling = Scheduling.AS_WRITTEN
+    """Who schedules the pods of a job together when the job itself does not say."""
+
 
 class WriteFailure(msgspec.Struct, frozen=True):
     """A write of the last pass that the API server refused."""
@@ -59,6 +65,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Pods of earlier jobs of the same name: not ours, but in the way of ours until they are gone."""
     services: tuple[Service, ...] = ()
     config_map: ConfigMap | None = None
+    pod_groups: dict[Kind, PodGroup] = {}
+    """Of each kind that the cluster serves the one with the job's name, whoever made it."""
+    gang_apis: GangApis | None = None
+    """None where nothing is scheduled, as on a laptop: there no job is a gang."""
     settings: Settings = Settings()
     taken_host_ports: frozenset[int] = frozenset()
     """Base ports of the other live jobs with `intranet: Host`."""

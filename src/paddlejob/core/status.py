@@ -21,12 +21,14 @@ CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDE
 """The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
 
 
-def live_standing(world: Snapshot, roster: Roster, *, delayed: bool = False) -> Standing:
+def live_standing(
+    world: Snapshot, roster: Roster, *, delayed: bool = False, gang_waits_for: str = ""
+) -> Standing:
     """Say where a job without a verdict is, and what it waits for.
 
     A job that is put together anew keeps the phase that says so, and why, until it runs.
     """
-    old, fresh = world.job.status, _fresh_standing(world, roster)
+    old, fresh = world.job.status, _fresh_standing(world, roster, gang_waits_for)
     if old.phase not in (Phase.RESTARTING, Phase.SCALING) or fresh.phase is Phase.RUNNING:
         return fresh
     failure = old.last_failure if old.phase is Phase.RESTARTING else None
@@ -36,10 +38,11 @@ def live_standing(world: Snapshot, roster: Roster, *, delayed: bool = False) -> 
     return Standing(old.phase, fresh.reason, f"{fresh.message}{why}")
 
 
-def _fresh_standing(world: Snapshot, roster: Roster) -> Standing:
+def _fresh_standing(world: Snapshot, roster: Roster, gang_waits_for: str) -> Standing:
     refused = next(iter(world.failures), None)
     if refused is not None:
-        return Standing(Phase.PENDING, Reason.CREATE_FAILED, f"{refused}; trying again")
+        text = f"{refused}; trying again{explain.way_out(refused.message)}"
+        return Standing(Phase.PENDING, Reason.CREATE_FAILED, text)
     unsettled = [member for member in roster.active() if not _is_up(member)]
     missing = len(roster.wanted) - sum(1 for _ in roster.active())
     if not unsettled and not missing:
@@ -47,6 +50,8 @@ def _fresh_standing(world: Snapshot, roster: Roster) -> Standing:
     if world.predecessors:
         text = f"waiting for {len(world.predecessors)} pods of an earlier job of this name to be gone"
         return Standing(Phase.PENDING, Reason.WAITING_FOR_PODS, text)
+    if gang_waits_for and not roster.stale:
+        return Standing(Phase.PENDING, Reason.WAITING_FOR_GANG, gang_waits_for)
     if missing or any(member.state is PodState.PENDING for member in unsettled):
         return Standing(Phase.PENDING, Reason.WAITING_FOR_PODS, _waiting_for(roster, unsettled, missing))
     return Standing(Phase.STARTING, Reason.PODS_STARTING, _waiting_for(roster, unsettled, missing))

@@ -19,6 +19,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Intranet, Mode, PaddleJob, Role, RoleSpec
 from paddlejob.core.classify import Roster, Seat, pod_name
+from paddlejob.core.gang import Gang
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
 
@@ -46,6 +47,7 @@ class Site(msgspec.Struct, frozen=True):
     port: int
     pods_have_ipv6: bool = False
     attempt: int = 0
+    gang: Gang | None = None
 
     def role_spec(self, role: Role) -> RoleSpec:
         """Return what the user wants of a role that has seats."""

@@ -24,6 +24,7 @@ from paddlejob.core.actions import (
     DeleteJob,
     Event,
     Kind,
+    PatchGroup,
     Plan,
     RemoveFinalizer,
     ReplaceConfig,
@@ -214,7 +215,7 @@ class World:
                 self.delete()
             case RemoveFinalizer():
                 self._update_job(metadata=self._metadata(finalizers=()))
-            case Create():
+            case Create() | PatchGroup():
                 raise AssertionError(action.kind)
             case _:
                 assert_never(action)

@@ -12,7 +12,17 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.core.actions import Action, Create, Delete, DeleteJob, RemoveFinalizer, ReplaceConfig, Wake
+from paddlejob.core.actions import (
+    Action,
+    Create,
+    Delete,
+    DeleteJob,
+    PatchGroup,
+    RemoveFinalizer,
+    ReplaceConfig,
+    Wake,
+)
+from paddlejob.core.gang import GROUP_KINDS
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.answer import Written
@@ -99,6 +109,8 @@ class Executor:
                 await self._create(job, action)
             case ReplaceConfig():
                 await self._replace_config(job, action)
+            case PatchGroup():
+                await self._patch_group(job, action)
             case Wake():
                 await _unless_gone(lambda: self._wake(job, action))
             case Delete():
@@ -122,6 +134,12 @@ class Executor:
         body = {**action.manifest, "metadata": metadata}
         written = await self._client.replace(CONFIG_MAPS, job.metadata.namespace, action.name, body)
         self._consistency.wrote(job.metadata.key, CONFIG_MAPS, written.metadata.resource_version)
+
+    async def _patch_group(self, job: PaddleJob, action: PatchGroup) -> None:
+        resource = RESOURCE_OF[action.kind]
+        patch = {"metadata": {"uid": action.uid}, "spec": action.spec}
+        written = await self._client.patch(resource, job.metadata.namespace, action.name, patch)
+        self._consistency.wrote(job.metadata.key, resource, written.metadata.resource_version)
 
     async def _wake(self, job: PaddleJob, action: Wake) -> None:
         annotations = {names.ANNOTATION_CONFIG_HASH: action.config_hash}
@@ -162,6 +180,9 @@ class Executor:
         if metadata.controller_uid == job.metadata.uid:
             self._consistency.wrote(job.metadata.key, resource, metadata.resource_version)
             outcome.stale = outcome.stale or metadata.deletion_timestamp is not None
+        elif action.kind in GROUP_KINDS:
+            # Whoever made it: the next pass sees it, and knows what to do with it.
+            outcome.stale = True
         elif metadata.deletion_timestamp is not None or metadata.controller_uid:
             outcome.failures.append(
                 _failure(action, "one of an earlier owner is still there and must go first")
@@ -182,14 +203,19 @@ async def _unless_gone(write: Callable[[], Awaitable[None]]) -> None:
 def _failure(action: Action, message: str) -> WriteFailure:
     match action:
         case Create():
-            return WriteFailure("create", str(action.kind), action.name, message)
+            verb, kind, name = "create", str(action.kind), action.name
         case ReplaceConfig():
-            return WriteFailure("update", "ConfigMap", action.name, message)
+            verb, kind, name = "update", "ConfigMap", action.name
+        case PatchGroup():
+            verb, kind, name = "update", str(action.kind), action.name
         case Wake():
-            return WriteFailure("wake", "Pod", action.name, message)
+            verb, kind, name = "wake", "Pod", action.name
         case Delete():
-            return WriteFailure("delete", str(action.kind), action.name, message)
+            verb, kind, name = "delete", str(action.kind), action.name
         case DeleteJob():
-            return WriteFailure("delete", names.KIND, action.name, message)
+            verb, kind, name = "delete", names.KIND, action.name
         case RemoveFinalizer():
-            return WriteFailure("update", names.KIND, action.finalizer, message)
+            verb, kind, name = "update", names.KIND, action.finalizer
+        case _:
+            assert_never(action)
+    return WriteFailure(verb, kind, name, message)

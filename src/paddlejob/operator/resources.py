@@ -8,7 +8,18 @@ from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
 
 PADDLE_JOBS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
 
-RESOURCE_OF = {Kind.POD: PODS, Kind.SERVICE: SERVICES, Kind.CONFIG_MAP: CONFIG_MAPS}
+VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+POD_GROUPS_V1ALPHA2 = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
+POD_GROUPS_V1BETA1 = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+
+RESOURCE_OF = {
+    Kind.POD: PODS,
+    Kind.SERVICE: SERVICES,
+    Kind.CONFIG_MAP: CONFIG_MAPS,
+    Kind.POD_GROUP: VOLCANO_POD_GROUPS,
+    Kind.POD_GROUP_V1ALPHA2: POD_GROUPS_V1ALPHA2,
+    Kind.POD_GROUP_V1BETA1: POD_GROUPS_V1BETA1,
+}
 
 SELECTORS = {
     PODS: names.LABEL_RESOURCE_TYPE,

@@ -1,0 +1,68 @@
+"""Gangs as data: which systems schedule pods together, and what a cluster has of them."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from paddlejob.core.actions import Kind
+
+
+class Scheduling(enum.StrEnum):
+    """What the platform team wants for jobs that do not say themselves: `--scheduling`."""
+
+    AS_WRITTEN = ""
+    """Only jobs that ask for it are gangs."""
+    VOLCANO = "volcano"
+    NATIVE = "native"
+    AUTO = "auto"
+    """Every job is a gang, of whatever the cluster has; of nothing where it has nothing."""
+
+
+class GangSystem(enum.StrEnum):
+    """Who schedules the pods of a gang; pods carry it as an annotation."""
+
+    VOLCANO = "volcano"
+    NATIVE = "native"
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of object that a gang of this system is known by, the best first."""
+        return _KINDS[self]
+
+
+_KINDS = {
+    GangSystem.VOLCANO: (Kind.POD_GROUP,),
+    GangSystem.NATIVE: (Kind.POD_GROUP_V1BETA1, Kind.POD_GROUP_V1ALPHA2),
+}
+
+GROUP_KINDS = tuple(kind for system in GangSystem for kind in system.kinds)
+
+
+class GangApis(msgspec.Struct, frozen=True):
+    """Which kinds of groups the cluster serves, as far as that is known."""
+
+    ready: frozenset[Kind] = frozenset()
+    """Served, and all of their objects are known."""
+    loading: frozenset[Kind] = frozenset()
+    """It is being found out whether they are served, or their objects are being listed."""
+    trouble: dict[Kind, str] = {}
+    """Served, but out of reach, and why."""
+
+    def kind_of(self, system: GangSystem) -> Kind | None:
+        """Return the kind to use for a system, None when the cluster has none that can be used now."""
+        return next((kind for kind in system.kinds if kind in self.ready), None)
+
+    def is_loading(self, system: GangSystem) -> bool:
+        """Return whether more may be known in a moment."""
+        return any(kind in self.loading for kind in system.kinds)
+
+
+class Gang(msgspec.Struct, frozen=True):
+    """What a pod is marked with so that its scheduler knows its gang."""
+
+    system: GangSystem
+    group: str
+    queue: str = ""
+    priority_class: str = ""

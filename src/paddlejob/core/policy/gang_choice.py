@@ -1,0 +1,127 @@
+"""Which system schedules the pods of a job together: what the job says, then what the platform team says."""
+
+from __future__ import annotations
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.core.actions import Kind
+from paddlejob.core.gang import GangApis, GangSystem, Scheduling
+
+_SYSTEMS = {
+    GangSystem.VOLCANO: "Volcano (scheduling.volcano.sh/v1beta1)",
+    GangSystem.NATIVE: "PodGroups of Kubernetes itself (scheduling.k8s.io/v1beta1 or v1alpha2)",
+}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A system, or why there is none."""
+
+    system: GangSystem | None = None
+    kind: Kind | None = None
+    may_create: bool = True
+    """Whether the operator makes the group when the user has not."""
+    obstacle: str = ""
+    """What stands in the way of a gang that was asked for; the pods wait for it to go."""
+
+
+NO_GANG = Choice()
+
+
+def choose(job: PaddleJob, scheduling: Scheduling, apis: GangApis) -> Choice:
+    """Return who schedules the pods of a job that has none yet.
+
+    1. A template that names Volcano's scheduler, on any role, means Volcano for all of them.
+    2. `--scheduling=volcano` means the same for jobs that name no other scheduler.
+    3. `spec.schedulingPolicy` means a gang of whatever the cluster has.
+    4. `--scheduling=native` and `auto` are for all other jobs.
+    """
+    schedulers = scheduler_names(job)
+    named = frozenset(schedulers.values())
+    asked = job.spec.scheduling_policy is not None
+    if names.VOLCANO in named:
+        if len(named) > 1:
+            return Choice(obstacle=_disagreement(schedulers))
+        by_operator = asked or scheduling in (Scheduling.VOLCANO, Scheduling.AUTO)
+        return _need(GangSystem.VOLCANO, apis, "remove schedulerName: volcano", may_create=by_operator)
+    if scheduling is Scheduling.VOLCANO and not named:
+        return _need(GangSystem.VOLCANO, apis, "start the operator without --scheduling=volcano")
+    if asked or scheduling is Scheduling.AUTO:
+        found = _first(_suitable(scheduling, named), apis)
+        is_lost = asked and found is NO_GANG
+        return Choice(obstacle=_nothing_suitable(schedulers)) if is_lost else found
+    if scheduling is Scheduling.NATIVE and len(named) <= 1:
+        return _need(GangSystem.NATIVE, apis, "start the operator without --scheduling=native")
+    return NO_GANG
+
+
+def relevant_systems(job: PaddleJob, scheduling: Scheduling) -> tuple[GangSystem, ...]:
+    """Return the systems that must be known of before anything is decided about a job."""
+    if names.VOLCANO in scheduler_names(job).values():
+        return (GangSystem.VOLCANO,)
+    if job.spec.scheduling_policy is not None or scheduling is Scheduling.AUTO:
+        return tuple(GangSystem)
+    return {
+        Scheduling.VOLCANO: (GangSystem.VOLCANO,),
+        Scheduling.NATIVE: (GangSystem.NATIVE,),
+    }.get(scheduling, ())
+
+
+def scheduler_names(job: PaddleJob) -> dict[Role, str]:
+    """Return the schedulers that templates name, by role; a role that names none is left out."""
+    given = {
+        role: str((spec.template.get("spec") or {}).get("schedulerName") or "")
+        for role, spec in job.spec.roles()
+    }
+    return {role: name for role, name in given.items() if name}
+
+
+def _suitable(scheduling: Scheduling, named: frozenset[str]) -> tuple[GangSystem, ...]:
+    """Volcano is a scheduler of its own; Kubernetes' gangs need one scheduler for all pods, whichever."""
+    volcano = (GangSystem.VOLCANO,) if not named else ()
+    native = (GangSystem.NATIVE,) if len(named) <= 1 else ()
+    return (*native, *volcano) if scheduling is Scheduling.NATIVE else (*volcano, *native)
+
+
+def _first(systems: tuple[GangSystem, ...], apis: GangApis) -> Choice:
+    """Return the first system that the cluster has; nothing is chosen while a better one may turn up."""
+    for system in systems:
+        kind = apis.kind_of(system)
+        if kind is not None:
+            return Choice(system, kind)
+        if apis.is_loading(system):
+            return Choice(obstacle=f"finding out whether the cluster has {_SYSTEMS[system]}")
+    trouble = next((apis.trouble[kind] for kind in _kinds(systems) if kind in apis.trouble), "")
+    return Choice(obstacle=trouble) if trouble else NO_GANG
+
+
+def _need(system: GangSystem, apis: GangApis, way_out: str, *, may_create: bool = True) -> Choice:
+    found = _first((system,), apis)
+    if found.system is not None:
+        return msgspec.structs.replace(found, may_create=may_create)
+    missing = f"this cluster does not serve {_SYSTEMS[system]}; install it, or {way_out}"
+    return Choice(obstacle=found.obstacle or missing)
+
+
+def _kinds(systems: tuple[GangSystem, ...]) -> tuple[Kind, ...]:
+    return tuple(kind for system in systems for kind in system.kinds)
+
+
+def _disagreement(schedulers: dict[Role, str]) -> str:
+    written = ", ".join(f"{role} names {name}" for role, name in schedulers.items())
+    return f"a gang needs one scheduler, but {written}; name volcano on the worker only"
+
+
+def _nothing_suitable(schedulers: dict[Role, str]) -> str:
+    if schedulers:
+        written = ", ".join(f"{role} names scheduler {name}" for role, name in schedulers.items())
+        return (
+            f"spec.schedulingPolicy asks for a gang, but {written}, and the cluster has no gangs for that; "
+            "remove schedulerName or spec.schedulingPolicy"
+        )
+    return (
+        "spec.schedulingPolicy asks for a gang, but this cluster serves neither "
+        f"{_SYSTEMS[GangSystem.VOLCANO]} nor {_SYSTEMS[GangSystem.NATIVE]}; "
+        "install Volcano, or remove spec.schedulingPolicy"
+    )
