@@ -6,7 +6,7 @@ world(job().worker(2)).pods_running().failed("worker", 1, code=137).snapshot()
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -16,9 +16,11 @@ from paddlejob.api import defaulting, names
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Formation, PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.core.actions import Create, Kind, Plan, ReplaceConfig
 from paddlejob.core.classify import Seat, pod_name
+from paddlejob.core.gang import Gang, GangApis, GangSystem
 from paddlejob.core.plan import plan
 from paddlejob.core.policy.elastic import with_workers
 from paddlejob.core.render import render_pod, render_service
@@ -96,6 +98,9 @@ class WorldBuilder:
         self._pods: dict[Seat, JsonObject] = {}
         self._services: dict[Seat, Service] = {}
         self._config: dict[str, str] | None = None
+        self._gang: Gang | None = None
+        self._gang_apis: GangApis | None = None
+        self._pod_groups: dict[Kind, PodGroup] = {}
 
     @property
     def spec(self) -> EffectiveSpec:
@@ -105,7 +110,8 @@ class WorldBuilder:
     def site(self) -> Site:
         """Return the site that the operator would render with."""
         status = self.job.status
-        return Site(self.job, self.spec, status.host_port or names.BASE_PORT, attempt=status.attempt)
+        port = status.host_port or names.BASE_PORT
+        return Site(self.job, self.spec, port, attempt=status.attempt, gang=self._gang)
 
     def seats(self) -> list[Seat]:
         """Return every seat in order."""
@@ -204,6 +210,35 @@ class WorldBuilder:
         self._config = dict(data)
         return self
 
+    def serves(self, *ready: Kind, loading: Iterable[Kind] = (), **trouble: str) -> Self:
+        """Let the cluster know these kinds of PodGroups; `trouble` is by the name of a kind."""
+        refused = {Kind[name]: text for name, text in trouble.items()}
+        self._gang_apis = GangApis(frozenset(ready), frozenset(loading), refused)
+        return self
+
+    def in_gang(self, system: str) -> Self:
+        """Let the pods that are put there from now on be members of a gang."""
+        self._gang = Gang(GangSystem(system), self.job.name)
+        return self
+
+    def pod_group(
+        self,
+        kind: Kind = Kind.POD_GROUP,
+        *,
+        owner: str | None = None,
+        status: JsonObject | None = None,
+        leaving: bool = False,
+        **spec: Any,
+    ) -> Self:
+        """Put a PodGroup there: the job's own, or one of another owner, empty for one that a user made."""
+        controller = {"uid": self.job.metadata.uid if owner is None else owner, "controller": True}
+        metadata: JsonObject = {"name": self.job.name, "uid": "uid-group", "resourceVersion": "8"}
+        metadata |= {"ownerReferences": [controller]} if owner != "" else {}
+        metadata |= {"deletionTimestamp": _text(self.now)} if leaving else {}
+        manifest = {"metadata": metadata, "spec": spec, "status": status or {}}
+        self._pod_groups[kind] = msgspec.convert(manifest, PodGroup, strict=False)
+        return self
+
     def status(self, status: PaddleJobStatus) -> Self:
         """Give the job a status, as if an earlier pass had written it."""
         self.job = msgspec.structs.replace(self.job, status=status)
@@ -255,6 +290,8 @@ class WorldBuilder:
             pods=tuple(msgspec.convert(manifest, Pod, strict=False) for manifest in self._pods.values()),
             services=tuple(self._services.values()),
             config_map=config,
+            pod_groups=dict(self._pod_groups),
+            gang_apis=self._gang_apis,
             settings=self.settings,
             taken_host_ports=self.taken_ports,
             failures=self.failures,
