@@ -52,8 +52,10 @@ class Fates:
 class Stage:
     """What an act may do and look at, in one namespace."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, *, operator_client: Client | None = None) -> None:
         self.client = client
+        self.operator_client = operator_client or client
+        """Where it is another one, the operator has rights of its own."""
         self.namespace = namespace
         self.fates = Fates()
         self.rng = random.Random(1)
@@ -88,11 +90,10 @@ class Stage:
         await asyncio.wait({self._operator})
 
     async def _run_operator(self) -> None:
-        async with EventRecorder(self.client, "operator", rng=self.rng, now=virtual_loop.now) as recorder:
+        client, now = self.operator_client, virtual_loop.now
+        async with EventRecorder(client, "operator", rng=self.rng, now=now) as recorder:
             settings = OperatorSettings(namespace=self.namespace, jobs=SETTINGS)
-            controller = Controller(
-                self.client, settings, rng=self.rng, now=virtual_loop.now, recorder=recorder
-            )
+            controller = Controller(client, settings, rng=self.rng, now=now, recorder=recorder)
             async with asyncio.TaskGroup() as group:
                 group.create_task(controller.watch())
                 group.create_task(controller.work())
