@@ -158,6 +158,27 @@ async def test_a_silent_watch_times_out_when_asked_to() -> None:
 
 
 @simulated
+async def test_a_watch_from_the_future_waits_for_it() -> None:
+    server = ApiServer()
+    server.create(CONFIG_MAPS, config_map("a"))
+    async with api(server).watch(CONFIG_MAPS, resourceVersion=str(server.version + 2)) as events:
+        last = (await changes(server, 3))[-1]
+        _, _, body = await events.next()
+    assert body["metadata"]["resourceVersion"] == str(last)
+
+
+@simulated
+async def test_the_end_of_the_initial_events_is_told_to_streaming_lists_only() -> None:
+    server = ApiServer()
+    server.create(CONFIG_MAPS, config_map("a"))
+    query = {"allowWatchBookmarks": "true", "timeoutSeconds": "30"}
+    async with api(server).watch(CONFIG_MAPS, **query) as events:
+        seen = [msgspec.json.decode(line) for line in await events.rest()]
+    assert [event["type"] for event in seen] == ["ADDED", "BOOKMARK"]
+    assert "annotations" not in seen[1]["object"]["metadata"]
+
+
+@simulated
 async def test_watches_can_be_dropped() -> None:
     server = ApiServer()
     async with api(server).watch(CONFIG_MAPS, resourceVersion=str(server.version)) as events:
@@ -386,6 +407,21 @@ async def test_a_collected_pod_on_a_node_waits_for_its_kubelet() -> None:
     child = server.get(PODS, "default", "child")
     assert child is not None
     assert child["metadata"]["deletionGracePeriodSeconds"] == 30
+
+
+@simulated
+async def test_the_collector_deletes_once() -> None:
+    server = ApiServer()
+    owner = server.create(CONFIG_MAPS, config_map("owner"))
+    body = pod("child", nodeName="n")
+    body["metadata"]["ownerReferences"] = [owner_reference(owner)]
+    server.create(PODS, body)
+    server.delete(CONFIG_MAPS, "default", "owner")
+    for phase in ("Running", "Unknown"):
+        await asyncio.sleep(5)
+        server.patch(PODS, "default", "child", {"status": {"phase": phase}}, subresource="status")
+    await asyncio.sleep(5)
+    assert len(list(server.log.select(identity=GARBAGE_COLLECTOR))) == 1
 
 
 @simulated

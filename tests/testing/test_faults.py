@@ -283,6 +283,19 @@ async def test_healed_means_healed() -> None:
     assert world.faults.counts == Counter()
 
 
+@pytest.mark.parametrize("fate", ["watch_closed", "watch_cut", "watch_silent"])
+@simulated
+async def test_a_watch_that_was_to_end_badly_does_not_when_all_has_healed_before(fate: str) -> None:
+    world, heard = World(**{fate: 1.0, "watch_life_seconds": 100.0}), []
+    async with world.watch(timeoutSeconds="400") as stream:
+        world.faults.heal()
+        changing = asyncio.create_task(world.change_every_second(300))
+        await _read_until_error(stream, heard)
+    assert asyncio.get_running_loop().time() == 400
+    assert b"".join(heard).count(b'"MODIFIED"') == 300
+    assert changing.done()
+
+
 @simulated
 async def test_healed_faults_can_come_back() -> None:
     world = World(connect_error=1.0)
