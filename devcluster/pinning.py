@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -11,7 +12,6 @@ from pathlib import Path
 from devcluster.programs import PROGRAMS, UPSTREAM, DevclusterError, Module
 from devcluster.toolchain import find_go, go_environment
 
-PINNED_FILES = ("go.mod", "go.sum", "tools.go")
 OLDEST_GO = (1, 25)
 
 
@@ -29,9 +29,20 @@ def pinned(module: Module, version: str) -> dict[str, str]:
         directory = Path(scratch)
         upstream_mod = Path(download["GoMod"]).read_text()
         (directory / "go.mod").write_text(minimal_go_mod(module.family, version, upstream_mod))
-        (directory / "tools.go").write_text(tools_go(module.family))
+        written = _importers(module, directory)
         _go(go, directory, "mod", "tidy")
-        return {name: (directory / name).read_text() for name in PINNED_FILES}
+        return {name: (directory / name).read_text() for name in ("go.mod", "go.sum", *written)}
+
+
+def _importers(module: Module, directory: Path) -> list[str]:
+    """Put Go files into the directory that import all that is needed; name those that pinning writes."""
+    own = module.own_sources()
+    if own:
+        for path in own:
+            shutil.copy(path, directory)
+        return []
+    (directory / "tools.go").write_text(tools_go(module.family))
+    return ["tools.go"]
 
 
 def pin(module: Module, version: str) -> None:

@@ -17,8 +17,9 @@ UPSTREAM = {
     "kubernetes": "k8s.io/kubernetes",
     "etcd": "go.etcd.io/etcd/server/v3",
     "helm": "helm.sh/helm/v4",
+    "coredns": "github.com/coredns/coredns",
 }
-"""The upstream module whose version a family pins; a family not named here holds its own source."""
+"""The upstream module whose version a family pins; a family not named here is all our own."""
 
 
 class DevclusterError(Exception):
@@ -46,6 +47,7 @@ PROGRAMS = {
         Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", 30),
         Program("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet", 30),
         Program("kube-proxy", "kubernetes", "k8s.io/kubernetes/cmd/kube-proxy", 20),
+        Program("coredns", "coredns", "paddlejob.devcluster/coredns", 140),
         Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", 150),
     )
 }
@@ -62,6 +64,9 @@ CONTROL_PLANE_PROGRAMS = (
     "kubectl",
 )
 """What `build` makes when it is not told what to build."""
+
+NODE_PROGRAMS = ("kubelet", "kube-proxy", "coredns")
+"""What a real node needs on top."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +99,14 @@ class Module:
             raise DevclusterError(f"{self.directory / 'go.mod'} has no go line.")
         return tuple(int(part) for part in found[1].split("."))
 
+    def own_sources(self) -> list[Path]:
+        """Give the Go files that are ours; tools.go only names packages for go.sum."""
+        return sorted(path for path in self.directory.glob("*.go") if path.name != "tools.go")
+
     def sources(self) -> list[Path]:
-        """Give the files that decide what is built; tools.go only names packages for go.sum."""
-        return sorted(
-            path
-            for pattern in ("go.mod", "go.sum", "*.go")
-            for path in self.directory.glob(pattern)
-            if path.name != "tools.go"
-        )
+        """Give the files that decide what is built."""
+        pinned = (path for name in ("go.mod", "go.sum") for path in self.directory.glob(name))
+        return sorted([*pinned, *self.own_sources()])
 
     def _go_mod(self) -> str:
         path = self.directory / "go.mod"
