@@ -14,7 +14,6 @@ from paddlejob.api.pod_group import PodGroup
 from paddlejob.core.actions import Action, Create, Delete, Kind, PatchGroup
 from paddlejob.core.classify import PodState, Roster
 from paddlejob.core.gang import GROUP_KINDS, Gang, GangSystem
-from paddlejob.core.policy.formation import is_formed
 from paddlejob.core.policy.gang_choice import Choice, choose, scheduler_names
 from paddlejob.core.policy.gang_group import bad_news, changes_of, desired_spec, group_manifest
 from paddlejob.core.snapshot import Snapshot
@@ -173,7 +172,8 @@ def _gang(world: Snapshot, choice: Choice) -> Gang | None:
     As a member it would wait for as many peers as the gang once began with, which may be more than are left.
     """
     assert choice.system is not None
-    if choice.system is GangSystem.NATIVE and is_formed(world):
+    status = world.job.status
+    if choice.system is GangSystem.NATIVE and status.attempt > status.base_attempt:
         return None
     policy = world.job.spec.scheduling_policy
     queue, priority = (policy.queue, policy.priority_class) if policy else ("", "")
