@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+
 from local.jobs import text
 from local.processes import eventually, fresh_mark, marked
-
 from paddlejob.api.pod import Pod
 from paddlejob.core.snapshot import Settings
 from paddlejob.local import capabilities

@@ -6,9 +6,9 @@ import os
 import signal
 
 import pytest
+
 from local.jobs import config_map, container, job, role
 from local.processes import eventually, marked
-
 from paddlejob.local.errors import InputError
 from paddlejob.local.world import Ending
 
@@ -202,7 +202,7 @@ async def test_workers_can_be_added_and_taken_away(start):
 async def test_a_size_that_the_job_does_not_allow_is_refused(start):
     run = await start(job(worker=role(1, FOR_EVER)))
     await run.phase("Running")
-    with pytest.raises(InputError, match="spec.worker.replicas is 0"):
+    with pytest.raises(InputError, match=r"spec\.worker\.replicas is 0"):
         run.world.scale(0)
 
 
@@ -278,13 +278,12 @@ async def test_a_config_map_of_the_same_file_reaches_the_pods(finish):
     assert run.log("worker-0") == "hello\n"
 
 
-async def test_a_config_map_that_nobody_has_is_waited_for_and_named(start):
-    one = container(
-        "true", env=[{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "gone", "key": "x"}}}]
-    )
-    run = await start(job(worker=role(1, containers=[one])))
+async def test_a_key_that_a_config_map_lacks_is_waited_for_and_named(start):
+    wanted = {"configMapKeyRef": {"name": "words", "key": "x"}}
+    one = container("true", env=[{"name": "X", "valueFrom": wanted}])
+    run = await start(job(worker=role(1, containers=[one])), config_map("words", y="1"))
     await eventually(lambda: _waiting(run, "worker-0") == "CreateContainerConfigError")
-    assert 'configmap "gone" not found' in run.status.message
+    assert "couldn't find key x in ConfigMap default/words" in run.status.message
 
 
 async def test_a_pod_is_given_up_when_its_own_deadline_is_over(finish):

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from paddlejob.api.defaulting import effective
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import Intranet, PaddleJob
 from paddlejob.local import capabilities, container, volumes
 from paddlejob.local.capabilities import Capabilities
+from paddlejob.local.documents import JobFile
 from paddlejob.local.errors import InputError
 from paddlejob.local.images import Images
+from paddlejob.local.volumes import Claims
 
 _NOT_RUN = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+_CONFIG_MAP, _SECRET = "ConfigMap", "Secret"
 
 
-def check(job: PaddleJob, images: Images, allowed: Capabilities) -> None:
+class Machine(msgspec.Struct, frozen=True):
+    """What this machine has."""
+
+    images: Images
+    allowed: Capabilities
+    claims: Claims
+
+
+def check(read: JobFile, machine: Machine) -> None:
     """Raise InputError with everything that is wrong."""
     try:
-        complaints = list(_complaints(job, images, allowed))
+        complaints = list(_complaints(read, machine))
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"a pod template cannot be read: {error!r}; check its indentation") from error
     if complaints:
@@ -27,28 +40,70 @@ def check(job: PaddleJob, images: Images, allowed: Capabilities) -> None:
 
 def notes(job: PaddleJob, images: Images) -> Iterator[str]:
     """Yield what a cluster would honour and this machine does not."""
+    told = set()
     for role, spec in job.spec.roles():
         for field, each in _containers(spec.template["spec"]):
             ignored = [name for name in _NOT_RUN if each.get(name)]
             if ignored:
                 path = f"spec.{role}.template.spec.{field}"
                 yield f"{path}: {' and '.join(ignored)} of {each.get('name')} are not run here"
-            if image := images.find(str(each.get("image"))):
+            if (image := images.find(str(each.get("image")))) and image.name not in told:
+                told.add(image.name)
                 yield from (f"{image.directory / 'Dockerfile'}: {note}" for note in image.config.notes)
 
 
-def _complaints(job: PaddleJob, images: Images, allowed: Capabilities) -> Iterator[str]:
-    if effective(job.spec).intranet is Intranet.SERVICE and not allowed.can_mount:
+def _complaints(read: JobFile, machine: Machine) -> Iterator[str]:
+    job, can_mount = read.job, machine.allowed.can_mount
+    if effective(job.spec).intranet is Intranet.SERVICE and not can_mount:
         yield f"spec.intranet is Service, which needs host names, but {capabilities.WAY_OUT}; or write PodIP"
     for role, spec in job.spec.roles():
         pod_spec = spec.template["spec"]
         path = f"spec.{role}.template.spec"
         yield from volumes.complaints(path, pod_spec)
+        if not can_mount:
+            for complaint in volumes.misplaced(path, pod_spec, machine.claims):
+                yield f"{complaint}; {capabilities.WAY_OUT}"
         for field, each in _containers(pod_spec):
-            try:
-                container.command_of(each, images.find(str(each.get("image"))), {})
-            except InputError as error:
-                yield f"{path}.{field}: {error}"
+            yield from _command_complaints(f"{path}.{field}", each, machine.images)
+            yield from _missing(f"{path}.{field}", _env_references(each), read)
+        yield from _missing(f"{path}.volumes", _volume_references(pod_spec), read)
+
+
+def _command_complaints(path: str, each: JsonObject, images: Images) -> Iterator[str]:
+    try:
+        container.command_of(each, images.find(str(each.get("image"))), {})
+    except InputError as error:
+        yield f"{path}: {error}"
+
+
+def _missing(path: str, references: Iterator[tuple[str, str, bool]], read: JobFile) -> Iterator[str]:
+    """Yield the objects that nobody will ever create here."""
+    present = {_CONFIG_MAP: {read.job.name, *read.config_maps}, _SECRET: set(read.secrets)}
+    for kind, name, optional in references:
+        if not optional and name not in present[kind]:
+            yield f"{path} needs the {kind} {name}, which is not in the file; add it as another document"
+
+
+def _env_references(each: JsonObject) -> Iterator[tuple[str, str, bool]]:
+    for source in each.get("envFrom") or ():
+        for field, kind in (("configMapRef", _CONFIG_MAP), ("secretRef", _SECRET)):
+            if reference := source.get(field):
+                yield kind, str(reference.get("name")), bool(reference.get("optional"))
+    for variable in each.get("env") or ():
+        origin = variable.get("valueFrom") or {}
+        for field, kind in (("configMapKeyRef", _CONFIG_MAP), ("secretKeyRef", _SECRET)):
+            if reference := origin.get(field):
+                yield kind, str(reference.get("name")), bool(reference.get("optional"))
+
+
+def _volume_references(pod_spec: JsonObject) -> Iterator[tuple[str, str, bool]]:
+    for volume in pod_spec.get("volumes") or ():
+        for source in (volume, *((volume.get("projected") or {}).get("sources") or ())):
+            if reference := source.get("configMap"):
+                yield _CONFIG_MAP, str(reference.get("name")), bool(reference.get("optional"))
+            if reference := source.get("secret"):
+                name = reference.get("secretName") or reference.get("name")
+                yield _SECRET, str(name), bool(reference.get("optional"))
 
 
 def _containers(pod_spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.local import capabilities, environment
+from paddlejob.local import environment
 from paddlejob.local.environment import Sources
 from paddlejob.local.errors import InputError
 from paddlejob.local.images import Image
@@ -39,16 +39,15 @@ def spec_of(start: Start, node: Node) -> ContainerSpec:
     given = environment.resolve(container, start.sources)
     layers = _layers(container, image, _fresh(node.run.files(pod), str(container["name"])), node)
     mounts = _mounts(start, layers, given, node)
-    in_place = node.capabilities.can_mount
     cwd = str(container.get("workingDir") or (image.config.workdir if image else WORKSPACE))
     return ContainerSpec(
         argv=command_of(container, image, given),
         env={**_surroundings(start, image, node), **given},
-        cwd=cwd if in_place else _outside(cwd, layers, image, node),
+        cwd=cwd if node.capabilities.can_mount else _outside(cwd, layers, image, node),
         log=str(node.run.log(pod, str(container["name"]))),
         isolation=node.capabilities.isolation,
         hostname=pod[:63],
-        mounts=mounts if in_place else [],
+        mounts=mounts,
     )
 
 
@@ -99,7 +98,6 @@ def _fresh(directory: Path, name: str) -> Path:
 def _mounts(start: Start, layers: Layers, values: dict[str, str], node: Node) -> list[Mount]:
     volumes = start.volumes.mounts(start.container, start.sources, values)
     if not node.capabilities.can_mount:
-        _check_in_place(volumes)
         return []
     own: list[Mount] = [Bind(kind="bind", source=str(start.hosts), target="/etc/hosts", read_only=False)]
     if MEMORY.is_dir():
@@ -109,18 +107,6 @@ def _mounts(start: Start, layers: Layers, values: dict[str, str], node: Node) ->
     # Later mounts win, and the author's own come last.
     by_target: dict[str, Mount] = {each["target"]: each for each in (*own, *layers.mounts(), *volumes)}
     return list(by_target.values())
-
-
-def _check_in_place(volumes: list[Bind]) -> None:
-    """Without own mounts, a volume must be at its path already; memory is in the same place everywhere."""
-    for volume in volumes:
-        target, source = Path(volume["target"]), Path(volume["source"])
-        is_memory = target == MEMORY and MEMORY in source.parents
-        if not is_memory and not (target.exists() and target.resolve() == source):
-            raise InputError(
-                f"{source} cannot be shown at {target}: {capabilities.WAY_OUT}; "
-                f"or let {target} be that directory, by `ln -s {source} {target}`"
-            )
 
 
 def _outside(cwd: str, layers: Layers, image: Image | None, node: Node) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.core.actions import Event
 from paddlejob.core.snapshot import Settings
 from paddlejob.local import (
     accelerators,
@@ -27,15 +24,15 @@ from paddlejob.local import (
     volumes,
 )
 from paddlejob.local.accelerators import Provision
+from paddlejob.local.admission import Machine
 from paddlejob.local.capabilities import Capabilities
 from paddlejob.local.errors import InputError
 from paddlejob.local.node import BACK_OFF_SECONDS, Node, search_path, write_python_shims
-from paddlejob.local.run_directory import Record, RunDirectory
+from paddlejob.local.recorder import Recorder
+from paddlejob.local.run_directory import RunDirectory
 from paddlejob.local.slot import reserve
+from paddlejob.local.volumes import Claims
 from paddlejob.local.world import Ending, Observer, World
-
-RECORD_SECONDS = 0.2
-"""How long changes are gathered before the record is written again."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,17 +85,20 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
     Raises InputError before anything was started.
     """
     read = documents.read(options.text, name=options.name, namespace=options.namespace)
-    known = images.collect(options.images, options.file)
     python = find_python(options)
     options.runs.mkdir(parents=True, exist_ok=True)
     allowed = options.allowed or await capabilities.probe(options.runs)
-    admission.check(read.job, known, allowed)
+    machine = Machine(images.collect(options.images, options.file), allowed, _claims(options, read.job))
+    admission.check(read, machine)
     provision = accelerators.provide(read.job, strict=options.strict)
     job = _taken_over(provision.job)
-    place = Place(options, allowed, known, python)
-    notes = (*read.notes, *admission.notes(job, known), *((provision.note,) if provision.note else ()))
+    notes = (
+        *read.notes,
+        *admission.notes(job, machine.images),
+        *((provision.note,) if provision.note else ()),
+    )
     with reserve() as slot, _new_run(options, job) as run:
-        node = _node(place, read, provision, run)
+        node = _node(options, machine, provision, run, python=python, secrets=read.secrets)
         recorder = Recorder(run, slot.base_port)
         world = World(
             job,
@@ -109,15 +109,6 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
             settings=options.settings,
         )
         yield Session(world, node, recorder, notes)
-
-
-class Place(msgspec.Struct, frozen=True):
-    """What was found out about this machine."""
-
-    options: Options
-    allowed: Capabilities
-    images: images.Images
-    python: str
 
 
 @contextlib.contextmanager
@@ -132,22 +123,32 @@ def _new_run(options: Options, job: PaddleJob) -> Iterator[RunDirectory]:
         os.close(lock)
 
 
-def _node(place: Place, read: documents.JobFile, provision: Provision, run: RunDirectory) -> Node:
-    options, job = place.options, provision.job
+def _claims(options: Options, job: PaddleJob) -> Claims:
+    return volumes.claims_of(options.volumes, options.runs.parent / "volumes" / job.metadata.namespace)
+
+
+def _node(
+    options: Options,
+    machine: Machine,
+    provision: Provision,
+    run: RunDirectory,
+    *,
+    python: str,
+    secrets: Mapping[str, documents.Contents],
+) -> Node:
     shims = run.path / "bin"
-    write_python_shims(shims, place.python)
-    pods = sum(spec.replicas for _, spec in job.spec.roles())
-    claims = options.runs.parent / "volumes" / job.metadata.namespace
+    write_python_shims(shims, python)
+    pods = sum(spec.replicas for _, spec in provision.job.spec.roles())
     return Node(
         name=os.uname().nodename,
         run=run,
         memory=memory.claim(run),
-        capabilities=place.allowed,
-        images=place.images,
-        claims=volumes.claims_of(options.volumes, claims),
-        secrets=read.secrets,
+        capabilities=machine.allowed,
+        images=machine.images,
+        claims=machine.claims,
+        secrets=secrets,
         job_directory=options.file.resolve().parent if options.file else Path.cwd(),
-        search_path=search_path(shims, place.python, options.environ.get("PATH", os.defpath)),
+        search_path=search_path(shims, python, options.environ.get("PATH", os.defpath)),
         environ=options.environ,
         threads=max(1, (os.cpu_count() or 1) // pods),
         visible_devices=provision.visible,
@@ -178,56 +179,3 @@ def find_python(options: Options) -> str:
 def _taken_over(job: PaddleJob) -> PaddleJob:
     """Here is only one controller, whatever the job says about who manages it."""
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, managed_by=""))
-
-
-class Recorder:
-    """Keeps the run's record and events on disk."""
-
-    def __init__(self, run: RunDirectory, base_port: int) -> None:
-        self._run = run
-        self._base_port = base_port
-        self._job: PaddleJob | None = None
-        self._pods: dict[str, Pod] = {}
-        self._pids: Callable[[], dict[str, int]] = dict
-        self._pending: asyncio.TimerHandle | None = None
-
-    def attach(self, world: World) -> None:
-        """Begin to keep a world's record."""
-        self._pids = lambda: {pod.name: pod.pid for pod in world.pods if pod.pid}
-        self.job_changed(world.job)
-        self._write("")
-
-    def finish(self, result: str) -> None:
-        """Write the last record."""
-        self._write(result)
-
-    def job_changed(self, job: PaddleJob) -> None:
-        """Write soon."""
-        self._job = job
-        self._soon()
-
-    def pod_changed(self, pod: Pod) -> None:
-        """Write soon; of a pod that is gone, the last of its states stays."""
-        self._pods[pod.metadata.name] = pod
-        self._soon()
-
-    def pod_gone(self, name: str) -> None:
-        """Nothing to write: the last of its states stays."""
-
-    def told(self, event: Event) -> None:
-        """Keep what was told."""
-        self._run.append_event(msgspec.json.encode(event))
-
-    def _soon(self) -> None:
-        if self._pending is None:
-            self._pending = asyncio.get_running_loop().call_later(RECORD_SECONDS, self._write, "")
-
-    def _write(self, result: str) -> None:
-        if self._pending is not None:
-            self._pending.cancel()
-            self._pending = None
-        assert self._job is not None
-        pods = tuple(self._pods[name] for name in sorted(self._pods))
-        self._run.write_record(
-            Record(job=self._job, pods=pods, pids=self._pids(), base_port=self._base_port, result=result)
-        )

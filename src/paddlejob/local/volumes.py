@@ -61,24 +61,59 @@ def complaints(path: str, pod_spec: JsonObject) -> Iterator[str]:
     """Yield what is wrong with the volumes of a pod, for this machine."""
     volumes = pod_spec.get("volumes") or ()
     for index, volume in enumerate(volumes):
-        if "nfs" in volume:
-            server = volume["nfs"].get("server") if isinstance(volume["nfs"], dict) else ""
-            yield (
-                f"{path}.volumes[{index}] is nfs from {server}, which only an administrator can mount; "
-                "mount it yourself and use a hostPath, or a persistentVolumeClaim with --volume CLAIM=DIR"
-            )
-        elif not any(kind in volume for kind in KINDS):
-            given = ", ".join(key for key in volume if key != "name") or "nothing"
-            yield f"{path}.volumes[{index}] is {given}, unknown here; use one of {', '.join(KINDS)}"
+        yield from _volume_complaints(f"{path}.volumes[{index}]", volume)
     known = {volume.get("name") for volume in volumes}
+    for here, mount in _volume_mounts(path, pod_spec):
+        if mount.get("name") not in known:
+            yield f"{here}.name is {mount.get('name')}, but the pod has no such volume; add it"
+        if not str(mount.get("mountPath") or "").startswith("/"):
+            yield f"{here}.mountPath is {mount.get('mountPath')}; write an absolute path"
+
+
+def misplaced(path: str, pod_spec: JsonObject, claims: Claims) -> Iterator[str]:
+    """Yield the mounts that only a mount namespace could provide: those that are not at their path."""
+    volumes = {volume.get("name"): volume for volume in pod_spec.get("volumes") or ()}
+    for here, mount in _volume_mounts(path, pod_spec):
+        volume, target = volumes.get(mount.get("name")) or {}, Path(str(mount.get("mountPath")))
+        if target == MEMORY and (volume.get("emptyDir") or {}).get("medium") == "Memory":
+            continue
+        source = _place_of(volume, claims)
+        if source is None:
+            yield f"{here} cannot be shown at {target}"
+        elif not (target.exists() and target.resolve() == source.resolve()):
+            yield f"{here}: {source} cannot be shown at {target}; `ln -s {source} {target}` would do too"
+
+
+def _place_of(volume: JsonObject, claims: Claims) -> Path | None:
+    """Return the directory of a volume that has one of its own before any pod exists."""
+    if "hostPath" in volume:
+        return Path(str(volume["hostPath"].get("path")))
+    if "persistentVolumeClaim" in volume:
+        return claims.directory(str(volume["persistentVolumeClaim"].get("claimName")))
+    return None
+
+
+def _volume_complaints(path: str, volume: JsonObject) -> Iterator[str]:
+    if "nfs" in volume:
+        server = volume["nfs"].get("server")
+        yield (
+            f"{path} is nfs from {server}, which only an administrator can mount; "
+            "mount it yourself and use a hostPath, or a persistentVolumeClaim with --volume CLAIM=DIR"
+        )
+    elif not any(kind in volume for kind in KINDS):
+        given = ", ".join(key for key in volume if key != "name") or "nothing"
+        yield f"{path} is {given}, unknown here; use one of {', '.join(KINDS)}"
+    elif "hostPath" in volume:
+        host_path = volume["hostPath"]
+        if not str(host_path.get("type") or "").endswith("OrCreate") and not Path(host_path["path"]).exists():
+            yield f"{path}.hostPath.path is {host_path['path']}, which does not exist here; make it first"
+
+
+def _volume_mounts(path: str, pod_spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     for kind in ("initContainers", "containers"):
         for position, container in enumerate(pod_spec.get(kind) or ()):
             for place, mount in enumerate(container.get("volumeMounts") or ()):
-                here = f"{path}.{kind}[{position}].volumeMounts[{place}]"
-                if mount.get("name") not in known:
-                    yield f"{here}.name is {mount.get('name')}, but the pod has no such volume; add it"
-                if not str(mount.get("mountPath") or "").startswith("/"):
-                    yield f"{here}.mountPath is {mount.get('mountPath')}; write an absolute path"
+                yield f"{path}.{kind}[{position}].volumeMounts[{place}]", mount
 
 
 class PodVolumes:
@@ -201,15 +236,12 @@ _MAKERS = {"configMap": _config_map_files, "secret": _secret_files, "downwardAPI
 
 
 def _host_path(reference: JsonObject) -> Path:
-    path, kind = Path(str(reference.get("path"))), reference.get("type") or ""
-    if path.exists():
-        return path
-    if kind == "DirectoryOrCreate":
-        return _made(path)
-    if kind == "FileOrCreate":
+    path = Path(str(reference.get("path")))
+    if not path.exists() and reference.get("type") == "DirectoryOrCreate":
+        path.mkdir(parents=True)
+    elif not path.exists() and reference.get("type") == "FileOrCreate":
         path.touch()
-        return path
-    raise InputError(f"hostPath {path} does not exist on this machine; make it or choose another")
+    return path
 
 
 def _inside(source: Path, inside: str) -> Path:

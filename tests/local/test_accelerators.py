@@ -1,0 +1,68 @@
+"""Jobs that ask for accelerators, on machines with and without."""
+
+from __future__ import annotations
+
+import pytest
+
+from local.jobs import container, job, role, text
+from paddlejob.local.accelerators import provide
+from paddlejob.local.documents import read
+from paddlejob.local.errors import InputError
+
+
+def asking(amount, resource="nvidia.com/gpu", workers=2):
+    one = container(
+        "true", resources={"limits": {resource: amount, "cpu": "1"}, "requests": {resource: amount}}
+    )
+    return read(text(job(worker=role(workers, containers=[one])))).job
+
+
+@pytest.fixture
+def devices(tmp_path):
+    def make(count):
+        for number in range(count):
+            (tmp_path / f"nvidia{number}").touch()
+        (tmp_path / "nvidiactl").touch()
+        return tmp_path
+
+    return make
+
+
+def test_without_accelerators_the_job_runs_on_the_cpu_and_says_so(devices):
+    provision = provide(asking(1), strict=False, devices=devices(0))
+    assert provision.note == "the job asks for 2 x nvidia.com/gpu, this machine has 0: it runs on the CPU"
+    assert provision.visible == {"job-worker-0": "", "job-worker-1": ""}
+    resources = provision.job.spec.worker.template["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": {"cpu": "1"}, "requests": {}}
+
+
+def test_strict_refuses(devices):
+    with pytest.raises(InputError, match="this machine has 1; without --strict"):
+        provide(asking(1), strict=True, devices=devices(1))
+
+
+def test_each_pod_sees_its_own_devices(devices):
+    provision = provide(asking(2), strict=True, devices=devices(4))
+    assert provision.visible == {"job-worker-0": "0,1", "job-worker-1": "2,3"}
+    assert provision.note == ""
+
+
+def test_other_makes_are_not_handed_out(devices):
+    assert (
+        "huawei.com/Ascend910"
+        in provide(asking(1, "huawei.com/Ascend910"), strict=False, devices=devices(4)).note
+    )
+
+
+def test_a_job_that_asks_for_none_is_left_alone(devices):
+    plain = read(text(job())).job
+    assert provide(plain, strict=True, devices=devices(0)).job is plain
+
+
+async def test_the_documents_gpu_job_gets_the_cpus_communication_library(finish):
+    one = container(
+        "echo $PADDLE_DISTRI_BACKEND[$CUDA_VISIBLE_DEVICES]", resources={"limits": {"amd.com/gpu": 1}}
+    )
+    run = await finish(job(worker=role(2, containers=[one])))
+    assert run.log("worker-0") == "gloo[]\n"
+    assert "it runs on the CPU" in run.session.notes[0]

@@ -1,0 +1,58 @@
+"""Orders for a live run from another process."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from local.jobs import job, role
+from paddlejob.local import control, run_directory
+from paddlejob.local.control import Order, send
+from paddlejob.local.errors import InputError
+
+FOR_EVER = "while :; do sleep 60; done"
+
+
+@pytest.fixture
+async def live(start):
+    run = await start(job(worker=role(1, FOR_EVER)))
+    await run.phase("Running")
+    async with control.serving(run.world, run.directory):
+        yield run
+
+
+async def order(run, verb, workers=0):
+    return await asyncio.to_thread(send, run.directory, Order(verb, workers))
+
+
+async def test_workers_are_added(live):
+    assert await order(live, "scale", 2) == "scaling to 2 workers"
+    assert live.world.job.spec.worker.replicas == 2
+
+
+async def test_a_run_is_suspended_resumed_and_deleted(live):
+    assert await order(live, "suspend") == "suspending"
+    await live.phase("Suspended")
+    assert await order(live, "resume") == "resuming"
+    await live.phase("Running")
+    assert await order(live, "delete") == "deleting"
+    assert str(await live.ended()) == "Deleted"
+
+
+async def test_an_order_that_cannot_be_obeyed_is_explained(live):
+    with pytest.raises(InputError, match=r"spec\.worker\.replicas is -1"):
+        await order(live, "scale", -1)
+    with pytest.raises(InputError, match="there is no order dance"):
+        await order(live, "dance")
+
+
+async def test_nonsense_is_answered(live):
+    with pytest.raises(InputError, match="not understood"):
+        await asyncio.to_thread(send, live.directory, 5)
+
+
+def test_a_run_that_has_ended_obeys_no_more(tmp_path):
+    run = run_directory.create(tmp_path / ("long" * 40), "job")
+    with pytest.raises(InputError, match="is not running"):
+        send(run, Order("delete"))

@@ -1,0 +1,88 @@
+"""What a file means to a laptop."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from local.jobs import config_map, job, role, text
+from paddlejob.local.documents import read
+from paddlejob.local.errors import InputError
+
+DOCUMENTS = Path(__file__).parents[1] / "documents"
+JOBS = sorted(path for path in DOCUMENTS.glob("*.yaml") if "-paddlejob" in path.name)
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_every_job_of_the_documents_is_read(path):
+    assert read(path.read_text()).job.spec.roles()
+
+
+def test_a_job_is_as_the_api_server_would_have_made_it():
+    metadata = read(text(job())).job.metadata
+    assert (metadata.namespace, metadata.generation) == ("default", 1)
+    assert metadata.uid
+    assert metadata.creation_timestamp is not None
+
+
+def test_options_rename_the_job():
+    found = read(text(job("one")), name="two", namespace="there").job
+    assert (found.name, found.metadata.namespace) == ("two", "there")
+
+
+def test_a_name_chooses_one_of_several_jobs():
+    assert read(text(job("one"), job("two")), name="two").job.name == "two"
+
+
+def test_a_list_is_read_like_its_items():
+    assert read(text({"apiVersion": "v1", "kind": "List", "items": [job("inside")]})).job.name == "inside"
+
+
+REFUSED = {
+    "two jobs need a choice": (text(job("one"), job("two")), "--name, which is one of one, two"),
+    "an empty file": ("", "has no PaddleJob; it is empty"),
+    "a file of other kinds": (text(config_map("x")), "has no PaddleJob, only ConfigMap"),
+    "broken YAML": ("a: [", "the file is not YAML"),
+    "a document that is a list": ("[1, 2]", "document 1 of the file is not an object"),
+    "another group's job": (
+        text({**job(), "apiVersion": "kubeflow.org/v1"}),
+        "apiVersion is kubeflow.org/v1",
+    ),
+    "a wrong type": (text(job(worker={"replicas": "two"})), "spec.worker.replicas cannot be read"),
+    "no workers": (text(job(worker=role(0))), "spec.worker.replicas is 0"),
+    "a bad name": (text(job("Not_A_Name")), "metadata.name is"),
+    "no metadata": (text({**job(), "metadata": None}), "metadata.name is missing"),
+    "a secret that is not base64": (
+        text(job(), {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "?"}}),
+        "Secret s: data is not base64",
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_run_is_refused_with_a_sentence(written, sentence):
+    with pytest.raises(InputError) as refusal:
+        read(written)
+    assert sentence in str(refusal.value)
+
+
+def test_config_maps_and_secrets_are_kept():
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s"},
+        "data": {"a": base64.b64encode(b"one").decode()},
+        "stringData": {"b": "two"},
+    }
+    found = read(text(job(), {**config_map("c", x="1"), "binaryData": {"y": "AAE="}}, secret))
+    assert found.config_maps == {"c": {"x": b"1", "y": b"\x00\x01"}}
+    assert found.secrets == {"s": {"a": b"one", "b": b"two"}}
+
+
+def test_what_has_no_effect_is_named_in_a_note():
+    group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "honoured"}}
+    notes = read(text(job(), group, claim)).notes
+    assert notes == ("PodGroup g is left aside: all pods of a job start together here anyway",)

@@ -1,0 +1,141 @@
+"""A container's variables, as a kubelet resolves them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from local.jobs import container, job, role
+from paddlejob.api.meta import ObjectMeta
+from paddlejob.api.pod import Pod, PodStatus
+from paddlejob.local import environment
+from paddlejob.local.environment import ConfigMissingError, Sources, expand, resolve
+
+POD = Pod(
+    metadata=ObjectMeta(
+        name="job-worker-0", namespace="there", uid="u1", labels={"app": "x"}, annotations={"note": "y"}
+    ),
+    status=PodStatus(pod_ip="127.0.16.1"),
+)
+SOURCES = Sources(
+    pod=POD,
+    config_map={"words": {"A": b"1", "B": b"2", "not valid": b"3"}}.get,
+    secret={"hidden": {"KEY": b"secret"}}.get,
+    node_name="laptop",
+)
+
+
+def value_of(origin, **container):
+    return resolve({"env": [{"name": "X", "valueFrom": origin}], **container}, SOURCES)["X"]
+
+
+EXPANSIONS = {
+    "a known name": ("$(A)/x", "1/x"),
+    "an unknown name stays": ("$(Z)", "$(Z)"),
+    "an escaped dollar": ("$$(A)", "$(A)"),
+    "two of them": ("$(A)$(B)", "12"),
+    "a lone dollar": ("$A $ $(", "$A $ $("),
+    "an empty name stays": ("$()", "$()"),
+    "a value is not expanded again": ("$(C)", "$(A)"),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), EXPANSIONS.values(), ids=EXPANSIONS)
+def test_references(text, expected):
+    assert expand(text, {"A": "1", "B": "2", "C": "$(A)"}) == expected
+
+
+def test_variables_refer_to_earlier_ones_only():
+    variables = [{"name": "A", "value": "$(B)"}, {"name": "B", "value": "1"}, {"name": "C", "value": "$(B)"}]
+    assert resolve({"env": variables}, SOURCES) == {"A": "$(B)", "B": "1", "C": "1"}
+
+
+FIELDS = {
+    "metadata.name": "job-worker-0",
+    "metadata.namespace": "there",
+    "metadata.uid": "u1",
+    "metadata.labels['app']": "x",
+    "metadata.annotations['note']": "y",
+    "metadata.labels['none']": "",
+    "metadata.labels": 'app="x"',
+    "spec.nodeName": "laptop",
+    "status.podIP": "127.0.16.1",
+    "status.hostIP": "127.0.16.1",
+}
+
+
+@pytest.mark.parametrize(("path", "expected"), FIELDS.items(), ids=FIELDS)
+def test_fields_of_the_pod(path, expected):
+    assert value_of({"fieldRef": {"fieldPath": path}}) == expected
+
+
+RESOURCES = {
+    "a limit": ({"limits": {"cpu": "2"}}, "limits.cpu", None, "2"),
+    "half a core is rounded up": ({"limits": {"cpu": "500m"}}, "limits.cpu", None, "1"),
+    "in thousandths": ({"limits": {"cpu": "500m"}}, "limits.cpu", "1m", "500"),
+    "memory in mebibytes": ({"limits": {"memory": "1Gi"}}, "limits.memory", "1Mi", "1024"),
+    "a request falls back to the limit": ({"limits": {"cpu": "3"}}, "requests.cpu", None, "3"),
+    "no request is zero": ({}, "requests.cpu", None, "0"),
+    "no limit is the machine's": ({}, "limits.cpu", None, str(os.cpu_count())),
+}
+
+
+@pytest.mark.parametrize(("resources", "path", "divisor", "expected"), RESOURCES.values(), ids=RESOURCES)
+def test_resources_of_the_container(resources, path, divisor, expected):
+    reference = {"resource": path, "divisor": divisor}
+    assert value_of({"resourceFieldRef": reference}, resources=resources) == expected
+
+
+def test_keys_of_config_maps_and_secrets():
+    assert value_of({"configMapKeyRef": {"name": "words", "key": "A"}}) == "1"
+    assert value_of({"secretKeyRef": {"name": "hidden", "key": "KEY"}}) == "secret"
+
+
+def test_whole_objects_with_a_prefix_and_without_names_that_are_none():
+    sources = [{"configMapRef": {"name": "words"}}, {"secretRef": {"name": "hidden"}, "prefix": "MY_"}]
+    assert resolve({"envFrom": sources}, SOURCES) == {"A": "1", "B": "2", "MY_KEY": "secret"}
+
+
+def test_a_variable_wins_over_a_whole_object():
+    container = {"envFrom": [{"configMapRef": {"name": "words"}}], "env": [{"name": "A", "value": "own"}]}
+    assert resolve(container, SOURCES)["A"] == "own"
+
+
+def test_optional_objects_may_be_missing():
+    container = {
+        "envFrom": [{"configMapRef": {"name": "gone", "optional": True}}],
+        "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "gone", "key": "k", "optional": True}}}],
+    }
+    assert resolve(container, SOURCES) == {}
+
+
+MISSING = {
+    "a config map": ({"configMapKeyRef": {"name": "gone", "key": "k"}}, 'configmap "gone" not found'),
+    "a secret": ({"secretKeyRef": {"name": "gone", "key": "k"}}, 'secret "gone" not found'),
+    "a key": (
+        {"configMapKeyRef": {"name": "words", "key": "Z"}},
+        "couldn't find key Z in ConfigMap there/words",
+    ),
+    "a field": ({"fieldRef": {"fieldPath": "spec.none"}}, "field label not supported: spec.none"),
+    "a source": ({"otherRef": {}}, "none of the sources that are known here: otherRef"),
+}
+
+
+@pytest.mark.parametrize(("origin", "sentence"), MISSING.values(), ids=MISSING)
+def test_what_is_missing_is_named_as_a_kubelet_does(origin, sentence):
+    with pytest.raises(ConfigMissingError) as missing:
+        value_of(origin)
+    assert sentence in str(missing.value)
+
+
+def test_only_what_a_cluster_would_not_change_is_kept_of_our_own_environment():
+    own = {"HOME": "/home/me", "PADDLE_PORT": "1", "PYTHONPATH": "/x", "PATH": "/other"}
+    kept = environment.base(own, "/shims:/bin", threads=2)
+    assert kept == {"LANG": "C.UTF-8", "HOME": "/home/me", "PATH": "/shims:/bin", "OMP_NUM_THREADS": "2"}
+
+
+async def test_a_user_may_choose_the_number_of_threads(finish):
+    one = container("echo $OMP_NUM_THREADS", env=[{"name": "OMP_NUM_THREADS", "value": "7"}])
+    run = await finish(job(worker=role(1, containers=[one])))
+    assert run.log("worker-0") == "7\n"

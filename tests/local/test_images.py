@@ -1,0 +1,181 @@
+"""Which images a machine knows, and what a container of one sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local.jobs import container, job, role
+from paddlejob.local.dockerfile import Copy
+from paddlejob.local.errors import InputError
+from paddlejob.local.images import collect
+from paddlejob.local.layers import Layers, Placed, placements
+from paddlejob.local.world import Ending
+
+NAME = "registry.example/demo:v1"
+
+
+@pytest.fixture
+def image(directory):
+    def build(dockerfile, **files):
+        (directory / "Dockerfile").write_text(f"FROM scratch\n{dockerfile}\n")
+        for name, content in files.items():
+            path = directory / name.replace("__", "/").replace("_py", ".py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content)
+        return f"{NAME}={directory}"
+
+    return build
+
+
+def without_command(**fields):
+    one = container("", image=NAME, **fields)
+    del one["command"]
+    return role(1, containers=[one])
+
+
+def test_the_examples_registry_is_found_from_anywhere():
+    known = collect((), None)
+    image = known.find("registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1")
+    assert image.config.entrypoint == ("python3", "train.py")
+    assert image.config.workdir == "/wide_and_deep"
+
+
+def test_a_registry_beside_the_job_comes_before_others(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "Dockerfile").write_text('FROM x\nCMD ["mine"]\n')
+    (tmp_path / "images.yaml").write_text("registry.baidubce.com/paddle-operator/demo-resnet:v1: mine\n")
+    known = collect((), tmp_path / "job.yaml")
+    assert known.find("registry.baidubce.com/paddle-operator/demo-resnet:v1").config.command == ("mine",)
+
+
+def test_an_option_comes_before_every_registry(image):
+    known = collect((image('CMD ["chosen"]'),), None)
+    assert known.find(NAME).config.command == ("chosen",)
+
+
+def test_nobody_knows_an_image_that_nobody_named():
+    assert collect((), None).find("unheard/of:v1") is None
+
+
+BAD_OPTIONS = {"no directory": "image:v1", "an empty one": "image:v1=", "no image": "=dir"}
+
+
+@pytest.mark.parametrize("option", BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_a_bad_option_is_refused(option):
+    with pytest.raises(InputError, match="write IMAGE=DIR"):
+        collect((option,), None)
+
+
+def test_a_missing_dockerfile_is_named(tmp_path):
+    with pytest.raises(InputError, match="Dockerfile, where the image a:v1 comes from: No such file"):
+        collect((f"a:v1={tmp_path}",), None).find("a:v1")
+
+
+def test_a_registry_that_is_no_mapping_is_refused(tmp_path):
+    (tmp_path / "images.yaml").write_text("- a\n")
+    with pytest.raises(InputError, match="write one line an image"):
+        collect((), tmp_path / "job.yaml")
+
+
+async def test_an_images_entrypoint_runs_in_its_directory(finish, image):
+    option = image(
+        'ADD code /app\nWORKDIR /app\nENV GREETING=hello\nENTRYPOINT ["sh", "main"]',
+        code__main="pwd; echo $GREETING",
+    )
+    run = await finish(job(worker=without_command()), images=(option,))
+    assert run.log("worker-0") == "/app\nhello\n"
+
+
+async def test_arguments_replace_the_images_command_but_not_its_entrypoint(finish, image):
+    option = image('ENTRYPOINT ["echo", "entry"]\nCMD ["default"]')
+    run = await finish(job(worker=without_command(args=["given $(PADDLE_TRAINER_ID)"])), images=(option,))
+    assert run.log("worker-0") == "entry given 0\n"
+
+
+async def test_pods_do_not_see_what_others_write_and_the_originals_stay(finish, image, directory):
+    script = "echo $HOSTNAME > own; echo changed > code; cat own code"
+    option = image(
+        f"COPY code /app/\nWORKDIR /app\nCOPY data data\nCMD {script}", code="original\n", data__x="1"
+    )
+    run = await finish(job(worker={**without_command(), "replicas": 2}), images=(option,))
+    assert run.log("worker-0") == "job-worker-0\nchanged\n"
+    assert run.log("worker-1") == "job-worker-1\nchanged\n"
+    assert (directory / "code").read_text() == "original\n"
+    assert (run.directory.files("job-worker-1") / "main-0" / "app" / "own").read_text() == "job-worker-1\n"
+
+
+async def test_a_restarted_container_begins_with_the_files_of_its_image(finish, image):
+    option = image("COPY code /app/\nWORKDIR /app\nCMD ls; touch new; exit 1", code="x")
+    worker = without_command()
+    worker["template"]["spec"]["restartPolicy"] = "OnFailure"
+    run = await finish(job(worker=worker, backoffLimit=1), images=(option,))
+    assert await run.ended() is Ending.FAILED
+    assert set(run.log("worker-0").split()) == {"code"}
+
+
+async def test_an_unknown_image_works_beside_the_jobs_file(finish, tmp_path):
+    (tmp_path / "train.sh").write_text("pwd; echo made > made\n")
+    run = await finish(job(worker=role(1, "sh train.sh")))
+    assert run.log("worker-0") == "/workspace\n"
+    assert not (tmp_path / "made").exists()
+
+
+async def test_python_is_the_chosen_interpreter(finish, tmp_path):
+    chosen = tmp_path / "chosen"
+    chosen.write_text('#!/bin/sh\necho "chosen $*"\n')
+    chosen.chmod(0o755)
+    run = await finish(job(worker=role(1, "python a; python3 b")), python=str(chosen))
+    assert run.log("worker-0") == "chosen a\nchosen b\n"
+
+
+async def test_an_unknown_interpreter_is_refused(start):
+    with pytest.raises(InputError, match="--python no-such-python: there is no such program"):
+        await start(job(), python="no-such-python")
+
+
+async def test_a_container_without_a_known_program_is_refused(start):
+    with pytest.raises(InputError, match=f"say --image {NAME}=DIR"):
+        await start(job(worker=without_command()))
+
+
+async def test_an_image_without_a_program_is_refused(start, image):
+    with pytest.raises(InputError, match="has neither ENTRYPOINT nor CMD"):
+        await start(job(worker=without_command()), images=(image("WORKDIR /"),))
+
+
+PLACES = {
+    "a directory's contents": (Copy(("code",), "/app"), ["/app"]),
+    "a file into a directory": (Copy(("a",), "/app/"), ["/app/a"]),
+    "a file under another name": (Copy(("a",), "/app/b"), ["/app/b"]),
+    "several files": (Copy(("a", "b"), "/app"), ["/app/a", "/app/b"]),
+    "a pattern": (Copy(("[ab]",), "/app/"), ["/app/a", "/app/b"]),
+    "into the root": (Copy(("code",), "/"), ["/inner"]),
+    "nothing outside of the directory": (Copy(("../../etc",), "/app"), []),
+}
+
+
+@pytest.mark.parametrize(("copy", "targets"), PLACES.values(), ids=PLACES)
+def test_where_copies_go(directory, copy, targets):
+    (directory / "code").mkdir()
+    for name in ("a", "b", "code/inner"):
+        (directory / name).write_text(name)
+    assert [placed.target for placed in placements(copy, directory)] == targets
+
+
+def test_without_overlays_directories_are_copied(directory, tmp_path):
+    (directory / "file").write_text("x")
+    layers = Layers(tmp_path / "scratch", can_overlay=False)
+    layers.add(Placed(directory, "/app"))
+    [mount] = layers.mounts()
+    assert mount["kind"] == "bind"
+    assert (Path(mount["source"]) / "file").read_text() == "x"
+    assert layers.outside("/app/deep") == f"{mount['source']}/deep"
+
+
+def test_a_file_into_a_directory_of_this_machine_does_not_hide_the_others(directory, tmp_path):
+    (directory / "tool").write_text("x")
+    layers = Layers(tmp_path / "scratch", can_overlay=True)
+    layers.add(Placed(directory / "tool", "/usr/bin/tool"))
+    assert [mount["target"] for mount in layers.mounts()] == ["/usr/bin/tool"]

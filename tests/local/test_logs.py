@@ -1,0 +1,146 @@
+"""Logs while they grow: no line lost, none torn."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.local import run_directory
+from paddlejob.local.logs import (
+    CHUNK_BYTES,
+    LONGEST_LINE_BYTES,
+    Follower,
+    Lines,
+    Prefixes,
+    chosen_pods,
+    tame,
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return run_directory.create(tmp_path, "job")
+
+
+@pytest.fixture
+def write(run):
+    def append(content, pod="job-worker-0", container="main"):
+        path = run.log(pod, container)
+        path.parent.mkdir(exist_ok=True)
+        with path.open("ab") as log:
+            log.write(content)
+
+    return append
+
+
+@pytest.fixture
+def follower(run):
+    following = Follower(run)
+    yield following
+    following.close()
+
+
+def texts(lines):
+    return [each.text for each in lines]
+
+
+def test_a_line_is_shown_when_it_is_whole(follower, write):
+    write(b"one\ntw")
+    assert texts(follower.poll()) == [b"one\n"]
+    write(b"o\n")
+    assert texts(follower.poll()) == [b"two\n"]
+    assert texts(follower.poll()) == []
+
+
+def test_a_last_line_without_an_end_is_shown_at_the_end(follower, write):
+    write(b"one\ntwo")
+    assert b"".join(texts(follower.rest())) == b"one\ntwo\n"
+
+
+def test_a_flood_is_read_in_pieces_that_add_up(follower, write):
+    flood = b"".join(b"line %d\n" % number for number in range(400_000))
+    assert len(flood) > 3 * CHUNK_BYTES
+    write(flood)
+    pieces = texts(follower.rest())
+    assert b"".join(pieces) == flood
+    assert all(piece.endswith(b"\n") for piece in pieces)
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(follower, write):
+    write(b"x" * (3 * CHUNK_BYTES))
+    pieces = texts(follower.rest())
+    assert b"".join(pieces).replace(b"\n", b"") == b"x" * (3 * CHUNK_BYTES)
+    assert max(map(len, pieces)) <= CHUNK_BYTES + LONGEST_LINE_BYTES + 1
+
+
+def test_a_view_may_skip_to_the_end_of_a_flood(follower, write):
+    write(b"".join(b"line %07d\n" % number for number in range(300_000)))
+    [lines] = follower.poll(may_skip=True)
+    assert lines.skipped > CHUNK_BYTES
+    assert lines.text.startswith(b"line ")
+    assert lines.text.endswith(b"line 0299999\n")
+
+
+def test_pods_that_come_later_are_followed_too(follower, write):
+    write(b"one\n")
+    assert [lines.pod for lines in follower.poll()] == ["job-worker-0"]
+    write(b"two\n", pod="job-worker-1", container="other")
+    assert [(lines.pod, lines.container) for lines in follower.poll()] == [("job-worker-1", "other")]
+
+
+def test_only_the_wanted_pods_are_followed(run, write):
+    write(b"one\n")
+    write(b"two\n", pod="job-worker-1")
+    follower = Follower(run, ["job-worker-1"])
+    assert texts(follower.rest()) == [b"two\n"]
+    follower.close()
+
+
+def test_every_line_says_who_said_it():
+    prefixes = Prefixes("job", colours=False)
+    lines = Lines("job-worker-0", "main", b"one\ntwo\n")
+    assert prefixes.apply(lines.text, prefixes.label(lines)) == b"worker-0 | one\nworker-0 | two\n"
+
+
+def test_labels_are_aligned_and_name_containers_where_there_are_several():
+    prefixes = Prefixes("job", colours=False)
+    lines = Lines("job-ps-0", "side", b"x\n")
+    assert prefixes.label(lines, is_only_container=False) == "ps-0/side"
+    prefixes.apply(b"x\n", "worker-10")
+    assert prefixes.apply(b"x\n", "ps-0") == b"ps-0      | x\n"
+
+
+def test_colours_differ_from_rank_to_rank():
+    prefixes = Prefixes("job", colours=True)
+    marks = {prefixes.apply(b"x\n", f"worker-{rank}").partition(b"m")[0] for rank in range(12)}
+    assert len(marks) == 12
+
+
+TAMED = {
+    "colours stay": (b"\x1b[31mred\x1b[0m\n", b"\x1b[31mred\x1b[0m\n"),
+    "cursor movements do not": (b"\x1b[2Jx\n", b"?[2Jx\n"),
+    "bells do not": (b"a\x07b\n", b"a?b\n"),
+    "tabs stay": (b"a\tb\n", b"a\tb\n"),
+    "a progress bar becomes lines": (b"1%\r2%\r\n", b"1%\n2%\n"),
+}
+
+
+@pytest.mark.parametrize(("raw", "shown"), TAMED.values(), ids=TAMED)
+def test_what_would_disturb_a_terminal_is_taken_out(raw, shown):
+    assert tame(raw) == shown
+
+
+PODS = ["job-ps-0", "job-ps-1", "job-worker-0", "job-worker-1"]
+SELECTIONS = {
+    "all": ("all", PODS),
+    "none": ("none", []),
+    "a rank": ("1", ["job-worker-1"]),
+    "a short name": ("ps-1", ["job-ps-1"]),
+    "a pod's whole name": ("job-ps-0", ["job-ps-0"]),
+    "a role": ("ps", ["job-ps-0", "job-ps-1"]),
+    "nobody": ("7", []),
+}
+
+
+@pytest.mark.parametrize(("selection", "expected"), SELECTIONS.values(), ids=SELECTIONS)
+def test_whose_logs_are_meant(selection, expected):
+    assert sorted(chosen_pods("job", selection, PODS)) == expected
