@@ -157,6 +157,18 @@ async def test_a_real_plugin_is_run(tmp_path):
     assert (await authenticator_for(User(exec_plugin=plugin)).identity()).authorization == "Bearer t"
 
 
+async def test_the_clock_is_that_of_the_machine():
+    runs = []
+
+    async def run():
+        runs.append(datetime.now(UTC) + timedelta(hours=1))
+        return PluginCredentials("t", None, runs[-1])
+
+    authenticator = PluginAuthenticator(run, FileAuthenticator(User()))
+    assert await authenticator.identity() == await authenticator.identity() == Identity("Bearer t")
+    assert len(runs) == 1
+
+
 async def test_a_plugin_runs_once_for_many_requests(plugin):
     authenticator = plugin.authenticator()
     identities = await asyncio.gather(*(authenticator.identity() for _ in range(50)))
@@ -208,6 +220,13 @@ async def test_a_refusal_makes_one_run_for_all_who_met_it(plugin, time):
     assert all(await asyncio.gather(*(authenticator.renew(rejected) for _ in range(50))))
     assert plugin.runs == 2
     assert (await authenticator.identity()).authorization == "Bearer token-2"
+
+
+async def test_a_late_refusal_of_an_old_token_makes_no_run(plugin, time):
+    authenticator = plugin.authenticator()
+    await authenticator.identity()
+    assert await authenticator.renew(Identity("Bearer an-older-one"))
+    assert plugin.runs == 1
 
 
 async def test_the_same_token_again_is_no_reason_to_try(plugin, time):

@@ -218,6 +218,33 @@ async def test_a_cancelled_run_leaves_no_process(started):
     await gone(child)
 
 
+async def test_a_run_cancelled_while_it_starts_leaves_no_process(script, monkeypatch, tmp_path):
+    pids = tmp_path / "pids"
+    pids.touch()
+    run = asyncio.create_task(run_plugin(script(f"sleep 1000 & echo $$ $! > {pids}; wait")))
+    start = asyncio.create_subprocess_exec
+
+    async def start_slowly(*args, **options):
+        process = await start(*args, **options)
+        run.cancel()
+        while not pids.read_text():
+            await asyncio.sleep(0.01)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start_slowly)
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    for pid in pids.read_text().split():
+        await gone(int(pid))
+
+
+async def test_a_cancelled_run_of_a_plugin_that_is_not_installed(script):
+    run = asyncio.create_task(run_plugin(script("", command="no-such-plugin")))
+    asyncio.get_running_loop().call_soon(run.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await run
+
+
 async def test_a_child_that_outlives_the_plugin_with_our_pipe_is_ended(started):
     run, plugin, child = await started(f"echo '{printed({'token': 't'})}'")
     await gone(plugin)

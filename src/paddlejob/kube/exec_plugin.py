@@ -41,8 +41,8 @@ async def run_plugin(
     Raises CredentialsError that names the program and says what went wrong.
     """
     interactive = _is_interactive(plugin, terminal=_has_terminal() if terminal is None else terminal)
-    process = await _start(plugin, interactive=interactive)
     limit = timeout_seconds or (INTERACTIVE_TIMEOUT_SECONDS if interactive else TIMEOUT_SECONDS)
+    process = await _start(plugin, interactive=interactive)
     try:
         async with asyncio.timeout(limit):
             output, complaint, code = await asyncio.gather(
@@ -72,6 +72,20 @@ def _has_terminal() -> bool:
 
 
 async def _start(plugin: ExecPlugin, *, interactive: bool) -> Process:
+    """Start the program, and end it again when cancelled meanwhile.
+
+    asyncio's own start, when cancelled, waits for ever if the program's children have our pipes already.
+    """
+    starting = asyncio.ensure_future(_spawn(plugin, interactive=interactive))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(CredentialsError):
+            await _end(await starting, whole_group=not interactive)
+        raise
+
+
+async def _spawn(plugin: ExecPlugin, *, interactive: bool) -> Process:
     try:
         return await asyncio.create_subprocess_exec(
             plugin.command,
