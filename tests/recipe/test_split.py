@@ -247,8 +247,10 @@ def test_verify_refuses_an_unfinished_split(job):
 
 def test_training_scripts_are_placed_next_to_the_shards(train, job, tmp_path):
     config = write(tmp_path / "quick_start" / "train.py", b"print(1)\n").parent
-    run_split(job, 2, train, config_directories=(config,))
-    assert (job / "quick_start" / "train.py").read_bytes() == b"print(1)\n"
+    write(config / "data" / "train.txt", b"an example's own data\n")
+    for _ in range(2):
+        run_split(job, 2, train, config_directories=(config,))
+    assert [path.name for path in (job / "quick_start").iterdir()] == ["train.py"]
 
 
 def test_edited_training_scripts_are_kept_unless_forced(train, job, tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -24,7 +22,7 @@ def test_killed(tmp_path, moment):
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not (job / ".split" / moment).exists() and process.poll() is None:
             time.sleep(0.0005)
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
     assert all(manifest.is_whole(job, one) for one in split.shards_present(job))
     run_split(job, 3, train)
     assert b"".join(shard(job, index) for index in range(3)) == train.read_bytes()

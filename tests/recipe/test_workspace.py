@@ -39,6 +39,14 @@ def test_a_directory_that_was_used_before_is_emptied_of_the_old_shard(settings, 
     assert (tmp_path / "work" / "data" / "train.txt").read_bytes() == b"line 6\nline 7\nline 8\n"
 
 
+def test_data_beside_the_scripts_stays_behind(settings, tmp_path):
+    write(settings.config_directory / "data" / "train.txt", b"all of it\n")
+    write(settings.config_directory / "model" / "data" / "words.py", b"pass\n")
+    data = fill(settings, 1, tmp_path / "work")
+    assert (data / "train.txt").read_bytes() == b"line 3\nline 4\nline 5\n"
+    assert (tmp_path / "work" / "model" / "data" / "words.py").exists()
+
+
 def test_a_persons_own_directory_is_not_touched(settings, tmp_path):
     mine = write(tmp_path / "mine" / "data" / "train.txt", b"mine\n")
     with pytest.raises(SettingsError, match="holds files of yours"):

@@ -12,6 +12,7 @@ from paddlejob.recipe.settings import Settings
 
 _SIOCGIFADDR = 0x8915
 LOOK_EVERY_SECONDS = 0.1
+LINE_LIMIT = 1 << 20
 
 
 def own_address(settings: Settings) -> str:
@@ -32,15 +33,18 @@ def interface_address(nic: str) -> str:
     return socket.inet_ntoa(answer[20:24])
 
 
-async def until_listening(address: str, port: int) -> None:
-    """Return as soon as the port accepts a connection."""
+async def connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection as soon as the port accepts one."""
     while True:
         try:
-            _, writer = await asyncio.open_connection(address, port)
+            return await asyncio.open_connection(address, port, limit=LINE_LIMIT)
         except OSError:
             await asyncio.sleep(LOOK_EVERY_SECONDS)
-        else:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-            return
+
+
+async def until_listening(address: str, port: int) -> None:
+    """Return as soon as the port accepts a connection."""
+    _, writer = await connect(address, port)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

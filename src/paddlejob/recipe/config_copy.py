@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import filecmp
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from paddlejob.recipe import errors
 
-_IGNORED = shutil.ignore_patterns("__pycache__", ".*")
+DATA = "data"
+"""Where a shard goes; a directory of that name beside the scripts, an example's own data, stays behind."""
+
+
+def without_data(source: Path) -> Callable[[str, list[str]], set[str]]:
+    """Return what shutil.copytree shall leave out of a directory of training scripts."""
+
+    def left_out(directory: str, names: list[str]) -> set[str]:
+        return {name for name in names if _is_left_out(name, at_top=Path(directory) == source)}
+
+    return left_out
+
+
+def _is_left_out(name: str, *, at_top: bool) -> bool:
+    return name.startswith(".") or name == "__pycache__" or (at_top and name == DATA)
 
 
 def place_config(source: Path, job: Path, *, force: bool) -> Path:
@@ -28,7 +43,7 @@ def place_config(source: Path, job: Path, *, force: bool) -> Path:
     fresh = job / ".split" / f"config-{target.name}"
     try:
         shutil.rmtree(fresh, ignore_errors=True)
-        shutil.copytree(source, fresh, ignore=_IGNORED)
+        shutil.copytree(source, fresh, ignore=without_data(source))
         shutil.rmtree(target, ignore_errors=True)
         fresh.rename(target)
     except OSError as error:
@@ -48,6 +63,7 @@ def _visible(directory: Path) -> set[str]:
     found = set()
     for path in directory.rglob("*"):
         parts = path.relative_to(directory).parts
-        if path.is_file() and not any(part.startswith(".") or part == "__pycache__" for part in parts):
+        left_out = any(_is_left_out(part, at_top=depth == 0) for depth, part in enumerate(parts))
+        if path.is_file() and not left_out:
             found.add("/".join(parts))
     return found

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from paddlejob.recipe import errors, rollcall
-from paddlejob.recipe.address import until_listening
+from paddlejob.recipe.address import LINE_LIMIT, connect
 from paddlejob.recipe.rollcall import (
     Abort,
     FromHub,
@@ -25,7 +25,6 @@ from paddlejob.recipe.rollcall import (
 )
 
 GOODBYE_SECONDS = 5.0
-LINE_LIMIT = 1 << 20
 
 _from_member = msgspec.json.Decoder(FromMember)
 _from_hub = msgspec.json.Decoder(FromHub)
@@ -52,6 +51,11 @@ def _keep_alive(writer: asyncio.StreamWriter) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 6)
 
 
+async def _let_others_run() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 class HubServer:
     """Trainer 0's side: hears everybody, tells everybody."""
 
@@ -61,11 +65,12 @@ class HubServer:
         self._members: dict[int, asyncio.StreamWriter] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._closing = False
 
     async def open(self, address: str, port: int) -> None:
         """Listen. Raises SettingsError when the port is taken."""
         try:
-            self._server = await asyncio.start_server(self._accept, address, port, limit=LINE_LIMIT)
+            self._server = await asyncio.start_server(self._admit, address, port, limit=LINE_LIMIT)
         except OSError as error:
             raise errors.SettingsError(
                 f"cannot listen at {address}:{port}, the port after the window: {error.strerror}"
@@ -78,27 +83,29 @@ class HubServer:
 
     async def close(self) -> None:
         """Say the last words, give the members time to hang up, and close."""
+        self._closing = True
         if self._server is not None:
             self._server.close()
         if self._connections and self._hub.stage is not rollcall.Stage.ABSENT:
             await asyncio.wait(self._connections, timeout=GOODBYE_SECONDS)
+        await _let_others_run()  # a connection accepted a moment ago has still to reach `_admit`
         for connection in self._connections:
             connection.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections)
+        await _let_others_run()  # and closing takes a turn or two as well
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
-        try:
-            _keep_alive(writer)
+    def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.create_task(self._attend(reader, writer))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(lambda _: writer.close())
+        if self._closing:
+            connection.cancel()
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _keep_alive(writer)
+        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+            # Of a broken line or a stranger; `_converse` has drawn the consequences.
             await self._converse(reader, writer)
-        except (OSError, ValueError, msgspec.MsgspecError, asyncio.CancelledError):
-            return  # a broken line, a stranger, or our own end: `_converse` has drawn the consequences
-        finally:
-            writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hello = _from_member.decode(await reader.readline())
@@ -146,9 +153,8 @@ class Session:
         """Connect to the hub and say Hello. Raises NotTogetherError when it does not answer in time."""
         try:
             async with asyncio.timeout(patience_seconds):
-                await until_listening(address, port)
-                reader, writer = await asyncio.open_connection(address, port, limit=LINE_LIMIT)
-        except (OSError, TimeoutError) as error:
+                reader, writer = await connect(address, port)
+        except TimeoutError as error:
             raise NotTogetherError(f"trainer 0 does not answer at {address}:{port} yet") from error
         _keep_alive(writer)
         session = cls(reader, writer)

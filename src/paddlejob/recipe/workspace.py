@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paddlejob.recipe import errors, manifest
+from paddlejob.recipe.config_copy import without_data
 from paddlejob.recipe.manifest import ShardManifest
 from paddlejob.recipe.settings import Settings
 from paddlejob.recipe.split_plan import Source
@@ -37,7 +38,12 @@ def fill_workspace(settings: Settings, trainer: int, directory: Path, writer: Wr
     """
     _claim(directory)
     try:
-        shutil.copytree(settings.config_directory, directory, dirs_exist_ok=True)
+        shutil.copytree(
+            settings.config_directory,
+            directory,
+            ignore=without_data(settings.config_directory),
+            dirs_exist_ok=True,
+        )
     except (OSError, shutil.Error) as error:
         raise errors.DataError(f"cannot copy {settings.config_directory} to {directory}: {error}") from error
     shard = settings.job_directory / str(trainer) / "data"
@@ -52,12 +58,13 @@ def fill_workspace(settings: Settings, trainer: int, directory: Path, writer: Wr
 
 
 def _claim(directory: Path) -> None:
-    """Make the directory ours: nobody's files are overwritten, and no file of an earlier shard is trained with."""
+    """Make the directory ours: no file of a person is overwritten, none of an earlier shard trained with."""
     directory.mkdir(parents=True, exist_ok=True)
     marker = directory / MARKER
-    if not marker.exists() and any(directory.iterdir()):
+    strange = [entry for entry in directory.iterdir() if entry.name != "lost+found"]
+    if strange and not marker.exists():
         raise errors.SettingsError(
-            f"--workdir {directory} holds files of yours: give an empty or a new directory"
+            f"--workdir {directory} holds files of yours: give an empty or new directory"
         )
     marker.touch()
     shutil.rmtree(directory / "data", ignore_errors=True)
