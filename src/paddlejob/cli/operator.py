@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from paddlejob.api import names
+from paddlejob.core.gang import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.config import load_config
 from paddlejob.kube.errors import ConfigError
@@ -42,6 +43,13 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     show_default=True,
     help="First and last port for jobs with intranet Host.",
 )
+@click.option(
+    "--scheduling",
+    default="",
+    type=click.Choice([str(choice) for choice in Scheduling]),
+    help="Who schedules all pods of a job together or none of them: volcano, native (Kubernetes' own "
+    "PodGroups) or auto (what the cluster has). Default: only where a job asks for it.",
+)
 @click.option("--workers", default=16, show_default=True, help="How many jobs to work on at the same time.")
 @click.option(
     "--kubeconfig", default=None, type=Path, help="Default: $KUBECONFIG, the pod's identity, ~/.kube/config."
@@ -56,6 +64,7 @@ def command(
     metrics_bind_address: str,
     health_probe_bind_address: str,
     port_range: str,
+    scheduling: str,
     workers: int,
     kubeconfig: Path | None,
     context: str | None,
@@ -71,6 +80,7 @@ def command(
     jobs = Settings(
         host_port_range=_read_port_range(port_range),
         pods_have_ipv6=":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
+        scheduling=Scheduling(scheduling),
     )
     settings = OperatorSettings(namespace=namespace, workers=workers, jobs=jobs)
     process = ProcessSettings(

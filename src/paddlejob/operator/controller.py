@@ -58,11 +58,13 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             for informer in self.world.informers:
                 group.create_task(informer.run(), name=f"watch {informer.resource.plural}")
+            group.create_task(self.world.gangs.run(), name="watch pod groups")
 
     async def synced(self) -> None:
         """Return when every cache has been complete once; to decide before would be to decide blindly."""
         for informer in self.world.informers:
             await informer.synced.wait()
+        await self.world.gangs.settled()
 
     async def work(self) -> None:
         """Reconcile until cancelled; passes under way are finished first, within a bound."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable
+from typing import Any
 
 import prometheus_client
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -12,6 +13,7 @@ from prometheus_client.registry import Collector
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import Phase
 from paddlejob.kube.client import RequestRecord
+from paddlejob.kube.informer import Informer
 from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.world import World
 
@@ -94,9 +96,12 @@ class WorldCollector(Collector):
             "paddlejob_watch_age_seconds", "Time since a watch gave a sign of life.", labels=["resource"]
         )
         cached = GaugeMetricFamily("paddlejob_cached_objects", "Objects in memory.", labels=["resource"])
-        for informer in self._world.informers:
-            ages.add_metric([informer.resource.plural], informer.age_seconds())
-            cached.add_metric([informer.resource.plural], len(informer.cache))
+        watched: dict[str, Informer[Any]] = {each.resource.plural: each for each in self._world.informers}
+        for each in self._world.gangs.informers:
+            watched[f"{each.resource.plural}.{each.resource.group}"] = each
+        for name, informer in watched.items():
+            ages.add_metric([name], informer.age_seconds())
+            cached.add_metric([name], len(informer.cache))
         yield ages
         yield cached
         depth = GaugeMetricFamily("paddlejob_queue_depth", "Jobs in the queue.", labels=["state"])

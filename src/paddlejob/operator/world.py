@@ -12,13 +12,17 @@ import msgspec
 from paddlejob.api import defaulting
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus
+from paddlejob.core.actions import Kind
+from paddlejob.core.policy.gang_choice import relevant_systems
 from paddlejob.core.snapshot import Snapshot, WriteFailure
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
-from paddlejob.operator.resources import PADDLE_JOBS, SELECTORS
+from paddlejob.operator.gang_watch import GangWatch
+from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF, SELECTORS
 from paddlejob.operator.settings import OperatorSettings
 
 T = TypeVar("T", bound=HasMeta)
@@ -51,6 +55,13 @@ class World:
         self.config_maps: Cache[ConfigMap] = Cache()
         self._undecodable: dict[ObjectKey, PaddleJob] = {}
         self._host_ports: dict[ObjectKey, int] = {}
+        self.gangs = GangWatch(
+            client,
+            namespace=settings.namespace,
+            rng=rng,
+            on_group=self._group_changed,
+            on_apis=self._gang_apis_changed,
+        )
         self.informers = (
             self._job_informer(),
             self._child_informer(PODS, Pod, self.pods),
@@ -66,6 +77,7 @@ class World:
             PODS: self.pods,
             SERVICES: self.services,
             CONFIG_MAPS: self.config_maps,
+            **{RESOURCE_OF[kind]: cache for kind, cache in self.gangs.caches.items()},
         }
 
     def job(self, key: ObjectKey) -> PaddleJob | None:
@@ -83,6 +95,8 @@ class World:
             predecessors=self._predecessors(job),
             services=self.services.find("owner", uid),
             config_map=config if config and config.metadata.controller_uid == uid else None,
+            pod_groups=self._pod_groups(job.metadata.key),
+            gang_apis=self.gangs.apis,
             settings=self._settings.jobs,
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),
             failures=failures,
@@ -91,6 +105,10 @@ class World:
     def _predecessors(self, job: PaddleJob) -> tuple[Pod, ...]:
         namesakes = self.pods.find("owner name", str(job.metadata.key))
         return tuple(pod for pod in namesakes if pod.metadata.controller_uid != job.metadata.uid)
+
+    def _pod_groups(self, key: ObjectKey) -> dict[Kind, PodGroup]:
+        found = ((kind, self.gangs.group(kind, key)) for kind in self.gangs.apis.ready)
+        return {kind: group for kind, group in found if group is not None}
 
     def reserve_host_port(self, key: ObjectKey, status: PaddleJobStatus) -> None:
         """Note a port as soon as it is chosen, before the cache can show it to the next job's pass."""
@@ -141,6 +159,7 @@ class World:
         if new is not None:
             self._undecodable.pop(key, None)
             self.reserve_host_port(key, new.status)
+            self.gangs.want(relevant_systems(new, self._settings.jobs.scheduling))
         elif key not in self._undecodable:
             self._host_ports.pop(key, None)
         if old is None or new is None or _asks_for_a_pass(old, new):
@@ -149,6 +168,16 @@ class World:
     def _job_undecodable(self, metadata: ObjectMeta, error: msgspec.DecodeError) -> None:
         self._undecodable[metadata.key] = PaddleJob(metadata, undecodable=str(error))
         self._on_touched(metadata.key, Touch(initial=False, child=False))
+
+    def _group_changed(self, key: ObjectKey, initial: bool) -> None:  # noqa: FBT001  (a callback)
+        """A PodGroup has its job's name, whoever made it."""
+        if key in self.jobs:
+            self._on_touched(key, Touch(initial=initial, child=True))
+
+    def _gang_apis_changed(self) -> None:
+        for job in self.jobs:
+            if relevant_systems(job, self._settings.jobs.scheduling):
+                self._on_touched(job.metadata.key, Touch(initial=False, child=True))
 
     def _child_changed(self, old: HasMeta | None, new: HasMeta | None, *, initial: bool) -> None:
         known = new or old

@@ -1,0 +1,198 @@
+"""Which kinds of PodGroups the cluster serves, and what they say.
+
+Volcano may be there or not, come later or go again. Nobody asks before a job needs to know; after that the
+API server is asked every now and then, and a kind that it serves is watched. What is not served is no error:
+nothing waits for it, and nothing is logged again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+
+from paddlejob.api.meta import ObjectKey
+from paddlejob.api.pod_group import PodGroup
+from paddlejob.core.actions import Kind
+from paddlejob.core.gang import GROUP_KINDS, GangApis, GangSystem
+from paddlejob.kube import errors
+from paddlejob.kube.cache import Cache
+from paddlejob.kube.client import Client
+from paddlejob.kube.informer import Informer
+from paddlejob.operator.resources import RESOURCE_OF
+
+log = logging.getLogger(__name__)
+
+PROBE_SECONDS = 10.0
+"""How soon a system that was installed or removed is noticed."""
+IMPATIENT_SECONDS = 1.0
+"""The same while a job waits to know."""
+
+OnGroup = Callable[[ObjectKey, bool], None]
+"""Is told the key of a PodGroup that came, changed or went, and whether it was there at the start."""
+
+
+class GangWatch:
+    """Watches the PodGroups of the systems that jobs want to know about."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        rng: random.Random,
+        on_group: OnGroup,
+        on_apis: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._namespace = namespace or None
+        self._rng = rng
+        self._on_group = on_group
+        self._on_apis = on_apis
+        self._wanted: dict[GangSystem, None] = {}
+        self._known: set[GangSystem] = set()
+        """Systems that the API server has been asked about at least once."""
+        self._refusals: dict[Kind, str] = {}
+        self._running: dict[Kind, tuple[Informer[PodGroup], asyncio.Task[None]]] = {}
+        self._nudged = asyncio.Event()
+        self._settled = asyncio.Condition()
+        self.caches: dict[Kind, Cache[PodGroup]] = {kind: Cache() for kind in GROUP_KINDS}
+        self.apis = GangApis()
+        """What is known, as of the last announcement."""
+
+    @property
+    def informers(self) -> tuple[Informer[PodGroup], ...]:
+        """The informers of the kinds that are served."""
+        return tuple(informer for informer, _ in self._running.values())
+
+    def want(self, systems: Iterable[GangSystem]) -> None:
+        """Let it be known from now on what the cluster has of these systems."""
+        for system in systems:
+            if system not in self._wanted:
+                self._wanted[system] = None
+                self.apis = self._look()
+                self._nudged.set()
+
+    def group(self, kind: Kind, key: ObjectKey) -> PodGroup | None:
+        """Return a PodGroup of a kind that is ready."""
+        return self.caches[kind].get(key) if kind in self.apis.ready else None
+
+    async def settled(self) -> None:
+        """Return when it is known of every wanted system whether the cluster has it."""
+        async with self._settled:
+            await self._settled.wait_for(lambda: not self.apis.loading)
+
+    async def run(self) -> None:
+        """Ask and watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._nudged.clear()
+                for system in tuple(self._wanted):
+                    await self._probe(system, group)
+                await self._announce()
+                await self._pause()
+
+    async def _pause(self) -> None:
+        if not self._wanted:
+            await self._nudged.wait()
+            return
+        try:
+            async with asyncio.timeout(IMPATIENT_SECONDS if self.apis.loading else PROBE_SECONDS):
+                await self._nudged.wait()
+        except TimeoutError:
+            return
+
+    async def _probe(self, system: GangSystem, group: asyncio.TaskGroup) -> None:
+        """Watch the best kind of a system that is served, and no other."""
+        served: Kind | None = None
+        for kind in system.kinds:
+            answer = await self._is_served(kind)
+            if answer is None:
+                return
+            if answer:
+                served = kind
+                break
+        self._known.add(system)
+        for kind in system.kinds:
+            if kind is not served:
+                self._stop(kind)
+        if served is not None and served not in self._running:
+            self._start(served, group)
+
+    async def _is_served(self, kind: Kind) -> bool | None:
+        """Ask the API server; None when it gave no answer that settles it."""
+        resource = RESOURCE_OF[kind]
+        try:
+            served = await self._client.has_resource(resource)
+        except errors.ApiError as error:
+            self._refusals[kind] = f"cannot find out whether {resource.api_version} is served: {error}"
+            return None
+        except errors.KubeError:
+            return None
+        self._refusals.pop(kind, None)
+        return served
+
+    def _start(self, kind: Kind, group: asyncio.TaskGroup) -> None:
+        resource = RESOURCE_OF[kind]
+        log.info("the cluster serves %s of %s: watching them", resource.plural, resource.api_version)
+        informer = Informer(
+            self._client,
+            resource,
+            type=PodGroup,
+            cache=self.caches[kind],
+            rng=self._rng,
+            namespace=self._namespace,
+            on_change=self._changed,
+        )
+        task = group.create_task(self._watch(informer), name=f"watch {resource.plural} of {resource.group}")
+        self._running[kind] = informer, task
+
+    async def _watch(self, informer: Informer[PodGroup]) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informer.run())
+            await informer.synced.wait()
+            self._nudged.set()
+
+    def _stop(self, kind: Kind) -> None:
+        running = self._running.pop(kind, None)
+        if running is None:
+            return
+        log.info("the cluster no longer serves %s", RESOURCE_OF[kind].api_version)
+        running[1].cancel()
+        self.caches[kind].replace((), "")
+
+    def _changed(self, old: PodGroup | None, new: PodGroup | None, *, initial: bool) -> None:
+        known = new or old
+        assert known is not None
+        if old is None or new is None or _news(old) != _news(new):
+            self._on_group(known.metadata.key, initial)
+
+    async def _announce(self) -> None:
+        fresh = self._look()
+        if fresh != self.apis:
+            self.apis = fresh
+            self._on_apis()
+        async with self._settled:
+            self._settled.notify_all()
+
+    def _look(self) -> GangApis:
+        ready = {kind for kind, (informer, _) in self._running.items() if informer.synced.is_set()}
+        trouble = {kind: text for kind, text in self._refusals.items() if kind not in ready}
+        for kind, (informer, _) in self._running.items():
+            if kind not in ready and informer.last_error:
+                group = RESOURCE_OF[kind].group
+                trouble[kind] = f"cannot read the PodGroups of {group}: {informer.last_error}"
+        loading = {kind for kind in self._running if kind not in ready and kind not in trouble}
+        for system in self._wanted:
+            if system not in self._known and not any(kind in trouble for kind in system.kinds):
+                loading |= set(system.kinds)
+        return GangApis(frozenset(ready), frozenset(loading), trouble)
+
+
+def _news(group: PodGroup) -> tuple[object, ...]:
+    """Return what a job's pass looks at; a scheduler that repeats itself every second is no news."""
+    said = tuple((one.type, one.status, one.reason, one.message) for one in group.status.conditions)
+    metadata = group.metadata
+    owner, leaving = metadata.controller_uid, metadata.deletion_timestamp
+    return metadata.uid, owner, leaving, group.spec, group.status.phase, said
