@@ -1,0 +1,37 @@
+"""The examples' images, as the local runner reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddlejob.local import images
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+REGISTRY = "registry.baidubce.com/paddle-operator"
+
+
+@pytest.mark.parametrize(
+    ("name", "directory", "program", "workdir"),
+    [
+        ("demo-wide-and-deep:v1", "wide_and_deep", ("python3", "train.py"), "/wide_and_deep"),
+        (
+            "demo-resnet:v1",
+            "resnet",
+            ("python", "-m", "paddle.distributed.launch", "train_fleet.py"),
+            "/resnet",
+        ),
+        ("paddle-ubuntu:2.0.0-18.04", "paddle_ubuntu", (), "/"),
+    ],
+)
+def test_an_image_of_the_documents_is_found_with_its_program(name, directory, program, workdir):
+    image = images.collect((), EXAMPLES / "any" / "job.yaml").find(f"{REGISTRY}/{name}")
+    assert image is not None
+    assert image.directory == EXAMPLES / directory
+    assert (*image.config.entrypoint, *image.config.command) == program
+    assert image.config.workdir == workdir
+    assert image.config.environment == {"PYTHONUNBUFFERED": "1"}
+    assert image.config.notes == ()
+    for script in (word for word in program if word.endswith(".py")):
+        assert (image.directory / script).is_file()
