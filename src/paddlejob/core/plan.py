@@ -4,7 +4,7 @@
 
 Guards in order, each of which may be the answer; the order is the contract:
  1. another's              leave it alone
- 2. being deleted          create nothing more, take off what an earlier operator left
+ 2. being deleted          create nothing more
  3. ended before           clean up as the policy says, never start anything again
  4. refused                say what is wrong with the spec, touch nothing
  5. suspended              take the pods away, keep everything else
@@ -22,10 +22,10 @@ from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Intranet, Phase
 from paddlejob.core import converge, endings, status
-from paddlejob.core.actions import Action, Delete, Event, EventType, Kind, Plan
+from paddlejob.core.actions import Event, EventType, Kind, Plan
 from paddlejob.core.classify import Attempts, Roster, roster_of
-from paddlejob.core.policy import deadline, elastic, gang
-from paddlejob.core.policy.cleanup import deletions
+from paddlejob.core.policy import deadline, elastic, gang, legacy
+from paddlejob.core.policy.cleanup import deletions, overdue
 from paddlejob.core.policy.formation import Reform, formation_of, is_complete
 from paddlejob.core.policy.host_port import choose_base_port
 from paddlejob.core.policy.restart import respond, restart_delay_seconds
@@ -40,9 +40,13 @@ TROUBLE = (Reason.INVALID_SPEC, Reason.CREATE_FAILED, Reason.NO_HOST_PORT)
 
 def plan(world: Snapshot) -> Plan:
     """Decide what one job needs now."""
+    if world.job.spec.managed_by not in ("", names.CONTROLLER_NAME):
+        return Plan(world.job.status)
+    return legacy.release_finalizer(world, _decide(world))
+
+
+def _decide(world: Snapshot) -> Plan:
     job = world.job
-    if job.spec.managed_by not in ("", names.CONTROLLER_NAME):
-        return Plan(job.status)
     if job.metadata.deletion_timestamp is not None:
         return _with_force(world, endings.release(world))
     spec = elastic.with_workers(defaulting.effective(job.spec), job.status.workers)
@@ -158,19 +162,12 @@ def _pods_have_ipv6(world: Snapshot) -> bool:
 
 def _with_force(world: Snapshot, decided: Plan) -> Plan:
     """Remove by force the pods that should be gone for long: their node will not say so any more."""
-    stuck: list[Action] = []
-    waits = []
-    for pod in (*world.pods, *world.predecessors):
-        if pod.metadata.deletion_timestamp is not None:
-            overdue = (world.now - pod.metadata.deletion_timestamp).total_seconds()
-            if overdue >= world.settings.force_delete_seconds:
-                stuck.append(Delete(Kind.POD, pod.metadata.name, pod.metadata.uid, force=True))
-            else:
-                waits.append(world.settings.force_delete_seconds - overdue)
-    if not stuck and not waits:
+    pods = (*world.pods, *world.predecessors)
+    stuck, wait = overdue(pods, world.now, world.settings.force_delete_seconds)
+    if not stuck and wait is None:
         return decided
-    stages = (tuple(stuck), *decided.stages) if stuck else decided.stages
-    soonest = _soonest(decided.requeue_after_seconds, *waits)
+    stages = (stuck, *decided.stages) if stuck else decided.stages
+    soonest = _soonest(decided.requeue_after_seconds, wait)
     return msgspec.structs.replace(decided, stages=stages, requeue_after_seconds=soonest)
 
 

@@ -193,10 +193,13 @@ class Executor:
 
 
 async def _unless_gone(write: Callable[[], Awaitable[None]]) -> None:
-    """Take an object that is gone, or is another one of that name by now, for done."""
+    """Take an object that is gone, or is another one of that name by now, for done.
+
+    The server answers 409 to a delete and 422 to a patch whose UID is not that of the object.
+    """
     try:
         await write()
-    except (errors.NotFoundError, errors.ConflictError):
+    except (errors.NotFoundError, errors.ConflictError, errors.InvalidError):
         return
 
 

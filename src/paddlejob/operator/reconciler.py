@@ -10,10 +10,11 @@ from datetime import datetime
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import JsonObject, ObjectKey
+from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
 from paddlejob.core.actions import Create, Event, Plan
 from paddlejob.core.plan import plan
+from paddlejob.core.policy.cleanup import overdue
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
@@ -70,7 +71,7 @@ class Reconciler:
         job = self._world.job(key)
         if job is None:
             self._forget(key)
-            return Result.SETTLED
+            return await self._clear_remains(key)
         decided = self._plan(job, self._failures.get(key, ()))
         try:
             held_back = await self._write_status(job, decided)
@@ -99,6 +100,15 @@ class Reconciler:
             return 0.0
         waits = [wait for wait in (held_back, decided.requeue_after_seconds) if wait is not None]
         return min(waits) if waits else Result.SETTLED
+
+    async def _clear_remains(self, key: ObjectKey) -> Result | float:
+        """Remove by force what a job that is gone has left on nodes that are gone too."""
+        late = self._settings.jobs.force_delete_seconds
+        stuck, wait = overdue(self._world.remains(key), self._now(), late)
+        if stuck:
+            outcome = await self._executor.run(PaddleJob(ObjectMeta(key.name, key.namespace)), (stuck,))
+            return Result.SETTLED if outcome.went_well else Result.REFUSED
+        return Result.SETTLED if wait is None else wait
 
     def _plan(self, job: PaddleJob, failures: tuple[WriteFailure, ...]) -> Plan:
         now = self._now().replace(microsecond=0)

@@ -102,9 +102,13 @@ class World:
             failures=failures,
         )
 
+    def remains(self, key: ObjectKey) -> tuple[Pod, ...]:
+        """Return the pods of all jobs that have or had this name."""
+        return self.pods.find("owner name", str(key))
+
     def _predecessors(self, job: PaddleJob) -> tuple[Pod, ...]:
-        namesakes = self.pods.find("owner name", str(job.metadata.key))
-        return tuple(pod for pod in namesakes if pod.metadata.controller_uid != job.metadata.uid)
+        uid = job.metadata.uid
+        return tuple(pod for pod in self.remains(job.metadata.key) if pod.metadata.controller_uid != uid)
 
     def _pod_groups(self, key: ObjectKey) -> dict[Kind, PodGroup]:
         found = ((kind, self.gangs.group(kind, key)) for kind in self.gangs.apis.ready)

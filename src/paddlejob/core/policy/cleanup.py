@@ -38,6 +38,22 @@ def born_too_late(pods: Iterable[Pod], ended: datetime | None) -> tuple[Action, 
     return deletions(Kind.POD, (pod for pod in pods if (pod.metadata.creation_timestamp or ended) > ended))
 
 
+def overdue(
+    pods: Iterable[Pod], now: datetime, force_after_seconds: float
+) -> tuple[tuple[Action, ...], float | None]:
+    """Return deletions by force for pods that should be gone for long, and when the next one is due."""
+    stuck, waits = [], []
+    for pod in pods:
+        if pod.metadata.deletion_timestamp is None:
+            continue
+        late_seconds = (now - pod.metadata.deletion_timestamp).total_seconds()
+        if late_seconds >= force_after_seconds:
+            stuck.append(Delete(Kind.POD, pod.metadata.name, pod.metadata.uid, force=True))
+        else:
+            waits.append(force_after_seconds - late_seconds)
+    return tuple(stuck), min(waits, default=None)
+
+
 def deletions(kind: Kind, children: Iterable[Pod | Service]) -> tuple[Action, ...]:
     """Return a deletion for each object that is not on its way out already."""
     return tuple(
