@@ -1,0 +1,322 @@
+"""The command as a person or a script uses it, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local.jobs import container, job, role, text
+from local.processes import eventually_sync, fresh_mark, marked
+
+PADDLEJOB = (str(Path(sys.executable).with_name("paddlejob")),)
+FOR_EVER = "echo up; while :; do sleep 60; done"
+STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+FORKS = 'sh -c \'trap "" TERM; setsid sleep 60 & setsid sh -c "sleep 60 & sleep 60" & echo up; sleep 60\''
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Run `paddlejob`; what it started is found by a mark in its environment."""
+    mark = fresh_mark()
+    environ = {**os.environ, "PADDLEJOB_RUNS": str(tmp_path / "runs"), "TZ": mark, "COLUMNS": "120"}
+
+    def paddlejob(*arguments, **options):
+        words = [*PADDLEJOB, *map(str, arguments)]
+        return subprocess.run(words, env=environ, capture_output=True, check=False, text=True, **options)
+
+    paddlejob.environ = environ
+    paddlejob.mark = mark
+    return paddlejob
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*documents):
+        path = tmp_path / "job.yaml"
+        path.write_text(text(*documents))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def background(command, tmp_path):
+    """Start `paddlejob run`, which writes into a file."""
+    with contextlib.ExitStack() as stack:
+
+        def start(path, *options):
+            output = stack.enter_context((tmp_path / "output").open("wb"))
+            process = subprocess.Popen(
+                [*PADDLEJOB, "run", str(path), *options],
+                env=command.environ,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def output(tmp_path):
+    return (tmp_path / "output").read_text
+
+
+def says_up(output, times=1):
+    eventually_sync(lambda: output().count("| up") >= times)
+
+
+RESULTS = {
+    "completed is 0": ("true", 0),
+    "failed is 1": ("exit 9", 1),
+}
+
+
+@pytest.mark.parametrize(("script", "code"), RESULTS.values(), ids=RESULTS)
+def test_the_exit_code_is_the_jobs_result(command, file, script, code):
+    assert command("run", file(job(worker=role(1, script)))).returncode == code
+
+
+GPU = {"limits": {"amd.com/gpu": 1}}
+ON_GPU = job(worker=role(1, containers=[container("true", resources=GPU)]))
+BAD_INPUT = {
+    "a bad job": (text(job(worker=role(0))), (), "paddlejob: spec.worker.replicas is 0"),
+    "a file that is no YAML": ("a: [", (), "paddlejob: the file is not YAML"),
+    "a bad option": (text(job()), ("--image", "x"), "paddlejob: --image x: write IMAGE=DIR"),
+    "an accelerator with --strict": (text(ON_GPU), ("--strict",), "without --strict it would run on the CPU"),
+}
+
+
+@pytest.mark.parametrize(("written", "options", "sentence"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_2_and_one_sentence(command, tmp_path, written, options, sentence):
+    (tmp_path / "job.yaml").write_text(written)
+    done = command("run", tmp_path / "job.yaml", *options)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list((tmp_path / "runs").glob("*/job.yaml"))
+
+
+def test_the_job_may_come_from_a_pipe(command):
+    done = command("run", "-", input=text(job(worker=role(1, "echo piped"))))
+    assert done.stdout == "worker-0 | piped\n"
+
+
+def test_pods_speak_on_stdout_and_we_on_stderr(command, file):
+    done = command("run", file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID"))))
+    assert sorted(done.stdout.splitlines()) == ["worker-0 | I am 0", "worker-1 | I am 1"]
+    assert "job: Running: 2 workers running" in done.stderr
+    assert re.search(r"^job Completed in \d+\.\d s$", done.stderr, re.MULTILINE)
+
+
+def test_one_rank_or_none_may_be_listened_to(command, file):
+    path = file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID")))
+    assert command("run", path, "--logs", "1").stdout == "worker-1 | I am 1\n"
+    assert command("run", path, "--logs", "none").stdout == ""
+
+
+def test_a_result_is_told_in_the_last_line(command, file):
+    done = command("run", file(job(worker=role(1, "echo 'done auc 0.94 rows/s 20000'; echo bye"))))
+    assert done.stderr.splitlines()[-1].endswith(" s: done auc 0.94 rows/s 20000")
+
+
+def test_a_failure_is_told_with_the_last_words(command, file):
+    done = command("run", file(job(worker=role(1, "echo about to fail; exit 3"))), "--logs", "none")
+    assert "  worker-0 | about to fail" in done.stderr
+    assert "worker-0 failed first with exit code 3: about to fail" in done.stderr
+    assert "see `paddlejob logs job-" in done.stderr
+
+
+def test_machines_get_one_object_a_line(command, file):
+    done = command("run", file(job(worker=role(1, "echo hello"))), "--output", "json", "--logs", "all")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [line["type"] for line in lines]
+    assert (kinds[0], kinds[-1]) == ("run", "result")
+    assert {"job", "pod", "event", "log"} <= set(kinds)
+    assert [line["line"] for line in lines if line["type"] == "log"] == ["hello"]
+    assert [line["exitCode"] for line in lines if line.get("state") == "Completed"] == [0]
+    assert (lines[-1]["result"], lines[-1]["exitCode"]) == ("Completed", 0)
+
+
+def test_ctrl_c_lets_the_pods_save_their_work(background, command, file, output):
+    script = "trap 'echo saved; exit 143' TERM; echo up; while :; do sleep 0.1; done"
+    process = background(file(job(worker=role(2, script))))
+    says_up(output, 2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    assert output().count("| saved") == 2
+    assert "stopping; the pods may save their work" in output()
+    assert not marked(command.mark)
+
+
+def test_ctrl_c_twice_ends_everything_at_once(background, command, file, output):
+    process = background(file(job(worker=role(2, STUBBORN, terminationGracePeriodSeconds=3600))))
+    says_up(output, 2)
+    process.send_signal(signal.SIGINT)
+    eventually_sync(lambda: "stopping;" in output())
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    assert not marked(command.mark)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "a closed terminal"])
+def test_other_ways_to_stop(background, command, file, output, number):
+    process = background(file(job(worker=role(1, FOR_EVER))))
+    says_up(output)
+    process.send_signal(number)
+    assert process.wait() == 130
+    assert not marked(command.mark)
+
+
+def test_nothing_survives_when_the_runner_is_killed(background, command, file, output):
+    process = background(file(job(worker=role(3, FORKS))))
+    says_up(output, 3)
+    process.kill()
+    process.wait()
+    eventually_sync(lambda: not marked(command.mark))
+    assert "Lost" in command("runs").stdout
+
+
+def test_a_flood_reaches_the_reader_whole(command, file, tmp_path):
+    lines = 13_000_000
+    with (tmp_path / "flood").open("wb") as flood:
+        subprocess.run(
+            [*PADDLEJOB, "run", str(file(job(worker=role(1, f"seq 1 {lines}"))))],
+            env=command.environ,
+            stdout=flood,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
+    whole = subprocess.run(["seq", "1", str(lines)], capture_output=True, check=True).stdout
+    shown = (tmp_path / "flood").read_bytes()
+    assert shown.count(b"worker-0 | ") == lines
+    assert shown.replace(b"worker-0 | ", b"") == whole
+    [log] = (tmp_path / "runs").glob("*/logs/*/main.log")
+    assert log.read_bytes() == whole
+
+
+def test_a_line_without_end_and_binary_junk_do_no_harm(command, file):
+    script = "head -c 20000000 /dev/zero | tr '\\0' x; head -c 1000000 /dev/urandom"
+    done = subprocess.run(
+        [*PADDLEJOB, "run", str(file(job(worker=role(1, script))))],
+        env=command.environ,
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.count(b"x") >= 20_000_000
+
+
+def test_a_live_run_obeys_from_another_terminal(background, command, file, output):
+    process = background(file(job(worker=role(1, FOR_EVER))))
+    says_up(output)
+    assert "scaling to 2 workers" in command("scale", "job", 2).stdout
+    eventually_sync(lambda: "2 workers running" in output())
+    assert "suspending" in command("suspend").stdout
+    eventually_sync(lambda: "Suspended" in command("runs").stdout)
+    assert "resuming" in command("resume").stdout
+    eventually_sync(lambda: output().count("2 workers running") == 2)
+    assert "deleting" in command("delete", "job").stdout
+    assert process.wait() == 130
+    assert "removed" in command("delete", "job").stdout
+    assert "there are no runs" in command("runs").stderr
+
+
+def test_a_run_is_looked_at_afterwards(command, file):
+    command("run", file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID"))))
+    listed = command("runs").stdout.splitlines()
+    assert listed[0].split() == ["RUN", "STATE", "MODE", "PS", "WORKER", "AGE", "TOOK"]
+    assert listed[1].split()[1:3] == ["Completed", "Collective"]
+    assert sorted(command("logs").stdout.splitlines()) == ["worker-0 | I am 0", "worker-1 | I am 1"]
+    assert command("logs", "job", "--rank", "1").stdout == "I am 1\n"
+    assert "PADDLE_TRAINER_ID=1\n" in command("env", "job", "--rank", "1").stdout
+    assert json.loads(command("runs", "--output", "json").stdout)["state"] == "Completed"
+
+
+def test_logs_are_followed_while_a_run_lasts(background, command, file, output):
+    background(file(job(worker=role(1, "echo up; sleep 1; echo end"))))
+    says_up(output)
+    assert command("logs", "-f").stdout == "worker-0 | up\nworker-0 | end\n"
+
+
+QUESTIONS = {
+    "no such run": (("logs", "nope"), "there is no run nope"),
+    "no such rank": (("logs", "job", "--rank", "9"), "has no rank 9; it has job-worker-0"),
+    "no such environment": (("env", "job", "--rank", "ps-0"), "has no rank ps-0"),
+    "nobody to suspend": (("suspend", "job"), "is not running"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), QUESTIONS.values(), ids=QUESTIONS)
+def test_wrong_questions_get_a_sentence(command, file, arguments, sentence):
+    command("run", file(job(worker=role(1))))
+    done = command(*arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_a_reader_that_has_had_enough_is_no_error(command, file):
+    path = file(job(worker=role(1, "seq 1 100000")))
+    command("run", path)
+    words = ["bash", "-c", f"{' '.join(PADDLEJOB)} logs | head -1"]
+    done = subprocess.run(words, env=command.environ, capture_output=True, text=True, check=True)
+    assert done.stdout == "worker-0 | 1\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_person_at_a_terminal_sees_the_pods_move(command, file):
+    script = "for i in 1 2 3; do echo epoch 1 step $i/3 loss 0.$i; sleep 0.3; done; echo done acc 0.9"
+    shown = in_terminal(command, "run", file(job(ps=role(1, FOR_EVER), worker=role(2, script))))
+    assert "epoch 1 step 3/3 loss 0.3" in shown
+    for words in ("ps-0", "worker-1", "Running", "Completed", "LAST LINE", "done acc 0.9", "Ctrl-C stops it"):
+        assert words in shown
+    assert "job Completed in" in shown.splitlines()[-2]
+
+
+def test_a_person_may_read_the_logs_above_the_view(command, file):
+    shown = in_terminal(command, "run", file(job(worker=role(2, "echo hello; sleep 0.5"))), "--logs", "all")
+    assert "worker-0 | hello" in shown
+    assert "worker-1 | hello" in shown
+
+
+def in_terminal(command, *arguments):
+    """Run the command at a terminal and return what it showed, without colours and movements."""
+    master, slave = pty.openpty()
+    environ = {**command.environ, "TERM": "xterm-256color"}
+    words = [*PADDLEJOB, *map(str, arguments)]
+    process = subprocess.Popen(words, env=environ, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError), process:
+        while chunk := os.read(master, 65536):
+            shown += chunk
+    os.close(master)
+    assert process.wait() == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace")).replace("\r", "")
+
+
+@pytest.mark.parametrize("verb", ["run", "runs", "logs", "env", "scale", "suspend", "resume", "delete"])
+def test_every_verb_explains_itself(verb):
+    shown = CliRunner().invoke(main, [verb, "--help"])
+    assert shown.exit_code == 0
+    assert "Usage:" in shown.output
+
+
+def test_help_is_quick_because_it_imports_nothing(command):
+    code = (
+        "import sys; from paddlejob.cli import main; print('asyncio' in sys.modules or 'rich' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    assert Path(sys.executable).exists()
