@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from local.jobs import container, job, role, text
 from local.processes import eventually_sync, fresh_mark, marked
+from paddlejob.cli.main import main
 
 PADDLEJOB = (str(Path(sys.executable).with_name("paddlejob")),)
 FOR_EVER = "echo up; while :; do sleep 60; done"
