@@ -22,6 +22,7 @@ from paddlejob.core.actions import (
 from paddlejob.core.classify import Roster, Seat, pod_name
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.policy.formation import is_formed
+from paddlejob.core.policy.legacy import has_inherited_pods
 from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.status import plural
@@ -53,10 +54,10 @@ def converge(
     With services every name is known beforehand, so the ConfigMap comes first and no pod waits for it.
     Otherwise it comes when the last pod has its address, and the pods that wait for it are woken.
     Nothing is created while a pod of the past is still there, of an attempt that is over or of an earlier job
-    of this name: it holds a name, and it might meet the new ones.
+    of this name: it holds a name, and it might meet the new ones. Pods of an earlier operator train on alone.
     """
     removed = deletions(Kind.POD, (member.pod for member in (*roster.stale, *roster.surplus)))
-    if roster.stale or world.predecessors or not may_create:
+    if roster.stale or world.predecessors or not may_create or has_inherited_pods(roster):
         return ((removed,) if removed else ()), ()
     known_beforehand = site.spec.intranet is Intranet.SERVICE
     mark = connection.fingerprint if known_beforehand else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from paddlejob.api import names
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.core import status
-from paddlejob.core.actions import DeleteJob, Kind, Plan, RemoveFinalizer, Stages
+from paddlejob.core.actions import DeleteJob, Kind, Plan, Stages
 from paddlejob.core.classify import Roster
 from paddlejob.core.policy import deadline, gang
 from paddlejob.core.policy.cleanup import born_too_late, cleanup, deletions
@@ -18,13 +17,10 @@ from paddlejob.core.standing import Standing
 
 
 def release(world: Snapshot) -> Plan:
-    """Leave everything to the garbage collector; only a finalizer that nobody serves is in its way."""
-    job = world.job
+    """Leave everything to the garbage collector."""
     leaving = msgspec.structs.replace(
-        job.status, phase=Phase.TERMINATING, reason=Reason.DELETING, message="being deleted"
+        world.job.status, phase=Phase.TERMINATING, reason=Reason.DELETING, message="being deleted"
     )
-    if names.LEGACY_FINALIZER in job.metadata.finalizers:
-        return Plan(leaving, stages=((RemoveFinalizer(names.LEGACY_FINALIZER),),))
     return Plan(leaving)
 
 

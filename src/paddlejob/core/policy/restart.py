@@ -23,6 +23,7 @@ from paddlejob.core.policy.change import reform_after_change
 from paddlejob.core.policy.elastic import reform_elastically
 from paddlejob.core.policy.failure import Cause, cause_of, first_failure
 from paddlejob.core.policy.formation import Reform, depends_on_peers
+from paddlejob.core.policy.legacy import reform_inherited, without_mixing
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
 
@@ -37,10 +38,15 @@ class Response(msgspec.Struct, frozen=True):
 
 def respond(world: Snapshot, spec: EffectiveSpec, roster: Roster, fingerprint: str | None) -> Response:
     """Decide, in order: failures, losses, changes of size, stale addresses, elastic growth and shrinkage."""
+    response = _respond(world, spec, roster, fingerprint)
+    return msgspec.structs.replace(response, reform=without_mixing(response.reform, roster))
+
+
+def _respond(world: Snapshot, spec: EffectiveSpec, roster: Roster, fingerprint: str | None) -> Response:
     broken, wait = _broken(world, roster)
     if broken:
         return _after_failure(world, spec, broken)
-    change = reform_after_change(world, spec, roster, fingerprint)
+    change = reform_after_change(world, spec, roster, fingerprint) or reform_inherited(roster)
     if change is not None:
         return Response(reform=change)
     resize, elastic_wait = reform_elastically(world, roster)
