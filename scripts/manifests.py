@@ -17,6 +17,7 @@ from paddlejob.api import names
 from paddlejob.api.crd import crd_v1
 from paddlejob.api.meta import JsonObject
 from paddlejob.operator.manager import LEASE_NAME
+from paddlejob.operator.resources import POD_GROUPS_V1BETA1, VOLCANO_POD_GROUPS
 
 NAMESPACE = "paddle-system"
 PREFIX = "paddle"
@@ -62,6 +63,12 @@ JOB_RULES = (
 )
 """What the operator does where jobs are. A test sees it use every one of them, and no other."""
 
+GANG_RULES = tuple(
+    Rule(group, "podgroups", ("list", "watch", "get", "create", "patch", "delete"))
+    for group in (VOLCANO_POD_GROUPS.group, POD_GROUPS_V1BETA1.group)
+)
+"""What it does besides where pods of a job are scheduled together."""
+
 LEASE_RULES = (
     Rule("coordination.k8s.io", "leases", ("create",)),
     Rule("coordination.k8s.io", "leases", ("get", "update"), (LEASE_NAME,)),
@@ -100,7 +107,7 @@ def operator_objects(install: Install) -> list[JsonObject]:
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": SELECTOR}},
         _object("v1", "ServiceAccount", "manager-sa"),
-        *_granted("manager-role", JOB_RULES, namespace),
+        *_granted("manager-role", JOB_RULES + GANG_RULES, namespace),
         _deployment(install),
         _metrics_service(),
     ]
@@ -233,7 +240,7 @@ def _metrics_service() -> JsonObject:
 def chart_rules() -> str:
     """Return the permissions as named templates of the chart."""
     templates = {
-        "paddlejob.jobRules": JOB_RULES,
+        "paddlejob.jobRules": JOB_RULES + GANG_RULES,
         "paddlejob.leaseRules": LEASE_RULES,
         "paddlejob.editorRules": EDITOR_RULES,
         "paddlejob.viewerRules": VIEWER_RULES,

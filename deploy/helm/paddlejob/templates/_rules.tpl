@@ -21,6 +21,12 @@
 - apiGroups: ['']
   resources: [events]
   verbs: [create, patch]
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [list, watch, get, create, patch, delete]
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [list, watch, get, create, patch, delete]
 {{- end }}
 {{- define "paddlejob.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]
