@@ -28,6 +28,7 @@ from paddlejob.testing.pod_writer import PodGoneError, PodWriter
 from paddlejob.testing.virtual_loop import timestamp
 
 _UNSCHEDULABLE_RETRY_SECONDS = 5.0
+_OWN_SCHEDULER = "default-scheduler"
 
 Range = tuple[float, float]
 
@@ -147,7 +148,10 @@ class PodWorker:
             await self._run_containers(outcome)
 
     async def _schedule(self, outcome: Outcome) -> Outcome:
-        """Put the pod on a node, when it may and one has room."""
+        """Put the pod on a node, when it may and one has room; another scheduler's pod waits for that one."""
+        while self._is_anothers():
+            self._kicked.clear()
+            await self._kicked.wait()
         if isinstance(outcome, Unschedulable):
             await self._publish()
             await _sleep(outcome.for_seconds)
@@ -161,6 +165,10 @@ class PodWorker:
             await self._writer.bind(placement.node)
         self._state.placement = placement
         return outcome
+
+    def _is_anothers(self) -> bool:
+        spec = self.pod["spec"]
+        return spec.get("schedulerName", _OWN_SCHEDULER) != _OWN_SCHEDULER and not spec.get("nodeName")
 
     async def _fail_image_pull(self, outcome: FailImagePull) -> Outcome:
         state = self._state.containers[0]
