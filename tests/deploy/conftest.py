@@ -1,0 +1,39 @@
+"""A real helm for the tests of the chart."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devcluster import ensure
+
+Helm = Callable[..., str]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build before the first test: a first build takes minutes, a test's time limit does not."""
+    needed = any("helm" in getattr(item, "fixturenames", ()) for item in session.items)
+    if not needed or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        ensure(["helm"])
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Run helm and give what it printed; raises CalledProcessError with stderr when it fails."""
+    program = ensure(["helm"])["helm"]
+    environment = {"HOME": str(tmp_path_factory.mktemp("helm")), "HELM_NAMESPACE": "paddle-system"}
+
+    def run(*arguments: str | Path) -> str:
+        command = [program, *arguments]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout
+
+    return run

@@ -1,0 +1,187 @@
+"""The chart as helm renders it: the same operator as in the plain files, and every choice it offers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import paddlejob
+from paddlejob.api.crd import crd_v1
+from paddlejob.cli.operator import command
+from scripts import manifests
+from scripts.manifests import Install
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "paddlejob"
+pytestmark = pytest.mark.apiserver
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+def by_name(objects: list[dict[str, Any]]) -> Objects:
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+@pytest.fixture(scope="session")
+def render(helm):
+    def render(*settings: str) -> Objects:
+        values = [f"--set={setting}" for setting in settings]
+        text = helm("template", "paddle", CHART, *values)
+        return by_name([each for each in yaml.safe_load_all(text) if each])
+
+    return render
+
+
+def container(objects: Objects) -> dict[str, Any]:
+    return pod_spec(objects)["containers"][0]
+
+
+def pod_spec(objects: Objects) -> dict[str, Any]:
+    return objects["Deployment", "paddle-controller-manager"]["spec"]["template"]["spec"]
+
+
+def without_labels(value: Any) -> Any:
+    """Leave out what helm adds to find its objects again."""
+    if isinstance(value, dict):
+        kept = {key: each for key, each in value.items() if key not in ("labels", "matchLabels", "selector")}
+        return {key: without_labels(each) for key, each in kept.items()}
+    return [without_labels(each) for each in value] if isinstance(value, list) else value
+
+
+def meaning(arguments: list[str]) -> dict[str, Any]:
+    with command.make_context("operator", list(arguments)) as context:
+        return context.params
+
+
+@pytest.mark.parametrize(
+    ("install", "settings"),
+    [
+        pytest.param(Install(), (), id="for the whole cluster"),
+        pytest.param(Install(namespaced=True), ("watchNamespace=paddle-system",), id="for one namespace"),
+    ],
+)
+def test_it_is_the_same_operator_as_in_the_plain_files(render, install, settings):
+    rendered, plain = render(*settings), by_name(manifests.operator_objects(install))
+    rendered.pop(("CustomResourceDefinition", "paddlejobs.batch.paddlepaddle.org"))
+    plain.pop(("Namespace", "paddle-system"))
+    arguments = [container(each).pop("args") for each in (rendered, plain)]
+    assert meaning(arguments[0]) == meaning(arguments[1])
+    assert without_labels(rendered) == without_labels(plain)
+
+
+def test_its_selectors_find_its_pods(render):
+    rendered = render("metrics.serviceMonitor.enabled=true", "podDisruptionBudget.enabled=true")
+    deployment = rendered["Deployment", "paddle-controller-manager"]["spec"]
+    service = rendered["Service", "paddle-controller-manager-metrics"]
+    monitor = rendered["ServiceMonitor", "paddle-controller-manager"]["spec"]
+    pods = deployment["template"]["metadata"]["labels"].items()
+    budget = rendered["PodDisruptionBudget", "paddle-controller-manager"]["spec"]
+    assert deployment["selector"]["matchLabels"].items() <= pods
+    assert budget["selector"]["matchLabels"].items() <= pods
+    assert service["spec"]["selector"].items() <= pods
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+
+
+def test_the_definition_is_the_shipped_one_and_is_kept(render):
+    definition = render()["CustomResourceDefinition", "paddlejobs.batch.paddlepaddle.org"]
+    assert definition["spec"] == crd_v1()["spec"]
+    assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_the_definition_may_be_left_to_others(render):
+    assert not [kind for kind, _ in render("crds.enabled=false") if kind == "CustomResourceDefinition"]
+
+
+def test_the_definition_may_go_with_the_release(render):
+    definition = render("crds.keep=false")["CustomResourceDefinition", "paddlejobs.batch.paddlepaddle.org"]
+    assert "annotations" not in definition["metadata"]
+
+
+def test_jobs_may_be_elsewhere_than_the_operator(render):
+    rendered = render("watchNamespace=team-a")
+    spaces = {
+        name: each["metadata"]["namespace"] for (kind, name), each in rendered.items() if kind == "Role"
+    }
+    assert spaces == {"paddle-manager-role": "team-a", "paddle-leader-election-role": "paddle-system"}
+    assert {kind for kind, _ in rendered if kind.startswith("Cluster")} == set()
+
+
+def test_without_an_election_the_old_operator_goes_first(render):
+    rendered = render("leaderElection.enabled=false")
+    assert rendered["Deployment", "paddle-controller-manager"]["spec"]["strategy"] == {"type": "Recreate"}
+    assert "--leader-elect" not in container(rendered)["args"]
+    assert ("Role", "paddle-leader-election-role") not in rendered
+
+
+SETTINGS = {
+    "image.repository=mirror/operator": ("containers", 0, "image"),
+    "operator.extraArgs={--context=a}": ("containers", 0, "args", -1),
+    "resources.limits.memory=1Gi": ("containers", 0, "resources", "limits", "memory"),
+    "nodeSelector.pool=infra": ("nodeSelector", "pool"),
+    "tolerations[0].operator=Exists": ("tolerations", 0, "operator"),
+    "imagePullSecrets[0].name=mine": ("imagePullSecrets", 0, "name"),
+    "priorityClassName=high": ("priorityClassName",),
+    "affinity.nodeAffinity.a=b": ("affinity", "nodeAffinity", "a"),
+    "serviceAccount.name=mine": ("serviceAccountName",),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_reaches_the_pod(render, setting):
+    found = functools.reduce(lambda value, step: value[step], SETTINGS[setting], pod_spec(render(setting)))
+    wanted = setting.partition("=")[2].strip("{}")
+    assert found.removesuffix(f":{paddlejob.__version__}") == wanted
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        pytest.param("replica=2", "additional properties 'replica' not allowed", id="a typo"),
+        pytest.param("replicas=two", "got string, want integer", id="a word for a number"),
+        pytest.param("image.pullPolicy=Sometimes", "value must be one of", id="an unknown policy"),
+        pytest.param("watchNamespace=Team_A", "does not match pattern", id="a bad namespace"),
+        pytest.param("operator.logLevel=loud", "value must be one of", id="an unknown level"),
+        pytest.param(
+            "replicas=2,leaderElection.enabled=false", "there may be one replica only", id="two leaders"
+        ),
+        pytest.param(
+            "metrics.service=false,metrics.serviceMonitor.enabled=true",
+            "Prometheus finds the operator by that service",
+            id="a monitor of nothing",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_with_a_reason(render, setting, sentence):
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        render(setting)
+    assert sentence in refused.value.stderr
+
+
+def test_helm_finds_no_fault(helm):
+    assert "0 chart(s) failed" in helm("lint", "--strict", CHART)
+
+
+def test_the_chart_is_of_the_version_of_the_operator():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == chart["version"] == paddlejob.__version__
+
+
+def test_the_schema_knows_every_value_and_no_other():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def compare(values: dict[str, Any], schema: dict[str, Any], path: str) -> None:
+        known = set(schema["properties"]) - {"global", "claims"}
+        assert set(values) == known, path
+        assert schema["additionalProperties"] is False, path
+        for name, value in values.items():
+            inner = schema["properties"][name]
+            if "properties" in inner:
+                compare(value, inner, f"{path}.{name}")
+
+    compare(values, schema, "values")
