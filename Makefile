@@ -41,6 +41,10 @@ test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
 test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
 	$(PYTEST) -m paddle
 
+bench: $(STAMP) ## Measure the operator beside a bare create loop
+	$(BIN)/python bench/bench_operator.py
+	$(BIN)/python bench/bench_operator.py --memory 10000
+
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000)))
 
@@ -60,4 +64,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv test test-fast lint test-unit test-apiserver test-paddle soak generate format constraints clean
+.PHONY: help venv test test-fast lint test-unit test-apiserver test-paddle bench soak generate format constraints clean

@@ -50,3 +50,7 @@ class Verbs(click.Group):
 @click.version_option(paddlejob.__version__, prog_name="paddlejob")
 def main() -> None:
     """Train PaddlePaddle on Kubernetes, or on this machine with the same YAML."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""A simulated kubelet as a process of its own, so that its CPU time is not the operator's."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from paddlejob.kube.aiohttp_transport import AiohttpTransport
+from paddlejob.kube.client import Client
+from paddlejob.kube.config import load_config
+from paddlejob.testing.kubelet import Kubelet
+from paddlejob.testing.outcomes import RunForever
+
+
+async def main(kubeconfig: str) -> None:
+    async with Client(AiohttpTransport(load_config(kubeconfig))) as client:
+        kubelet = Kubelet(
+            client,
+            behaviour=lambda *_: RunForever(),
+            nodes=100,
+            label_selector="paddle-res-type",
+            fast=True,
+        )
+        await kubelet.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

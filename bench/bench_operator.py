@@ -1,0 +1,206 @@
+"""The operator against a real API server, beside a bare loop that creates pods, in one run.
+
+    make bench            or: python bench/bench_operator.py [--jobs 100] [--big 500] [--memory]
+
+Figures are ratios to the bare loop of the same run where they can be: machines differ, and this one is busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import re
+import statistics
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from process import ROOT, Process, running
+
+from devcluster import ControlPlane
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.kube.aiohttp_transport import AiohttpTransport
+from paddlejob.kube.cache import Cache
+from paddlejob.kube.client import Client
+from paddlejob.kube.config import load_config
+from paddlejob.kube.informer import Informer
+from paddlejob.kube.resource import PODS
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.build import JobBuilder, job
+
+METRICS_PORT = 18080
+IN_FLIGHT = 50
+
+
+class Watcher:
+    """Notes when pods appear and when jobs run, as a client sees it."""
+
+    def __init__(self, client: Client) -> None:
+        self.pods_at: list[float] = []
+        self.running_at: dict[str, float] = {}
+        self._changed = asyncio.Event()
+        rng = random.Random(0)
+        self._informers = [
+            Informer(client, PODS, type=Pod, cache=Cache(), rng=rng, on_change=self._pod),
+            Informer(client, PADDLE_JOBS, type=PaddleJob, cache=Cache(), rng=rng, on_change=self._job),
+        ]
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(informer.run()) for informer in self._informers]
+        for informer in self._informers:
+            await informer.synced.wait()
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def until(self, holds: Callable[[], bool], seconds: float = 300) -> None:
+        async with asyncio.timeout(seconds):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def _pod(self, old: Any, new: Any, *, initial: bool) -> None:
+        if old is None:
+            self.pods_at.append(time.perf_counter())
+        self._changed.set()
+
+    def _job(self, old: Any, new: Any, *, initial: bool) -> None:
+        if new is not None and new.status.phase == "Running":
+            self.running_at.setdefault(new.name, time.perf_counter())
+        self._changed.set()
+
+
+async def submit(client: Client, *jobs: JobBuilder) -> None:
+    for built in jobs:
+        body = {**built.manifest, "metadata": {"name": built.manifest["metadata"]["name"]}}
+        await client.create(PADDLE_JOBS, "default", body)
+
+
+async def bare_loop(client: Client, count: int) -> float:
+    """Return the pods a second that a loop creates which does nothing else."""
+    spec = {"containers": [{"name": "paddle", "image": "paddle:test"}]}
+    numbers = iter(range(count))
+
+    async def lane() -> None:
+        for number in numbers:
+            await client.create(PODS, "default", {"metadata": {"name": f"bare-{number}"}, "spec": spec})
+
+    began = time.perf_counter()
+    await asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
+    return count / (time.perf_counter() - began)
+
+
+def writes_so_far() -> int:
+    """Return the operator's writes, events included, from its own metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    pattern = re.compile(
+        r'^paddlejob_api_requests_total\{.*verb="(create|update|patch|delete)"\} (\S+)', re.MULTILINE
+    )
+    return round(sum(float(count) for _, count in pattern.findall(text)))
+
+
+async def many_jobs(client: Client, operator: Process, count: int, loop_rate: float) -> list[tuple[str, str]]:
+    watcher = Watcher(client)
+    async with watcher.watching():
+        cpu, writes, pods = operator.cpu_seconds(), writes_so_far(), len(watcher.pods_at)
+        began = time.perf_counter()
+        await submit(client, *(job(f"job-{number}").ps(2).worker(2) for number in range(count)))
+        await watcher.until(lambda: len(watcher.running_at) == count)
+        ended = time.perf_counter()
+        await asyncio.sleep(2)
+    rate = 4 * count / (watcher.pods_at[-1] - began) if len(watcher.pods_at) - pods >= 4 * count else 0
+    return [
+        ("pods a second", f"{rate:.0f}, {100 * rate / loop_rate:.0f} % of the bare loop's {loop_rate:.0f}"),
+        ("all Running after", f"{ended - began:.1f} s"),
+        ("writes a job, events included", f"{(writes_so_far() - writes) / count:.1f}"),
+        ("operator CPU a job", f"{1000 * (operator.cpu_seconds() - cpu) / count:.1f} ms"),
+        ("operator memory, peak", f"{operator.memory_megabytes('VmHWM'):.0f} MB"),
+    ]
+
+
+async def big_job(client: Client, operator: Process, workers: int) -> list[tuple[str, str]]:
+    """Measure a big job, and how much it delays a small one that is submitted right after it."""
+    alone = []
+    watcher = Watcher(client)
+    async with watcher.watching():
+        for number in range(3):
+            began = time.perf_counter()
+            await submit(client, job(f"alone-{number}").ps(2).worker(2))
+            await watcher.until(lambda name=f"alone-{number}": name in watcher.running_at)
+            alone.append(watcher.running_at[f"alone-{number}"] - began)
+        cpu, began = operator.cpu_seconds(), time.perf_counter()
+        await submit(client, job("big").worker(workers))
+        after = time.perf_counter()
+        await submit(client, job("small").ps(2).worker(2))
+        await watcher.until(lambda: {"big", "small"} <= watcher.running_at.keys())
+    small, usual = watcher.running_at["small"] - after, statistics.median(alone)
+    return [
+        (f"a job of {workers} workers Running after", f"{watcher.running_at['big'] - began:.1f} s"),
+        ("operator CPU for it", f"{1000 * (operator.cpu_seconds() - cpu):.0f} ms"),
+        ("a small job alone", f"{usual:.2f} s"),
+        ("the same right after the big one", f"{small:.2f} s, {small - usual:+.2f} s"),
+    ]
+
+
+async def memory(client: Client, operator: Process, pods: int) -> list[tuple[str, str]]:
+    """Measure the operator's memory with many pods in its cache; nothing runs them."""
+    before, watcher = operator.memory_megabytes(), Watcher(client)
+    async with watcher.watching():
+        await submit(client, *(job(f"wide-{number}").worker(500) for number in range(pods // 500)))
+        await watcher.until(lambda: len(watcher.pods_at) >= pods, seconds=600)
+        await asyncio.sleep(3)
+    grown = operator.memory_megabytes() - before
+    return [
+        (
+            f"memory with {pods} pods",
+            f"{operator.memory_megabytes():.0f} MB, {1024 * grown / pods:.1f} kB a pod",
+        )
+    ]
+
+
+async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
+    async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+        rate = await bare_loop(client, 1000)
+        print(f"bare create loop, {IN_FLIGHT} in flight: {rate:.0f} pods a second", flush=True)
+        arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(plane.kubeconfig))
+        ports = ("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}", "--health-probe-bind-address", "0")
+        with running(*arguments, *ports, log=logs / "operator.log") as operator:
+            await asyncio.sleep(3)
+            if options.memory:
+                report(await memory(client, operator, options.memory))
+                return
+            with running("bench/bench_kubelet.py", str(plane.kubeconfig), log=logs / "kubelet.log"):
+                await asyncio.sleep(2)
+                report(await many_jobs(client, operator, options.jobs, rate))
+                report(await big_job(client, operator, options.big))
+
+
+def report(rows: list[tuple[str, str]]) -> None:
+    for name, figure in rows:
+        print(f"  {name:38} {figure}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=100)
+    parser.add_argument("--big", type=int, default=500)
+    parser.add_argument("--memory", type=int, default=0, metavar="PODS")
+    options = parser.parse_args()
+    with ControlPlane.start() as plane:
+        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/v1/crd.yaml"))
+        plane.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+        asyncio.run(measure(options, plane, plane.directory))
+
+
+if __name__ == "__main__":
+    main()

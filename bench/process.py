@@ -1,0 +1,44 @@
+"""Processes under measurement: their CPU time and memory, as the kernel counts them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+ROOT = Path(__file__).parents[1]
+
+
+class Process:
+    """A child process."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self.child = child
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time so far."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def memory_megabytes(self, kind: str = "VmRSS") -> float:
+        """Return resident memory now (VmRSS) or at its peak (VmHWM)."""
+        lines = Path(f"/proc/{self.child.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{kind}:"))
+
+
+@contextmanager
+def running(*arguments: str, log: Path) -> Iterator[Process]:
+    """Run a Python program from the project's root, and end it."""
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, *arguments], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+        )
+        try:
+            yield Process(child)
+        finally:
+            child.terminate()
+            child.wait(timeout=20)
