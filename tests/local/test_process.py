@@ -151,6 +151,14 @@ async def test_terminate_reaches_the_children_of_a_shell(spec, log):
     assert "saved" in log()
 
 
+async def test_a_program_that_took_the_request_to_end_is_not_outlived(spec, log):
+    script = "trap 'exit 7' TERM; sh -c 'trap \"\" TERM; sleep 60' & echo up; while :; do sleep 0.05; done"
+    process = await Process.start(spec("sh", "-c", script))
+    await eventually(lambda: "up" in log())
+    process.terminate()
+    assert await process.wait() == 7
+
+
 async def test_kill_ends_processes_that_hide(spec, log):
     mark = fresh_mark()
     process = await Process.start(spec(sys.executable, "-c", FORKS_OF_ALL_KINDS, mark=mark))

@@ -29,7 +29,8 @@ class Init:
         self._output = output
         self._main = 0
         self._exit_code: int | None = None
-        self._terminating = False
+        self._asked_to_end = False
+        self._fell_to_request = False
 
     def run(self) -> None:
         """Live the container's life."""
@@ -90,11 +91,15 @@ class Init:
             os._exit(127)
 
     def _serve(self, wakeups: int) -> None:
-        """Wait until the program has ended and, after a request to end, its process group with it."""
+        """Wait until the program has ended.
+
+        A shell dies of the request to end at once, while its children still save their work: then they are
+        waited for too. A program that took the request and ended has had its say.
+        """
         poll = select.poll()
         poll.register(wakeups, select.POLLIN)
         poll.register(self._orders, select.POLLIN)
-        while self._exit_code is None or (self._terminating and self._group_lives()):
+        while self._exit_code is None or (self._fell_to_request and self._group_lives()):
             for descriptor, _ in poll.poll():
                 if descriptor == wakeups:
                     os.read(wakeups, 512)
@@ -105,7 +110,7 @@ class Init:
     def _obey(self, order: bytes) -> bool:
         """Follow an order; no order at all means that the supervisor is gone."""
         if order == TERMINATE:
-            self._terminating = True
+            self._asked_to_end = True
             if self._exit_code is None:
                 os.killpg(self._main, signal.SIGTERM)
             return False
@@ -115,6 +120,8 @@ class Init:
         for child, status in dead_children():
             if child == self._main:
                 self._exit_code = exit_code_of(status)
+                died_of_it = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+                self._fell_to_request = self._asked_to_end and died_of_it
                 self._tell(EXITED, str(self._exit_code))
 
     def _group_lives(self) -> bool:
