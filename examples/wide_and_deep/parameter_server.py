@@ -61,8 +61,10 @@ def wait_for_workers_to_leave(timeout_seconds: float) -> None:
         time.sleep(0.1)
 
 
-def connections(ip: str, port: int, table: Path = Path("/proc/net/tcp")) -> int:
+def connections(host: str, port: int, table: Path = Path("/proc/net/tcp")) -> int:
     """How many clients are connected to this server, as the kernel's table of this pod's network tells."""
+    # With `intranet: Service` a pod is known to its peers, and to itself, by a name.
+    ip = socket.gethostbyname(host)
     address = f"{socket.inet_aton(ip)[::-1].hex()}:{port:04x}".upper()
     rows = [line.split() for line in table.read_text().splitlines()[1:]]
     return sum(1 for _, local, _, state, *_ in rows if local == address and state == ESTABLISHED)

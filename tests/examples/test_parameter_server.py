@@ -15,6 +15,7 @@ def test_connections_are_counted_while_they_last():
         assert parameter_server.connections("127.0.0.1", port) == 0
         with socket.create_connection(("127.0.0.1", port)), server.accept()[0]:
             assert parameter_server.connections("127.0.0.1", port) == 1
+            assert parameter_server.connections("localhost", port) == 1
             assert parameter_server.connections("127.0.0.2", port) == 0
         assert parameter_server.connections("127.0.0.1", port) == 0
 
