@@ -6,10 +6,10 @@
 from devcluster.build import ensure
 from devcluster.client import ApiError, Client
 from devcluster.cluster import Access, Cluster
-from devcluster.components import DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, Settings
 from devcluster.controlplane import ControlPlane
 from devcluster.programs import DevclusterError
 from devcluster.readiness import StartError
+from devcluster.settings import DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, Settings
 
 __all__ = [
     "DEFAULT_COMPONENTS",

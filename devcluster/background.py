@@ -12,15 +12,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from devcluster.build import ensure
 from devcluster.cache import locked, write_atomically
+from devcluster.cgroups import remove_groups
 from devcluster.cluster import Access, Cluster
-from devcluster.components import Settings
-from devcluster.controlplane import PROCESS_RECORDS
-from devcluster.processes import Record, read_records, write_records
+from devcluster.processes import PROCESS_RECORDS, Record, read_records, write_records
 from devcluster.programs import DevclusterError
 from devcluster.readiness import StartError
+from devcluster.requirements import programs_for
 from devcluster.server import ORDER, READY, STATE, as_json
+from devcluster.settings import Settings
 
 SERVER_LOG = "server.log"
 SERVER_RECORD = "server.json"
@@ -47,7 +47,7 @@ class Background:
                 return _cluster(state)
             self._sweep()
             # Before the server starts, so that the build's progress is seen by the person who waits.
-            ensure(("pki", *wanted.components), kubernetes=wanted.kubernetes)
+            programs_for(wanted)
             return _cluster(self._start_server(wanted, owner_pid))
 
     def down(self) -> bool:
@@ -105,6 +105,7 @@ class Background:
         found = self.directory.exists()
         for record in self._all_records():
             record.end(grace_seconds=STOP_GRACE_SECONDS if record.name == "server" else 0.0)
+        remove_groups(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
         return found
 

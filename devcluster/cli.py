@@ -11,9 +11,9 @@ from pathlib import Path
 from devcluster.background import Background
 from devcluster.build import ensure
 from devcluster.cache import cache_directory
-from devcluster.components import DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, Settings
 from devcluster.pinning import drift, pin
 from devcluster.programs import CONTROL_PLANE_PROGRAMS, DevclusterError, module
+from devcluster.settings import DEFAULT_COMPONENTS, Settings
 
 MEBIBYTE = 2**20
 
@@ -49,16 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     build.set_defaults(run=_build)
     up = commands.add_parser("up", parents=[named, version], help="start a cluster in the background")
-    up.add_argument(
-        "--components",
-        type=_names,
-        default=DEFAULT_COMPONENTS,
-        metavar="A,B",
-        help=",".join(DEFAULT_COMPONENTS),
-    )
-    up.add_argument(
-        "--controllers", type=_names, default=DEFAULT_CONTROLLERS, metavar="A,B", help="'*' for all"
-    )
+    up.add_argument("--node", action="store_true", help="with a real node that runs containers (needs root)")
+    up.add_argument("--components", type=_names, metavar="A,B", help=",".join(DEFAULT_COMPONENTS))
+    up.add_argument("--controllers", type=_names, metavar="A,B", help="'*' for all")
     up.add_argument("--feature-gates", type=_switches, default={}, metavar="A=true,B=false")
     up.add_argument("--runtime-config", type=_switches, default={}, metavar="GROUP/VERSION=true")
     up.set_defaults(run=_up)
@@ -107,9 +100,10 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
+    base = Settings.with_node() if options.node else Settings()
     settings = Settings(
-        components=options.components,
-        controllers=options.controllers,
+        components=options.components or base.components,
+        controllers=options.controllers or base.controllers,
         feature_gates=options.feature_gates,
         runtime_config=options.runtime_config,
         kubernetes=options.kubernetes,

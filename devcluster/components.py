@@ -1,84 +1,11 @@
-"""The command lines of the control plane's components; nothing here touches the machine."""
+"""The command lines of a cluster's components; nothing here touches the machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from devcluster.programs import DevclusterError
-
-DEFAULT_COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager")
-DEFAULT_CONTROLLERS = (
-    "garbage-collector-controller",
-    "namespace-controller",
-    "root-ca-certificate-publisher-controller",
-    "serviceaccount-controller",
-)
-SERVICE_RANGE = "10.96.0.0/16"
-API_SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What may differ between two clusters.
-
-    `extra_args` are appended per component, so they win over ours; `kubernetes` names the Go module that
-    pins the version.
-    """
-
-    components: tuple[str, ...] = DEFAULT_COMPONENTS
-    controllers: tuple[str, ...] = DEFAULT_CONTROLLERS
-    feature_gates: Mapping[str, bool] = field(default_factory=dict)
-    runtime_config: Mapping[str, bool] = field(default_factory=dict)
-    extra_args: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    kubernetes: str = "kubernetes"
-    address: str = "127.0.0.1"
-
-    def __post_init__(self) -> None:
-        """Refuse a combination that cannot start."""
-        for name in (*self.components, *self.extra_args):
-            if name not in ARGUMENTS:
-                raise DevclusterError(
-                    f"There is no component {name!r}; the choices are {', '.join(ARGUMENTS)}."
-                )
-        for name in self.components:
-            needed = "etcd" if name == "kube-apiserver" else "kube-apiserver"
-            if name != "etcd" and needed not in self.components:
-                raise DevclusterError(f"The component {name} needs {needed}; add it to the components.")
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where one cluster lives: its directory and its ports."""
-
-    directory: Path
-    ports: Mapping[str, int]
-
-    def pki(self, name: str) -> str:
-        """Give the path of a certificate or key."""
-        return str(self.directory / "pki" / name)
-
-    @property
-    def tokens(self) -> Path:
-        """The API server's static tokens."""
-        return self.directory / "tokens.csv"
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
-        return self.directory / "admin.kubeconfig"
-
-    def component_kubeconfig(self, name: str) -> Path:
-        """Give the kubeconfig of a component."""
-        return self.directory / f"{name}.kubeconfig"
-
-    def log(self, name: str) -> Path:
-        """Give a component's log."""
-        return self.directory / "logs" / f"{name}.log"
-
-
-PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+from devcluster import node_components
+from devcluster.settings import SERVICE_RANGE, Settings, Site
 
 
 def arguments(component: str, settings: Settings, site: Site) -> list[str]:
@@ -118,8 +45,8 @@ def _apiserver(settings: Settings, site: Site) -> list[str]:
         f"--etcd-cafile={site.pki('ca.crt')}",
         f"--etcd-certfile={site.pki('etcd.crt')}",
         f"--etcd-keyfile={site.pki('etcd.key')}",
-        f"--bind-address={settings.address}",
-        f"--advertise-address={settings.address}",
+        f"--bind-address={site.address}",
+        f"--advertise-address={site.address}",
         f"--secure-port={site.ports['kube-apiserver']}",
         f"--tls-cert-file={site.pki('apiserver.crt')}",
         f"--tls-private-key-file={site.pki('apiserver.key')}",
@@ -131,11 +58,22 @@ def _apiserver(settings: Settings, site: Site) -> list[str]:
         f"--service-account-signing-key-file={site.pki('service-account.key')}",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         "--allow-privileged=true",
-        # The endpoints of the one server would be its loopback address, which the API refuses.
-        "--endpoint-reconciler-type=none",
-        "--kubelet-preferred-address-types=InternalIP",
+        *_towards_kubelets(settings, site),
         *_switches("runtime-config", settings.runtime_config),
         *_switches("feature-gates", settings.feature_gates),
+    ]
+
+
+def _towards_kubelets(settings: Settings, site: Site) -> list[str]:
+    if not settings.has_node:
+        # The endpoints of the one server would be its loopback address, which the API refuses.
+        return ["--endpoint-reconciler-type=none"]
+    return [
+        # The node's name is known to nobody but itself.
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--kubelet-certificate-authority={site.pki('ca.crt')}",
+        f"--kubelet-client-certificate={site.pki('apiserver-to-kubelet.crt')}",
+        f"--kubelet-client-key={site.pki('apiserver-to-kubelet.key')}",
     ]
 
 
@@ -175,9 +113,13 @@ def _switches(flag: str, values: Mapping[str, bool]) -> list[str]:
 
 
 ARGUMENTS: Mapping[str, Callable[[Settings, Site], list[str]]] = {
+    "machine": node_components.machine,
     "etcd": _etcd,
     "kube-apiserver": _apiserver,
     "kube-controller-manager": _controller_manager,
     "kube-scheduler": _scheduler,
+    "containerd": node_components.containerd,
+    "coredns": node_components.coredns,
+    "kube-proxy": node_components.kube_proxy,
+    "kubelet": node_components.kubelet,
 }
-"""In the order of starting; stopping goes the other way."""

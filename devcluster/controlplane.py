@@ -12,24 +12,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from devcluster.build import ensure
+from devcluster.cgroups import remove_groups
 from devcluster.cluster import Access, Cluster
-from devcluster.components import (
-    ARGUMENTS,
-    DEFAULT_COMPONENTS,
-    DEFAULT_CONTROLLERS,
-    Settings,
-    Site,
-    arguments,
-)
-from devcluster.processes import Child, Record, write_records
+from devcluster.components import arguments
+from devcluster.link import LinkTakenError, choose_link
+from devcluster.node import install_pause_image
+from devcluster.processes import PROCESS_RECORDS, Child, Record, write_records
 from devcluster.programs import DevclusterError
 from devcluster.provisioning import free_ports, provision
 from devcluster.readiness import PortTakenError, await_ready
+from devcluster.requirements import programs_for
 from devcluster.scratch import keep, make_scratch
+from devcluster.settings import (
+    COMPONENTS,
+    DEFAULT_COMPONENTS,
+    DEFAULT_CONTROLLERS,
+    ON_THE_NODE,
+    Settings,
+    Site,
+)
 
 PORT_ATTEMPTS = 3
-PROCESS_RECORDS = "processes.json"
 START_TIMEOUT_SECONDS = 120.0
 
 
@@ -85,14 +88,14 @@ class ControlPlane(Cluster):
         """Do what `start` does, from settings."""
         if sys.platform != "linux":
             raise DevclusterError(f"The development cluster runs on Linux only, this is {sys.platform}.")
-        programs = ensure(("pki", *settings.components), kubernetes=settings.kubernetes)
+        programs = programs_for(settings)
         home = make_scratch() if directory is None else directory.absolute()
         for attempts_left in reversed(range(PORT_ATTEMPTS)):
-            site = Site(home, free_ports())
+            site = Site(home, free_ports(), choose_link() if settings.has_node else None)
             plane = cls(provision(settings, site, programs["pki"]), settings, site, programs)
             try:
                 plane._launch_all(timeout_seconds)
-            except PortTakenError:
+            except (PortTakenError, LinkTakenError):
                 plane._kill_all()
                 if not attempts_left:
                     keep(home)
@@ -146,20 +149,36 @@ class ControlPlane(Cluster):
 
     def _launch_all(self, timeout_seconds: float) -> None:
         deadline = time.monotonic() + timeout_seconds
-        for component in ARGUMENTS:
+        for component in COMPONENTS:
             if component in self.settings.components:
                 self._launch(component, deadline)
 
     def _launch(self, component: str, deadline: float) -> None:
         command = [str(self._programs[component]), *arguments(component, self.settings, self._site)]
-        child = Child(component, command, log=self._site.log(component), directory=self.directory)
+        child = Child(
+            component,
+            command,
+            log=self._site.log(component),
+            directory=self.directory,
+            machine=self._children["machine"].record.pid if component in ON_THE_NODE else 0,
+            waited=component == "machine",
+        )
         self._children[component] = child
         write_records(self.directory / PROCESS_RECORDS, self.records())
         await_ready(child, self.settings, self._site, self.access, deadline=deadline)
+        self._complete(child)
+
+    def _complete(self, child: Child) -> None:
+        """Do what a component needs before others can use it."""
+        if child.name == "machine":
+            self._site.node.connect(child.record.pid)
+        elif child.name == "containerd":
+            install_pause_image(self.directory, self._programs["pause"])
 
     def _kill_all(self) -> None:
         for child in reversed(self._children.values()):
             child.kill()
         self._children.clear()
         (self.directory / PROCESS_RECORDS).unlink(missing_ok=True)
+        remove_groups(self.directory)
         shutil.rmtree(self.directory / "etcd", ignore_errors=True)

@@ -8,8 +8,10 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,6 +19,11 @@ from devcluster.cache import write_atomically
 
 LAUNCHER = Path(__file__).with_name("die_with_parent.py")
 ENDED_STATES = ("Z", "X")
+POLL_SECONDS = 0.01
+PROCESS_RECORDS = "processes.json"
+"""In a cluster's directory: the components that run."""
+ADMINISTRATION = "/usr/local/sbin:/usr/sbin:/sbin"
+"""Where programs like iptables are, which the PATH of many accounts leaves out."""
 
 
 def boot_id() -> str:
@@ -138,24 +145,20 @@ class _Spawner:
         self._pid = 0
         self._thread: ThreadPoolExecutor | None = None
 
-    def popen(
-        self, command: list[str], log: Path, directory: Path, environment: Mapping[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def popen(self, command: list[str], log: Path, directory: Path, machine: int) -> subprocess.Popen[bytes]:
         if self._thread is None or self._pid != os.getpid():
             self._pid = os.getpid()
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="devcluster-spawner")
-        return self._thread.submit(_popen, command, log, directory, environment).result()
+        return self._thread.submit(_popen, command, log, directory, machine).result()
 
 
-def _popen(
-    command: list[str], log: Path, directory: Path, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid())]
+def _popen(command: list[str], log: Path, directory: Path, machine: int) -> subprocess.Popen[bytes]:
+    launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), str(machine)]
     with log.open("ab") as sink:
         return subprocess.Popen(
             [*launcher, *command],
             cwd=directory,
-            env=environment,
+            env=_environment(directory),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
@@ -168,13 +171,38 @@ _spawner = _Spawner()
 
 
 class Child:
-    """A running program with its log."""
+    """A running program with its log.
 
-    def __init__(self, name: str, command: list[str], *, log: Path, directory: Path) -> None:
+    What a `waited` program starts as its one child is what counts: that child is recorded and signalled, and
+    both end together. With a machine, the program runs in the namespaces of that process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: list[str],
+        *,
+        log: Path,
+        directory: Path,
+        machine: int = 0,
+        waited: bool = False,
+    ) -> None:
         self.name = name
         self.log = log
-        self._process = _spawner.popen(command, log, directory, _environment(directory))
+        self._process = _spawner.popen(command, log, directory, machine)
         self.record = Record.of(name, self._process.pid)
+        if machine or waited:
+            self.record = self._only_child() or self.record
+
+    def _only_child(self) -> Record | None:
+        """Give the child of the process that was started, None when it ends without one."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        while self.running():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                for pid in children.read_text().split():
+                    return Record.of(self.name, int(pid))
+            time.sleep(POLL_SECONDS)
+        return None
 
     def running(self) -> bool:
         """Tell whether it still runs."""
@@ -185,12 +213,17 @@ class Child:
         return self._process.poll()
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        self._process.send_signal(number)
+        """Send it a signal, unless it has ended."""
+        handle = self.record.open()
+        if handle is not None:
+            try:
+                signal.pidfd_send_signal(handle, number)
+            finally:
+                os.close(handle)
 
     def kill(self) -> None:
         """Kill it and reap it."""
-        self._process.kill()
+        self.send(signal.SIGKILL)
         self._process.wait()
 
     def log_tail(self, lines: int = 20) -> str:
@@ -203,4 +236,5 @@ class Child:
 
 def _environment(home: Path) -> dict[str, str]:
     """Give a child only what it needs: a stray ETCD_ or KUBE variable of the caller must not configure it."""
-    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "TMPDIR": str(home)}
+    path = f"{os.environ.get('PATH', os.defpath)}:{ADMINISTRATION}"
+    return {"PATH": path, "HOME": str(home), "TMPDIR": str(home)}

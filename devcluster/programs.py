@@ -47,6 +47,7 @@ PROGRAMS = {
         Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", 30),
         Program("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet", 30),
         Program("kube-proxy", "kubernetes", "k8s.io/kubernetes/cmd/kube-proxy", 20),
+        Program("pause", "pause", "paddlejob.devcluster/pause", 5),
         Program("coredns", "coredns", "paddlejob.devcluster/coredns", 140),
         Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", 150),
     )
@@ -65,7 +66,7 @@ CONTROL_PLANE_PROGRAMS = (
 )
 """What `build` makes when it is not told what to build."""
 
-NODE_PROGRAMS = ("kubelet", "kube-proxy", "coredns")
+NODE_PROGRAMS = ("kubelet", "kube-proxy", "coredns", "pause")
 """What a real node needs on top."""
 
 

@@ -10,15 +10,22 @@ from pathlib import Path
 
 from devcluster.cache import write_atomically
 from devcluster.cluster import Access
-from devcluster.components import API_SERVER_NAMES, PORTS, Settings, Site
 from devcluster.kubeconfig import write_kubeconfig
+from devcluster.node_components import NODE_NAME, PLUGIN_DIRECTORIES, configuration_files
 from devcluster.programs import DevclusterError, module
+from devcluster.settings import API_SERVER_NAMES, LOOPBACK, PORTS, Settings, Site
 
 ADMINISTRATOR = "admin"
+MASTERS = "system:masters"
 COMPONENT_USERS = {
-    "kube-controller-manager": "system:kube-controller-manager",
-    "kube-scheduler": "system:kube-scheduler",
+    "kube-controller-manager": ("system:kube-controller-manager", MASTERS),
+    "kube-scheduler": ("system:kube-scheduler", MASTERS),
+    "coredns": ("system:coredns", MASTERS),
+    "kube-proxy": ("system:kube-proxy", MASTERS),
+    # A kubelet may touch its own node and pods only, as on every cluster.
+    "kubelet": (f"system:node:{NODE_NAME}", "system:nodes"),
 }
+"""Name and group."""
 
 
 def free_ports() -> dict[str, int]:
@@ -38,16 +45,14 @@ def provision(settings: Settings, site: Site, pki: Path) -> Access:
     for name in ("pki", "logs"):
         (site.directory / name).mkdir(parents=True, exist_ok=True)
     site.directory.chmod(0o700)
-    names = ",".join(dict.fromkeys(("127.0.0.1", settings.address, *API_SERVER_NAMES)))
-    _issue(pki, site, "apiserver", "-hosts", names)
-    _issue(pki, site, "service-account")
-    _issue(pki, site, "etcd", "-hosts", "127.0.0.1")
-    tokens = {user: secrets.token_urlsafe(32) for user in (ADMINISTRATOR, *COMPONENT_USERS.values())}
-    lines = (f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items())
+    _issue_certificates(settings, site, pki)
+    users = {ADMINISTRATOR: MASTERS, **dict(COMPONENT_USERS.values())}
+    tokens = {user: secrets.token_urlsafe(32) for user in users}
+    lines = (f'{token},{user},{user},"{users[user]}"\n' for user, token in tokens.items())
     write_atomically(site.tokens, "".join(lines), mode=0o600)
     access = Access(
         directory=site.directory,
-        url=f"https://{settings.address}:{site.ports['kube-apiserver']}",
+        url=f"https://{site.address}:{site.ports['kube-apiserver']}",
         token=tokens[ADMINISTRATOR],
         ca_file=Path(site.pki("ca.crt")),
         kubeconfig=site.kubeconfig,
@@ -55,10 +60,31 @@ def provision(settings: Settings, site: Site, pki: Path) -> Access:
         kubernetes=settings.kubernetes,
     )
     kubeconfigs = {ADMINISTRATOR: site.kubeconfig}
-    kubeconfigs |= {user: site.component_kubeconfig(name) for name, user in COMPONENT_USERS.items()}
+    kubeconfigs |= {user: site.component_kubeconfig(name) for name, (user, _) in COMPONENT_USERS.items()}
     for user, path in kubeconfigs.items():
         write_kubeconfig(path, url=access.url, ca_file=access.ca_file, token=tokens[user], user=user)
+    if settings.has_node:
+        _write_node_files(settings, site)
     return access
+
+
+def _issue_certificates(settings: Settings, site: Site, pki: Path) -> None:
+    names = ",".join(dict.fromkeys((LOOPBACK, site.address, *API_SERVER_NAMES)))
+    _issue(pki, site, "apiserver", "-hosts", names)
+    _issue(pki, site, "service-account")
+    _issue(pki, site, "etcd", "-hosts", LOOPBACK)
+    if settings.has_node:
+        _issue(pki, site, "kubelet", "-hosts", f"{NODE_NAME},{site.node.node_address}")
+        _issue(pki, site, "apiserver-to-kubelet", "-organization", MASTERS)
+
+
+def _write_node_files(settings: Settings, site: Site) -> None:
+    plugins = next((path for path in PLUGIN_DIRECTORIES if Path(path, "bridge").exists()), None)
+    if plugins is None:
+        raise DevclusterError(f"There are no network plugins in {' or '.join(PLUGIN_DIRECTORIES)}.")
+    for path, text in configuration_files(settings, site, plugins).items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _issue(pki: Path, site: Site, name: str, *options: str) -> None:

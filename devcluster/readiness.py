@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import http.client
+import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from devcluster.client import ApiError, Client
 from devcluster.cluster import Access
-from devcluster.components import Settings, Site
+from devcluster.machine import READY
+from devcluster.node_components import (
+    CONTAINERD_SOCKET,
+    COREDNS_READY_PORT,
+    KUBE_PROXY_HEALTH_PORT,
+    NODE_NAME,
+)
 from devcluster.processes import Child
 from devcluster.programs import DevclusterError
+from devcluster.settings import Settings, Site
+
+Probe = Callable[[], None]
+"""Returns when something is ready, and raises what is wrong while it is not."""
 
 POLL_SECONDS = 0.05
 PORT_TAKEN = "address already in use"
@@ -17,6 +30,10 @@ PORT_TAKEN = "address already in use"
 
 class StartError(DevclusterError):
     """A component did not become ready."""
+
+
+class NotReadyError(Exception):
+    """Something is not ready yet, and why."""
 
 
 class PortTakenError(StartError):
@@ -28,9 +45,9 @@ def await_ready(child: Child, settings: Settings, site: Site, access: Access, *,
 
     Raises: StartError, with the tail of its log, when it ends or when the (monotonic) deadline passes.
     """
-    probes = _probes(child.name, settings, site, access)
+    probes = _probes(child, settings, site, access)
     while probes:
-        problem = _problem(*probes[0])
+        problem = _problem(probes[0])
         if problem is None:
             probes.pop(0)
             continue
@@ -41,27 +58,86 @@ def await_ready(child: Child, settings: Settings, site: Site, access: Access, *,
         time.sleep(POLL_SECONDS)
 
 
-def _probes(name: str, settings: Settings, site: Site, access: Access) -> list[tuple[Client, str]]:
-    if name == "etcd":
-        certificate = (Path(site.pki("etcd.crt")), Path(site.pki("etcd.key")))
-        url = f"https://127.0.0.1:{site.ports['etcd']}"
-        return [(Client(url, ca_file=access.ca_file, certificate=certificate), "/health")]
+def _probes(child: Child, settings: Settings, site: Site, access: Access) -> list[Probe]:
     apiserver = Client(access.url, ca_file=access.ca_file, token=access.token)
-    if name == "kube-apiserver":
-        # The default namespace appears a moment after /readyz turns ok.
-        return [(apiserver, "/readyz"), (apiserver, "/api/v1/namespaces/default")]
-    own = Client(f"https://127.0.0.1:{site.ports[name]}", ca_file=access.ca_file)
-    probes = [(own, "/healthz")]
-    if name == "kube-controller-manager" and "serviceaccount-controller" in settings.controllers:
-        probes.append((apiserver, "/api/v1/namespaces/default/serviceaccounts/default"))
-    return probes
+    match child.name:
+        case "machine":
+            return [lambda: _exists(seen_from_here(child.record.pid, str(READY)))]
+        case "etcd":
+            certificate = (Path(site.pki("etcd.crt")), Path(site.pki("etcd.key")))
+            url = f"https://127.0.0.1:{site.ports['etcd']}"
+            return [_answers(Client(url, ca_file=access.ca_file, certificate=certificate), "/health")]
+        case "kube-apiserver":
+            # The default namespace appears a moment after /readyz turns ok.
+            return [_answers(apiserver, "/readyz"), _answers(apiserver, "/api/v1/namespaces/default")]
+        case "containerd":
+            return [lambda: _listens(seen_from_here(child.record.pid, CONTAINERD_SOCKET))]
+        case "coredns":
+            return [lambda: _serves(site.node.node_address, COREDNS_READY_PORT, "/ready")]
+        case "kube-proxy":
+            return [lambda: _serves(site.node.node_address, KUBE_PROXY_HEALTH_PORT, "/healthz")]
+        case "kubelet":
+            return [lambda: _node_is_ready(apiserver)]
+        case name:
+            own = Client(f"https://127.0.0.1:{site.ports[name]}", ca_file=access.ca_file)
+            probes = [_answers(own, "/healthz")]
+            if name == "kube-controller-manager" and "serviceaccount-controller" in settings.controllers:
+                probes.append(_answers(apiserver, "/api/v1/namespaces/default/serviceaccounts/default"))
+            return probes
 
 
-def _problem(client: Client, path: str) -> str | None:
+def seen_from_here(pid: int, path: str) -> str:
+    """Give the path on this machine of a file that a process on the node's machine sees at `path`."""
+    return f"/proc/{pid}/root{path}"
+
+
+def _answers(client: Client, path: str) -> Probe:
+    def probe() -> None:
+        try:
+            client.text(path, timeout_seconds=5.0)
+        except (ApiError, OSError) as error:
+            raise NotReadyError(f"{path}: {error}") from error
+
+    return probe
+
+
+def _exists(path: str) -> None:
+    if not Path(path).exists():
+        raise NotReadyError(f"{path} is not there")
+
+
+def _listens(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+
+
+def _serves(host: str, port: int, path: str) -> None:
+    connection = http.client.HTTPConnection(host, port, timeout=5.0)
     try:
-        client.text(path, timeout_seconds=5.0)
-    except (ApiError, OSError) as error:
-        return f"{path}: {error}"
+        connection.request("GET", path)
+        status = connection.getresponse().status
+    except http.client.HTTPException as error:
+        raise NotReadyError(f"{path}: {error!r}") from error
+    finally:
+        connection.close()
+    if status != 200:
+        raise NotReadyError(f"{path} gave {status}")
+
+
+def _node_is_ready(apiserver: Client) -> None:
+    node = apiserver.request("GET", f"/api/v1/nodes/{NODE_NAME}", timeout_seconds=5.0)
+    conditions = {each["type"]: each for each in node["status"].get("conditions", ())}
+    if "Ready" not in conditions:
+        raise NotReadyError("the node has not reported yet")
+    if conditions["Ready"]["status"] != "True":
+        raise NotReadyError(conditions["Ready"]["message"])
+
+
+def _problem(probe: Probe) -> str | None:
+    try:
+        probe()
+    except (ApiError, NotReadyError, OSError) as error:
+        return str(error)
     return None
 
 

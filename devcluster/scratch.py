@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from devcluster.cgroups import remove_groups
 from devcluster.processes import Record, read_records, write_records
 
 PREFIX = "devcluster-"
@@ -32,6 +33,7 @@ def remove_abandoned() -> None:
         if _is_ours(directory):
             owners = read_records(directory / OWNER_RECORD)
             if owners and not any(owner.alive() for owner in owners):
+                remove_groups(directory)
                 shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from devcluster.cache import write_atomically
-from devcluster.components import Settings
 from devcluster.controlplane import ControlPlane
 from devcluster.processes import Record
 from devcluster.programs import DevclusterError
+from devcluster.settings import Settings
 
 ORDER = "order.json"
 """What the starter asks for."""

@@ -12,9 +12,7 @@ from devcluster.cli import main
         pytest.param(["down"], 0, "there is no cluster dev", id="down without a cluster"),
         pytest.param(["kubeconfig"], 1, "No cluster is running", id="kubeconfig without a cluster"),
         pytest.param(["build", "kube-api"], 1, "no program 'kube-api'", id="a program that does not exist"),
-        pytest.param(
-            ["up", "--components=etcd,kubelet"], 1, "no component 'kubelet'", id="a wrong component"
-        ),
+        pytest.param(["up", "--components=etcd,kublet"], 1, "no component 'kublet'", id="a wrong component"),
         pytest.param(["pin", "pki"], 1, "nothing to pin", id="pinning our own source"),
     ],
 )

@@ -4,17 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.components import ARGUMENTS, PORTS, Settings, Site, arguments
+from devcluster.components import arguments
+from devcluster.link import Link
 from devcluster.programs import DevclusterError
+from devcluster.settings import COMPONENTS, NODE_COMPONENTS, ON_THE_NODE, PORTS, Settings, Site
 
-SITE = Site(Path("/c"), {name: 1000 + number for number, name in enumerate(PORTS)})
+PORT_NUMBERS = {name: 1000 + number for number, name in enumerate(PORTS)}
+SITE = Site(Path("/c"), PORT_NUMBERS)
+NODE_SITE = Site(Path("/c"), PORT_NUMBERS, Link(7))
 
 
 def flags(component, settings=None):
-    pairs = (
-        argument.removeprefix("--").partition("=")
-        for argument in arguments(component, settings or Settings(), SITE)
-    )
+    settings = settings or Settings()
+    site = NODE_SITE if settings.has_node else SITE
+    pairs = (argument.removeprefix("--").partition("=") for argument in arguments(component, settings, site))
     return {name: value for name, _, value in pairs}
 
 
@@ -40,20 +43,39 @@ def test_the_api_server_verifies_authorizes_and_signs():
     assert (found["bind-address"], found["secure-port"]) == ("127.0.0.1", "1002")
 
 
+def test_the_api_server_listens_where_the_node_can_reach_it_and_no_farther():
+    found = flags("kube-apiserver", Settings.with_node())
+    assert (found["bind-address"], found["advertise-address"]) == ("10.250.7.1", "10.250.7.1")
+    assert "endpoint-reconciler-type" not in found
+
+
+def test_the_api_server_and_the_kubelet_know_each_other_by_certificates():
+    found = flags("kube-apiserver", Settings.with_node())
+    assert found["kubelet-certificate-authority"] == "/c/pki/ca.crt"
+    assert found["kubelet-client-certificate"] == "/c/pki/apiserver-to-kubelet.crt"
+
+
+def test_a_node_starts_after_the_control_plane_that_listens_on_its_link():
+    assert NODE_COMPONENTS[0] == "machine"
+    assert NODE_COMPONENTS[-len(ON_THE_NODE) :] == ON_THE_NODE
+
+
 def test_the_controller_manager_runs_only_the_controllers_asked_for():
     found = flags("kube-controller-manager", Settings(controllers=("job-controller", "namespace-controller")))
     assert found["controllers"] == "job-controller,namespace-controller"
 
 
-@pytest.mark.parametrize("component", ["kube-apiserver", "kube-controller-manager", "kube-scheduler"])
+@pytest.mark.parametrize(
+    "component", ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"]
+)
 def test_feature_gates_reach_every_kubernetes_component(component):
-    settings = Settings(feature_gates={"GangScheduling": True, "Ancient": False})
+    settings = Settings.with_node(feature_gates={"GangScheduling": True, "Ancient": False})
     assert flags(component, settings)["feature-gates"] == "Ancient=false,GangScheduling=true"
 
 
 def test_runtime_config_is_the_api_servers_alone():
-    settings = Settings(runtime_config={"scheduling.k8s.io/v1alpha1": True})
-    having = [name for name in ARGUMENTS if "runtime-config" in flags(name, settings)]
+    settings = Settings.with_node(runtime_config={"scheduling.k8s.io/v1alpha1": True})
+    having = [name for name in COMPONENTS if "runtime-config" in flags(name, settings)]
     assert having == ["kube-apiserver"]
 
 
@@ -69,9 +91,7 @@ def test_extra_arguments_come_last_so_that_they_win():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        pytest.param(
-            {"components": ("etcd", "kubelet")}, "no component 'kubelet'", id="an unknown component"
-        ),
+        pytest.param({"components": ("etcd", "kublet")}, "no component 'kublet'", id="an unknown component"),
         pytest.param(
             {"extra_args": {"kublet": ()}}, "no component 'kublet'", id="arguments for an unknown component"
         ),
@@ -82,6 +102,11 @@ def test_extra_arguments_come_last_so_that_they_win():
             {"components": ("etcd", "kube-scheduler")},
             "kube-scheduler needs kube-apiserver",
             id="a client without a server",
+        ),
+        pytest.param(
+            {"components": ("etcd", "kube-apiserver", "kubelet")},
+            "kubelet needs containerd",
+            id="a kubelet without containers",
         ),
     ],
 )

@@ -1,0 +1,33 @@
+"""The control groups of a cluster's containers, which the kernel keeps after their processes are gone."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+
+HIERARCHIES = Path("/sys/fs/cgroup")
+
+
+def group_name(directory: Path) -> str:
+    """Name the group under which all containers of the cluster in a directory are."""
+    return f"devcluster-{hashlib.sha256(str(directory).encode()).hexdigest()[:8]}"
+
+
+def has_memory_limits(hierarchies: Path = HIERARCHIES) -> bool:
+    """Tell whether memory can be limited here, with the old or the unified hierarchy."""
+    unified = hierarchies / "cgroup.controllers"
+    if unified.exists():
+        return "memory" in unified.read_text().split()
+    return os.access(hierarchies / "memory" / "tasks", os.W_OK)
+
+
+def remove_groups(directory: Path, hierarchies: Path = HIERARCHIES) -> None:
+    """Remove the empty groups that a cluster's containers left in every hierarchy."""
+    name = group_name(directory)
+    for top in (hierarchies / name, *hierarchies.glob(f"*/{name}")):
+        for path, _, _ in os.walk(top, topdown=False):
+            # A group with a process in it stays; that process is not ours to end.
+            with suppress(OSError):
+                Path(path).rmdir()

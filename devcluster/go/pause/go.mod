@@ -1,0 +1,3 @@
+module paddlejob.devcluster/pause
+
+go 1.24.0

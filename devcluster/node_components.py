@@ -1,0 +1,180 @@
+"""The command lines and configuration files of a node's components; nothing here touches the machine.
+
+They are what works as root without CAP_SYS_RESOURCE, with the old or the unified control groups.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from devcluster.cache import cache_directory
+from devcluster.cgroups import group_name
+from devcluster.settings import Settings, Site
+
+NODE_NAME = "node-0"
+PAUSE_IMAGE = "devcluster/pause:1"
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+CLUSTER_DOMAIN = "cluster.local"
+PLUGIN_DIRECTORIES = ("/usr/lib/cni", "/opt/cni/bin")
+"""Where Debian and everybody else put the network plugins."""
+COREDNS_READY_PORT = 8181
+KUBE_PROXY_HEALTH_PORT = 10256
+
+CONTAINERD = """\
+version = 2
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+  address = "{socket}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause}"
+  # Without CAP_SYS_RESOURCE nobody can make a process less likely to be killed than its parent.
+  restrict_oom_score_adj = true
+  tolerate_missing_hugetlb_controller = true
+
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugins}"
+    conf_dir = "{networks}"
+"""
+
+COREFILE = """\
+.:53 {{
+    bind {address}
+    errors
+    ready {address}:{ready}
+    kubernetes {domain} in-addr.arpa ip6.arpa {{
+        kubeconfig {kubeconfig}
+        ttl 5
+    }}
+}}
+"""
+
+
+def machine(_: Settings, site: Site) -> list[str]:
+    """Give the arguments of unshare(1) that make the node's machine."""
+    script = str(Path(__file__).with_name("machine.py"))
+    return [
+        *("--pid", "--fork", "--kill-child=KILL", "--mount", "--net", "--uts", "--ipc"),
+        *(sys.executable, "-I", "-S", script, NODE_NAME),
+        *(str(site.directory / "machine"), str(site.directory), str(cache_directory())),
+    ]
+
+
+def containerd(_: Settings, site: Site) -> list[str]:
+    """Give the arguments of containerd."""
+    return [f"--config={_configuration(site, 'containerd.toml')}"]
+
+
+def coredns(_: Settings, site: Site) -> list[str]:
+    """Give the arguments of CoreDNS."""
+    return [f"-conf={_configuration(site, 'Corefile')}"]
+
+
+def kube_proxy(settings: Settings, site: Site) -> list[str]:
+    """Give the arguments of kube-proxy."""
+    return [
+        f"--kubeconfig={site.component_kubeconfig('kube-proxy')}",
+        f"--hostname-override={NODE_NAME}",
+        "--proxy-mode=iptables",
+        "--nodeport-addresses=primary",
+        f"--cluster-cidr={site.node.pod_range}",
+        f"--healthz-bind-address={site.node.node_address}:{KUBE_PROXY_HEALTH_PORT}",
+        # The limits of connection tracking are the whole machine's, not the node's.
+        "--conntrack-max-per-core=0",
+        *_gates(settings),
+    ]
+
+
+def kubelet(_: Settings, site: Site) -> list[str]:
+    """Give the arguments of the kubelet."""
+    return [
+        f"--config={_configuration(site, 'kubelet.json')}",
+        f"--kubeconfig={site.component_kubeconfig('kubelet')}",
+        f"--hostname-override={NODE_NAME}",
+        f"--node-ip={site.node.node_address}",
+    ]
+
+
+def configuration_files(settings: Settings, site: Site, plugins: str) -> dict[Path, str]:
+    """Give the text of every file that the node's components read."""
+    networks = _configuration(site, "networks")
+    containerd_text = CONTAINERD.format(
+        socket=CONTAINERD_SOCKET, pause=PAUSE_IMAGE, plugins=plugins, networks=networks
+    )
+    corefile = COREFILE.format(
+        address=site.node.node_address,
+        ready=COREDNS_READY_PORT,
+        domain=CLUSTER_DOMAIN,
+        kubeconfig=site.component_kubeconfig("coredns"),
+    )
+    return {
+        _configuration(site, "containerd.toml"): containerd_text,
+        _configuration(site, "Corefile"): corefile,
+        _configuration(site, "kubelet.json"): json.dumps(_kubelet_configuration(settings, site), indent=1),
+        networks / "pods.conflist": json.dumps(_pod_network(site), indent=1),
+    }
+
+
+def _configuration(site: Site, name: str) -> Path:
+    return site.directory / "node" / name
+
+
+def _gates(settings: Settings) -> list[str]:
+    gates = ",".join(f"{name}={str(on).lower()}" for name, on in sorted(settings.feature_gates.items()))
+    return [f"--feature-gates={gates}"] if gates else []
+
+
+def _kubelet_configuration(settings: Settings, site: Site) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": site.node.node_address,
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": site.pki("ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": site.pki("kubelet.crt"),
+        "tlsPrivateKeyFile": site.pki("kubelet.key"),
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "clusterDNS": [site.node.node_address],
+        "clusterDomain": CLUSTER_DOMAIN,
+        # Names outside the cluster do not resolve in it: a test must not depend on the machine's network.
+        "resolvConf": "",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{group_name(site.directory)}",
+        "cgroupsPerQOS": False,
+        "enforceNodeAllocatable": [],
+        "oomScoreAdj": 0,
+        # The gate makes the kubelet carry on where only a process with all capabilities could do something.
+        "featureGates": {"KubeletInUserNamespace": True, **settings.feature_gates},
+        # Images come from nowhere but here, so none may be removed to save space.
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "volumePluginDir": "/var/lib/kubelet/volumeplugins",
+    }
+
+
+def _pod_network(site: Site) -> dict[str, Any]:
+    addresses = {
+        "type": "host-local",
+        "ranges": [[{"subnet": site.node.pod_range}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        # Addresses of pods that ran before the machine was restarted are free again.
+        "dataDir": "/run/pod-addresses",
+    }
+    bridge = {"type": "bridge", "bridge": "pods", "isGateway": True, "hairpinMode": True, "ipam": addresses}
+    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge, ports]}

@@ -1,0 +1,114 @@
+"""What a cluster needs from the machine it runs on, and the programs that its components are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from devcluster.build import Progress, ensure
+from devcluster.cgroups import has_memory_limits
+from devcluster.node_components import PLUGIN_DIRECTORIES
+from devcluster.processes import ADMINISTRATION
+from devcluster.programs import PROGRAMS, DevclusterError
+from devcluster.settings import Settings
+
+PACKAGES = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "bridge": "containernetworking-plugins",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "mmdebstrap": "mmdebstrap",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "mount": "mount",
+}
+"""The programs a node needs from the system, and the Debian packages that have them."""
+
+
+def programs_for(settings: Settings) -> dict[str, Path]:
+    """Give the path of every component's program, building and installing what is missing.
+
+    Raises: DevclusterError, in one sentence, when this machine cannot run the cluster.
+    """
+    if settings.has_node:
+        require_node()
+    built = [name for name in settings.components if name in PROGRAMS]
+    extra = ("pki", "pause") if settings.has_node else ("pki",)
+    programs = ensure((*extra, *built), kubernetes=settings.kubernetes)
+    system = {"machine": "unshare", "containerd": "containerd"}
+    found = {name: find_program(program) for name, program in system.items() if name in settings.components}
+    return programs | {name: path for name, path in found.items() if path is not None}
+
+
+def require_node(progress: Progress | None = None) -> None:
+    """Make sure that a node can run here, installing Debian packages that are missing.
+
+    Raises: DevclusterError, in one sentence, when it cannot.
+    """
+    obstacle = obstacle_to_a_node()
+    if obstacle is not None:
+        raise DevclusterError(obstacle)
+    missing = missing_packages()
+    if missing:
+        _install(missing, progress or Progress(sys.stderr))
+
+
+def obstacle_to_a_node() -> str | None:
+    """Say in one sentence why a real node cannot run here, None when it can."""
+    if sys.platform != "linux":
+        return f"A real node needs Linux, this is {sys.platform}."
+    if os.geteuid() != 0:
+        return "A real node needs root: run this with sudo, or use the cluster without --node."
+    if not has_memory_limits():
+        return (
+            "A real node needs control groups with a memory controller under /sys/fs/cgroup; there are none."
+        )
+    refused = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount", "--net", "--uts", "--ipc", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if refused.returncode != 0:
+        return f"A real node needs namespaces of its own, which are refused here: {refused.stderr.strip()}."
+    missing = missing_packages()
+    if missing and shutil.which("apt-get") is None:
+        return f"A real node needs {', '.join(missing)}, and there is no apt-get to install them with."
+    return None
+
+
+def find_program(name: str) -> Path | None:
+    """Find a program of the system, also where only administrators look."""
+    plugins = ":".join(PLUGIN_DIRECTORIES)
+    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{ADMINISTRATION}:{plugins}")
+    return Path(found) if found else None
+
+
+def missing_packages(packages: Mapping[str, str] = PACKAGES) -> list[str]:
+    """Name the Debian packages whose programs are not here."""
+    return sorted({package for program, package in packages.items() if find_program(program) is None})
+
+
+def _install(packages: Iterable[str], progress: Progress) -> None:
+    names = list(packages)
+    progress.say(f"installing the Debian packages {' '.join(names)}")
+    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *names]
+    outcome = _apt(install)
+    if outcome.returncode != 0:
+        # The lists of packages may be old, or not there at all.
+        _apt(["apt-get", "update", "--quiet"])
+        outcome = _apt(install)
+    if outcome.returncode != 0:
+        last = (outcome.stderr.strip() or outcome.stdout.strip()).splitlines()[-1:]
+        raise DevclusterError(f"The packages {' '.join(names)} could not be installed: {' '.join(last)}")
+
+
+def _apt(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
