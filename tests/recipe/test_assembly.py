@@ -46,7 +46,7 @@ class World:
 
 @pytest.fixture
 def world():
-    with loopback_place(4, 25000, 5) as place:
+    with loopback_place(4, 13000, 5) as place:
         found = World(place)
         found.pods = found.pods[:3]
         yield found

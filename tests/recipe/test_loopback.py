@@ -10,7 +10,7 @@ from paddlejob.recipe.errors import SettingsError
 from paddlejob.recipe.loopback import loopback_place
 from paddlejob.recipe.settings import Settings
 
-FIRST = 23000
+FIRST = 12000
 
 
 def test_two_runs_at_once_share_neither_ports_nor_addresses():

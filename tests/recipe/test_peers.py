@@ -44,6 +44,15 @@ def test_the_index_of_an_indexed_job_comes_before_addresses():
     assert names(call_roll(pods, 3, ME)) == ["b", "c", "a"]
 
 
+def test_a_pod_without_a_name_finds_itself_by_index():
+    pods = [
+        pod("a", "10.0.0.1", "Failed", index=1),
+        pod("b", "10.0.0.1", index=0),
+        pod("c", "10.0.0.2", index=1),
+    ]
+    assert call_roll(pods, 2, Identity("node-7", "10.0.0.1", index=1)).me == 1
+
+
 def test_a_pod_without_a_name_finds_itself_by_address():
     assert call_roll([A, B], 2, Identity(address="10.0.0.10")).me == 1
 

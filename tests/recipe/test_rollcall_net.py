@@ -12,7 +12,7 @@ from paddlejob.recipe.rollcall_net import HubServer, NotTogetherError, Session
 
 @pytest.fixture
 def place():
-    with loopback_place(3, 21000, 1) as found:
+    with loopback_place(3, 11000, 1) as found:
         yield found
 
 

@@ -35,7 +35,7 @@ PYTHON = f"{sys.executable} train.py"
 
 @pytest.fixture
 def settings(tmp_path):
-    found = Settings(job_name="job", job_path=tmp_path, train_config_dir="programs", port=27000)
+    found = Settings(job_name="job", job_path=tmp_path, train_config_dir="programs", port=14000)
     write(tmp_path / "train.txt", lines(9))
     run_split(found.job_directory, 3, tmp_path / "train.txt", config_directories=(PROGRAMS,))
     return found

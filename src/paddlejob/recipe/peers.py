@@ -61,10 +61,11 @@ class Hopeless(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """How a pod recognises itself in the list: by name, or else by address."""
+    """How a pod recognises itself in the list: by name, by its index, or else by address."""
 
     name: str = ""
     address: str = ""
+    index: int | None = None
 
 
 class JobShape(msgspec.Struct, frozen=True):
@@ -121,8 +122,12 @@ def _find(pods: Sequence[Pod], me: Identity) -> Pod | None:
     for pod in pods:
         if pod.metadata.name == me.name:
             return pod
-    for pod in pods:
-        if me.address and pod.status.pod_ip == me.address and not _leaving(pod):
+    alive = [pod for pod in pods if not _leaving(pod)]
+    for pod in alive:
+        if me.index is not None and completion_index(pod) == me.index:
+            return pod
+    for pod in alive:
+        if me.address and pod.status.pod_ip == me.address:
             return pod
     return None
 

@@ -50,7 +50,7 @@ async def start_in_cluster(
     except kube_errors.ConfigError as error:
         console.say(f"error: {error}; use --local N to train without a cluster")
         return errors.SettingsError.exit_code
-    me = Identity(settings.pod_name, own_address(settings))
+    me = Identity(settings.pod_name, own_address(settings), settings.completion_index)
     async with Client(transport) as client:
         member = Member(settings, options, ClusterLister(client), me, console)
         with signals_to(member.interrupt), _directory(options.work_directory) as directory:
