@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
@@ -58,6 +60,7 @@ class AiohttpTransport:
         self._stream_open_timeout_seconds = stream_open_timeout_seconds
         self._tls: tuple[ClientCertificate | None, ssl.SSLContext] = (None, tls_context(config))
         self._session: aiohttp.ClientSession | None = None
+        self._connector: _Connector | None = None
         self._closed = False
 
     async def request(
@@ -97,13 +100,14 @@ class AiohttpTransport:
         try:
             yield _AiohttpStream(response, self._config, idle_timeout_seconds)
         finally:
-            response.close()
+            _abort(response)
 
     async def close(self) -> None:
         """Close all connections; what is still under way fails with TransportError."""
         self._closed = True
-        if self._session is not None:
+        if self._session is not None and self._connector is not None:
             await self._session.close()
+            await self._connector.abort_rest()
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
         parameters = f"?{urlencode(query, quote_via=quote)}" if query else ""
@@ -149,11 +153,9 @@ class AiohttpTransport:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
+            self._connector = _Connector(limit=self._connection_limit, keepalive_timeout=_KEEP_ALIVE_SECONDS)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=self._connection_limit, keepalive_timeout=_KEEP_ALIVE_SECONDS
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
+                connector=self._connector, cookie_jar=aiohttp.DummyCookieJar()
             )
         return self._session
 
@@ -164,6 +166,32 @@ class AiohttpTransport:
             context = tls_context(self._config, certificate)
             self._tls = (certificate, context)
         return context
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Knows its sockets, so that none outlives it.
+
+    A connection that is dropped in the middle of a request says farewell over TLS, in its own time, after the
+    library has forgotten it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._opened: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
+
+    async def _create_connection(self, *details: Any, **more: Any) -> Any:
+        handler = await super()._create_connection(*details, **more)
+        if isinstance(handler.transport, asyncio.Transport):
+            self._opened.add(handler.transport)
+        return handler
+
+    async def abort_rest(self) -> None:
+        """Close what is still open, without farewell."""
+        for transport in list(self._opened):
+            transport.abort()
+        # Sockets are closed by callbacks of the aborted transports.
+        for _ in range(3):
+            await asyncio.sleep(0)
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -217,6 +245,14 @@ class _AiohttpStream:
         connection = self._response.connection
         if connection is None or connection.transport is None:
             raise TransportError(f"the connection to {self._config.server} broke in the middle of a stream")
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Drop a stream at once; a TLS farewell would keep its socket open until the server has answered it."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 def _fixed_headers(user_agent: str, impersonate: Impersonation | None) -> Headers:
