@@ -1,0 +1,63 @@
+"""The examples mean what their comments say; a real API server and a real node are shown them elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from paddlejob.api.defaulting import aliases, effective
+from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJob
+from paddlejob.api.validation import validate
+from paddlejob.core.policy.elastic import WorkerRange, worker_range
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "deploy" / "examples"
+PROMISED = {
+    "wide_and_deep": (Mode.PS, Intranet.POD_IP, CleanPodPolicy.NEVER),
+    "wide_and_deep_podip": (Mode.PS, Intranet.POD_IP, CleanPodPolicy.ON_COMPLETION),
+    "wide_and_deep_service": (Mode.PS, Intranet.SERVICE, CleanPodPolicy.ON_COMPLETION),
+    "resnet": (Mode.COLLECTIVE, Intranet.POD_IP, CleanPodPolicy.NEVER),
+    "data_demo": (Mode.PS, Intranet.POD_IP, CleanPodPolicy.ON_COMPLETION),
+    "elastic": (Mode.COLLECTIVE, Intranet.POD_IP, CleanPodPolicy.ON_COMPLETION),
+}
+
+
+def documents(path: Path) -> list[dict]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def job(name: str) -> PaddleJob:
+    return msgspec.convert(documents(EXAMPLES / f"{name}.yaml")[0], PaddleJob)
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_an_example_is_valid_and_spelled_right(name):
+    assert validate(job(name)) == ()
+    assert aliases(job(name).spec) == ()
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_an_example_is_what_its_name_promises(name):
+    meant = effective(job(name).spec)
+    assert (meant.mode, meant.intranet, meant.clean_pod_policy) == PROMISED[name]
+
+
+def test_the_elastic_example_has_bounds():
+    assert worker_range(job("elastic").spec) == WorkerRange(least=1, most=4)
+
+
+@pytest.mark.parametrize("name", ["data_demo", "elastic"])
+def test_an_example_mounts_the_claim_that_is_shipped_with_it(name):
+    volume, claim = documents(EXAMPLES / "pv-pvc.yaml")
+    assert claim["spec"]["volumeName"] == volume["metadata"]["name"]
+    used = job(name).spec.worker.template["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]
+    assert used == claim["metadata"]["name"]
+
+
+def test_the_program_on_a_volume_is_the_same_job_on_a_laptop():
+    [on_a_laptop] = documents(ROOT / "examples" / "data_demo" / "data_demo.yaml")
+    [on_a_cluster] = documents(EXAMPLES / "data_demo.yaml")
+    assert on_a_laptop == on_a_cluster
