@@ -1,0 +1,238 @@
+"""Gangs of Volcano on a real API server, with Volcano's own schema; only its scheduler is simulated.
+
+A control plane of its own: whether Volcano is installed is a fact about a whole cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from behaviour import stage as stages
+from behaviour.stage import Stage
+from devcluster import ApiError, ControlPlane
+from documents import files
+from paddlejob.core.gang import Scheduling
+from paddlejob.kube import errors
+from paddlejob.kube.aiohttp_transport import AiohttpTransport
+from paddlejob.kube.client import Client
+from paddlejob.kube.config import load_config
+from paddlejob.kube.events import EventRecorder
+from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
+from paddlejob.operator.controller import Controller
+from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
+from paddlejob.operator.settings import OperatorSettings
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.build import job
+from paddlejob.testing.outcomes import Exit
+from paddlejob.testing.volcano import Volcano
+
+ROOT = Path(__file__).parents[2]
+VOLCANO = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").read_text())
+CPU = {"resources": {"requests": {"cpu": "1", "memory": "1536Mi"}}}
+PLAIN = job().ps(1, **CPU).worker(2, **CPU)
+
+
+class GangStage(Stage):
+    """A stage with a simulated Volcano, and an operator that is told about scheduling."""
+
+    def __init__(self, client: Client, namespace: str, scheduling: str) -> None:
+        super().__init__(client, namespace)
+        self.scheduling = Scheduling(scheduling)
+        self.volcano = Volcano(client, capacity={"cpu": "8", "memory": "32Gi"}, session_seconds=0.1)
+
+    async def _run_operator(self) -> None:
+        now = virtual_loop.now
+        async with EventRecorder(self.client, "operator", rng=self.rng, now=now) as recorder:
+            jobs = msgspec.structs.replace(stages.SETTINGS, scheduling=self.scheduling)
+            settings = OperatorSettings(namespace=self.namespace, jobs=jobs)
+            controller = Controller(self.client, settings, rng=self.rng, now=now, recorder=recorder)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(controller.watch())
+                group.create_task(controller.work())
+                group.create_task(self.volcano.run())
+
+    async def group(self, name: str = "demo") -> dict[str, Any]:
+        return await self.client.get(VOLCANO_POD_GROUPS, self.namespace, name)
+
+    async def says(self, text: str) -> None:
+        """Wait until the job's message has a text."""
+
+        async def it_does() -> bool:
+            return text in (await self.status()).get("message", "")
+
+        await self.until(it_does, f"the job says {text!r}")
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane.start() as plane:
+        plane.kubectl("apply", "--server-side", "--filename", str(ROOT / "deploy/v1/crd.yaml"))
+        plane.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+        yield plane
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["status in the object", "status as a subresource"])
+def volcano(request: pytest.FixtureRequest, plane: ControlPlane) -> Iterator[bool]:
+    """Volcano's definition, as both of its generations have it."""
+    install(plane, status_subresource=request.param)
+    yield request.param
+    uninstall(plane)
+
+
+def uninstall(plane: ControlPlane) -> None:
+    path = CUSTOM_RESOURCE_DEFINITIONS.path(None, VOLCANO["metadata"]["name"])
+    plane.request("DELETE", path)
+    deadline = time.monotonic() + 60
+    while is_there(plane, path):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def install(plane: ControlPlane, *, status_subresource: bool) -> None:
+    definition = copy.deepcopy(VOLCANO)
+    if status_subresource:
+        definition["spec"]["versions"][0]["subresources"] = {"status": {}}
+    plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
+    plane.kubectl("wait", "--for=condition=Established", f"crd/{VOLCANO['metadata']['name']}")
+
+
+def is_there(plane: ControlPlane, path: str) -> bool:
+    try:
+        plane.request("GET", path)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+        return False
+    return True
+
+
+def play(
+    plane: ControlPlane,
+    act: Callable[[GangStage], Awaitable[None]],
+    scheduling: str = "",
+    *,
+    status_subresource: bool = False,
+) -> None:
+    """Play an act in a fresh namespace."""
+    namespace = plane.request("POST", "/api/v1/namespaces", {"metadata": {"generateName": "gang-"}})
+    name = namespace["metadata"]["name"]
+    while not is_there(plane, f"/api/v1/namespaces/{name}/serviceaccounts/default"):
+        time.sleep(0.05)
+
+    async def main() -> None:
+        async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+            stage = GangStage(client, name, scheduling)
+            stage.volcano._subresource = "status" if status_subresource else None
+            await stage.play(act)
+        # Connections that were cut in the middle of a request take a moment to say goodbye.
+        await asyncio.sleep(0.25)
+
+    asyncio.run(main())
+
+
+def test_a_job_waits_until_volcano_is_installed(plane: ControlPlane) -> None:
+    async def act(stage: GangStage) -> None:
+        await stage.submit(PLAIN)
+        await stage.says("does not serve Volcano (scheduling.volcano.sh/v1beta1); install it")
+        await asyncio.to_thread(install, plane, status_subresource=False)
+        await stage.phase("Running")
+
+    play(plane, act, "volcano")
+    uninstall(plane)
+
+
+def test_the_operators_group_fits_the_schema_and_follows_the_job(plane: ControlPlane, volcano: bool) -> None:
+    async def act(stage: GangStage) -> None:
+        policy = {"queue": "research", "priorityClass": "system-cluster-critical"}
+        await stage.submit(job().worker(2, **CPU).spec(schedulingPolicy=policy))
+        await stage.until(lambda: has_phase(stage, "Running"), "the group runs")
+        group = await stage.group()
+        assert group["spec"] == {
+            "minMember": 2,
+            "minResources": {"cpu": "2", "memory": "3Gi"},
+            "queue": "research",
+            "priorityClassName": "system-cluster-critical",
+        }
+        await stage.edit(worker={"replicas": 3})
+        await stage.until(lambda: has_size(stage, 3), "the group grows")
+        await stage.phase("Running")
+        assert (await stage.group())["spec"]["minResources"] == {"cpu": "3", "memory": "4608Mi"}
+        await stage.until(lambda: has_phase(stage, "Running"), "what the scheduler wrote survives the change")
+        await stage.edit(suspend=True)
+        await stage.gone(VOLCANO_POD_GROUPS)
+
+    play(plane, act, status_subresource=volcano)
+
+
+async def has_phase(stage: GangStage, phase: str) -> bool:
+    try:
+        return (await stage.group()).get("status", {}).get("phase") == phase
+    except errors.NotFoundError:
+        return False
+
+
+async def has_size(stage: GangStage, members: int) -> bool:
+    return bool((await stage.group())["spec"]["minMember"] == members)
+
+
+def test_a_gang_that_does_not_fit_leaves_nothing_bound(plane: ControlPlane, volcano: bool) -> None:
+    async def act(stage: GangStage) -> None:
+        stage.volcano.capacity = {"cpu": "2", "memory": "32Gi"}
+        await stage.submit(PLAIN)
+        await stage.says("NotEnoughResources")
+        assert await stage.names(PODS) == []
+        stage.volcano.capacity = {"cpu": "3", "memory": "32Gi"}
+        await stage.phase("Running")
+
+    play(plane, act, "volcano", status_subresource=volcano)
+
+
+@pytest.mark.parametrize("order", ["as in the file", "the other way round"])
+@pytest.mark.parametrize("scheduling", ["", "volcano"])
+def test_the_documents_file_works_unchanged(plane: ControlPlane, volcano, order, scheduling) -> None:
+    documents = files.manifests()["003-guide-3-paddlejob-podgroup"]
+    ordered = documents if order == "as in the file" else documents[::-1]
+
+    async def act(stage: GangStage) -> None:
+        for index in range(2):
+            stage.fates.set(f"wide-ande-deep-worker-{index}", Exit(0, 0.5))
+        for document in ordered:
+            resource = PADDLE_JOBS if document["kind"] == "PaddleJob" else VOLCANO_POD_GROUPS
+            await stage.client.create(resource, stage.namespace, document, strict=True)
+        await stage.phase("Completed", "wide-ande-deep")
+        group = await stage.group("wide-ande-deep")
+        assert group["spec"] == {"minMember": 4, "queue": "default"}
+        assert "ownerReferences" not in group["metadata"]
+        pods = await stage.client.list(PODS, stage.namespace)
+        assert {pod["spec"]["schedulerName"] for pod in pods.items} == {"volcano"}
+        assert len(pods.items) == 4
+
+    play(plane, act, scheduling, status_subresource=volcano)
+
+
+def test_the_authors_group_is_neither_changed_nor_deleted(plane: ControlPlane, volcano: bool) -> None:
+    async def act(stage: GangStage) -> None:
+        body = {
+            "apiVersion": VOLCANO_POD_GROUPS.api_version,
+            "kind": "PodGroup",
+            "metadata": {"name": "demo"},
+            "spec": {"minMember": 1, "queue": "mine"},
+        }
+        await stage.client.create(VOLCANO_POD_GROUPS, stage.namespace, body)
+        for index in range(2):
+            stage.fates.set(f"demo-worker-{index}", Exit(0, 0.2))
+        await stage.submit(PLAIN)
+        await stage.phase("Completed")
+        await asyncio.sleep(0.5)
+        assert (await stage.group())["spec"] == {"minMember": 1, "queue": "mine"}
+
+    play(plane, act, "volcano", status_subresource=volcano)
