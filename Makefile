@@ -20,6 +20,16 @@ $(STAMP): pyproject.toml constraints.txt
 
 venv: $(STAMP) ## Make the virtualenv
 
+demo: $(STAMP) ## Train Wide & Deep on parameter servers, here and now: make demo DEMO_ARGS='--logs all'
+	@python="$$($(BIN)/python scripts/paddle_env.py 2.6.2)" && \
+	$(BIN)/python scripts/example_data.py wide_and_deep > /dev/null && \
+	$(BIN)/paddlejob run deploy/examples/wide_and_deep.yaml --python "$$python" $(DEMO_ARGS)
+
+demo-resnet: $(STAMP) ## Train ResNet collectively, here and now
+	@python="$$($(BIN)/python scripts/paddle_env.py 3.3.1)" && \
+	$(BIN)/python scripts/example_data.py resnet > /dev/null && \
+	$(BIN)/paddlejob run deploy/examples/resnet.yaml --python "$$python" $(DEMO_ARGS)
+
 test: lint test-unit test-apiserver test-paddle ## Everything that must pass; builds a Kubernetes on first use
 
 test-fast: lint test-unit ## The same without the real API server and without real Paddle
@@ -64,4 +74,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv test test-fast lint test-unit test-apiserver test-paddle bench soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-fast lint test-unit test-apiserver test-paddle bench soak generate format constraints clean

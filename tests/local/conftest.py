@@ -86,7 +86,7 @@ class Run:
         assert str(self.status.phase) == phase
 
     async def ended(self) -> Ending:
-        return await asyncio.wait_for(asyncio.shield(self.task), 60)
+        return await asyncio.wait_for(asyncio.shield(self.task), 300)
 
 
 @pytest.fixture(scope="session")

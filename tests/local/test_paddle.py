@@ -1,0 +1,118 @@
+"""Real training on this machine: the worked examples, stopped, killed and brought to their end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local.processes import marked
+from paddlejob.local.world import Ending
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_DELAY = {"delaySeconds": 0, "maxDelaySeconds": 0}
+
+pytestmark = [pytest.mark.paddle, pytest.mark.timeout(600)]
+
+
+def made_by(script, argument):
+    words = [sys.executable, str(ROOT / "scripts" / script), argument]
+    return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def parameter_server_python():
+    made_by("example_data.py", "wide_and_deep")
+    return made_by("paddle_env.py", "2.6.2")
+
+
+@pytest.fixture(scope="session")
+def collective_python():
+    made_by("example_data.py", "resnet")
+    return made_by("paddle_env.py", "3.3.1")
+
+
+@pytest.fixture
+def example(directory):
+    """An example's job as it is deployed, with checkpoints on a volume and other settings of ours."""
+
+    def load(name, *, env=None, grace_seconds=30, **spec):
+        job = yaml.safe_load((ROOT / "deploy" / "examples" / f"{name}.yaml").read_text())
+        variables = {"CHECKPOINT_DIR": "/checkpoints", **(env or {})}
+        for role in ("ps", "worker"):
+            if role in job["spec"]:
+                pod = job["spec"][role]["template"]["spec"]
+                container = pod["containers"][0]
+                pod["terminationGracePeriodSeconds"] = grace_seconds
+                container["env"] = [{"name": key, "value": value} for key, value in variables.items()]
+                container.setdefault("volumeMounts", []).append(
+                    {"name": "checkpoints", "mountPath": "/checkpoints"}
+                )
+                pod.setdefault("volumes", []).append(
+                    {"name": "checkpoints", "hostPath": {"path": str(directory)}}
+                )
+        job["spec"].update(spec)
+        return job
+
+    return load
+
+
+def found(pattern, text):
+    match = re.search(pattern, text, re.MULTILINE)
+    assert match, text
+    return match[1]
+
+
+async def said(run, pod, pattern):
+    await run.said(pod, pattern, "paddle")
+
+
+async def test_a_stopped_wide_and_deep_job_resumes_and_reaches_its_auc(
+    start, example, parameter_server_python, directory
+):
+    job = example("wide_and_deep", env={"EPOCHS": "1"})
+    first = await start(job, python=parameter_server_python)
+    await said(first, "worker-0", "epoch 1 step 98/392")
+    first.world.interrupt()
+    assert await first.ended() is Ending.INTERRUPTED
+    stopped = found(r"^stopped at (\S+)$", first.log("worker-0", "paddle"))
+    assert (directory / stopped / "done").is_file()
+
+    second = await start(job, python=parameter_server_python)
+    assert await second.ended() is Ending.COMPLETED
+    log = second.log("worker-0", "paddle")
+    assert found(r"^resumed from (\S+)$", log) == stopped
+    assert float(found(r"^done auc (\S+) ", log)) >= 0.92
+    assert second.status.ps.ready == "2/2"
+    assert not marked(second.mark)
+
+
+async def test_a_killed_server_is_the_jobs_failure(start, example, parameter_server_python):
+    job = example("wide_and_deep", backoffLimit=0, grace_seconds=3)
+    run = await start(job, python=parameter_server_python)
+    await said(run, "worker-0", "epoch 1 step 49/392")
+    os.kill(run.pid("ps-1"), signal.SIGKILL)
+    assert await run.ended() is Ending.FAILED
+    assert run.status.message.startswith("ps-1 failed first with exit code 137")
+    assert not marked(run.mark)
+
+
+async def test_a_killed_resnet_worker_costs_a_restart_and_the_accuracy_is_reached(
+    start, example, collective_python
+):
+    run = await start(example("resnet", restartPolicy=NO_DELAY), python=collective_python)
+    assert "it runs on the CPU" in run.session.notes[0]
+    await said(run, "worker-0", "checkpoint pass-00001")
+    os.kill(run.pid("worker-1"), signal.SIGKILL)
+    assert await run.ended() is Ending.COMPLETED
+    assert run.status.restarts == 1
+    log = run.log("worker-0", "paddle")
+    assert found(r"^resumed from (\S+)$", log).startswith("pass-")
+    assert float(found(r"^done accuracy (\S+) ", log)) >= 0.95
+    assert not marked(run.mark)
