@@ -137,3 +137,44 @@ def test_when_it_finds_a_place_the_job_grows_back_around_it():
     assert (plan.status.phase, plan.status.reason, plan.status.workers) == (Phase.SCALING, "Grown", 0)
     assert plan.status.attempt == 2
     assert names_of(plan, "Delete") == ["demo-worker-0", "demo-worker-1"]
+
+
+def by_etcd(of=None):
+    return world(of or elastic_job(2, requests=1, limits=4)).with_settings(etcd_server="10.0.0.9:2379")
+
+
+class TestWithAnEtcd:
+    def test_the_launcher_gets_what_it_reads_and_nothing_that_switches_it_off(self):
+        config, pods = by_etcd().plan().stages
+        data = config[0].manifest["data"]
+        assert data["PADDLE_MASTER"] == "etcd://10.0.0.9:2379"
+        assert (data["PADDLE_NNODES"], data["PADDLE_ELASTIC_LEVEL"]) == ("1:4", "1")
+        assert data["PADDLE_JOB_ID"].startswith("default-demo-")
+        assert "PADDLE_TRAINER_ENDPOINTS" not in data
+        container = pods[0].manifest["spec"]["containers"][0]
+        assert not {"PADDLE_TRAINER_ID", "PADDLE_RANK"} & {one["name"] for one in container["env"]}
+        assert pods[0].manifest["spec"]["restartPolicy"] == "OnFailure"
+
+    def test_scaling_adds_and_removes_pods_and_leaves_the_others_alone(self):
+        built = by_etcd().pods_running().formed()
+        bigger = by_etcd(elastic_job(3, requests=1, limits=4)).status(built.job.status)
+        bigger._pods = built._pods
+        plan = bigger.plan()
+        assert (names_of(plan, "Delete"), plan.status.base_attempt) == ([], 0)
+        assert names_of(bigger.status(plan.status).plan(), "Create") == ["demo", "demo-worker-2"]
+
+    def test_a_lost_worker_is_replaced_alone(self):
+        built = by_etcd().pods_running().formed()
+        del built._pods[built.seats()[1]]
+        plan = built.plan()
+        assert (names_of(plan, "Delete"), plan.status.reason) == ([], "ReplacedPod")
+
+    def test_jobs_with_servers_do_not_use_it(self):
+        data = (
+            by_etcd(job().ps(1).worker(1).spec(elastic=1))
+            .pods_with_addresses()
+            .plan()
+            .stages[0][0]
+            .manifest["data"]
+        )
+        assert "PADDLE_TRAINER_ENDPOINTS" in data

@@ -28,6 +28,15 @@ INTRANETS = {
 WITH_GLOO_RANGE = range(3)
 
 
+class Rendezvous(msgspec.Struct, frozen=True, gc=False):
+    """An etcd through which Paddle's own elastic launcher finds its peers."""
+
+    server: str
+    """Such as `10.0.0.9:2379`."""
+    nodes: str
+    """The fewest and the most, such as `1:4`."""
+
+
 class EffectiveSpec(msgspec.Struct, frozen=True, gc=False):
     """A spec with nothing left open."""
 
@@ -36,6 +45,8 @@ class EffectiveSpec(msgspec.Struct, frozen=True, gc=False):
     clean_pod_policy: CleanPodPolicy
     with_gloo: int
     roles: tuple[tuple[Role, RoleSpec], ...]
+    rendezvous: Rendezvous | None = None
+    """Set where the platform has an etcd for elastic jobs."""
 
 
 class Alias(msgspec.Struct, frozen=True, gc=False):

@@ -50,6 +50,9 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     help="Who schedules all pods of a job together or none of them: volcano, native (Kubernetes' own "
     "PodGroups) or auto (what the cluster has). Default: only where a job asks for it.",
 )
+@click.option(
+    "--etcd-server", default="", help="host:port of an etcd for Paddle's own elastic launcher. Default: none."
+)
 @click.option("--workers", default=16, show_default=True, help="How many jobs to work on at the same time.")
 @click.option(
     "--kubeconfig", default=None, type=Path, help="Default: $KUBECONFIG, the pod's identity, ~/.kube/config."
@@ -64,6 +67,7 @@ def command(
     metrics_bind_address: str,
     health_probe_bind_address: str,
     port_range: str,
+    etcd_server: str,
     scheduling: str,
     workers: int,
     kubeconfig: Path | None,
@@ -79,6 +83,7 @@ def command(
         raise click.ClickException(str(error)) from None
     jobs = Settings(
         host_port_range=_read_port_range(port_range),
+        etcd_server=etcd_server,
         pods_have_ipv6=":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
         scheduling=Scheduling(scheduling),
     )

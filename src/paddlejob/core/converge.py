@@ -59,12 +59,12 @@ def converge(
     removed = deletions(Kind.POD, (member.pod for member in (*roster.stale, *roster.surplus)))
     if roster.stale or world.predecessors or not may_create or has_inherited_pods(roster):
         return ((removed,) if removed else ()), ()
-    known_beforehand = site.spec.intranet is Intranet.SERVICE
+    known_beforehand = site.spec.intranet is Intranet.SERVICE or site.spec.rendezvous is not None
     mark = connection.fingerprint if known_beforehand else None
     pods = (_pods_of(site, roster, role, mark) for role, _ in site.spec.roles)
     config = _config(world, connection.data) if connection.data else ()
     wakes = _wakes(roster, connection.fingerprint) if connection.fingerprint else ()
-    first = (_services(world, site, roster), config) if known_beforehand else ()
+    first = (*_services(world, site, roster), config) if known_beforehand else ()
     last = () if known_beforehand else (config,)
     stages = (removed, *first, *pods, *last, wakes, _probes(world, site, roster))
     return tuple(stage for stage in stages if stage), tuple(_news(roster, removed))
@@ -95,7 +95,9 @@ def _pods_of(site: Site, roster: Roster, role: Role, config_hash: str | None) ->
     )
 
 
-def _services(world: Snapshot, site: Site, roster: Roster) -> tuple[Action, ...]:
+def _services(world: Snapshot, site: Site, roster: Roster) -> Stages:
+    if site.spec.intranet is not Intranet.SERVICE:
+        return ()
     wanted: dict[str, Seat] = {pod_name(world.job.name, seat): seat for seat in roster.wanted}
     present = {service.metadata.name for service in world.services}
     create = tuple(
@@ -104,7 +106,7 @@ def _services(world: Snapshot, site: Site, roster: Roster) -> tuple[Action, ...]
         if name not in present
     )
     unwanted = (service for service in world.services if service.metadata.name not in wanted)
-    return (*deletions(Kind.SERVICE, unwanted), *create)
+    return ((*deletions(Kind.SERVICE, unwanted), *create),)
 
 
 def _config(world: Snapshot, data: dict[str, str]) -> tuple[Action, ...]:

@@ -50,6 +50,7 @@ def _decide(world: Snapshot) -> Plan:
     if job.metadata.deletion_timestamp is not None:
         return _with_force(world, endings.release(world))
     spec = elastic.with_workers(defaulting.effective(job.spec), job.status.workers)
+    spec = elastic.with_rendezvous(spec, job.spec, world.settings.etcd_server)
     if job.status.phase.is_terminal:
         return _with_force(world, endings.tidy(world, spec))
     attempts = Attempts(job.status.base_attempt, job.status.attempt)

@@ -139,6 +139,7 @@ def _join_gang(pod_spec: JsonObject, gang: Gang) -> None:
 def _default_restart_policy(spec: EffectiveSpec, role: Role) -> str:
     """Only a worker that keeps its name can rejoin its peers by itself, and not a meeting that is over."""
     rejoins = role is Role.WORKER and spec.intranet is Intranet.SERVICE and not spec.with_gloo
+    rejoins = rejoins or spec.rendezvous is not None
     return "OnFailure" if rejoins else "Never"
 
 

@@ -32,6 +32,9 @@ class Settings(msgspec.Struct, frozen=True):
     Programs that tell their servers to stop do so a moment before the workers themselves exit.
     """
 
+    etcd_server: str = ""
+    """An etcd for elastic collective jobs; without it the operator re-forms them itself."""
+
     elastic_wait_seconds: float = 60.0
     """How long an elastic job waits for all of its workers before it goes on with those it has."""
 

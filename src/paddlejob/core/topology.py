@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Intranet, Mode, PaddleJob, Role, RoleSpec
@@ -70,6 +70,8 @@ def service_host(site: Site, seat: Seat) -> str:
 def hosts_of(site: Site, roster: Roster) -> dict[Role, list[str]] | None:
     """Return every pod's host by role and rank, or None while some pod has no address yet."""
     hosts: dict[Role, list[str]] = {}
+    if site.spec.rendezvous is not None:
+        return hosts
     for seat in roster.wanted:
         if site.spec.intranet is Intranet.SERVICE:
             host = service_host(site, seat)
@@ -88,22 +90,32 @@ def attempt_key(job: PaddleJob, attempt: int) -> str:
     A pod of a new attempt must not start with the addresses of the old one, nor with those of an earlier job
     of the same name: its environment refers to this key, which the ConfigMap has only once it is right.
     """
-    return f"{Env.ATTEMPT}_{attempt}_{zlib.crc32(job.metadata.uid.encode()):08X}"
+    return f"{Env.ATTEMPT}_{attempt}_{_mark(job)}"
+
+
+def _mark(job: PaddleJob) -> str:
+    """Return a short name of this very job, by its UID."""
+    return f"{zlib.crc32(job.metadata.uid.encode()):08X}"
 
 
 def config_data(
     site: Site, hosts: Mapping[Role, Sequence[str]], attempts: AbstractSet[int] = frozenset({0})
 ) -> dict[str, str]:
     """Return the environment that all pods share; `attempts` are those that the pods were made in."""
-    spec, workers = site.spec, hosts[Role.WORKER]
+    spec = site.spec
     data = {
         Env.PADDLE_PORT: str(site.port),
         Env.TRAINER_PORTS_NUM: str(names.PORTS_PER_POD),
         Env.JOB_ID: f"{site.job.metadata.namespace}-{site.job.name}",
+        **{attempt_key(site.job, attempt): str(attempt) for attempt in sorted(attempts)},
+    }
+    if spec.rendezvous is not None:
+        return data | _launcher_data(site, spec.rendezvous)
+    workers = hosts[Role.WORKER]
+    data |= {
         Env.TRAINER_ENDPOINTS: _endpoints(workers, site.port),
         Env.TRAINERS: ",".join(workers),
         Env.TRAINERS_NUM: str(len(workers)),
-        **{attempt_key(site.job, attempt): str(attempt) for attempt in sorted(attempts)},
     }
     if spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
         data[Env.MASTER] = endpoint(workers[0], site.port + names.MASTER_PORT_OFFSET)
@@ -120,6 +132,22 @@ def config_data(
     return data
 
 
+def _launcher_data(site: Site, rendezvous: Rendezvous) -> dict[str, str]:
+    """Return what Paddle's elastic launcher reads; it must not see a list of endpoints, nor fixed ranks.
+
+    The id is that of this very job: an etcd remembers what was there under a name before.
+    """
+    return {
+        Env.JOB_ID: f"{site.job.metadata.namespace}-{site.job.name}-{_mark(site.job)}",
+        Env.MASTER: f"etcd://{rendezvous.server}",
+        Env.NNODES: rendezvous.nodes,
+        Env.ELASTIC_LEVEL: "1",
+        Env.ELASTIC_TIMEOUT: "30",
+        # To the launcher every change of membership is a restart; how many there may be is ours to say.
+        Env.MAX_RESTART: "10000",
+    }
+
+
 def config_hash(data: Mapping[str, str]) -> str:
     """Return a short fingerprint of a ConfigMap's data."""
     text = "\n".join(f"{key}={data[key]}" for key in sorted(data))
@@ -130,22 +158,24 @@ def pod_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
     """Yield the variables of one pod, in an order in which later ones may refer to earlier ones."""
     yield _own_address(site, seat)
     role = TRAINING_ROLES[seat.role]
-    literal = {
-        Env.TRAINER_ID: str(seat.index),
-        Env.TRAINING_ROLE: role,
-        Env.PADDLE_TRAINING_ROLE: role,
-        Env.CURRENT_ENDPOINT: _own_endpoint(site),
-        "PYTHONUNBUFFERED": "1",
-    }
-    if site.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
-        literal[Env.RANK] = str(seat.index)
-        if not accelerators(site.role_spec(seat.role)):
-            literal[Env.DISTRI_BACKEND] = "gloo"
+    literal = {Env.TRAINING_ROLE: role, Env.PADDLE_TRAINING_ROLE: role, "PYTHONUNBUFFERED": "1"}
+    if site.spec.rendezvous is None:
+        literal |= _rank_env(site, seat)
     for name, value in literal.items():
         yield {"name": name, "value": value}
     yield _from_config(Env.ATTEMPT, site, attempt_key(site.job, site.attempt))
     if site.spec.mode is Mode.HETER and seat.role is not Role.PS:
         yield from _stage_env(site, seat)
+
+
+def _rank_env(site: Site, seat: Seat) -> dict[str, str]:
+    """Return a pod's place among its peers, where that is fixed beforehand."""
+    env = {Env.TRAINER_ID: str(seat.index), Env.CURRENT_ENDPOINT: _own_endpoint(site)}
+    if site.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
+        env[Env.RANK] = str(seat.index)
+        if not accelerators(site.role_spec(seat.role)):
+            env[Env.DISTRI_BACKEND] = "gloo"
+    return env
 
 
 def accelerators(role_spec: RoleSpec) -> frozenset[str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import PaddleJobSpec, Phase, Role, RoleSpec
+from paddlejob.api.v1 import Mode, PaddleJobSpec, Phase, Role, RoleSpec
 from paddlejob.core import explain
 from paddlejob.core.classify import PodState, Roster
 from paddlejob.core.policy.formation import Reform, is_complete, is_formed
@@ -49,10 +49,22 @@ def with_workers(spec: EffectiveSpec, workers: int) -> EffectiveSpec:
     )
 
 
+def with_rendezvous(spec: EffectiveSpec, given: PaddleJobSpec, etcd_server: str) -> EffectiveSpec:
+    """Leave an elastic collective job to Paddle's own launcher where there is an etcd for it.
+
+    The launcher restarts the training processes when pods come and go, so no pod depends on another one.
+    """
+    bounds = worker_range(given)
+    if not etcd_server or bounds is None or spec.mode not in (Mode.COLLECTIVE, Mode.SINGLE):
+        return spec
+    nodes = f"{bounds.least}:{bounds.most}"
+    return msgspec.structs.replace(spec, rendezvous=Rendezvous(etcd_server, nodes))
+
+
 def reform_elastically(world: Snapshot, roster: Roster) -> tuple[Reform | None, float | None]:
     """Return how to grow or shrink, and when to look again."""
     bounds = worker_range(world.job.spec)
-    if bounds is None:
+    if bounds is None or world.settings.etcd_server:
         return None, None
     if roster.probes:
         return _growth(world, roster), None

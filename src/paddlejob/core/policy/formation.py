@@ -26,6 +26,8 @@ class Reform(msgspec.Struct, frozen=True):
 
 def depends_on_peers(spec: EffectiveSpec, role: Role) -> bool:
     """Return whether the loss of one pod of a role breaks the others."""
+    if spec.rendezvous is not None:
+        return False
     return role is not Role.WORKER or spec.mode in (Mode.COLLECTIVE, Mode.SINGLE) or spec.with_gloo > 0
 
 
