@@ -1,0 +1,107 @@
+"""The chart installed, upgraded and uninstalled by a real helm on a real API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from devcluster import ControlPlane
+from paddlejob.testing.build import job
+from tests.apiserver.test_crd import open_crd
+from tests.deploy.test_chart import CHART
+
+pytestmark = pytest.mark.apiserver
+
+JOBS = "/apis/batch.paddlepaddle.org/v1/namespaces/default/paddlejobs"
+DEPLOYMENT = "deployment/paddle-controller-manager"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A cluster that knows ServiceMonitors, as one with the Prometheus operator does."""
+    with ControlPlane.start() as plane:
+        monitors = open_crd("monitoring.coreos.com", "v1", "ServiceMonitor")
+        plane.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", monitors)
+        plane.kubectl("wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com")
+        yield plane
+
+
+@pytest.fixture
+def release(helm, plane: ControlPlane):
+    """Return a function that runs helm on the cluster; the release is gone afterwards."""
+
+    def run(*arguments: str) -> str:
+        return helm(*arguments, f"--kubeconfig={plane.kubeconfig}")
+
+    yield run
+    run("uninstall", "paddle", "--ignore-not-found")
+
+
+def install(release, *options: str) -> str:
+    """Install as the guide says."""
+    return release("install", "paddle", str(CHART), "--create-namespace", *options)
+
+
+def submit(plane: ControlPlane, name: str) -> None:
+    body = {**job().worker(1).manifest, "metadata": {"name": name}}
+    plane.request("POST", f"{JOBS}?fieldValidation=Strict", body)
+
+
+def replicas(plane: ControlPlane) -> int:
+    shown = plane.kubectl("-n", "paddle-system", "get", DEPLOYMENT, "--output=json")
+    count: int = json.loads(shown)["spec"]["replicas"]
+    return count
+
+
+def test_a_release_is_installed_and_says_what_to_do_next(plane, release) -> None:
+    notes = install(release)
+    assert "kubectl create -f deploy/examples/wide_and_deep.yaml" in notes
+    plane.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+    submit(plane, "first")
+    assert replicas(plane) == 1
+
+
+def test_a_release_can_be_upgraded_with_everything_switched_on(plane, release) -> None:
+    install(release)
+    choices = (
+        "replicas=2",
+        "podDisruptionBudget.enabled=true",
+        "metrics.serviceMonitor.enabled=true",
+        "operator.logFormat=json",
+    )
+    release("upgrade", "paddle", str(CHART), *(f"--set={choice}" for choice in choices))
+    assert replicas(plane) == 2
+    found = plane.kubectl("-n", "paddle-system", "get", "poddisruptionbudget,servicemonitor", "--output=name")
+    assert [line.rpartition("/")[2] for line in found.split()] == ["paddle-controller-manager"] * 2
+
+
+def test_jobs_outlive_the_release_and_are_found_by_the_next(plane, release) -> None:
+    install(release)
+    submit(plane, "kept")
+    release("uninstall", "paddle")
+    assert plane.request("GET", f"{JOBS}/kept")["metadata"]["name"] == "kept"
+    with pytest.raises(subprocess.CalledProcessError):
+        replicas(plane)
+    install(release)
+    assert plane.request("GET", f"{JOBS}/kept")["metadata"]["name"] == "kept"
+
+
+def test_a_team_installs_it_for_its_own_namespace(plane, release) -> None:
+    plane.kubectl("create", "namespace", "team-a")
+    notes = install(release, "--set=watchNamespace=team-a,crds.enabled=false")
+    assert "for jobs in namespace team-a" in notes
+    assert plane.kubectl("-n", "team-a", "get", "roles", "--output=name").split() == [
+        "role.rbac.authorization.k8s.io/paddle-manager-role"
+    ]
+
+
+def test_an_installation_from_the_plain_files_is_taken_over(plane, release) -> None:
+    files = CHART.parents[1] / "v1"
+    plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={files / 'crd.yaml'}")
+    plane.kubectl("apply", "--server-side", f"--filename={files / 'operator.yaml'}")
+    plane.kubectl("-n", "paddle-system", "delete", DEPLOYMENT)
+    install(release, "--take-ownership", "--force-conflicts")
+    assert replicas(plane) == 1
