@@ -28,11 +28,12 @@ _blocks = itertools.count(20_000 + os.getpid() % 300 * 40, 20)
 
 
 class PodProcess:
-    """One pod: a process in a group of its own, whose lines can be waited for."""
+    """One pod: a process whose lines can be waited for, and whatever it starts."""
 
     def __init__(self, name: str, command: list[str], environment: dict[str, str], cwd: Path) -> None:
         cwd.mkdir(parents=True)
         self.name = name
+        self._ip = environment["POD_IP"]
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self._process = subprocess.Popen(
@@ -43,7 +44,6 @@ class PodProcess:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -83,16 +83,17 @@ class PodProcess:
         self._reader.join(PATIENCE_SECONDS)
         return code
 
-    def survivors(self) -> bool:
-        """Whether any process of the pod is left, given a moment in which the kernel reaps them."""
+    def survivors(self) -> list[int]:
+        """The processes of the pod that are left, given a moment in which the kernel clears them away."""
         deadline = time.monotonic() + 5
-        while (alive := _group_exists(self._process.pid)) and time.monotonic() < deadline:
+        while (alive := _processes_with(f"POD_IP={self._ip}")) and time.monotonic() < deadline:
             threading.Event().wait(0.02)
         return alive
 
     def destroy(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        for pid in _processes_with(f"POD_IP={self._ip}"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.exit_code()
         assert not self.survivors(), f"a process of {self.name} survives SIGKILL"
 
@@ -160,6 +161,7 @@ class Place:
         common = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": 1,  # as in the images: without it the launcher keeps all lines to the end
             "POD_IP": self.ip(role, index),
             "PADDLE_PORT": self.port,
             "TRAINING_ROLE": ROLES[role],
@@ -226,9 +228,11 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def _processes_with(variable: str) -> list[int]:
+    """The launcher's children have sessions of their own, but all of a pod inherit its address."""
+    wanted, found = variable.encode(), []
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended while we looked, or is not ours
+            if wanted in (directory / "environ").read_bytes().split(b"\0"):
+                found.append(int(directory.name))
+    return found
