@@ -84,14 +84,21 @@ class HubServer:
     async def close(self) -> None:
         """Say the last words, give the members time to hang up, and close."""
         self._closing = True
-        if self._server is not None:
-            self._server.close()
+        await self._stop_listening()
         if self._connections and self._hub.stage is not rollcall.Stage.ABSENT:
             await asyncio.wait(self._connections, timeout=GOODBYE_SECONDS)
-        await _let_others_run()  # a connection accepted a moment ago has still to reach `_admit`
         for connection in self._connections:
             connection.cancel()
-        await _let_others_run()  # and closing takes a turn or two as well
+        await _let_others_run()  # a connection closes a turn or two after it is told to
+
+    async def _stop_listening(self) -> None:
+        """Take no more connections, without dropping one just accepted: asyncio would leave it open."""
+        if self._server is None:
+            return
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening)
+        await _let_others_run()
+        self._server.close()
 
     def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.create_task(self._attend(reader, writer))

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -30,6 +31,7 @@ from paddlejob.recipe.split_write import (
     link_or_copy,
     make_parent,
     whole,
+    writing,
 )
 
 WRITERS = 4
@@ -68,11 +70,11 @@ def split(request: SplitRequest, progress: ProgressSink) -> SplitReport:
     """
     inputs = gather(request.inputs, request.shared, request.training_names, request.job)
     key = SplitKey(request.split_count, request.by, request.each, inputs.split, inputs.shared)
-    with _locked(request.job) as state:
+    with _scratch(request.job) as scratch:
         check_replaceable(request.job, key, force=request.force)
         missing = missing_shards(request.job, key)
         if missing:
-            _write_missing(request, key, missing, state, progress)
+            _write_missing(request, key, missing, scratch, progress)
         finished = _publish(request.job, key)
     for directory in request.config_directories:
         place_config(directory, request.job, force=request.force)
@@ -80,19 +82,25 @@ def split(request: SplitRequest, progress: ProgressSink) -> SplitReport:
 
 
 @contextlib.contextmanager
-def _locked(job: Path) -> Iterator[Path]:
+def _scratch(job: Path) -> Iterator[Path]:
+    """Yield a directory for unfinished shards, of this run alone, and remove what killed runs have left."""
     state = job / ".split"
-    try:
+    with writing(job):
         state.mkdir(parents=True, exist_ok=True)
         (job / "output").mkdir(exist_ok=True)
         with (state / "lock").open("w") as stream:
-            _lock(stream.fileno(), job)
-            yield state
-    except OSError as error:
-        raise errors.RecipeError(f"cannot write to OUT_DIR {job}: {error.strerror or error}") from error
+            if _lock(stream.fileno(), job):
+                for leftover in state.glob("run-*"):
+                    shutil.rmtree(leftover, ignore_errors=True)
+            scratch = Path(tempfile.mkdtemp(prefix="run-", dir=state))
+            try:
+                yield scratch
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _lock(descriptor: int, job: Path) -> None:
+def _lock(descriptor: int, job: Path) -> bool:
+    """Keep other runs out; return False where there are no locks, and they can only do double work."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -100,7 +108,8 @@ def _lock(descriptor: int, job: Path) -> None:
             f"another split is writing to {job}: wait for it, or stop it first"
         ) from error
     except OSError:
-        return  # a file system without locks: two runs at once would do double work, and no harm to a shard
+        return False
+    return True
 
 
 def check_replaceable(job: Path, key: SplitKey, *, force: bool) -> None:
@@ -144,28 +153,28 @@ def check_space(job: Path, needed: int) -> None:
 
 
 def _write_missing(
-    request: SplitRequest, key: SplitKey, missing: Sequence[int], state: Path, progress: ProgressSink
+    request: SplitRequest, key: SplitKey, missing: Sequence[int], scratch: Path, progress: ProgressSink
 ) -> None:
     (request.job / manifest.NAME).unlink(missing_ok=True)
-    shards = plan_shards(key, state, progress)
+    shards = plan_shards(key, request.job / ".split", progress)
     own = sum(piece.size for index in missing for piece in shards[index])
     shared = sum(source.size for source in key.shared)
     check_space(request.job, own + shared * (len(missing) if request.copy_shared else 1))
     progress.begin("writing shards", own + shared)
     writer = Writer(progress.advance)
     try:
-        common = _stage(writer, key.shared, state / "shared")
+        common = _stage(writer, key.shared, scratch / "shared")
         give = copy_plain if request.copy_shared else link_or_copy
-        crew = _ShardWriter(job=request.job, state=state, key=key, writer=writer, shared=common, give=give)
+        crew = _ShardWriter(
+            job=request.job, scratch=scratch, key=key, writer=writer, shared=common, give=give
+        )
         crew.write_all({index: shards[index] for index in missing})
     finally:
-        shutil.rmtree(state / "shared", ignore_errors=True)
         progress.end()
 
 
 def _stage(writer: Writer, shared: Sequence[Source], directory: Path) -> tuple[FileEntry, ...]:
     """Copy shared files once; every shard then gets a hard link to that copy."""
-    shutil.rmtree(directory, ignore_errors=True)
     entries = []
     for source in shared:
         make_parent(directory / source.name)
@@ -181,13 +190,13 @@ class _ShardWriter:
         self,
         *,
         job: Path,
-        state: Path,
+        scratch: Path,
         key: SplitKey,
         writer: Writer,
         shared: Sequence[FileEntry],
         give: Callable[[Path, Path], None],
     ) -> None:
-        self._job, self._state, self._key = job, state, key
+        self._job, self._scratch, self._key = job, scratch, key
         self._writer, self._shared, self._give = writer, shared, give
 
     def write_all(self, shards: Mapping[int, Shard]) -> None:
@@ -204,10 +213,10 @@ class _ShardWriter:
             future.result()
 
     def _write(self, index: int, shard: Shard) -> None:
-        draft = ShardDraft(self._state, index)
+        draft = ShardDraft(self._scratch, index)
         try:
             entries = draft.fill(self._writer, shard)
-            draft.share(self._state / "shared", self._shared, self._give)
+            draft.share(self._scratch / "shared", self._shared, self._give)
             check_unchanged([piece.source for piece in shard])
             facts = ShardManifest(index, self._key.split_count, self._key.digest, (*entries, *self._shared))
             draft.commit(self._job, facts)

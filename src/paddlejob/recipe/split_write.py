@@ -14,7 +14,7 @@ from pathlib import Path
 from paddlejob.recipe import errors, manifest
 from paddlejob.recipe.manifest import FileEntry, ShardManifest
 from paddlejob.recipe.split_plan import Piece, Shard, Source
-from paddlejob.recipe.split_scan import Advance, blocks, changed
+from paddlejob.recipe.split_scan import Advance, blocks, changed, unreadable
 
 SEND_EVERY = 16 << 20
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
@@ -43,7 +43,7 @@ class Writer:
         Raises DataError (input), SpaceError (output) or Stopped.
         """
         digest = hashlib.sha256()
-        with _writing(target), target.open("xb", buffering=0) as stream:
+        with writing(target), target.open("xb", buffering=0) as stream:
             output = _Output(stream.fileno(), durable=self._durable)
             for block in blocks(piece.source, piece.start, piece.stop):
                 if self._stop.is_set():
@@ -86,7 +86,7 @@ class _Output:
 
 
 @contextmanager
-def _writing(target: Path) -> Iterator[None]:
+def writing(target: Path) -> Iterator[None]:
     """Turn the file system's refusals into sentences."""
     try:
         yield
@@ -107,7 +107,10 @@ def whole(source: Source) -> Piece:
 def check_unchanged(sources: Sequence[Source]) -> None:
     """Refuse sources that were written to since the split began. Raises DataError."""
     for source in sources:
-        now = Path(source.origin).stat()
+        try:
+            now = Path(source.origin).stat()
+        except OSError as error:
+            raise unreadable(source.origin, error) from error
         if (now.st_size, now.st_mtime_ns) != (source.size, source.modified_ns):
             raise changed(source)
 
@@ -120,31 +123,30 @@ def link_or_copy(staged: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        with _writing(target):
+        with writing(target):
             shutil.copyfile(staged, target)
 
 
 def copy_plain(staged: Path, target: Path) -> None:
     """Give a shard its own copy of a shared file."""
     make_parent(target)
-    with _writing(target):
+    with writing(target):
         shutil.copyfile(staged, target)
 
 
 def make_parent(target: Path) -> None:
     """Make the directories above a file."""
-    with _writing(target):
+    with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
 
 
 class ShardDraft:
     """A shard under a temporary name; `commit` moves data and manifest into place with one rename."""
 
-    def __init__(self, state: Path, index: int) -> None:
+    def __init__(self, scratch: Path, index: int) -> None:
         self.index = index
-        self.directory = state / f"shard-{index}"
-        shutil.rmtree(self.directory, ignore_errors=True)
-        with _writing(self.directory):
+        self.directory = scratch / f"shard-{index}"
+        with writing(self.directory):
             (self.directory / "data").mkdir(parents=True)
 
     def fill(self, writer: Writer, shard: Shard) -> tuple[FileEntry, ...]:
