@@ -231,7 +231,7 @@ class TestFollowing:
     def change(self, of, **present):
         built = cluster(of).in_gang("volcano").pods_running().config({}).pod_group(**present)
         patches = [action for action in actions(built.plan()) if isinstance(action, PatchGroup)]
-        return patches[0].spec if patches else None
+        return patches[0].changes if patches else None
 
     CASES = {
         "nothing": (PLAIN, spec_of(PLAIN), None),
@@ -280,7 +280,7 @@ class TestFollowing:
     def test_the_patch_is_for_exactly_this_group(self):
         built = cluster().pod_group(status={"phase": "Inqueue"}, minMember=1)
         [patch, *others] = actions(built.plan())
-        assert (patch.kind, patch.name, patch.uid) == (VOLCANO, "demo", "uid-group")
+        assert (patch.kind, patch.name, patch.metadata) == (VOLCANO, "demo", {"uid": "uid-group"})
         assert len(others) == 4
 
 
@@ -407,7 +407,8 @@ class TestKubernetesOwn:
     def test_the_newer_version_is_resized(self):
         built = cluster(scheduling="native", kind=BETA).pod_group(BETA, **gang_of(3))
         [patch, *_] = actions(built.plan())
-        assert patch == PatchGroup(BETA, "demo", "uid-group", {"schedulingPolicy": {"gang": {"minCount": 4}}})
+        changes = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+        assert patch == PatchGroup(BETA, "demo", {"uid": "uid-group"}, "spec", changes)
 
     def test_the_older_version_is_replaced_while_there_are_no_pods(self):
         plan = cluster(scheduling="native", kind=ALPHA).pod_group(ALPHA, **gang_of(3)).plan()

@@ -130,8 +130,8 @@ RELEVANT = {
     "the documents' job needs to know of Volcano": (DOCUMENTED, "", (GangSystem.VOLCANO,)),
     "the flag is about Volcano": (PLAIN, "volcano", (GangSystem.VOLCANO,)),
     "native is about Kubernetes": (PLAIN, "native", (GangSystem.NATIVE,)),
-    "auto is about everything": (PLAIN, "auto", tuple(GangSystem)),
-    "a policy is about everything": (WITH_POLICY, "", tuple(GangSystem)),
+    "auto is about every scheduler": (PLAIN, "auto", (GangSystem.VOLCANO, GangSystem.NATIVE)),
+    "a policy is about every scheduler": (WITH_POLICY, "", (GangSystem.VOLCANO, GangSystem.NATIVE)),
 }
 
 

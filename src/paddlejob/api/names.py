@@ -34,6 +34,11 @@ ANNOTATION_VOLCANO_JOB: Final = "volcano.sh/job-name"
 ANNOTATION_VOLCANO_JOB_VERSION: Final = "volcano.sh/job-version"
 ANNOTATION_QUEUE: Final = "volcano.sh/queue-name"
 
+LABEL_KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
+"""On a job: the LocalQueue of Kueue that it waits in."""
+ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
+"""On a Workload: hash of the pods that it was made for."""
+
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 
 CONTROLLER_NAME: Final = "paddlepaddle.org/paddlejob-operator"
@@ -140,6 +145,7 @@ class Reason:
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
     STARTUP_DEADLINE_EXCEEDED: Final = "StartupDeadlineExceeded"
     POD_LOST: Final = "PodLost"
+    QUOTA_LOST: Final = "QuotaLost"
     RESTARTING: Final = "Restarting"
     REPLACED_POD: Final = "ReplacedPod"
     WAITING_TO_RESTART: Final = "WaitingToRestart"

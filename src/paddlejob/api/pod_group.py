@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlejob.api.meta import Condition, ObjectMeta, View
+from paddlejob.api.meta import Condition, JsonObject, ObjectMeta, View
 
 
 class GangPolicy(View, frozen=True):
@@ -17,6 +17,19 @@ class GroupPolicy(View, frozen=True):
     gang: GangPolicy | None = None
 
 
+class PodSetAssignment(View, frozen=True):
+    """Which flavors of nodes Kueue has given to one set of pods, by resource."""
+
+    name: str = ""
+    flavors: dict[str, str] = {}
+
+
+class Admission(View, frozen=True):
+    """What Kueue has given to a workload."""
+
+    pod_set_assignments: tuple[PodSetAssignment, ...] = ()
+
+
 class PodGroupSpec(View, frozen=True):
     """What is asked of a scheduler; Volcano reads the first four fields, Kubernetes itself the last two."""
 
@@ -28,15 +41,35 @@ class PodGroupSpec(View, frozen=True):
 
 
 class PodGroupStatus(View, frozen=True):
-    """What the scheduler says; only Volcano has phases."""
+    """What the scheduler says; only Volcano has phases, only Kueue has admissions."""
 
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
+    admission: Admission | None = None
+
+    def says(self, kind: str) -> Condition | None:
+        """Return a condition that holds, None when it does not."""
+        found = (each for each in self.conditions if each.type == kind and each.status == "True")
+        return next(found, None)
 
 
 class PodGroup(View, frozen=True):
-    """A gang, of Volcano or of Kubernetes itself."""
+    """A gang: a PodGroup of Volcano or of Kubernetes itself, or a Workload of Kueue."""
 
     metadata: ObjectMeta
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
+
+
+class ResourceFlavorSpec(View, frozen=True):
+    """How to get to the nodes of a flavor."""
+
+    node_labels: dict[str, str] = {}
+    tolerations: tuple[JsonObject, ...] = ()
+
+
+class ResourceFlavor(View, frozen=True):
+    """A kind of nodes that Kueue keeps a quota for."""
+
+    metadata: ObjectMeta
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()

@@ -20,6 +20,8 @@ class Kind(enum.StrEnum):
     """Volcano's."""
     POD_GROUP_V1ALPHA2 = "PodGroup.v1alpha2.scheduling.k8s.io"
     POD_GROUP_V1BETA1 = "PodGroup.v1beta1.scheduling.k8s.io"
+    WORKLOAD_V1BETA1 = "Workload.v1beta1.kueue.x-k8s.io"
+    WORKLOAD_V1BETA2 = "Workload.v1beta2.kueue.x-k8s.io"
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -39,12 +41,15 @@ class ReplaceConfig(msgspec.Struct, frozen=True):
 
 
 class PatchGroup(msgspec.Struct, frozen=True):
-    """Change fields of the job's own PodGroup's spec, by a merge patch: the rest is its scheduler's."""
+    """Change fields of the job's own PodGroup or Workload, by a merge patch: the rest is its scheduler's."""
 
     kind: Kind
     name: str
-    uid: str
-    spec: JsonObject
+    metadata: JsonObject
+    """What must still be so: its UID, or its resourceVersion too."""
+    part: str
+    """`spec`, or `status`, which is a subresource."""
+    changes: JsonObject
 
 
 class Wake(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Kind
 
 
@@ -25,6 +27,7 @@ class GangSystem(enum.StrEnum):
 
     VOLCANO = "volcano"
     NATIVE = "native"
+    KUEUE = "kueue"
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -35,6 +38,7 @@ class GangSystem(enum.StrEnum):
 _KINDS = {
     GangSystem.VOLCANO: (Kind.POD_GROUP,),
     GangSystem.NATIVE: (Kind.POD_GROUP_V1BETA1, Kind.POD_GROUP_V1ALPHA2),
+    GangSystem.KUEUE: (Kind.WORKLOAD_V1BETA2, Kind.WORKLOAD_V1BETA1),
 }
 
 GROUP_KINDS = tuple(kind for system in GangSystem for kind in system.kinds)
@@ -59,6 +63,13 @@ class GangApis(msgspec.Struct, frozen=True):
         return any(kind in self.loading for kind in system.kinds)
 
 
+class Placement(msgspec.Struct, frozen=True):
+    """Which nodes the pods of one role may use, by decision of a queue."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[JsonObject, ...] = ()
+
+
 class Gang(msgspec.Struct, frozen=True):
     """What a pod is marked with so that its scheduler knows its gang."""
 
@@ -66,3 +77,4 @@ class Gang(msgspec.Struct, frozen=True):
     group: str
     queue: str = ""
     priority_class: str = ""
+    placements: dict[Role, Placement] = {}

@@ -27,6 +27,7 @@ from paddlejob.core.classify import Attempts, Roster, roster_of
 from paddlejob.core.policy import deadline, elastic, gang, legacy
 from paddlejob.core.policy.cleanup import deletions, overdue
 from paddlejob.core.policy.formation import Reform, formation_of, is_complete
+from paddlejob.core.policy.gang_queue import quota_loss
 from paddlejob.core.policy.host_port import choose_base_port
 from paddlejob.core.policy.restart import respond, restart_delay_seconds
 from paddlejob.core.policy.success import success
@@ -79,8 +80,9 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     response = respond(world, spec, roster, connection.fingerprint)
     if response.verdict is not None:
         return endings.end(world, spec, roster, response.verdict)
-    if response.reform is not None:
-        return _reform(world, spec, roster, response.reform)
+    reform = response.reform or quota_loss(world, roster)
+    if reform is not None:
+        return _reform(world, spec, roster, reform)
     delay = restart_delay_seconds(world)
     standing = status.live_standing(
         world, roster, delayed=delay > 0, gang_waits_for=gathering.holds_up(roster)

@@ -12,7 +12,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import Intranet, PaddleJob, Role
 from paddlejob.core import topology
 from paddlejob.core.classify import Seat, pod_name
-from paddlejob.core.gang import Gang, GangSystem
+from paddlejob.core.gang import Gang, GangSystem, Placement
 from paddlejob.core.topology import Site
 
 
@@ -108,7 +108,7 @@ def _pod_spec(site: Site, seat: Seat) -> JsonObject:
         pod_spec["hostNetwork"] = True
         pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
     if site.gang is not None:
-        _join_gang(pod_spec, site.gang)
+        _join_gang(pod_spec, site.gang, seat.role)
     return pod_spec
 
 
@@ -127,13 +127,18 @@ def _gang_annotations(gang: Gang, seat: Seat) -> dict[str, str]:
     }
 
 
-def _join_gang(pod_spec: JsonObject, gang: Gang) -> None:
+def _join_gang(pod_spec: JsonObject, gang: Gang, role: Role) -> None:
     if gang.system is GangSystem.VOLCANO:
         pod_spec["schedulerName"] = names.VOLCANO
-    else:
+    elif gang.system is GangSystem.NATIVE:
         pod_spec["schedulingGroup"] = {"podGroupName": gang.group}
     if gang.priority_class:
         pod_spec.setdefault("priorityClassName", gang.priority_class)
+    placement = gang.placements.get(role, Placement())
+    if placement.node_selector:
+        pod_spec["nodeSelector"] = {**(pod_spec.get("nodeSelector") or {}), **placement.node_selector}
+    if placement.tolerations:
+        pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *placement.tolerations]
 
 
 def _default_restart_policy(spec: EffectiveSpec, role: Role) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.pod import ConfigMap, Pod, Service
-from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.pod_group import PodGroup, ResourceFlavor
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang import GangApis, Scheduling
@@ -70,6 +70,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     config_map: ConfigMap | None = None
     pod_groups: dict[Kind, PodGroup] = {}
     """Of each kind that the cluster serves the one with the job's name, whoever made it."""
+    flavors: dict[str, ResourceFlavor] = {}
+    """Kueue's kinds of nodes, by name."""
     gang_apis: GangApis | None = None
     """None where nothing is scheduled, as on a laptop: there no job is a gang."""
     settings: Settings = Settings()

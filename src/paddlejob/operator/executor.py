@@ -137,8 +137,11 @@ class Executor:
 
     async def _patch_group(self, job: PaddleJob, action: PatchGroup) -> None:
         resource = RESOURCE_OF[action.kind]
-        patch = {"metadata": {"uid": action.uid}, "spec": action.spec}
-        written = await self._client.patch(resource, job.metadata.namespace, action.name, patch)
+        patch = {"metadata": action.metadata, action.part: action.changes}
+        subresource = action.part if action.part == "status" else None
+        written = await self._client.patch(
+            resource, job.metadata.namespace, action.name, patch, subresource=subresource
+        )
         self._consistency.wrote(job.metadata.key, resource, written.metadata.resource_version)
 
     async def _wake(self, job: PaddleJob, action: Wake) -> None:

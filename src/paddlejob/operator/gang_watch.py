@@ -1,4 +1,4 @@
-"""Which kinds of PodGroups the cluster serves, and what they say.
+"""Which kinds of gangs the cluster serves, and what their schedulers say.
 
 Volcano may be there or not, come later or go again. Nobody asks before a job needs to know; after that the
 API server is asked every now and then, and a kind that it serves is watched. What is not served is no error:
@@ -11,16 +11,20 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
 
 from paddlejob.api.meta import ObjectKey
-from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.pod_group import PodGroup, ResourceFlavor
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang import GROUP_KINDS, GangApis, GangSystem
 from paddlejob.kube import errors
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Informer
-from paddlejob.operator.resources import RESOURCE_OF
+from paddlejob.kube.resource import Resource
+from paddlejob.operator.resources import FLAVORS_OF, RESOURCE_OF
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +35,25 @@ IMPATIENT_SECONDS = 1.0
 
 OnGroup = Callable[[ObjectKey, bool], None]
 """Is told the key of a PodGroup that came, changed or went, and whether it was there at the start."""
+
+
+class _Watch(msgspec.Struct, frozen=True):
+    """What keeps the objects of one kind known."""
+
+    informers: tuple[Informer[Any], ...]
+    task: asyncio.Task[None]
+
+    @property
+    def is_synced(self) -> bool:
+        return all(informer.synced.is_set() for informer in self.informers)
+
+    @property
+    def trouble(self) -> str:
+        for informer in self.informers:
+            if informer.last_error and not informer.synced.is_set():
+                resource = informer.resource
+                return f"cannot read {resource.plural}.{resource.group}: {informer.last_error}"
+        return ""
 
 
 class GangWatch:
@@ -54,17 +77,18 @@ class GangWatch:
         self._known: set[GangSystem] = set()
         """Systems that the API server has been asked about at least once."""
         self._refusals: dict[Kind, str] = {}
-        self._running: dict[Kind, tuple[Informer[PodGroup], asyncio.Task[None]]] = {}
+        self._running: dict[Kind, _Watch] = {}
         self._nudged = asyncio.Event()
         self._settled = asyncio.Condition()
         self.caches: dict[Kind, Cache[PodGroup]] = {kind: Cache() for kind in GROUP_KINDS}
+        self.flavors: Cache[ResourceFlavor] = Cache()
         self.apis = GangApis()
         """What is known, as of the last announcement."""
 
     @property
-    def informers(self) -> tuple[Informer[PodGroup], ...]:
+    def informers(self) -> tuple[Informer[Any], ...]:
         """The informers of the kinds that are served."""
-        return tuple(informer for informer, _ in self._running.values())
+        return tuple(informer for watch in self._running.values() for informer in watch.informers)
 
     def want(self, systems: Iterable[GangSystem]) -> None:
         """Let it be known from now on what the cluster has of these systems."""
@@ -145,13 +169,33 @@ class GangWatch:
             namespace=self._namespace,
             on_change=self._changed,
         )
-        task = group.create_task(self._watch(informer), name=f"watch {resource.plural} of {resource.group}")
-        self._running[kind] = informer, task
+        informers = (informer, self._flavor_informer(FLAVORS_OF[kind])) if kind in FLAVORS_OF else (informer,)
+        task = group.create_task(self._watch(informers), name=f"watch {resource.plural}.{resource.group}")
+        self._running[kind] = _Watch(informers, task)
 
-    async def _watch(self, informer: Informer[PodGroup]) -> None:
+    def _flavor_informer(self, resource: Resource) -> Informer[ResourceFlavor]:
+        return Informer(
+            self._client,
+            resource,
+            type=ResourceFlavor,
+            cache=self.flavors,
+            rng=self._rng,
+            on_change=self._flavor_changed,
+        )
+
+    def _flavor_changed(
+        self, old: ResourceFlavor | None, new: ResourceFlavor | None, *, initial: bool
+    ) -> None:
+        """A job may have waited for it; there are few flavors, and they hardly ever change."""
+        if old is None and new is not None and not initial:
+            self._on_apis()
+
+    async def _watch(self, informers: tuple[Informer[Any], ...]) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(informer.run())
-            await informer.synced.wait()
+            for informer in informers:
+                group.create_task(informer.run())
+            for informer in informers:
+                await informer.synced.wait()
             self._nudged.set()
 
     def _stop(self, kind: Kind) -> None:
@@ -159,7 +203,7 @@ class GangWatch:
         if running is None:
             return
         log.info("the cluster no longer serves %s", RESOURCE_OF[kind].api_version)
-        running[1].cancel()
+        running.task.cancel()
         self.caches[kind].replace((), "")
 
     def _changed(self, old: PodGroup | None, new: PodGroup | None, *, initial: bool) -> None:
@@ -177,12 +221,11 @@ class GangWatch:
             self._settled.notify_all()
 
     def _look(self) -> GangApis:
-        ready = {kind for kind, (informer, _) in self._running.items() if informer.synced.is_set()}
+        ready = {kind for kind, watch in self._running.items() if watch.is_synced}
         trouble = {kind: text for kind, text in self._refusals.items() if kind not in ready}
-        for kind, (informer, _) in self._running.items():
-            if kind not in ready and informer.last_error:
-                group = RESOURCE_OF[kind].group
-                trouble[kind] = f"cannot read the PodGroups of {group}: {informer.last_error}"
+        for kind, watch in self._running.items():
+            if kind not in ready and watch.trouble:
+                trouble[kind] = watch.trouble
         loading = {kind for kind in self._running if kind not in ready and kind not in trouble}
         for system in self._wanted:
             if system not in self._known and not any(kind in trouble for kind in system.kinds):

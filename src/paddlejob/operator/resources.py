@@ -11,6 +11,17 @@ PADDLE_JOBS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 POD_GROUPS_V1ALPHA2 = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
 POD_GROUPS_V1BETA1 = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+WORKLOADS_V1BETA1 = Resource("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
+WORKLOADS_V1BETA2 = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
+FLAVORS_OF = {
+    Kind.WORKLOAD_V1BETA1: Resource(
+        "kueue.x-k8s.io", "v1beta1", "resourceflavors", "ResourceFlavor", namespaced=False
+    ),
+    Kind.WORKLOAD_V1BETA2: Resource(
+        "kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False
+    ),
+}
+"""Where a kind of gang has its kinds of nodes."""
 
 RESOURCE_OF = {
     Kind.POD: PODS,
@@ -19,6 +30,8 @@ RESOURCE_OF = {
     Kind.POD_GROUP: VOLCANO_POD_GROUPS,
     Kind.POD_GROUP_V1ALPHA2: POD_GROUPS_V1ALPHA2,
     Kind.POD_GROUP_V1BETA1: POD_GROUPS_V1BETA1,
+    Kind.WORKLOAD_V1BETA1: WORKLOADS_V1BETA1,
+    Kind.WORKLOAD_V1BETA2: WORKLOADS_V1BETA2,
 }
 
 SELECTORS = {

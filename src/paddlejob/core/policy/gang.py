@@ -12,10 +12,12 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.core.actions import Action, Create, Delete, Kind, PatchGroup
-from paddlejob.core.classify import PodState, Roster
+from paddlejob.core.classify import Roster
 from paddlejob.core.gang import GROUP_KINDS, Gang, GangSystem
 from paddlejob.core.policy.gang_choice import Choice, choose, scheduler_names
 from paddlejob.core.policy.gang_group import bad_news, changes_of, desired_spec, group_manifest
+from paddlejob.core.policy.gang_queue import queue_up
+from paddlejob.core.policy.gathering import ALONE, Gathering
 from paddlejob.core.snapshot import Snapshot
 
 USERS_GROUP_GRACE_SECONDS = 5.0
@@ -31,33 +33,6 @@ OPEN_PHASES = ("Inqueue", "Running")
 _UNSEEN = "no scheduler has looked at it yet; see that Volcano's runs"
 
 
-class Gathering(msgspec.Struct, frozen=True):
-    """What a gang needs now, before its pods."""
-
-    gang: Gang | None = None
-    """What pods are marked with, None for pods that are scheduled alone."""
-    actions: tuple[Action, ...] = ()
-    is_open: bool = True
-    """Whether pods may be created."""
-    obstacle: str = ""
-    """What missing pods wait for."""
-    remark: str = ""
-    """What the scheduler says of pods that it has no place for."""
-    look_again_in_seconds: float | None = None
-
-    def holds_up(self, roster: Roster) -> str:
-        """Return what the gang waits for, empty when it is complete or waits for something else."""
-        if roster.vacant and not self.is_open:
-            return self.obstacle
-        placeless = any(
-            member.state is PodState.PENDING and not member.pod.spec.node_name for member in roster.active()
-        )
-        return self.remark if placeless else ""
-
-
-ALONE = Gathering()
-
-
 def gather(world: Snapshot, roster: Roster) -> Gathering:
     """Return what a live job's gang needs."""
     if world.gang_apis is None:
@@ -68,7 +43,8 @@ def gather(world: Snapshot, roster: Roster) -> Gathering:
         return Gathering(actions=leftovers, is_open=False, obstacle=choice.obstacle)
     if choice.system is None:
         return Gathering(actions=leftovers)
-    gathering = _gather_group(world, roster, choice)
+    gathers = queue_up if choice.system is GangSystem.KUEUE else _gather_group
+    gathering = gathers(world, roster, choice)
     return msgspec.structs.replace(gathering, actions=(*leftovers, *gathering.actions))
 
 
@@ -187,7 +163,7 @@ def _adjustments(world: Snapshot, kind: Kind, group: PodGroup) -> tuple[Action, 
         return ()
     metadata = group.metadata
     if kind is not Kind.POD_GROUP_V1ALPHA2:
-        return (PatchGroup(kind, metadata.name, metadata.uid, changes),)
+        return (PatchGroup(kind, metadata.name, {"uid": metadata.uid}, "spec", changes),)
     return () if world.pods else (Delete(kind, metadata.name, metadata.uid),)
 
 

@@ -12,6 +12,7 @@ from paddlejob.core.gang import GangApis, GangSystem, Scheduling
 _SYSTEMS = {
     GangSystem.VOLCANO: "Volcano (scheduling.volcano.sh/v1beta1)",
     GangSystem.NATIVE: "PodGroups of Kubernetes itself (scheduling.k8s.io/v1beta1 or v1alpha2)",
+    GangSystem.KUEUE: "Kueue (kueue.x-k8s.io/v1beta2 or v1beta1)",
 }
 
 
@@ -32,11 +33,18 @@ NO_GANG = Choice()
 def choose(job: PaddleJob, scheduling: Scheduling, apis: GangApis) -> Choice:
     """Return who schedules the pods of a job that has none yet.
 
-    1. A template that names Volcano's scheduler, on any role, means Volcano for all of them.
-    2. `--scheduling=volcano` means the same for jobs that name no other scheduler.
-    3. `spec.schedulingPolicy` means a gang of whatever the cluster has.
-    4. `--scheduling=native` and `auto` are for all other jobs.
+    1. A job with the label of a queue of Kueue waits in that queue.
+    2. A template that names Volcano's scheduler, on any role, means Volcano for all of them.
+    3. `--scheduling=volcano` means the same for jobs that name no other scheduler.
+    4. `spec.schedulingPolicy` means a gang of whatever the cluster has.
+    5. `--scheduling=native` and `auto` are for all other jobs.
     """
+    if job.metadata.labels.get(names.LABEL_KUEUE_QUEUE):
+        return _need(GangSystem.KUEUE, apis, f"remove the label {names.LABEL_KUEUE_QUEUE}")
+    return _choose_scheduler(job, scheduling, apis)
+
+
+def _choose_scheduler(job: PaddleJob, scheduling: Scheduling, apis: GangApis) -> Choice:
     schedulers = scheduler_names(job)
     named = frozenset(schedulers.values())
     asked = job.spec.scheduling_policy is not None
@@ -58,10 +66,12 @@ def choose(job: PaddleJob, scheduling: Scheduling, apis: GangApis) -> Choice:
 
 def relevant_systems(job: PaddleJob, scheduling: Scheduling) -> tuple[GangSystem, ...]:
     """Return the systems that must be known of before anything is decided about a job."""
+    if job.metadata.labels.get(names.LABEL_KUEUE_QUEUE):
+        return (GangSystem.KUEUE,)
     if names.VOLCANO in scheduler_names(job).values():
         return (GangSystem.VOLCANO,)
     if job.spec.scheduling_policy is not None or scheduling is Scheduling.AUTO:
-        return tuple(GangSystem)
+        return (GangSystem.VOLCANO, GangSystem.NATIVE)
     return {
         Scheduling.VOLCANO: (GangSystem.VOLCANO,),
         Scheduling.NATIVE: (GangSystem.NATIVE,),

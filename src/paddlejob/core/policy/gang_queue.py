@@ -1,0 +1,181 @@
+"""Kueue: a job with the label of a queue waits there, as a Workload, until it is given its quota.
+
+The operator is to Kueue what Kueue calls the controller of a job: it describes the pods in a Workload,
+creates them when the Workload is admitted, on the nodes of the flavors that were assigned, and when the
+Workload is evicted takes them away and gives the quota back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import Condition, JsonObject
+from paddlejob.api.names import Reason
+from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.v1 import Failure, PaddleJob, Phase, Role
+from paddlejob.core.actions import Action, Create, Delete, Kind, PatchGroup
+from paddlejob.core.classify import Roster
+from paddlejob.core.gang import Gang, GangSystem, Placement
+from paddlejob.core.policy.formation import Reform
+from paddlejob.core.policy.gang_choice import Choice
+from paddlejob.core.policy.gathering import Gathering
+from paddlejob.core.snapshot import Snapshot
+
+API_VERSIONS = {
+    Kind.WORKLOAD_V1BETA1: "kueue.x-k8s.io/v1beta1",
+    Kind.WORKLOAD_V1BETA2: "kueue.x-k8s.io/v1beta2",
+}
+PREEMPTED = "Preempted"
+"""The reason of an eviction after which a Workload is queued again at once."""
+
+
+def queue_up(world: Snapshot, roster: Roster, choice: Choice) -> Gathering:
+    """Return what the job's Workload needs, and whether its pods may come."""
+    assert choice.kind is not None
+    assert world.gang_apis is not None
+    has_pods, name = any(roster.active()), world.job.name
+    gang = Gang(GangSystem.KUEUE, name, priority_class=_priority_class(world.job))
+    if choice.kind not in world.gang_apis.ready:
+        return Gathering(gang)
+    workload = world.pod_groups.get(choice.kind)
+    if workload is None:
+        create = Create(choice.kind, name, workload_manifest(world.job, choice.kind))
+        text = f"waiting for Kueue to see Workload {name}"
+        return Gathering(gang, (create,), is_open=has_pods, obstacle=text)
+    if workload.metadata.deletion_timestamp is not None:
+        text = f"waiting for Workload {name} of the last attempt to be gone"
+        return Gathering(gang, is_open=has_pods, obstacle=text)
+    if workload.metadata.controller_uid != world.job.metadata.uid:
+        text = f"Workload {name} of Kueue does not belong to this job; delete it or rename the job"
+        return Gathering(gang, is_open=has_pods, obstacle=text)
+    return _with_workload(world, choice.kind, workload, gang, has_pods=has_pods)
+
+
+def quota_loss(world: Snapshot, roster: Roster) -> Reform | None:
+    """Find that Kueue wants the quota of a job back whose pods are there: all of them go."""
+    workload = _own_workload(world)
+    evicted = workload.status.says("Evicted") if workload else None
+    if evicted is None or not any(roster.active()):
+        return None
+    message = f"Kueue took its quota back: {evicted.reason}: {evicted.message}".rstrip(": ")
+    failure = Failure(
+        attempt=world.job.status.attempt,
+        reason=Reason.QUOTA_LOST,
+        message=message,
+        time=world.now,
+        counted=False,
+    )
+    return Reform(Phase.RESTARTING, Reason.QUOTA_LOST, message, failure=failure)
+
+
+def workload_manifest(job: PaddleJob, kind: Kind) -> JsonObject:
+    """Return the Workload as it is sent to the API server."""
+    pod_sets = _pod_sets(job)
+    metadata = {
+        "name": job.name,
+        "namespace": job.metadata.namespace,
+        "labels": {names.LABEL_JOB: job.name},
+        "annotations": {names.ANNOTATION_POD_SETS: _fingerprint(pod_sets)},
+        "ownerReferences": [msgspec.to_builtins(job.owner_reference)],
+    }
+    spec = {"queueName": job.metadata.labels[names.LABEL_KUEUE_QUEUE], "podSets": pod_sets}
+    return {"apiVersion": API_VERSIONS[kind], "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def _with_workload(
+    world: Snapshot, kind: Kind, workload: PodGroup, gang: Gang, *, has_pods: bool
+) -> Gathering:
+    name, status, queue = world.job.name, workload.status, world.job.metadata.labels[names.LABEL_KUEUE_QUEUE]
+    evicted = status.says("Evicted")
+    if evicted is not None:
+        gives_back = not world.pods and status.says("QuotaReserved") is not None
+        actions: tuple[Action, ...] = (_give_back(world, kind, workload, evicted),) if gives_back else ()
+        text = f"evicted from Kueue's queue {queue}: {evicted.reason}: {evicted.message}".rstrip(": ")
+        return Gathering(gang, actions, is_open=False, obstacle=text)
+    if not _is_for(world.job, workload):
+        if world.pods:
+            text = f"Kueue's queue {queue} has admitted other pods; suspend the job and resume it to ask anew"
+            return Gathering(gang, is_open=False, obstacle=text)
+        delete = Delete(kind, name, workload.metadata.uid)
+        text = f"asking Kueue's queue {queue} anew for other pods"
+        return Gathering(gang, (delete,), is_open=False, obstacle=text)
+    if status.says("Admitted") is None:
+        text = f"waiting in Kueue's queue {queue}{_pending_because(status.conditions)}"
+        return Gathering(gang, is_open=has_pods, obstacle=text)
+    placements, missing = _placements(world, workload)
+    if missing:
+        return Gathering(gang, is_open=False, obstacle=f"waiting for ResourceFlavor {missing} of Kueue")
+    return Gathering(msgspec.structs.replace(gang, placements=placements))
+
+
+def _give_back(world: Snapshot, kind: Kind, workload: PodGroup, evicted: Condition) -> PatchGroup:
+    """Return the quota, now that no pod uses it: Kueue waits for that, and then queues the Workload again."""
+    again = str(evicted.reason == PREEMPTED)
+    verdicts = {
+        "QuotaReserved": ("False", "Pending", evicted.message),
+        "Admitted": ("False", "NoReservation", "The workload has no reservation"),
+        "Requeued": (again, evicted.reason, evicted.message),
+    }
+    fresh = [
+        Condition(about, status, reason, message, world.now, workload.metadata.generation)
+        for about, (status, reason, message) in verdicts.items()
+    ]
+    kept = [condition for condition in workload.status.conditions if condition.type not in verdicts]
+    changes = {"admission": None, "conditions": msgspec.to_builtins([*kept, *fresh])}
+    metadata = workload.metadata
+    version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+    return PatchGroup(kind, metadata.name, version, "status", changes)
+
+
+def _placements(world: Snapshot, workload: PodGroup) -> tuple[dict[Role, Placement], str]:
+    """Return where the pods of each role may run, or the name of a flavor that is not known yet."""
+    admission = workload.status.admission
+    placements: dict[Role, Placement] = {}
+    for assignment in admission.pod_set_assignments if admission else ():
+        selector: dict[str, str] = {}
+        tolerations: list[JsonObject] = []
+        for name in dict.fromkeys(assignment.flavors.values()):
+            flavor = world.flavors.get(name)
+            if flavor is None:
+                return {}, name
+            selector |= flavor.spec.node_labels
+            tolerations += flavor.spec.tolerations
+        if assignment.name in tuple(Role):
+            placements[Role(assignment.name)] = Placement(selector, tuple(tolerations))
+    return placements, ""
+
+
+def _pending_because(conditions: tuple[Condition, ...]) -> str:
+    for kind in ("QuotaReserved", "Admitted"):
+        for condition in conditions:
+            if condition.type == kind and condition.status == "False" and condition.message:
+                return f": {' '.join(condition.message.split())}"
+    return ""
+
+
+def _own_workload(world: Snapshot) -> PodGroup | None:
+    found = (world.pod_groups.get(kind) for kind in GangSystem.KUEUE.kinds)
+    ours = world.job.metadata.uid
+    return next((each for each in found if each and each.metadata.controller_uid == ours), None)
+
+
+def _is_for(job: PaddleJob, workload: PodGroup) -> bool:
+    return workload.metadata.annotations.get(names.ANNOTATION_POD_SETS) == _fingerprint(_pod_sets(job))
+
+
+def _pod_sets(job: PaddleJob) -> list[JsonObject]:
+    return [
+        {"name": str(role), "count": spec.replicas, "template": {"spec": spec.template.get("spec") or {}}}
+        for role, spec in job.spec.roles()
+    ]
+
+
+def _fingerprint(pod_sets: list[JsonObject]) -> str:
+    return hashlib.sha256(msgspec.json.encode(pod_sets, order="deterministic")).hexdigest()[:16]
+
+
+def _priority_class(job: PaddleJob) -> str:
+    return job.spec.scheduling_policy.priority_class if job.spec.scheduling_policy else ""

@@ -1,0 +1,36 @@
+"""How far a gang is from being created: what it needs, and what it waits for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from paddlejob.core.actions import Action
+from paddlejob.core.classify import PodState, Roster
+from paddlejob.core.gang import Gang
+
+
+class Gathering(msgspec.Struct, frozen=True):
+    """What a gang needs now, before its pods."""
+
+    gang: Gang | None = None
+    """What pods are marked with, None for pods that are scheduled alone."""
+    actions: tuple[Action, ...] = ()
+    is_open: bool = True
+    """Whether pods may be created."""
+    obstacle: str = ""
+    """What missing pods wait for."""
+    remark: str = ""
+    """What the scheduler says of pods that it has no place for."""
+    look_again_in_seconds: float | None = None
+
+    def holds_up(self, roster: Roster) -> str:
+        """Return what the gang waits for, empty when it is complete or waits for something else."""
+        if roster.vacant and not self.is_open:
+            return self.obstacle
+        placeless = any(
+            member.state is PodState.PENDING and not member.pod.spec.node_name for member in roster.active()
+        )
+        return self.remark if placeless else ""
+
+
+ALONE = Gathering()
