@@ -31,7 +31,7 @@ def epoch_line(epoch: int, accuracy: float, seconds: float, images: int) -> str:
 
 
 def done_line(accuracy: float, test_images: int, seconds: float, images: int, training_seconds: float) -> str:
-    """`seconds` is the life of the process, `images` were trained in `training_seconds` of it."""
+    """`seconds` since paddle was loaded; `images` were trained in `training_seconds` of them."""
     speed = per_second(images, training_seconds)
     return f"done accuracy {accuracy:.4f} test_images {test_images} seconds {seconds:.1f} images/s {speed}"
 

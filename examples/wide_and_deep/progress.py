@@ -32,7 +32,7 @@ def epoch_line(epoch: int, train_auc: float, seconds: float, rows: int) -> str:
 
 
 def done_line(auc: float, test_rows: int, seconds: float, rows: int, training_seconds: float) -> str:
-    """`seconds` is the life of the process, `rows` were trained in `training_seconds` of it."""
+    """`seconds` since paddle was loaded; `rows` were trained in `training_seconds` of them."""
     speed = per_second(rows, training_seconds)
     return f"done auc {auc:.4f} test_rows {test_rows} seconds {seconds:.1f} rows/s {speed}"
 
