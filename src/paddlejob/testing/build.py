@@ -14,9 +14,9 @@ import msgspec
 
 from paddlejob.api import defaulting, names
 from paddlejob.api.defaulting import EffectiveSpec
-from paddlejob.api.meta import JsonObject
+from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, Service
-from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.pod_group import PodGroup, ResourceFlavor, ResourceFlavorSpec
 from paddlejob.api.v1 import Formation, PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.core.actions import Create, Kind, Plan, ReplaceConfig
 from paddlejob.core.classify import Seat, pod_name
@@ -101,6 +101,7 @@ class WorldBuilder:
         self._gang: Gang | None = None
         self._gang_apis: GangApis | None = None
         self._pod_groups: dict[Kind, PodGroup] = {}
+        self._flavors: dict[str, ResourceFlavor] = {}
 
     @property
     def spec(self) -> EffectiveSpec:
@@ -228,15 +229,23 @@ class WorldBuilder:
         owner: str | None = None,
         status: JsonObject | None = None,
         leaving: bool = False,
+        annotations: Mapping[str, str] = {},
         **spec: Any,
     ) -> Self:
         """Put a PodGroup there: the job's own, or one of another owner, empty for one that a user made."""
         controller = {"uid": self.job.metadata.uid if owner is None else owner, "controller": True}
         metadata: JsonObject = {"name": self.job.name, "uid": "uid-group", "resourceVersion": "8"}
+        metadata["annotations"] = dict(annotations)
         metadata |= {"ownerReferences": [controller]} if owner != "" else {}
         metadata |= {"deletionTimestamp": _text(self.now)} if leaving else {}
         manifest = {"metadata": metadata, "spec": spec, "status": status or {}}
         self._pod_groups[kind] = msgspec.convert(manifest, PodGroup, strict=False)
+        return self
+
+    def flavor(self, name: str, labels: Mapping[str, str], *tolerations: JsonObject) -> Self:
+        """Let there be a kind of nodes that Kueue keeps a quota for."""
+        spec = ResourceFlavorSpec(dict(labels), tolerations)
+        self._flavors[name] = ResourceFlavor(ObjectMeta(name=name), spec)
         return self
 
     def status(self, status: PaddleJobStatus) -> Self:
@@ -291,6 +300,7 @@ class WorldBuilder:
             services=tuple(self._services.values()),
             config_map=config,
             pod_groups=dict(self._pod_groups),
+            flavors=dict(self._flavors),
             gang_apis=self._gang_apis,
             settings=self.settings,
             taken_host_ports=self.taken_ports,

@@ -1,0 +1,191 @@
+"""A job in a queue of Kueue: described, admitted, placed, evicted, gone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from paddlejob.api.v1 import Phase
+from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
+from paddlejob.core.policy.gang_queue import workload_manifest
+from paddlejob.testing.build import job, world
+
+WORKLOAD = Kind.WORKLOAD_V1BETA2
+CPU = {"resources": {"requests": {"cpu": "1"}}}
+LABELS = {"kueue.x-k8s.io/queue-name": "team-a"}
+QUEUED = job().ps(1, **CPU).worker(2, **CPU).metadata(labels=LABELS)
+
+
+def condition(kind, status="True", reason="", message=""):
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+RESERVED, ADMITTED = condition("QuotaReserved"), condition("Admitted")
+EVICTED = condition("Evicted", reason="Preempted", message="to make room for a more important one")
+
+
+def queue(of=QUEUED, *conditions, kind=WORKLOAD, flavors=None, **workload):
+    """Return a world in which Kueue has said so much about the job's Workload."""
+    built = world(of).serves(kind)
+    manifest = workload_manifest(built.job, kind)
+    status = {"conditions": list(conditions)}
+    if flavors:
+        assigned = [{"name": role, "flavors": given} for role, given in flavors.items()]
+        status["admission"] = {"clusterQueue": "all", "podSetAssignments": assigned}
+    return built.pod_group(kind, status=status, annotations=manifest["metadata"]["annotations"], **workload)
+
+
+def actions(plan):
+    return [action for stage in plan.stages for action in stage]
+
+
+def pods(plan):
+    return [one.manifest for one in actions(plan) if isinstance(one, Create) and one.kind is Kind.POD]
+
+
+class TestWaiting:
+    def test_the_workload_describes_the_pods_and_names_the_queue(self):
+        [create] = actions(world(QUEUED).serves(WORKLOAD).plan())
+        assert (create.kind, create.manifest["apiVersion"]) == (WORKLOAD, "kueue.x-k8s.io/v1beta2")
+        assert create.manifest["metadata"]["ownerReferences"][0]["uid"] == "uid-demo"
+        spec = create.manifest["spec"]
+        assert spec["queueName"] == "team-a"
+        assert [(one["name"], one["count"]) for one in spec["podSets"]] == [("ps", 1), ("worker", 2)]
+        assert spec["podSets"][0]["template"]["spec"]["containers"][0]["resources"] == CPU["resources"]
+
+    def test_an_older_kueue_gets_the_older_version(self):
+        [create] = actions(world(QUEUED).serves(Kind.WORKLOAD_V1BETA1).plan())
+        assert create.manifest["apiVersion"] == "kueue.x-k8s.io/v1beta1"
+
+    def test_pods_wait_for_the_admission_and_the_job_says_what_kueue_says(self):
+        said = condition("QuotaReserved", "False", "Pending", "insufficient unused quota for cpu")
+        plan = queue(QUEUED, said).plan()
+        assert actions(plan) == []
+        assert plan.status.reason == "WaitingForGang"
+        assert plan.status.message == ("waiting in Kueue's queue team-a: insufficient unused quota for cpu")
+
+    def test_a_reservation_is_no_admission(self):
+        assert actions(queue(QUEUED, RESERVED).plan()) == []
+
+    def test_without_kueue_it_says_so(self):
+        plan = world(QUEUED).serves().plan()
+        assert "does not serve Kueue" in plan.status.message
+        assert "remove the label kueue.x-k8s.io/queue-name" in plan.status.message
+
+    def test_a_stranger_of_that_name_is_left_alone(self):
+        plan = queue(QUEUED, ADMITTED, owner="uid-of-somebody").plan()
+        assert actions(plan) == []
+        assert "does not belong to this job" in plan.status.message
+
+    def test_one_that_goes_is_waited_for(self):
+        assert actions(queue(QUEUED, ADMITTED, leaving=True).plan()) == []
+
+    def test_another_size_is_asked_for_anew(self):
+        built = queue(QUEUED, RESERVED)
+        built.job = job().ps(1, **CPU).worker(5, **CPU).metadata(labels=LABELS).build()
+        assert actions(built.plan()) == [Delete(WORKLOAD, "demo", "uid-group")]
+
+
+class TestAdmitted:
+    def test_the_pods_come(self):
+        rendered = pods(queue(QUEUED, RESERVED, ADMITTED).plan())
+        assert [pod["metadata"]["name"] for pod in rendered] == [
+            "demo-ps-0",
+            "demo-worker-0",
+            "demo-worker-1",
+        ]
+        assert rendered[0]["metadata"]["annotations"]["batch.paddlepaddle.org/gang"] == "kueue"
+
+    def test_they_go_to_the_nodes_of_their_flavors(self):
+        of = job().ps(1, **CPU).worker(1, pod={"nodeSelector": {"disk": "ssd"}}).metadata(labels=LABELS)
+        toleration = {"key": "gpu", "operator": "Exists"}
+        built = queue(
+            of, ADMITTED, flavors={"ps": {"cpu": "plain"}, "worker": {"cpu": "fast", "gpu": "fast"}}
+        )
+        built.flavor("plain", {}).flavor("fast", {"node": "fast"}, toleration)
+        server, worker = (pod["spec"] for pod in pods(built.plan()))
+        assert not {"nodeSelector", "tolerations"} & server.keys()
+        assert worker["nodeSelector"] == {"disk": "ssd", "node": "fast"}
+        assert worker["tolerations"] == [toleration]
+
+    def test_an_unknown_flavor_is_waited_for(self):
+        plan = queue(QUEUED, ADMITTED, flavors={"ps": {"cpu": "new"}}).plan()
+        assert actions(plan) == []
+        assert plan.status.message == "waiting for ResourceFlavor new of Kueue"
+
+    def test_pods_do_not_carry_the_label_lest_kueue_queues_them_a_second_time(self):
+        [pod, *_] = pods(queue(QUEUED, ADMITTED).plan())
+        assert not [name for name in pod["metadata"]["labels"] if "kueue" in name]
+
+
+def running(*conditions, of=QUEUED):
+    built = queue(of, RESERVED, ADMITTED).in_gang("kueue").pods_with_addresses().config().pods_running()
+    built._pod_groups = queue(of, RESERVED, ADMITTED, *conditions)._pod_groups
+    return built.formed().phase(Phase.RUNNING)
+
+
+class TestEvicted:
+    def test_all_pods_go_and_nobody_is_blamed(self):
+        plan = running(EVICTED).plan()
+        assert {action.kind for action in actions(plan)} == {Kind.POD}
+        assert plan.status.phase is Phase.RESTARTING
+        assert plan.status.reason == "QuotaLost"
+        assert plan.status.restarts == 0
+        assert "Preempted: to make room" in plan.status.message
+
+    def test_the_quota_is_kept_while_pods_use_it(self):
+        built = running(EVICTED)
+        built.status(built.plan().status)
+        assert not any(isinstance(action, PatchGroup) for action in actions(built.plan()))
+
+    RETURNS = {"Preempted": "True", "ClusterQueueStopped": "False", "Deactivated": "False"}
+
+    @pytest.mark.parametrize(("reason", "again"), RETURNS.items(), ids=RETURNS)
+    def test_then_it_is_given_back(self, reason, again):
+        said = condition("Evicted", reason=reason, message="why")
+        [patch] = actions(queue(QUEUED, RESERVED, ADMITTED, said).plan())
+        assert (patch.kind, patch.part) == (WORKLOAD, "status")
+        assert patch.metadata == {"uid": "uid-group", "resourceVersion": "8"}
+        assert patch.changes["admission"] is None
+        verdicts = {one["type"]: one["status"] for one in patch.changes["conditions"]}
+        assert verdicts == {
+            "Evicted": "True",
+            "QuotaReserved": "False",
+            "Admitted": "False",
+            "Requeued": again,
+        }
+
+    def test_what_is_given_back_is_not_given_back_again(self):
+        returned = condition("QuotaReserved", "False", "Pending")
+        plan = queue(QUEUED, returned, EVICTED).plan()
+        assert actions(plan) == []
+        assert "evicted from Kueue's queue team-a: Preempted" in plan.status.message
+
+    def test_a_running_job_does_not_care_for_anything_else(self):
+        assert actions(running(condition("PodsReady", "False")).plan()) == []
+
+
+class TestResized:
+    def test_pods_that_were_not_admitted_are_not_created(self):
+        of = job().ps(1, **CPU).worker(2, **CPU).spec(withGloo=0).metadata(labels=LABELS)
+        built = running(of=of)
+        more = job().ps(1, **CPU).worker(3, **CPU).spec(withGloo=0).metadata(labels=LABELS)
+        built.job, status = more.build(), built.job.status
+        built.status(status)
+        built.status(built.plan().status)
+        plan = built.plan()
+        assert pods(plan) == []
+        assert "suspend the job and resume it" in plan.status.message
+
+
+class TestTheEnd:
+    def test_the_workload_goes_with_the_job(self):
+        plan = running().succeeded("worker", 0).succeeded("worker", 1).plan()
+        assert actions(plan)[-1] == Delete(WORKLOAD, "demo", "uid-group")
+
+    def test_a_suspended_job_gives_its_quota_back(self):
+        built = running()
+        built.job = msgspec.structs.replace(
+            built.job, spec=msgspec.structs.replace(built.job.spec, suspend=True)
+        )
+        assert actions(built.plan())[-1] == Delete(WORKLOAD, "demo", "uid-group")
