@@ -17,7 +17,7 @@ from paddlejob.api import names
 from paddlejob.api.crd import crd_v1
 from paddlejob.api.meta import JsonObject
 from paddlejob.operator.manager import LEASE_NAME
-from paddlejob.operator.resources import POD_GROUPS_V1BETA1, VOLCANO_POD_GROUPS
+from paddlejob.operator.resources import POD_GROUPS_V1BETA1, VOLCANO_POD_GROUPS, WORKLOADS_V1BETA2
 
 NAMESPACE = "paddle-system"
 PREFIX = "paddle"
@@ -63,9 +63,15 @@ JOB_RULES = (
 )
 """What the operator does where jobs are. A test sees it use every one of them, and no other."""
 
-GANG_RULES = tuple(
-    Rule(group, "podgroups", ("list", "watch", "get", "create", "patch", "delete"))
-    for group in (VOLCANO_POD_GROUPS.group, POD_GROUPS_V1BETA1.group)
+_GANG_VERBS = ("list", "watch", "get", "create", "patch", "delete")
+
+GANG_RULES = (
+    Rule(VOLCANO_POD_GROUPS.group, "podgroups", _GANG_VERBS),
+    Rule(POD_GROUPS_V1BETA1.group, "podgroups", _GANG_VERBS),
+    Rule(WORKLOADS_V1BETA2.group, "workloads", _GANG_VERBS),
+    Rule(WORKLOADS_V1BETA2.group, "workloads/status", ("patch",)),
+    # Of the whole cluster: an operator of one namespace needs a ClusterRole for these.
+    Rule(WORKLOADS_V1BETA2.group, "resourceflavors", ("list", "watch")),
 )
 """What it does besides where pods of a job are scheduled together."""
 

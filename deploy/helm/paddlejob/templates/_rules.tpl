@@ -27,6 +27,15 @@
 - apiGroups: [scheduling.k8s.io]
   resources: [podgroups]
   verbs: [list, watch, get, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [list, watch, get, create, patch, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [resourceflavors]
+  verbs: [list, watch]
 {{- end }}
 {{- define "paddlejob.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]
