@@ -14,8 +14,8 @@ from paddlejob.local import progress
 from paddlejob.local.logs import Lines
 from paddlejob.local.progress import Progress
 
-RESULT_BYTES = 4096
-"""How near the end of what it says a program tells its result."""
+NEWS_BYTES = 4096
+"""How much of what a program says at a time is looked at for its progress and its result."""
 
 
 class Row(msgspec.Struct):
@@ -83,9 +83,10 @@ class Board:
         if row is None:
             return
         row.heard = time.monotonic()
-        row.last_line = progress.last_line(lines.text) or row.last_line
-        row.result = progress.result(lines.text[-RESULT_BYTES:]) or row.result
-        row.progress = progress.last_progress(lines.text) or row.progress
+        end = lines.text[-NEWS_BYTES:]
+        row.last_line = progress.last_line(end) or row.last_line
+        row.result = progress.result(end) or row.result
+        row.progress = progress.last_progress(end) or row.progress
 
 
 def describe(pod: Pod) -> str:

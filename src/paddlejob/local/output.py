@@ -12,9 +12,8 @@ from paddlejob.local.world import Ending, Observer
 class Output(Observer, Protocol):
     """Shows a run to whoever watches."""
 
-    @property
-    def may_skip(self) -> bool:
-        """Whether only the end of a flood of lines is of interest."""
+    may_skip: bool
+    """Whether only the end of a flood of lines is of interest."""
 
     def began(self, session: Session) -> None:
         """The run is about to begin."""

@@ -21,10 +21,9 @@ from paddlejob.local.world import Ending
 class JsonOutput:
     """Prints run, note, job, pod, event, log and result objects; each has a `type` and a `time`."""
 
-    may_skip = False
-
     def __init__(self, logs: str, stream: BinaryIO | None = None) -> None:
         self._logs = logs
+        self.may_skip = logs == "none"
         self._stream = stream or sys.stdout.buffer
         self._board: Board | None = None
         self._session: Session | None = None

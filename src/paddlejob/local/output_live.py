@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.actions import Event, EventType
 from paddlejob.local import summary
 from paddlejob.local.board import Board, Row
@@ -36,10 +36,9 @@ _STATE_STYLES = {"Running": "green", "Completed": "green", "Terminating": "yello
 class LiveOutput:
     """Draws a few times a second."""
 
-    may_skip = True
-
     def __init__(self, logs: str, console: Console | None = None) -> None:
         self._logs = logs
+        self.may_skip = True
         self._console = console or Console(stderr=False, highlight=False)
         self._live: Live | None = None
         self._board: Board | None = None
@@ -167,7 +166,7 @@ def _table(rows: list[Row]) -> Table:
 
 def _last_words(row: Row) -> Text:
     quiet = time.monotonic() - row.heard
-    if row.state == "Running" and row.heard and quiet > QUIET_SECONDS:
+    if row.seat.role is Role.WORKER and row.state == "Running" and row.heard and quiet > QUIET_SECONDS:
         return Text.assemble((f"(quiet for {_clock(quiet)}) ", "yellow"), (row.last_line, "dim"))
     return Text(row.last_line, style="dim")
 

@@ -21,12 +21,11 @@ _NUMBERS = re.compile(r"[0-9]+")
 class PlainOutput:
     """Prints what happens, in order."""
 
-    may_skip = False
-
     def __init__(
         self, logs: str, *, words: BinaryIO | None = None, news: TextIO | None = None, colours: bool = False
     ) -> None:
         self._logs = logs
+        self.may_skip = logs == "none"
         self._words = words or sys.stdout.buffer
         self._news = news or sys.stderr
         self._colours = colours

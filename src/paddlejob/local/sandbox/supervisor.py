@@ -6,11 +6,13 @@ pipe closes, and the supervisor ends the container.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import signal
 import sys
+import time
 
 from paddlejob.local.sandbox import init, kernel
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from paddlejob.local.sandbox.spec import ContainerSpec, Report
 
 PIPE_BYTES = 1 << 20
-SET_PIPE_SIZE = 1031
+SET_PIPE_SIZE, GET_PIPE_SIZE = 1031, 1032
+GATHER_SECONDS = 0.001
+"""How long output gathers in the pipe before it is moved on: programs write in small pieces, and many."""
 LAST_OUTPUT_MILLISECONDS = 2000
 """How long to wait for the end of the output once every known process is dead."""
 
@@ -64,7 +68,7 @@ class Supervisor:
         output, output_write = os.pipe()
         orders_read, orders = os.pipe()
         news, news_write = os.pipe()
-        _enlarge(output)
+        self._log.adopt(output)
         isolation = self._spec["isolation"]
         if isolation != "full":
             kernel.adopt_orphans()
@@ -135,19 +139,22 @@ class Log:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.lseek(self._file, 0, os.SEEK_END)
         self._may_splice = True
+        self._capacity = PIPE_BYTES
         self.error = ""
+
+    def adopt(self, output: int) -> None:
+        """Enlarge the pipe that the log comes through, as far as this user may."""
+        try:
+            self._capacity = fcntl.fcntl(output, SET_PIPE_SIZE, PIPE_BYTES)
+        except OSError:
+            self._capacity = fcntl.fcntl(output, GET_PIPE_SIZE)
 
     def copy(self, output: int) -> bool:
         """Move what is there to the disk; False at the end of the output."""
-        if self._may_splice and not self.error:
-            try:
-                return os.splice(output, self._file, PIPE_BYTES) > 0
-            except OSError:
-                # Some file systems cannot; a full disk shows itself again below.
-                self._may_splice = False
-        chunk = os.read(output, PIPE_BYTES)
-        self._write(chunk)
-        return bool(chunk)
+        copied = self._move(output)
+        if 0 < copied < self._capacity // 2:
+            time.sleep(GATHER_SECONDS)
+        return copied > 0
 
     def drain(self, output: int, patience_milliseconds: int) -> None:
         """Copy the rest."""
@@ -156,6 +163,17 @@ class Log:
         while poll.poll(patience_milliseconds):
             if not self.copy(output):
                 return
+
+    def _move(self, output: int) -> int:
+        if self._may_splice and not self.error:
+            try:
+                return os.splice(output, self._file, self._capacity)
+            except OSError:
+                # Some file systems cannot; a full disk shows itself again below.
+                self._may_splice = False
+        chunk = os.read(output, self._capacity)
+        self._write(chunk)
+        return len(chunk)
 
     def _write(self, chunk: bytes) -> None:
         """Write, or go on without a log: a full disk must not stop the training."""
@@ -211,13 +229,3 @@ def _run_init(process: init.Init) -> None:
         sys.stderr.flush()
     finally:
         os._exit(0)
-
-
-def _enlarge(pipe: int) -> None:
-    import fcntl  # noqa: PLC0415 - the one use
-
-    try:
-        fcntl.fcntl(pipe, SET_PIPE_SIZE, PIPE_BYTES)
-    except OSError:
-        # Above this user's allowance; the usual size works too.
-        return

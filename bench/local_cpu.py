@@ -1,0 +1,83 @@
+"""How much processor time the runner takes beside the training it runs.
+
+    python bench/local_cpu.py [FILE OPTIONS...]
+
+It runs `make demo`'s job at a terminal, with the live view, and looks at all its processes until the end.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PADDLEJOB = str(Path(sys.executable).with_name("paddlejob"))
+LOOK_SECONDS = 0.2
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    arguments = sys.argv[1:] or default_job()
+    master, slave = pty.openpty()
+    environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    with subprocess.Popen([PADDLEJOB, "run", *arguments], stdout=slave, stderr=slave, env=environ) as runner:
+        os.close(slave)
+        reader = threading.Thread(target=drain, args=(master,))
+        reader.start()
+        spent: dict[tuple[int, str], tuple[str, float]] = {}
+        while runner.poll() is None:
+            spent.update(processes(runner.pid))
+            time.sleep(LOOK_SECONDS)
+    reader.join()
+    totals = {
+        kind: sum(each for what, each in spent.values() if what == kind)
+        for kind in ("runner", "keeper", "job")
+    }
+    ours = totals["runner"] + totals["keeper"]
+    print(
+        f"runner {totals['runner']:.2f} s, supervisors {totals['keeper']:.2f} s, job {totals['job']:.1f} s "
+        f"of processor time: {100 * ours / totals['job']:.1f} % of the job's"
+    )
+
+
+def default_job() -> list[str]:
+    script = str(ROOT / "scripts" / "paddle_env.py")
+    python = subprocess.run(
+        [sys.executable, script, "2.6.2"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    return [str(ROOT / "deploy" / "examples" / "wide_and_deep.yaml"), "--python", python.strip()]
+
+
+def processes(runner: int) -> dict[tuple[int, str], tuple[str, float]]:
+    """Return all processes below the runner: what each is, and how many seconds it has used so far."""
+    found, waiting = {}, [(runner, "runner")]
+    while waiting:
+        process, kind = waiting.pop()
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+            children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        except OSError:
+            continue
+        if kind != "runner":
+            kind = "keeper" if b"paddlejob.local.sandbox" in command else "job"
+        found[process, fields[19]] = kind, (int(fields[11]) + int(fields[12])) / TICKS
+        waiting += [(int(child), "other") for child in children]
+    return found
+
+
+def drain(terminal: int) -> None:
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        os.close(terminal)
+
+
+if __name__ == "__main__":
+    main()
