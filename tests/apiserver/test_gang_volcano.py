@@ -12,28 +12,20 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
-from behaviour import stage as stages
-from behaviour.stage import Stage
 from devcluster import ApiError, ControlPlane
 from documents import files
-from paddlejob.core.gang import Scheduling
-from paddlejob.kube import errors
 from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
-from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
-from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
-from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import job
 from paddlejob.testing.outcomes import Exit
 from paddlejob.testing.volcano import Volcano
+from tests.operator.gang_stage import GangStage
 
 ROOT = Path(__file__).parents[2]
 VOLCANO = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").read_text())
@@ -41,35 +33,25 @@ CPU = {"resources": {"requests": {"cpu": "1", "memory": "1536Mi"}}}
 PLAIN = job().ps(1, **CPU).worker(2, **CPU)
 
 
-class GangStage(Stage):
-    """A stage with a simulated Volcano, and an operator that is told about scheduling."""
+class VolcanoStage(GangStage):
+    """A stage with a simulated Volcano."""
 
-    def __init__(self, client: Client, namespace: str, scheduling: str) -> None:
-        super().__init__(client, namespace)
-        self.scheduling = Scheduling(scheduling)
-        self.volcano = Volcano(client, capacity={"cpu": "8", "memory": "32Gi"}, session_seconds=0.1)
+    def __init__(self, client: Client, namespace: str, scheduling: str, *, status_subresource: bool) -> None:
+        super().__init__(client, namespace, scheduling, VOLCANO_POD_GROUPS)
+        self.volcano = Volcano(
+            client,
+            capacity={"cpu": "8", "memory": "32Gi"},
+            session_seconds=0.1,
+            status_subresource=status_subresource,
+        )
 
-    async def _run_operator(self) -> None:
-        now = virtual_loop.now
-        async with EventRecorder(self.client, "operator", rng=self.rng, now=now) as recorder:
-            jobs = msgspec.structs.replace(stages.SETTINGS, scheduling=self.scheduling)
-            settings = OperatorSettings(namespace=self.namespace, jobs=jobs)
-            controller = Controller(self.client, settings, rng=self.rng, now=now, recorder=recorder)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(controller.watch())
-                group.create_task(controller.work())
-                group.create_task(self.volcano.run())
-
-    async def group(self, name: str = "demo") -> dict[str, Any]:
-        return await self.client.get(VOLCANO_POD_GROUPS, self.namespace, name)
-
-    async def says(self, text: str) -> None:
-        """Wait until the job's message has a text."""
-
-        async def it_does() -> bool:
-            return text in (await self.status()).get("message", "")
-
-        await self.until(it_does, f"the job says {text!r}")
+    async def play(self, act: Callable[[Any], Awaitable[None]]) -> None:
+        volcano = asyncio.create_task(self.volcano.run())
+        try:
+            await super().play(act)
+        finally:
+            volcano.cancel()
+            await asyncio.wait({volcano})
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +99,7 @@ def is_there(plane: ControlPlane, path: str) -> bool:
 
 def play(
     plane: ControlPlane,
-    act: Callable[[GangStage], Awaitable[None]],
+    act: Callable[[VolcanoStage], Awaitable[None]],
     scheduling: str = "",
     *,
     status_subresource: bool = False,
@@ -130,8 +112,7 @@ def play(
 
     async def main() -> None:
         async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
-            stage = GangStage(client, name, scheduling)
-            stage.volcano._subresource = "status" if status_subresource else None
+            stage = VolcanoStage(client, name, scheduling, status_subresource=status_subresource)
             await stage.play(act)
         # Connections that were cut in the middle of a request take a moment to say goodbye.
         await asyncio.sleep(0.25)
@@ -140,7 +121,7 @@ def play(
 
 
 def test_a_job_waits_until_volcano_is_installed(plane: ControlPlane) -> None:
-    async def act(stage: GangStage) -> None:
+    async def act(stage: VolcanoStage) -> None:
         await stage.submit(PLAIN)
         await stage.says("does not serve Volcano (scheduling.volcano.sh/v1beta1); install it")
         await asyncio.to_thread(install, plane, status_subresource=False)
@@ -151,7 +132,7 @@ def test_a_job_waits_until_volcano_is_installed(plane: ControlPlane) -> None:
 
 
 def test_the_operators_group_fits_the_schema_and_follows_the_job(plane: ControlPlane, volcano: bool) -> None:
-    async def act(stage: GangStage) -> None:
+    async def act(stage: VolcanoStage) -> None:
         policy = {"queue": "research", "priorityClass": "system-cluster-critical"}
         await stage.submit(job().worker(2, **CPU).spec(schedulingPolicy=policy))
         await stage.until(lambda: has_phase(stage, "Running"), "the group runs")
@@ -174,10 +155,8 @@ def test_the_operators_group_fits_the_schema_and_follows_the_job(plane: ControlP
 
 
 async def has_phase(stage: GangStage, phase: str) -> bool:
-    try:
-        return (await stage.group()).get("status", {}).get("phase") == phase
-    except errors.NotFoundError:
-        return False
+    group = await stage.group()
+    return group is not None and group.get("status", {}).get("phase") == phase
 
 
 async def has_size(stage: GangStage, members: int) -> bool:
@@ -185,7 +164,7 @@ async def has_size(stage: GangStage, members: int) -> bool:
 
 
 def test_a_gang_that_does_not_fit_leaves_nothing_bound(plane: ControlPlane, volcano: bool) -> None:
-    async def act(stage: GangStage) -> None:
+    async def act(stage: VolcanoStage) -> None:
         stage.volcano.capacity = {"cpu": "2", "memory": "32Gi"}
         await stage.submit(PLAIN)
         await stage.says("NotEnoughResources")
@@ -202,7 +181,7 @@ def test_the_documents_file_works_unchanged(plane: ControlPlane, volcano, order,
     documents = files.manifests()["003-guide-3-paddlejob-podgroup"]
     ordered = documents if order == "as in the file" else documents[::-1]
 
-    async def act(stage: GangStage) -> None:
+    async def act(stage: VolcanoStage) -> None:
         for index in range(2):
             stage.fates.set(f"wide-ande-deep-worker-{index}", Exit(0, 0.5))
         for document in ordered:
@@ -220,7 +199,7 @@ def test_the_documents_file_works_unchanged(plane: ControlPlane, volcano, order,
 
 
 def test_the_authors_group_is_neither_changed_nor_deleted(plane: ControlPlane, volcano: bool) -> None:
-    async def act(stage: GangStage) -> None:
+    async def act(stage: VolcanoStage) -> None:
         body = {
             "apiVersion": VOLCANO_POD_GROUPS.api_version,
             "kind": "PodGroup",

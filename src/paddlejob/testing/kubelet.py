@@ -43,7 +43,8 @@ class Kubelet:
     """Runs all pods that it sees; each pod's life is up to `behaviour`.
 
     `fast` leaves out all waiting and all statuses between the binding and Running: one status write, or two
-    when the container has to wait for its ConfigMap. `max_in_flight` bounds concurrent requests.
+    when the container has to wait for its ConfigMap. `max_in_flight` bounds concurrent requests. Without
+    `schedules` it leaves it to a scheduler to put pods on nodes.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Kubelet:
         timing: Timing | None = None,
         fast: bool = False,
         max_in_flight: int = 50,
+        schedules: bool = True,
         now: Callable[[], datetime] = virtual_loop.now,
     ) -> None:
         rng = rng or random.Random(0)
@@ -77,6 +79,7 @@ class Kubelet:
             slots=asyncio.Semaphore(max_in_flight),
             now=now,
             on_start=self.starts.append,
+            schedules=schedules,
         )
         self._client = client
         self._namespace = namespace

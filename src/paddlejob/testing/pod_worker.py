@@ -77,6 +77,8 @@ class Node(msgspec.Struct, frozen=True):
     slots: asyncio.Semaphore
     now: Callable[[], datetime]
     on_start: Callable[[ContainerStart], None]
+    schedules: bool = True
+    """Whether pods that name no scheduler are put on nodes here; otherwise somebody else does that too."""
 
 
 class _EvictedError(Exception):
@@ -168,7 +170,8 @@ class PodWorker:
 
     def _is_anothers(self) -> bool:
         spec = self.pod["spec"]
-        return spec.get("schedulerName", _OWN_SCHEDULER) != _OWN_SCHEDULER and not spec.get("nodeName")
+        ours = self._node.schedules and spec.get("schedulerName", _OWN_SCHEDULER) == _OWN_SCHEDULER
+        return not ours and not spec.get("nodeName")
 
     async def _fail_image_pull(self, outcome: FailImagePull) -> Outcome:
         state = self._state.containers[0]
