@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import msgspec
 from paddlejob.local.run_directory import RunDirectory
 
 CHUNK_BYTES = 1 << 20
+SETTLED_NANOSECONDS = 100_000_000
 LONGEST_LINE_BYTES = 1 << 16
 """What is longer is shown in pieces; the file on disk has it whole."""
 
@@ -75,6 +76,7 @@ class Follower:
         self._run = run
         self._pods = None if pods is None else frozenset(pods)
         self._tails: dict[Path, Tail] = {}
+        self._directories: dict[Path, int] = {}
 
     def poll(self, *, may_skip: bool = False) -> Iterator[Lines]:
         """Yield what is new, one piece a log."""
@@ -99,12 +101,23 @@ class Follower:
         self._tails.clear()
 
     def _discover(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            for pod in sorted((self._run.path / "logs").iterdir()):
-                if self._pods is None or pod.name in self._pods:
-                    for path in self._run.logs(pod.name):
-                        if path not in self._tails:
-                            self._tails[path] = Tail(path)
+        """Find new logs: in directories that have changed since the last look."""
+        for directory in (self._run.path / "logs", *self._directories):
+            changed = directory.stat().st_mtime_ns
+            if self._directories.get(directory) != changed:
+                # The clock of file systems is coarse: what comes right after this look may not move it.
+                is_settled = time.time_ns() - changed > SETTLED_NANOSECONDS
+                self._directories[directory] = changed if is_settled else 0
+                self._look_into(directory)
+
+    def _look_into(self, directory: Path) -> None:
+        for entry in sorted(directory.iterdir()):
+            if entry.is_dir():
+                if self._pods is None or entry.name in self._pods:
+                    self._directories.setdefault(entry, 0)
+                    self._look_into(entry)
+            elif entry.suffix == ".log" and entry not in self._tails:
+                self._tails[entry] = Tail(entry)
 
 
 class Prefixes:

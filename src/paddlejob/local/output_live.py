@@ -20,6 +20,7 @@ from paddlejob.local.world import Ending
 
 QUIET_SECONDS = 10.0
 """After this long without a word the view says so: a job that hangs looks like one that works."""
+DRAW_SECONDS = 0.5
 MOST_LINES = 200
 """What a person can follow at a time; the rest of a flood is in the file."""
 
@@ -98,7 +99,7 @@ class LiveOutput:
     def tick(self) -> None:
         """Draw, when there is something new or the clock has moved."""
         since = time.monotonic() - self._drawn
-        if self._live is None or self._board is None or since < (0.25 if self._has_news else 1.0):
+        if self._live is None or self._board is None or since < (DRAW_SECONDS if self._has_news else 1.0):
             return
         self._drawn, self._has_news = time.monotonic(), False
         self._live.update(view(self._board, self._footer), refresh=True)

@@ -13,7 +13,7 @@ from paddlejob.local.output import EXIT_CODES, Output
 from paddlejob.local.session import Options, Session, prepared
 from paddlejob.local.world import Ending
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.2
 ROUNDS_AT_A_TIME = 32
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
