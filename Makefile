@@ -42,11 +42,14 @@ lint: $(STAMP) ## Style, types, layers, and that generated files are current
 	$(BIN)/python scripts/generate.py --check
 
 test-unit: $(STAMP) ## Unit, property and simulation tests
-	$(PYTEST) -n 2 -m 'not apiserver and not paddle and not node'
+	$(PYTEST) -n 2 -m 'not apiserver and not paddle and not node and not gang'
 
 test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
 	$(BIN)/python -m devcluster build
 	$(PYTEST) -m apiserver
+
+test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which knows gangs
+	$(PYTEST) -m gang
 
 test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
 	$(PYTEST) -m paddle
@@ -74,4 +77,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-fast lint test-unit test-apiserver test-paddle bench soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-fast lint test-unit test-apiserver test-gang test-paddle bench soak generate format constraints clean
