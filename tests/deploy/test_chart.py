@@ -162,6 +162,22 @@ def test_a_wrong_value_is_refused_with_a_reason(render, setting, sentence):
     assert sentence in refused.value.stderr
 
 
+def test_every_choice_of_the_operator_is_one_of_its_own(render):
+    chosen = render("operator.scheduling=auto", "operator.etcdServer=etcd:2379", "operator.logFormat=json")
+    meant = meaning(container(chosen)["args"])
+    assert (meant["scheduling"], meant["etcd_server"], meant["log_format"]) == ("auto", "etcd:2379", "json")
+
+
+def test_the_schema_offers_what_the_operator_accepts():
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["operator"]["properties"]
+    choices = {
+        option.name: set(option.type.choices) for option in command.params if hasattr(option.type, "choices")
+    }
+    assert choices["scheduling"] == set(schema["scheduling"]["enum"])
+    assert choices["log_level"] == set(schema["logLevel"]["enum"])
+    assert choices["log_format"] == set(schema["logFormat"]["enum"])
+
+
 def test_helm_finds_no_fault(helm):
     assert "0 chart(s) failed" in helm("lint", "--strict", CHART)
 
