@@ -23,6 +23,21 @@ def has_memory_limits(hierarchies: Path = HIERARCHIES) -> bool:
     return os.access(hierarchies / "memory" / "tasks", os.W_OK)
 
 
+def make_groups(directory: Path, hierarchies: Path = HIERARCHIES) -> None:
+    """Make the group of a cluster's containers in every hierarchy."""
+    name = group_name(directory)
+    if (hierarchies / "cgroup.controllers").exists():
+        (hierarchies / name).mkdir(exist_ok=True)
+        return
+    for hierarchy in hierarchies.iterdir():
+        if (hierarchy / "cgroup.procs").exists():
+            (hierarchy / name).mkdir(exist_ok=True)
+    for setting in ("cpuset.cpus", "cpuset.mems"):
+        # A new group has no processors and no memory until it is told to have those of its parent.
+        for whole in hierarchies.glob(f"*/{setting}"):
+            (whole.parent / name / setting).write_text(whole.read_text())
+
+
 def remove_groups(directory: Path, hierarchies: Path = HIERARCHIES) -> None:
     """Remove the empty groups that a cluster's containers left in every hierarchy."""
     name = group_name(directory)

@@ -1,4 +1,4 @@
-"""The command line: `python -m devcluster build | up | down | status | kubeconfig | kubectl | pin`."""
+"""The command line: `python -m devcluster build | up | down | status | kubectl | image | ...`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 from devcluster.background import Background
 from devcluster.build import ensure
 from devcluster.cache import cache_directory
+from devcluster.image_build import build_image
+from devcluster.node import Node
 from devcluster.pinning import drift, pin
 from devcluster.programs import CONTROL_PLANE_PROGRAMS, DevclusterError, module
+from devcluster.requirements import obstacle_to_a_node
 from devcluster.settings import DEFAULT_COMPONENTS, Settings
 
 MEBIBYTE = 2**20
@@ -66,6 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     kubectl.add_argument("arguments", nargs=argparse.REMAINDER)
     kubectl.set_defaults(run=_kubectl)
+    check = commands.add_parser("check", help="say whether a real node can run here; exit code 1 when not")
+    check.set_defaults(run=_check)
+    image = commands.add_parser("image", parents=[named], help="build an image and give it to the node")
+    image.add_argument("image", metavar="IMAGE", help="its name, as manifests spell it")
+    image.add_argument("context", type=Path, help="the directory that COPY takes from")
+    image.add_argument("--file", type=Path, help="default: CONTEXT/Dockerfile")
+    image.add_argument("--build-arg", action="append", default=[], metavar="NAME=VALUE")
+    image.set_defaults(run=_image)
     pinning = commands.add_parser("pin", help="write go.mod, go.sum and tools.go of a module for a version")
     pinning.add_argument("module", help="kubernetes, etcd, or kubernetes-SUFFIX for a second version")
     pinning.add_argument(
@@ -145,6 +156,20 @@ def _kubectl(options: argparse.Namespace) -> int:
     program = ensure(["kubectl"], kubernetes=cluster.access.kubernetes)["kubectl"]
     arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
     os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *arguments])
+
+
+def _check(_: argparse.Namespace) -> int:
+    obstacle = obstacle_to_a_node()
+    print(obstacle or "A real node can run here.")
+    return 0 if obstacle is None else 1
+
+
+def _image(options: argparse.Namespace) -> int:
+    node = Node(_background(options.name).connect().directory)
+    dockerfile = options.file or options.context / "Dockerfile"
+    arguments = dict(each.split("=", 1) for each in options.build_arg)
+    node.import_images([build_image(options.image, dockerfile, options.context, arguments=arguments)])
+    return 0
 
 
 def _pin(options: argparse.Namespace) -> int:

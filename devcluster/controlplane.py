@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from devcluster.cgroups import remove_groups
+from devcluster.cgroups import make_groups, remove_groups
 from devcluster.cluster import Access, Cluster
 from devcluster.components import arguments
 from devcluster.link import LinkTakenError, choose_link
@@ -172,6 +172,7 @@ class ControlPlane(Cluster):
         """Do what a component needs before others can use it."""
         if child.name == "machine":
             self._site.node.connect(child.record.pid)
+            make_groups(self.directory)
         elif child.name == "containerd":
             install_pause_image(self.directory, self._programs["pause"])
 

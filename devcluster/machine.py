@@ -19,6 +19,15 @@ from pathlib import Path
 READY = Path("/run/machine-is-ready")
 PRIVATE = {"/var/lib": "var-lib", "/var/log": "var-log"}
 """Where kubelet, containerd and network plugins keep what must not mix with the host's own."""
+SET_BY_KUBELET = (
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
+"""Settings of the kernel that a kubelet insists on."""
 
 
 def main() -> None:
@@ -27,6 +36,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     socket.sethostname(name)
     arrange_mounts(directory, kept)
+    protect_the_kernel()
     allow_forwarding()
     READY.touch()
     while True:
@@ -74,6 +84,14 @@ def bind(handle: int, target: str) -> None:
 def mount(*arguments: str, handles: Sequence[int] = ()) -> None:
     """Mount something, or fail."""
     subprocess.run(["mount", "--no-mtab", *arguments], check=True, pass_fds=handles)
+
+
+def protect_the_kernel() -> None:
+    """Let the kubelet set copies of what would be set for the whole machine, not only for the node."""
+    for name in SET_BY_KUBELET:
+        copy = Path("/run", name.replace("/", "."))
+        copy.write_text(Path("/proc/sys", name).read_text())
+        mount("--bind", str(copy), f"/proc/sys/{name}")
 
 
 def allow_forwarding() -> None:

@@ -155,11 +155,8 @@ def _kubelet_configuration(settings: Settings, site: Site) -> dict[str, Any]:
         "failSwapOn": False,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{group_name(site.directory)}",
-        "cgroupsPerQOS": False,
-        "enforceNodeAllocatable": [],
         "oomScoreAdj": 0,
-        # The gate makes the kubelet carry on where only a process with all capabilities could do something.
-        "featureGates": {"KubeletInUserNamespace": True, **settings.feature_gates},
+        "featureGates": dict(settings.feature_gates),
         # Images come from nowhere but here, so none may be removed to save space.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},

@@ -30,6 +30,10 @@ PACKAGES = {
 }
 """The programs a node needs from the system, and the Debian packages that have them."""
 
+ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
+"""Runs a command whose mounts and processes end with it."""
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
 
 def programs_for(settings: Settings) -> dict[str, Path]:
     """Give the path of every component's program, building and installing what is missing.
@@ -92,7 +96,8 @@ def find_program(name: str) -> Path | None:
 
 def missing_packages(packages: Mapping[str, str] = PACKAGES) -> list[str]:
     """Name the Debian packages whose programs are not here."""
-    return sorted({package for program, package in packages.items() if find_program(program) is None})
+    missing = {package for program, package in packages.items() if find_program(program) is None}
+    return sorted(missing if KEYRING.exists() else missing | {"debian-archive-keyring"})
 
 
 def _install(packages: Iterable[str], progress: Progress) -> None:
