@@ -148,12 +148,8 @@ class TestEvicted:
         assert patch.metadata == {"uid": "uid-group", "resourceVersion": "8"}
         assert patch.changes["admission"] is None
         verdicts = {one["type"]: one["status"] for one in patch.changes["conditions"]}
-        assert verdicts == {
-            "Evicted": "True",
-            "QuotaReserved": "False",
-            "Admitted": "False",
-            "Requeued": again,
-        }
+        lost = {"QuotaReserved": "False", "Admitted": "False", "PodsReady": "False"}
+        assert verdicts == {"Evicted": "True", **lost, "Requeued": again}
 
     def test_what_is_given_back_is_not_given_back_again(self):
         returned = condition("QuotaReserved", "False", "Pending")
@@ -162,7 +158,20 @@ class TestEvicted:
         assert "evicted from Kueue's queue team-a: Preempted" in plan.status.message
 
     def test_a_running_job_does_not_care_for_anything_else(self):
-        assert actions(running(condition("PodsReady", "False")).plan()) == []
+        assert actions(running(condition("PodsReady"), condition("Requeued")).plan()) == []
+
+
+class TestReady:
+    def test_kueue_is_told_when_all_pods_run(self):
+        [patch] = actions(running().plan())
+        assert (patch.part, patch.metadata["resourceVersion"]) == ("status", "8")
+        verdicts = {one["type"]: one["status"] for one in patch.changes["conditions"]}
+        assert verdicts == {"QuotaReserved": "True", "Admitted": "True", "PodsReady": "True"}
+        assert "admission" not in patch.changes
+
+    def test_it_is_not_told_before(self):
+        plan = running().waiting("worker", 1, "ContainerCreating").plan()
+        assert not any(isinstance(action, PatchGroup) for action in actions(plan))
 
 
 class TestResized:

@@ -80,6 +80,7 @@ async def test_a_job_runs_when_it_is_admitted_and_leaves_the_queue_when_it_is_do
     async with cluster.running(volcano=False):
         await admitted(cluster, kueue)
         assert {pod["spec"]["nodeSelector"]["gpu"] for pod in cluster.pods()} == {"true"}
+        await cluster.until(lambda: kueue.holds("PodsReady"))
         await cluster.until_phase("Completed")
         await cluster.until(lambda: kueue.workload() is None)
 

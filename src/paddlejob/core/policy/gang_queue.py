@@ -17,7 +17,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Failure, PaddleJob, Phase, Role
 from paddlejob.core.actions import Action, Create, Delete, Kind, PatchGroup
-from paddlejob.core.classify import Roster
+from paddlejob.core.classify import PodState, Roster
 from paddlejob.core.gang import Gang, GangSystem, Placement
 from paddlejob.core.policy.formation import Reform
 from paddlejob.core.policy.gang_choice import Choice
@@ -51,7 +51,10 @@ def queue_up(world: Snapshot, roster: Roster, choice: Choice) -> Gathering:
     if workload.metadata.controller_uid != world.job.metadata.uid:
         text = f"Workload {name} of Kueue does not belong to this job; delete it or rename the job"
         return Gathering(gang, is_open=has_pods, obstacle=text)
-    return _with_workload(world, choice.kind, workload, gang, has_pods=has_pods)
+    gathering = _with_workload(world, choice.kind, workload, gang, has_pods=has_pods)
+    if gathering.is_open and _runs(roster) and workload.status.says("PodsReady") is None:
+        return msgspec.structs.replace(gathering, actions=(_report_ready(world, choice.kind, workload),))
+    return gathering
 
 
 def quota_loss(world: Snapshot, roster: Roster) -> Reform | None:
@@ -118,16 +121,40 @@ def _give_back(world: Snapshot, kind: Kind, workload: PodGroup, evicted: Conditi
         "QuotaReserved": ("False", "Pending", evicted.message),
         "Admitted": ("False", "NoReservation", "The workload has no reservation"),
         "Requeued": (again, evicted.reason, evicted.message),
+        "PodsReady": ("False", "WaitForStart", "Not all pods are ready or succeeded"),
     }
+    return _report(world, kind, workload, verdicts, admission=None)
+
+
+def _report_ready(world: Snapshot, kind: Kind, workload: PodGroup) -> PatchGroup:
+    """Say that all pods run; a Kueue that waits for that takes the quota back otherwise."""
+    verdicts = {"PodsReady": ("True", "Started", "All pods are ready or succeeded")}
+    return _report(world, kind, workload, verdicts)
+
+
+def _report(
+    world: Snapshot,
+    kind: Kind,
+    workload: PodGroup,
+    verdicts: dict[str, tuple[str, str, str]],
+    **changes: None,
+) -> PatchGroup:
+    """Set conditions beside those that Kueue has set, if they are still the same."""
     fresh = [
         Condition(about, status, reason, message, world.now, workload.metadata.generation)
         for about, (status, reason, message) in verdicts.items()
     ]
     kept = [condition for condition in workload.status.conditions if condition.type not in verdicts]
-    changes = {"admission": None, "conditions": msgspec.to_builtins([*kept, *fresh])}
     metadata = workload.metadata
     version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-    return PatchGroup(kind, metadata.name, version, "status", changes)
+    conditions = msgspec.to_builtins([*kept, *fresh])
+    return PatchGroup(kind, metadata.name, version, "status", {**changes, "conditions": conditions})
+
+
+def _runs(roster: Roster) -> bool:
+    states = [member.state for member in roster.active()]
+    up = (PodState.RUNNING, PodState.SUCCEEDED)
+    return len(states) == len(roster.wanted) and all(state in up for state in states)
 
 
 def _placements(world: Snapshot, workload: PodGroup) -> tuple[dict[Role, Placement], str]:
