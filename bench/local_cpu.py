@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PADDLEJOB = str(Path(sys.executable).with_name("paddlejob"))
 LOOK_SECONDS = 0.2
+START_SECONDS = 4.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -29,20 +30,25 @@ def main() -> None:
         os.close(slave)
         reader = threading.Thread(target=drain, args=(master,))
         reader.start()
-        spent: dict[tuple[int, str], tuple[str, float]] = {}
+        began, spent, at_start = time.monotonic(), {}, (0.0, 0.0)
         while runner.poll() is None:
             spent.update(processes(runner.pid))
+            if time.monotonic() - began < START_SECONDS:
+                at_start = totals(spent)
             time.sleep(LOOK_SECONDS)
     reader.join()
-    totals = {
-        kind: sum(each for what, each in spent.values() if what == kind)
-        for kind in ("runner", "keeper", "job")
-    }
-    ours = totals["runner"] + totals["keeper"]
+    ours, jobs = totals(spent)
+    print(f"start: {at_start[0]:.2f} s of processor time for the runner and its supervisors")
     print(
-        f"runner {totals['runner']:.2f} s, supervisors {totals['keeper']:.2f} s, job {totals['job']:.1f} s "
-        f"of processor time: {100 * ours / totals['job']:.1f} % of the job's"
+        f"then: {ours - at_start[0]:.2f} s beside {jobs - at_start[1]:.1f} s of the job, "
+        f"{100 * (ours - at_start[0]) / (jobs - at_start[1]):.1f} %"
     )
+
+
+def totals(spent: dict[tuple[int, str], tuple[str, float]]) -> tuple[float, float]:
+    """Return the seconds that we have used, and those of the job."""
+    ours = sum(seconds for kind, seconds in spent.values() if kind != "job")
+    return ours, sum(seconds for kind, seconds in spent.values() if kind == "job")
 
 
 def default_job() -> list[str]:

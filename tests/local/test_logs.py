@@ -12,6 +12,7 @@ from paddlejob.local.logs import (
     Lines,
     Prefixes,
     chosen_pods,
+    speaker,
     tame,
 )
 
@@ -96,21 +97,24 @@ def test_only_the_wanted_pods_are_followed(run, write):
 
 
 def test_every_line_says_who_said_it():
-    prefixes = Prefixes("job", colours=False)
-    lines = Lines("job-worker-0", "main", b"one\ntwo\n")
-    assert prefixes.apply(lines.text, prefixes.label(lines)) == b"worker-0 | one\nworker-0 | two\n"
+    prefixes = Prefixes(colours=False)
+    assert prefixes.apply(b"one\ntwo\n", "worker-0") == b"worker-0 | one\nworker-0 | two\n"
 
 
-def test_labels_are_aligned_and_name_containers_where_there_are_several():
-    prefixes = Prefixes("job", colours=False)
-    lines = Lines("job-ps-0", "side", b"x\n")
-    assert prefixes.label(lines, is_only_container=False) == "ps-0/side"
+def test_labels_are_aligned():
+    prefixes = Prefixes(colours=False)
     prefixes.apply(b"x\n", "worker-10")
     assert prefixes.apply(b"x\n", "ps-0") == b"ps-0      | x\n"
 
 
+def test_a_container_that_does_not_train_is_named():
+    lines = Lines("job-ps-0", "side", b"x\n")
+    assert speaker("job", lines, is_training=True) == "ps-0"
+    assert speaker("job", lines, is_training=False) == "ps-0/side"
+
+
 def test_colours_differ_from_rank_to_rank():
-    prefixes = Prefixes("job", colours=True)
+    prefixes = Prefixes(colours=True)
     marks = {prefixes.apply(b"x\n", f"worker-{rank}").partition(b"m")[0] for rank in range(12)}
     assert len(marks) == 12
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from paddlejob.cli import local_runs
+from paddlejob.local.board import training_container
 from paddlejob.local.errors import InputError
-from paddlejob.local.logs import Follower, Lines, Prefixes, chosen_pods
-from paddlejob.local.run_directory import RunDirectory
+from paddlejob.local.logs import Follower, Lines, Prefixes, chosen_pods, speaker
+from paddlejob.local.run_directory import Record, RunDirectory
 
 LOOK_SECONDS = 0.2
 
@@ -28,29 +29,50 @@ def command(run: str, rank: str, follow: bool, runs: Path) -> None:
     with local_runs.errors_shown():
         found = local_runs.find(runs, run)
         record = found.read_record()
-        job = record.job.name if record else found.name.rpartition("-")[0]
-        present = [each.name for each in (found.path / "logs").iterdir()]
-        pods = chosen_pods(job, rank, present)
-        if present and not pods:
-            raise InputError(f"{found.name} has no rank {rank}; it has {', '.join(sorted(present))}")
-        _print(found, Prefixes(job, colours=sys.stdout.isatty()), rank, follow, job)
+        if record is None:
+            raise InputError(f"{found.name} has not begun; try again in a moment")
+        reader = Reader(found, record, rank)
+        reader.check()
+        reader.print(follow=follow)
 
 
-def _print(run: RunDirectory, prefixes: Prefixes, rank: str, follow: bool, job: str) -> None:
-    follower = Follower(run)
+class Reader:
+    """Prints what the chosen pods of a run said."""
 
-    def show(lines: Lines) -> None:
-        if chosen_pods(job, rank, (lines.pod,)):
-            alone = rank != "all" and not sys.stdout.isatty()
-            text = lines.text if alone else prefixes.apply(lines.text, prefixes.label(lines))
-            sys.stdout.buffer.write(text)
+    def __init__(self, run: RunDirectory, record: Record, rank: str) -> None:
+        self._run = run
+        self._rank = rank
+        self._job = record.job.name
+        self._training = {pod.metadata.name: training_container(pod) for pod in record.pods}
+        at_terminal = sys.stdout.isatty()
+        self._is_plain = rank != "all" and not at_terminal
+        self._prefixes = Prefixes(colours=at_terminal)
 
-    while follow and run.is_alive:
-        for lines in follower.poll():
-            show(lines)
+    def check(self) -> None:
+        """Raise InputError when nobody is meant."""
+        present = sorted(each.name for each in (self._run.path / "logs").iterdir())
+        if present and not chosen_pods(self._job, self._rank, present):
+            raise InputError(f"{self._run.name} has no rank {self._rank}; it has {', '.join(present)}")
+
+    def print(self, *, follow: bool) -> None:
+        """Print what is there and, while the run lasts, what comes."""
+        follower = Follower(self._run)
+        while follow and self._run.is_alive:
+            for lines in follower.poll():
+                self._show(lines)
+            sys.stdout.flush()
+            time.sleep(LOOK_SECONDS)
+        for lines in follower.rest():
+            self._show(lines)
+        follower.close()
         sys.stdout.flush()
-        time.sleep(LOOK_SECONDS)
-    for lines in follower.rest():
-        show(lines)
-    follower.close()
-    sys.stdout.flush()
+
+    def _show(self, lines: Lines) -> None:
+        if not chosen_pods(self._job, self._rank, (lines.pod,)):
+            return
+        if self._is_plain:
+            sys.stdout.buffer.write(lines.text)
+            return
+        is_training = self._training.get(lines.pod, lines.container) == lines.container
+        who = speaker(self._job, lines, is_training=is_training)
+        sys.stdout.buffer.write(self._prefixes.apply(lines.text, who))

@@ -10,7 +10,7 @@ import msgspec
 from paddlejob.api.pod import ContainerStatus, Pod
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.classify import Seat, seat_of
-from paddlejob.local import progress
+from paddlejob.local import logs, progress
 from paddlejob.local.logs import Lines
 from paddlejob.local.progress import Progress
 
@@ -22,6 +22,8 @@ class Row(msgspec.Struct):
     """A pod."""
 
     seat: Seat
+    training: str
+    """The container that trains."""
     state: str = ""
     ended: bool = False
     restarts: int = 0
@@ -59,7 +61,7 @@ class Board:
         seat = seat_of(self.job.name, pod)
         if seat is None:
             return ""
-        row = self._rows.setdefault(pod.metadata.name, Row(seat))
+        row = self._rows.setdefault(pod.metadata.name, Row(seat, training_container(pod)))
         before = row.state, row.restarts
         if not (row.ended and pod.metadata.deletion_timestamp):
             # How a pod ended by itself says more than that it was then cleaned up.
@@ -77,16 +79,27 @@ class Board:
         row.state = "Stopped"
         return row.state
 
-    def heard(self, lines: Lines) -> None:
-        """Take note of what a pod said."""
+    def speaker(self, lines: Lines) -> str:
+        """Return who says something: the rank, and the container where it is not the one that trains."""
         row = self._rows.get(lines.pod)
-        if row is None:
+        is_training = row is None or row.training == lines.container
+        return logs.speaker(self.job.name, lines, is_training=is_training)
+
+    def heard(self, lines: Lines) -> None:
+        """Take note of what a pod's training container said."""
+        row = self._rows.get(lines.pod)
+        if row is None or lines.container != row.training:
             return
         row.heard = time.monotonic()
         end = lines.text[-NEWS_BYTES:]
         row.last_line = progress.last_line(end) or row.last_line
         row.result = progress.result(end) or row.result
         row.progress = progress.last_progress(end) or row.progress
+
+
+def training_container(pod: Pod) -> str:
+    """Return the name of the container that trains: the first."""
+    return next((each.name for each in pod.status.container_statuses), "")
 
 
 def describe(pod: Pod) -> str:

@@ -123,16 +123,10 @@ class Follower:
 class Prefixes:
     """Puts in front of every line who said it."""
 
-    def __init__(self, job: str, *, colours: bool) -> None:
-        self._job = job
+    def __init__(self, *, colours: bool) -> None:
         self._colours = colours
         self._widest = 0
         self._order: dict[str, int] = {}
-
-    def label(self, lines: Lines, *, is_only_container: bool = True) -> str:
-        """Return who speaks: the rank, and the container where a pod has several."""
-        short = short_name(self._job, lines.pod)
-        return short if is_only_container else f"{short}/{lines.container}"
 
     def apply(self, text: bytes, label: str) -> bytes:
         """Return whole lines with the speaker in front of each."""
@@ -148,6 +142,12 @@ class Prefixes:
 def tame(text: bytes) -> bytes:
     """Take out what would disturb a terminal; colours stay."""
     return _UNTAMED.sub(b"?", text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+
+
+def speaker(job: str, lines: Lines, *, is_training: bool) -> str:
+    """Return who says something: the rank, and the container where it is not the one that trains."""
+    name = short_name(job, lines.pod)
+    return name if is_training else f"{name}/{lines.container}"
 
 
 def short_name(job: str, pod: str) -> str:

@@ -44,7 +44,7 @@ class LiveOutput:
         self._live: Live | None = None
         self._board: Board | None = None
         self._session: Session | None = None
-        self._prefixes = Prefixes("", colours=True)
+        self._prefixes = Prefixes(colours=True)
         self._footer = ""
         self._has_news = True
         self._drawn = 0.0
@@ -54,7 +54,6 @@ class LiveOutput:
         job = session.world.job
         self._session = session
         self._board = Board(job)
-        self._prefixes = Prefixes(job.name, colours=True)
         for note in session.notes:
             self._console.print(Text(f"note: {note}", style="dim"))
         self._footer = f"run {session.run_directory.name}   Ctrl-C stops it   logs: paddlejob logs -f"
@@ -93,7 +92,7 @@ class LiveOutput:
         if lines.skipped or len(shown) == MOST_LINES:
             name = short_name(self._board.job.name, lines.pod)
             self._console.print(Text(f"{name}: some lines are left out here; its log has all", style="dim"))
-        text = self._prefixes.apply(b"".join(shown), self._prefixes.label(lines))
+        text = self._prefixes.apply(b"".join(shown), self._board.speaker(lines))
         self._console.print(Text.from_ansi(text.decode(errors="replace")), soft_wrap=True)
 
     def tick(self) -> None:

@@ -31,7 +31,7 @@ class PlainOutput:
         self._colours = colours
         self._board: Board | None = None
         self._session: Session | None = None
-        self._prefixes = Prefixes("", colours=colours)
+        self._prefixes = Prefixes(colours=colours)
         self._told = ""
 
     def began(self, session: Session) -> None:
@@ -39,7 +39,6 @@ class PlainOutput:
         job = session.world.job
         self._session = session
         self._board = Board(job)
-        self._prefixes = Prefixes(job.name, colours=self._colours)
         for note in session.notes:
             self._say(f"note: {note}")
         self._say(f"{job.name}: run {session.run_directory.name} in {session.run_directory.path}")
@@ -78,7 +77,7 @@ class PlainOutput:
         assert self._board is not None
         self._board.heard(lines)
         if lines.text and chosen_pods(self._board.job.name, self._logs, (lines.pod,)):
-            self._words.write(self._prefixes.apply(lines.text, self._prefixes.label(lines)))
+            self._words.write(self._prefixes.apply(lines.text, self._board.speaker(lines)))
             self._words.flush()
 
     def tick(self) -> None:

@@ -188,4 +188,16 @@ def children_of(process: int) -> list[int]:
         with open(f"/proc/{process}/task/{process}/children") as listing:
             return [int(word) for word in listing.read().split()]
     except OSError:
-        return []
+        return [child for child in _all_processes() if _parent_of(child) == process]
+
+
+def _all_processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _parent_of(process: int) -> int:
+    try:
+        with open(f"/proc/{process}/stat") as status:
+            return int(status.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0

@@ -1,0 +1,52 @@
+"""What the kernel allows is found out, and a job runs either way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from local.jobs import container, job, role, text
+from paddlejob.local.capabilities import Capabilities, probe
+
+PADDLEJOB = str(Path(sys.executable).with_name("paddlejob"))
+PROBE = """
+import asyncio, pathlib, sys
+from paddlejob.local.capabilities import probe
+print(asyncio.run(probe(pathlib.Path(sys.argv[1]))).isolation)
+"""
+FORBIDDING = 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin "$@"'
+
+
+def forbidden(*command):
+    """Run a command in a place where nobody may make namespaces."""
+    words = ["unshare", "--user", "--map-root-user", "sh", "-c", FORBIDDING, "sh", *map(str, command)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+async def test_this_kernel_allows_everything_that_the_tests_need(tmp_path):
+    assert await probe(tmp_path) == Capabilities("full", can_overlay=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_kernel_that_allows_nothing_is_noticed(tmp_path):
+    assert forbidden(sys.executable, "-c", PROBE, tmp_path).stdout == "none\n"
+
+
+def test_a_job_runs_where_nothing_is_allowed(tmp_path):
+    (tmp_path / "job.yaml").write_text(
+        text(job(worker=role(2, "echo $PADDLE_TRAINER_ID of $PADDLE_TRAINERS_NUM")))
+    )
+    done = forbidden(PADDLEJOB, "run", tmp_path / "job.yaml", "--run-dir", tmp_path / "runs")
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == ["worker-0 | 0 of 2", "worker-1 | 1 of 2"]
+
+
+def test_what_cannot_be_had_there_is_refused_with_the_way_out(tmp_path):
+    one = container("true", volumeMounts=[{"name": "v", "mountPath": "/nas"}])
+    worker = role(1, containers=[one], volumes=[{"name": "v", "emptyDir": {}}])
+    (tmp_path / "job.yaml").write_text(text(job(worker=worker)))
+    done = forbidden(PADDLEJOB, "run", tmp_path / "job.yaml", "--run-dir", tmp_path / "runs")
+    assert done.returncode == 2
+    assert "volumeMounts[0] cannot be shown at /nas" in done.stderr
+    assert "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0" in done.stderr
