@@ -22,6 +22,7 @@ from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import JobBuilder
 from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.faults import FaultRates, Faults
 from paddlejob.testing.kubelet import Kubelet
 from paddlejob.testing.outcomes import Behaviour, exit_soon
 from paddlejob.testing.volcano import Volcano
@@ -34,8 +35,11 @@ VOLCANO_CRD = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").rea
 class GangCluster:
     """Everything that a job meets."""
 
-    def __init__(self, *, behaviour: Behaviour = exit_soon, seed: int = 0) -> None:
+    def __init__(
+        self, *, behaviour: Behaviour = exit_soon, seed: int = 0, rates: FaultRates | None = None
+    ) -> None:
         self.rng = random.Random(seed)
+        self.faults = Faults(random.Random(f"faults {seed}"), rates)
         self.server = ApiServer(rng=self.rng)
         self.server.install(PADDLE_JOB_CRD)
         self.volcano = Volcano(self.client("volcano"), capacity={"cpu": "8"})
@@ -71,7 +75,7 @@ class GangCluster:
         self._tasks.append(self._group.create_task(work))
 
     async def _operator(self, scheduling: str) -> None:
-        client = self.client("operator")
+        client = Client(self.faults.wrap(self.server.transport("operator")), rng=self.rng)
         async with EventRecorder(client, "operator", rng=self.rng, now=virtual_loop.now) as recorder:
             settings = OperatorSettings(jobs=Settings(scheduling=Scheduling(scheduling)))
             controller = Controller(client, settings, rng=self.rng, now=virtual_loop.now, recorder=recorder)
