@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from paddlejob.api.defaulting import aliases, effective
-from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJob
+from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJob, Role
 from paddlejob.api.validation import validate
 from paddlejob.core.policy.elastic import WorkerRange, worker_range
+from paddlejob.core.policy.gang_choice import scheduler_names
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"
@@ -19,6 +20,7 @@ PROMISED = {
     "wide_and_deep": (Mode.PS, Intranet.POD_IP, CleanPodPolicy.NEVER),
     "wide_and_deep_podip": (Mode.PS, Intranet.POD_IP, CleanPodPolicy.ON_COMPLETION),
     "wide_and_deep_service": (Mode.PS, Intranet.SERVICE, CleanPodPolicy.ON_COMPLETION),
+    "wide_and_deep_volcano": (Mode.PS, Intranet.POD_IP, CleanPodPolicy.NEVER),
     "resnet": (Mode.COLLECTIVE, Intranet.POD_IP, CleanPodPolicy.NEVER),
     "data_demo": (Mode.PS, Intranet.POD_IP, CleanPodPolicy.ON_COMPLETION),
     "elastic": (Mode.COLLECTIVE, Intranet.POD_IP, CleanPodPolicy.ON_COMPLETION),
@@ -43,6 +45,16 @@ def test_an_example_is_valid_and_spelled_right(name):
 def test_an_example_is_what_its_name_promises(name):
     meant = effective(job(name).spec)
     assert (meant.mode, meant.intranet, meant.clean_pod_policy) == PROMISED[name]
+
+
+def test_the_volcano_example_has_a_group_of_the_jobs_name_and_size():
+    (submitted, group), meant = (
+        documents(EXAMPLES / "wide_and_deep_volcano.yaml"),
+        job("wide_and_deep_volcano"),
+    )
+    assert group["metadata"]["name"] == submitted["metadata"]["name"]
+    assert group["spec"]["minMember"] == sum(role.replicas for _, role in meant.spec.roles())
+    assert scheduler_names(meant) == {Role.WORKER: "volcano"}
 
 
 def test_the_elastic_example_has_bounds():
