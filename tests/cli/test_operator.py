@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from paddlejob.cli.main import VERBS, main
+
+
+def run(*words: str, **options):
+    return CliRunner().invoke(main, list(words), **options)
+
+
+def test_help_lists_every_verb():
+    result = run("--help")
+    assert result.exit_code == 0
+    assert all(verb in result.output for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(verb):
+    result = run(verb, "--help")
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.output
+
+
+def test_a_verb_that_does_not_exist_is_refused():
+    result = run("no-such-verb")
+    assert result.exit_code == 2
+    assert "No such command" in result.output
+
+
+@pytest.mark.parametrize("text", ["1,2", "80,65000", "60000,70000", "abc", "40000,40005"])
+def test_a_port_range_that_cannot_be_is_refused(text, tmp_path):
+    config = tmp_path / "config"
+    config.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
+    )
+    result = run("operator", "--kubeconfig", str(config), "--port-range", text)
+    assert result.exit_code == 2
+    assert "write first,last between 1024 and 65535" in result.output
+
+
+def test_without_a_cluster_it_says_what_it_tried(tmp_path):
+    result = run("operator", "--kubeconfig", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert "none" in result.output

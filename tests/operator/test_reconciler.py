@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import msgspec
+
+from paddlejob.api.v1 import PaddleJobStatus, Phase, RoleStatus
+from paddlejob.kube.resource import PODS
+from paddlejob.operator import reconciler
+from paddlejob.operator.reconciler import status_patch
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing import fake_refusals
+from paddlejob.testing.build import job
+from tests.operator.small_cluster import on_a_cluster
+
+
+def test_a_patch_has_what_changed_and_null_for_what_is_gone():
+    old = PaddleJobStatus(phase=Phase.RUNNING, message="x", worker=RoleStatus(running=2))
+    new = msgspec.structs.replace(old, message="", phase=Phase.COMPLETED)
+    assert status_patch(old, new) == {"phase": "Completed", "message": None}
+
+
+def test_a_refusal_is_in_the_message_and_is_gone_when_it_is_over():
+    async def act(cluster) -> None:
+        cluster.server.admission.append(_no_pods)
+        await cluster.submit(job().worker(2))
+        await cluster.operate(5)
+        assert cluster.status()["message"].startswith("cannot create Pod demo-worker-0: ")
+        assert cluster.status()["reason"] == "CreateFailed"
+        cluster.server.admission.clear()
+        await cluster.operate(200)
+        assert cluster.status()["message"] == "waiting for 2 of 2 pods to start"
+
+    on_a_cluster(act)
+
+
+def _no_pods(request) -> None:
+    if request.resource.plural == "pods":
+        raise fake_refusals.forbidden(request.resource, request.name, "exceeded quota")
+
+
+def test_retries_after_a_refusal_slow_down():
+    async def act(cluster) -> None:
+        cluster.server.admission.append(_no_pods)
+        await cluster.submit(job().worker(1))
+        await cluster.operate(600)
+        tries = len(list(cluster.server.log.select(verb="create", resource="pods")))
+        assert 5 < tries < 30
+
+    on_a_cluster(act)
+
+
+def test_a_defect_with_one_job_harms_no_other(monkeypatch):
+    decide = reconciler.plan
+
+    def broken(world):
+        if world.job.name == "bad":
+            raise ZeroDivisionError("a defect")
+        return decide(world)
+
+    monkeypatch.setattr(reconciler, "plan", broken)
+
+    async def act(cluster) -> None:
+        await cluster.submit(job("bad").worker(1))
+        await cluster.submit(job("good").worker(1))
+        await cluster.operate(5)
+        assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["good-worker-0"]
+
+    on_a_cluster(act)
+
+
+def test_a_job_that_does_not_decode_is_told_and_harms_no_other():
+    async def act(cluster) -> None:
+        bad = job("bad").worker(1)
+        bad.manifest["spec"]["worker"]["replicas"] = "two"
+        manifest = {**bad.manifest, "metadata": {"name": "bad", "namespace": "default"}}
+        cluster.server.create(PADDLE_JOBS, manifest)
+        await cluster.submit(job("good").worker(1))
+        await cluster.operate(5)
+        assert cluster.status("bad")["reason"] == "InvalidSpec"
+        assert "spec.worker.replicas" in cluster.status("bad")["message"]
+        assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["good-worker-0"]
+
+    on_a_cluster(act)
+
+
+def test_a_quiet_cluster_is_not_written_to():
+    async def act(cluster) -> None:
+        await cluster.submit(job().worker(2))
+        await cluster.operate(5)
+        cluster.server.log.clear()
+        await cluster.operate(600)
+        assert [write for write in cluster.server.log.writes if write.resource != "events"] == []
+
+    on_a_cluster(act)
