@@ -70,9 +70,10 @@ class Executor:
         await self._run_some(job, itertools.islice(actions, FIRST_BATCH), FIRST_BATCH, outcome)
         if outcome.went_well:
             await self._run_some(job, actions, self._writes_per_job, outcome)
-        # The first one is told in the job's message, which must not change with the order of answers.
-        position = {_failure(action, "").name: number for number, action in enumerate(stage)}
-        outcome.failures.sort(key=lambda failure: position[failure.name])
+        if outcome.failures:
+            # The first one is told in the job's message, which must not change with the order of answers.
+            position = {_failure(action, "").name: number for number, action in enumerate(stage)}
+            outcome.failures.sort(key=lambda failure: position[failure.name])
 
     async def _run_some(
         self, job: PaddleJob, actions: Iterator[Action], width: int, outcome: Outcome
