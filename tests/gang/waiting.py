@@ -14,7 +14,7 @@ def until_there(plane: ControlPlane, path: str) -> None:
         try:
             plane.request("GET", path)
         except ApiError as error:
-            if error.code != 404 or time.monotonic() > deadline:
+            if error.code not in (404, 429) or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
         else:
