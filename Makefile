@@ -54,6 +54,10 @@ test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which know
 test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
 	$(PYTEST) -m paddle
 
+e2e: $(STAMP) ## Train in containers on a real node, with the operator installed; needs root
+	@$(BIN)/python -m devcluster check
+	$(PYTEST) -m node tests/e2e
+
 bench: $(STAMP) ## Measure the operator beside a bare create loop
 	$(BIN)/python bench/bench_operator.py
 	$(BIN)/python bench/bench_operator.py --memory 10000
@@ -77,4 +81,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-fast lint test-unit test-apiserver test-gang test-paddle bench soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-fast lint test-unit test-apiserver test-gang test-paddle e2e bench soak generate format constraints clean

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from devcluster import node_components
-from devcluster.settings import SERVICE_RANGE, Settings, Site
+from devcluster.link import SERVICE_RANGE
+from devcluster.settings import Settings, Site
 
 
 def arguments(component: str, settings: Settings, site: Site) -> list[str]:

@@ -77,6 +77,7 @@ def build_image(
     said = progress or Progress(sys.stderr)
     lock = cache_directory() / "images.lock"
     with locked(lock, on_wait=lambda: said.say("another process builds images, waiting for it")):
+        layers.prune()
         said.say(f"image {name}")
         build = _Build(parse(dockerfile.read_text()), Context.of(context, dockerfile), arguments or {}, said)
         state = build.run()

@@ -9,6 +9,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from devcluster.cache import cache_directory, write_atomically
 
 Fill = Callable[[Path], object]
 Make = Callable[[], "BuiltLayer"]
+UNUSED_SECONDS = 14 * 24 * 3600.0
 OPAQUE = "trusted.overlay.opaque"
 
 
@@ -40,16 +42,30 @@ class BuiltLayer:
         return Layer(_home(self.key) / "layer.tar", self.digest)
 
 
+def _store() -> Path:
+    return cache_directory() / "images"
+
+
 def _home(key: str) -> Path:
-    return cache_directory() / "images" / key
+    return _store() / key
 
 
 def find(key: str) -> BuiltLayer | None:
     """Give a layer that was built before."""
     try:
-        return BuiltLayer(**json.loads((_home(key) / "layer.json").read_text()))
+        text = (_home(key) / "layer.json").read_text()
     except FileNotFoundError:
         return None
+    os.utime(_home(key))
+    return BuiltLayer(**json.loads(text))
+
+
+def prune(*, unused_seconds: float = UNUSED_SECONDS) -> None:
+    """Remove what was not used for a long time, and what a killed build left."""
+    now = time.time()
+    for path in _store().glob("*"):
+        if now - path.stat().st_mtime > unused_seconds:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def build(key: str, fill: Fill) -> BuiltLayer:
@@ -71,9 +87,8 @@ def build(key: str, fill: Fill) -> BuiltLayer:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    parent = cache_directory() / "images"
-    parent.mkdir(parents=True, exist_ok=True)
-    path = Path(tempfile.mkdtemp(dir=parent, prefix=".building-"))
+    _store().mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(dir=_store(), prefix=".building-"))
     try:
         yield path
     finally:
@@ -126,7 +141,7 @@ def merged(stacked: Sequence[BuiltLayer], path: str) -> Path:
     """Give a directory in which `path` is what stacked layers make of it, for copying from another stage."""
     wanted = path.strip("/")
     key = hashlib.sha256(repr([wanted, *(layer.key for layer in stacked)]).encode()).hexdigest()[:24]
-    home = cache_directory() / "images" / f"from-{key}"
+    home = _home(f"from-{key}")
     if not home.exists():
         with _scratch() as scratch:
             for layer in stacked:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from devcluster.programs import DevclusterError
 
 NUMBERS = range(250)
+SERVICE_RANGE = "10.96.0.0/16"
 
 
 class LinkTakenError(DevclusterError):
@@ -57,7 +58,8 @@ class Link:
             *(prefix + _ip("address", "add", f"{own}/30", "dev", name) for name, own, prefix in ends),
             *(prefix + _ip("link", "set", name, "up") for name, _, prefix in ends),
             inside + _ip("link", "set", "lo", "up"),
-            inside + _ip("route", "add", "default", "via", self.host_address),
+            # Only what kube-proxy translates leaves this way: nothing on the node reaches the world outside.
+            inside + _ip("route", "add", SERVICE_RANGE, "via", self.host_address),
             _ip("route", "add", self.pod_range, "via", self.node_address),
         ]
 

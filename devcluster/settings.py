@@ -49,7 +49,6 @@ NEEDS = {
     # It waits for the node to be known.
     "kube-proxy": ("kubelet",),
 }
-SERVICE_RANGE = "10.96.0.0/16"
 API_SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
 
 PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube-scheduler")

@@ -44,7 +44,7 @@ def test_only_the_nodes_end_is_set_up_inside_the_machine():
         "address add 10.250.7.2/30 dev eth0",
         "link set eth0 up",
         "link set lo up",
-        "route add default via 10.250.7.1",
+        "route add 10.96.0.0/16 via 10.250.7.1",
     ]
 
 

@@ -1,0 +1,112 @@
+"""One real node with the operator installed as the documents say, and the images of the examples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devcluster import Cluster, ensure
+from devcluster.archive import Image
+from devcluster.background import Background
+from devcluster.cache import cache_directory
+from devcluster.node import Node
+from devcluster.programs import CONTROL_PLANE_PROGRAMS, NODE_PROGRAMS
+from devcluster.requirements import require_node
+from devcluster.settings import Settings
+from e2e.images import ROOT, recipes
+from e2e.jobs import Space
+from e2e.report import REPORT
+
+HERE = Path(__file__).parent
+TEST_SECONDS = 600
+IMAGES = pytest.StashKey[list[Image]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this directory, so that `-m "not node"` leaves them out."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("node")
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build before the first test: the first builds take minutes, a test's time limit does not."""
+    needed = any(item.get_closest_marker("node") for item in session.items)
+    if not needed or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        require_node()
+        with REPORT.timed("build programs"):
+            ensure((*CONTROL_PLANE_PROGRAMS, *NODE_PROGRAMS))
+        with REPORT.timed("build images"):
+            session.config.stash[IMAGES] = [recipe.build() for recipe in recipes()]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was measured."""
+    lines = REPORT.lines()
+    if lines:
+        terminalreporter.section("measured on the node")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def bare_node(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """A cluster with a node that has the images.
+
+    One that runs already (`python -m devcluster up --node --name e2e`) is used, and left running.
+    """
+    background = Background(cache_directory() / "clusters" / "e2e")
+    was_running = bool(background.records())
+    with REPORT.timed("start the cluster"):
+        cluster = background.up(Settings.with_node(), owner_pid=None if was_running else os.getpid())
+    try:
+        with REPORT.timed("give the images to the node"):
+            Node(cluster.directory).import_images(pytestconfig.stash[IMAGES])
+        for image in pytestconfig.stash[IMAGES]:
+            REPORT.note(f"image {image.name}", f"{image.size / 1e6:6.0f} MB")
+        yield cluster
+    finally:
+        if not was_running:
+            background.down()
+
+
+@pytest.fixture(scope="session")
+def node(bare_node: Cluster) -> Cluster:
+    """The cluster with the operator, from the shipped manifests."""
+    files = [f"--filename={ROOT / 'deploy' / 'v1' / name}" for name in ("crd.yaml", "operator.yaml")]
+    with REPORT.timed("install the operator"):
+        answer = bare_node.kubectl("apply", "--server-side", *files)
+        if "paddle-controller-manager serverside-applied" in answer:
+            # On a cluster that runs since yesterday the pod may be one of yesterday's image.
+            bare_node.kubectl("--namespace=paddle-system", "delete", "pods", "--all", "--wait=false")
+        await_operator(bare_node)
+    return bare_node
+
+
+def await_operator(cluster: Cluster) -> None:
+    """Wait until the operator's Deployment has the pods it wants."""
+    deployment = "deployment/paddle-controller-manager"
+    cluster.kubectl("--namespace=paddle-system", "rollout", "status", deployment, "--timeout=55s")
+
+
+@pytest.fixture
+def space(node: Cluster) -> Iterator[Space]:
+    """A fresh namespace, emptied at once when the test is over: the node is small."""
+    yield from fresh_namespace(node)
+
+
+def fresh_namespace(cluster: Cluster) -> Iterator[Space]:
+    name = cluster.request("POST", "/api/v1/namespaces", {"metadata": {"generateName": "e2e-"}})["metadata"][
+        "name"
+    ]
+    cluster.kubectl(f"--namespace={name}", "wait", "--for=create", "serviceaccount/default", "--timeout=30s")
+    yield Space(cluster, name)
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.kubectl(f"--namespace={name}", "delete", "pods", "--all", "--force", "--grace-period=0")

@@ -1,0 +1,50 @@
+"""How long a job waits for the operator and the kubelet; measured on small programs, the best of several."""
+
+from __future__ import annotations
+
+import time
+
+from e2e.images import WIDE_AND_DEEP
+from e2e.jobs import Body, Space, collective, eventually
+from e2e.report import REPORT
+
+ROUNDS = 4
+RUNNING_SECONDS = 4.0
+CONTAINER_SECONDS = 3.0
+"""A kubelet that is left alone tries again after 14 seconds."""
+
+
+def parameter_server_job(name: str) -> Body:
+    body = collective(name, WIDE_AND_DEEP, ["sleep", "600"], replicas=2)
+    body["spec"]["ps"] = body["spec"]["worker"]
+    return body
+
+
+def measure(space: Space, name: str) -> tuple[float, float]:
+    """Give the seconds from submit to Running, and from the ConfigMap to the last running container."""
+    job = space.submit(parameter_server_job(name))
+    eventually(
+        lambda: any(each["metadata"]["name"] == name for each in space.list("configmaps")), within_seconds=30
+    )
+    configured = time.monotonic()
+    eventually(lambda: all(runs(pod) for pod in job.pods()), within_seconds=60)
+    containers = time.monotonic() - configured
+    job.await_phase("Running")
+    running = time.monotonic() - job.submitted
+    space.kubectl("delete", "pdj", name)
+    eventually(lambda: not job.pods(), within_seconds=60)
+    return running, containers
+
+
+def runs(pod: Body) -> bool:
+    statuses = pod["status"].get("containerStatuses", [])
+    return bool(statuses) and all("running" in status["state"] for status in statuses)
+
+
+def test_a_job_runs_within_seconds_because_the_kubelet_is_woken(space: Space) -> None:
+    rounds = [measure(space, f"quick-{number}") for number in range(ROUNDS)]
+    running, containers = (min(column) for column in zip(*rounds, strict=True))
+    REPORT.seconds("2 ps and 2 workers: submit to Running", running, target=RUNNING_SECONDS)
+    REPORT.seconds("ConfigMap to all containers running", containers, target=CONTAINER_SECONDS)
+    assert running < RUNNING_SECONDS
+    assert containers < CONTAINER_SECONDS
