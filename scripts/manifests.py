@@ -68,12 +68,14 @@ _GANG_VERBS = ("list", "watch", "get", "create", "patch", "delete")
 GANG_RULES = (
     Rule(VOLCANO_POD_GROUPS.group, "podgroups", _GANG_VERBS),
     Rule(POD_GROUPS_V1BETA1.group, "podgroups", _GANG_VERBS),
-    Rule(WORKLOADS_V1BETA2.group, "workloads", _GANG_VERBS),
+    Rule(WORKLOADS_V1BETA2.group, "workloads", ("list", "watch", "get", "create", "delete")),
     Rule(WORKLOADS_V1BETA2.group, "workloads/status", ("patch",)),
-    # Of the whole cluster: an operator of one namespace needs a ClusterRole for these.
-    Rule(WORKLOADS_V1BETA2.group, "resourceflavors", ("list", "watch")),
 )
 """What it does besides where pods of a job are scheduled together."""
+
+NAMESPACE_RULES = JOB_RULES + GANG_RULES
+CLUSTER_RULES = (*NAMESPACE_RULES, Rule(WORKLOADS_V1BETA2.group, "resourceflavors", ("list", "watch")))
+"""Kueue's kinds of nodes belong to no namespace: only an operator for all of them can look them up."""
 
 LEASE_RULES = (
     Rule("coordination.k8s.io", "leases", ("create",)),
@@ -109,11 +111,11 @@ class Install(msgspec.Struct, frozen=True):
 
 def operator_objects(install: Install) -> list[JsonObject]:
     """Return all objects of an installation, in the order in which they are to be created."""
-    namespace = NAMESPACE if install.namespaced else None
+    namespace, rules = (NAMESPACE, NAMESPACE_RULES) if install.namespaced else (None, CLUSTER_RULES)
     objects = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": SELECTOR}},
         _object("v1", "ServiceAccount", "manager-sa"),
-        *_granted("manager-role", JOB_RULES + GANG_RULES, namespace),
+        *_granted("manager-role", rules, namespace),
         _deployment(install),
         _metrics_service(),
     ]
@@ -246,7 +248,8 @@ def _metrics_service() -> JsonObject:
 def chart_rules() -> str:
     """Return the permissions as named templates of the chart."""
     templates = {
-        "paddlejob.jobRules": JOB_RULES + GANG_RULES,
+        "paddlejob.namespaceRules": NAMESPACE_RULES,
+        "paddlejob.clusterRules": CLUSTER_RULES,
         "paddlejob.leaseRules": LEASE_RULES,
         "paddlejob.editorRules": EDITOR_RULES,
         "paddlejob.viewerRules": VIEWER_RULES,

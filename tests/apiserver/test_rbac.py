@@ -28,12 +28,12 @@ from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
 from paddlejob.kube.lease import LeaderElector, LeaseTiming
-from paddlejob.kube.resource import CONFIG_MAPS, NAMESPACES, SERVICES, Resource
+from paddlejob.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, SERVICES, Resource
 from paddlejob.operator.manager import LEASE_NAME
 from paddlejob.testing.build import job
 from paddlejob.testing.outcomes import Exit
 from scripts import manifests
-from tests.apiserver import installed
+from tests.apiserver import gang_acts, installed
 
 Act = Callable[[Stage], Awaitable[None]]
 
@@ -189,6 +189,42 @@ async def test_the_role_is_enough_and_every_right_in_it_is_used(strict: Strict) 
     assert used | NEVER_REQUESTED == rights(manifests.JOB_RULES) | rights(manifests.LEASE_RULES)
 
 
+@pytest.mark.timeout(300)
+async def test_gangs_need_every_right_that_they_are_granted_and_no_other(strict: Strict) -> None:
+    kubeconfig = load_config(installed.account_kubeconfig(strict.plane))
+    groups = {resource.group for resource in gang_acts.GANG_KINDS}
+    granted = {right for right in rights(manifests.CLUSTER_RULES) if right[0] in groups}
+
+    def used() -> set[tuple[str, str, str]]:
+        found = {right_used(each) for each in requests_of(strict.audit_log) if "objectRef" in each}
+        return {right for right in found if right[0] in groups}
+
+    def unseen(resource: Resource) -> Act:
+        looked_up = (resource.group, resource.plural, "get")
+        return gang_acts.unseen(resource, lambda: looked_up in used())
+
+    install_gangs(strict.plane)
+    async with (
+        Client(AiohttpTransport(load_config(strict.plane.kubeconfig))) as admin,
+        Client(AiohttpTransport(kubeconfig)) as restricted,
+        Client(gang_acts.Deaf(kubeconfig)) as deaf,
+    ):
+        await play_all(admin, restricted, list(gang_acts.GANG_ACTS))
+        await play_all(admin, deaf, [unseen(resource) for resource in gang_acts.GANG_KINDS])
+    assert used() == granted
+
+
+def install_gangs(plane: ControlPlane) -> None:
+    """Install stand-ins for Volcano and Kueue."""
+    for resource in (*gang_acts.GANG_KINDS, gang_acts.FLAVORS):
+        definition = gang_acts.definition(resource)
+        plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
+        plane.kubectl("wait", "--for=condition=Established", f"crd/{definition['metadata']['name']}")
+    flavor = {"metadata": {"name": "default"}, "spec": {"nodeLabels": {}}}
+    head = {"apiVersion": gang_acts.FLAVORS.api_version, "kind": gang_acts.FLAVORS.kind}
+    plane.request("POST", gang_acts.FLAVORS.path(), {**head, **flavor})
+
+
 def create_owned_pod(strict: Strict) -> None:
     """As the operator, create a pod that names a job which is not to be removed before it."""
     token = strict.plane.service_account_token(installed.NAMESPACE, installed.ACCOUNT)
@@ -239,7 +275,7 @@ def test_one_namespace_needs_rights_in_that_namespace_only(strict: Strict, tmp_p
     file.write_text(installed.NAMESPACED.read_text().replace(installed.NAMESPACE, "team-a"))
     installed.apply(strict.plane, file)
     user = f"system:serviceaccount:team-a:{installed.ACCOUNT}"
-    needed = rights(manifests.JOB_RULES) | rights(manifests.LEASE_RULES)
+    needed = rights(manifests.NAMESPACE_RULES) | rights(manifests.LEASE_RULES)
     assert {right for right in needed if may(strict.plane, user, "team-a", right)} == needed
     elsewhere = ("default", "")
     assert not [right for right in needed for other in elsewhere if may(strict.plane, user, other, right)]

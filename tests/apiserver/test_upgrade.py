@@ -211,7 +211,7 @@ async def test_a_job_can_be_deleted(upgraded) -> None:
 
 def test_the_operator_and_its_rights_are_ours(upgraded) -> None:
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/paddle-manager-role"
-    rules = [rule.manifest() for rule in (*manifests.JOB_RULES, *manifests.GANG_RULES)]
+    rules = [rule.manifest() for rule in manifests.CLUSTER_RULES]
     assert upgraded.request("GET", path)["rules"] == rules
     path = "/apis/apps/v1/namespaces/paddle-system/deployments/paddle-controller-manager"
     [container] = upgraded.request("GET", path)["spec"]["template"]["spec"]["containers"]

@@ -1,0 +1,209 @@
+"""Acts in which the operator does all that it may do with gangs; their schedulers are played by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from behaviour.stage import Stage
+from paddlejob.core.actions import Kind
+from paddlejob.kube.aiohttp_transport import AiohttpTransport
+from paddlejob.kube.errors import NotFoundError
+from paddlejob.kube.resource import PODS, Resource
+from paddlejob.kube.transport import Stream
+from paddlejob.operator.resources import (
+    FLAVORS_OF,
+    PADDLE_JOBS,
+    POD_GROUPS_V1ALPHA2,
+    VOLCANO_POD_GROUPS,
+    WORKLOADS_V1BETA2,
+)
+from paddlejob.testing.build import JobBuilder, job
+
+Act = Callable[[Stage], Awaitable[None]]
+
+FLAVORS = FLAVORS_OF[Kind.WORKLOAD_V1BETA2]
+GANG_KINDS = (VOLCANO_POD_GROUPS, WORKLOADS_V1BETA2)
+"""Those that may be missing from Kubernetes; its own PodGroups are either served or cannot be added."""
+QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
+
+
+def definition(resource: Resource) -> dict[str, Any]:
+    """Return a definition that accepts anything."""
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": anything},
+        "subresources": {"status": {}},
+    }
+    names = {"kind": resource.kind, "plural": resource.plural, "singular": resource.kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "names": names,
+            "versions": [version],
+        },
+    }
+
+
+class Deaf(AiohttpTransport):
+    """Hears nothing of what becomes of gangs after they were listed, page by page."""
+
+    def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        idle_timeout_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[Stream]:
+        opened = super().stream(path, query=query, idle_timeout_seconds=idle_timeout_seconds)
+        lists = "sendInitialEvents" in (query or {})
+        is_of_gangs = path.rpartition("/")[2] in ("podgroups", "workloads")
+        return _never(opened) if is_of_gangs and not lists else opened
+
+
+@asynccontextmanager
+async def _never(opened: AbstractAsyncContextManager[Stream]) -> AsyncIterator[Stream]:
+    await asyncio.Event().wait()
+    async with opened as stream:
+        yield stream
+
+
+def plain(name: str = "demo") -> JobBuilder:
+    """Return a job that is a gang of whatever the cluster has."""
+    return job(name).worker(2).spec(schedulingPolicy={})
+
+
+def queued(name: str = "demo") -> JobBuilder:
+    """Return a job in a queue of Kueue's."""
+    return job(name).worker(2).metadata(labels=QUEUE)
+
+
+JOBS = {VOLCANO_POD_GROUPS: plain, POD_GROUPS_V1ALPHA2: plain, WORKLOADS_V1BETA2: queued}
+
+
+async def submit(stage: Stage, built: JobBuilder) -> None:
+    """Create a job with its labels."""
+    metadata = built.manifest["metadata"]
+    kept = {"name": metadata["name"], "labels": metadata.get("labels", {})}
+    await stage.client.create(PADDLE_JOBS, stage.namespace, {**built.manifest, "metadata": kept})
+
+
+async def gang(stage: Stage, resource: Resource) -> dict[str, Any] | None:
+    try:
+        return await stage.client.get(resource, stage.namespace, "demo")
+    except NotFoundError:
+        return None
+
+
+async def appears(stage: Stage, resource: Resource, size: int, path: Callable[[dict[str, Any]], int]) -> None:
+    async def is_there() -> bool:
+        found = await gang(stage, resource)
+        return found is not None and path(found) == size
+
+    await stage.until(is_there, f"{resource.plural} of {size} is there")
+
+
+async def says(stage: Stage, resource: Resource, **status: Any) -> None:
+    """Write, as the scheduler does, into the gang's status."""
+    await stage.client.patch(resource, stage.namespace, "demo", {"status": status}, subresource="status")
+
+
+async def volcano_gang(stage: Stage) -> None:
+    """A PodGroup is made, follows the job, and goes."""
+    await submit(stage, plain())
+    await appears(stage, VOLCANO_POD_GROUPS, 2, lambda group: group["spec"]["minMember"])
+    await says(stage, VOLCANO_POD_GROUPS, phase="Inqueue")
+
+    async def pods_are_let_in() -> bool:
+        return len(await stage.names()) == 2
+
+    await stage.until(pods_are_let_in, "the pods are there")
+    await stage.edit(worker={"replicas": 3})
+    await appears(stage, VOLCANO_POD_GROUPS, 3, lambda group: group["spec"]["minMember"])
+    await stage.edit(suspend=True)
+    await stage.gone(VOLCANO_POD_GROUPS)
+
+
+async def native_gang(stage: Stage) -> None:
+    """The same with Kubernetes' own PodGroup, which is made anew for another size."""
+
+    def size(group: dict[str, Any]) -> int:
+        return group["spec"]["schedulingPolicy"]["gang"]["minCount"]
+
+    await submit(stage, plain())
+    await appears(stage, POD_GROUPS_V1ALPHA2, 2, size)
+    await stage.phase("Running")
+    await stage.edit(worker={"replicas": 3})
+    await appears(stage, POD_GROUPS_V1ALPHA2, 3, size)
+    await stage.edit(suspend=True)
+    await stage.gone(POD_GROUPS_V1ALPHA2)
+
+
+async def queued_gang(stage: Stage) -> None:
+    """A Workload is made, admitted, evicted, given back, and goes."""
+
+    def condition(kind: str) -> dict[str, str]:
+        moment = "2030-01-01T00:00:00Z"
+        return {
+            "type": kind,
+            "status": "True",
+            "reason": "Preempted",
+            "message": "",
+            "lastTransitionTime": moment,
+        }
+
+    await submit(stage, queued())
+    await appears(stage, WORKLOADS_V1BETA2, 2, lambda workload: workload["spec"]["podSets"][0]["count"])
+    assigned = [{"name": "worker", "flavors": {"cpu": "default"}}]
+    admission = {"clusterQueue": "all", "podSetAssignments": assigned}
+    reserved = [condition("QuotaReserved"), condition("Admitted")]
+    await says(stage, WORKLOADS_V1BETA2, admission=admission, conditions=reserved)
+    await stage.phase("Running")
+    await says(stage, WORKLOADS_V1BETA2, conditions=[*reserved, condition("Evicted")])
+    await stage.gone(PODS)
+
+    async def is_given_back() -> bool:
+        return "admission" not in (await gang(stage, WORKLOADS_V1BETA2) or {}).get("status", {})
+
+    await stage.until(is_given_back, "the quota is given back")
+    await stage.edit(suspend=True)
+    await stage.gone(WORKLOADS_V1BETA2)
+
+
+GANG_ACTS: tuple[Act, ...] = (volcano_gang, queued_gang)
+
+
+def unseen(resource: Resource, has_looked: Callable[[], bool]) -> Act:
+    """Return an act for a deaf operator: the gang's object is there, and it does not know.
+
+    A first job makes it list the gangs; what it does not hear of afterwards it has to look up.
+    """
+
+    async def act(stage: Stage) -> None:
+        await submit(stage, JOBS[resource]("scout"))
+        head = {"apiVersion": resource.api_version, "kind": resource.kind}
+
+        async def scout_is_known() -> bool:
+            names = await stage.names(resource)
+            return "scout" in names
+
+        await stage.until(scout_is_known, "the first gang is there")
+        body = {**head, "metadata": {"name": "demo"}, "spec": {"minMember": 2}}
+        await stage.client.create(resource, stage.namespace, body)
+        await submit(stage, JOBS[resource]())
+
+        async def looked() -> bool:
+            return has_looked()
+
+        await stage.until(looked, "the operator has looked it up")
+
+    return act
