@@ -12,6 +12,8 @@ from paddlejob.api import names
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated, Pod
 from paddlejob.api.v1 import Role, RoleSpec
 
+_ROLES = {str(role): role for role in Role}
+
 
 class PodState(enum.StrEnum):
     """How a pod counts in the job's status."""
@@ -146,11 +148,11 @@ def roster_of(
 
 def seat_of(job_name: str, pod: Pod) -> Seat | None:
     """Return the seat that a pod's label and name claim, None for a name that this job never gives."""
-    role = pod.metadata.labels.get(names.LABEL_RESOURCE_TYPE, "")
-    if role not in tuple(Role):
+    role = _ROLES.get(pod.metadata.labels.get(names.LABEL_RESOURCE_TYPE, ""))
+    if role is None:
         return None
     index = pod.metadata.name.removeprefix(f"{job_name}-{role}-")
-    return Seat(Role(role), int(index)) if index.isascii() and index.isdecimal() else None
+    return Seat(role, int(index)) if index.isascii() and index.isdecimal() else None
 
 
 def training_container_name(spec: RoleSpec) -> str:

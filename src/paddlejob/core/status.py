@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 
 import msgspec
@@ -92,9 +93,10 @@ def next_status(
 
 def role_status(roster: Roster, role: Role) -> RoleStatus:
     """Count the pods of a role."""
-    counts = {str(state): roster.count(role, state) for state in PodState}
-    ready = f"{counts['running']}/{roster.desired(role)}"
-    return RoleStatus(ready=ready, replicas=sum(1 for _ in roster.active(role)), **counts)
+    states = Counter(member.state for member in roster.active(role))
+    counts = {str(state): states[state] for state in PodState}
+    ready = f"{states[PodState.RUNNING]}/{roster.desired(role)}"
+    return RoleStatus(ready=ready, replicas=states.total(), **counts)
 
 
 def next_conditions(job: PaddleJob, standing: Standing, now: datetime) -> tuple[Condition, ...]:

@@ -123,7 +123,9 @@ class Controller:
 
     def _touched(self, key: ObjectKey, touch: Touch) -> None:
         priority = Priority.STARTUP if touch.initial else Priority.CHANGE
-        delay = self._settings.batch_seconds if touch.child else 0.0
+        delay = 0.0
+        if touch.child:
+            delay = self._settings.idle_batch_seconds if touch.idle else self._settings.batch_seconds
         self.queue.add(key, priority=priority, after_seconds=delay)
 
     def _tell(self, job: PaddleJob, event: Event) -> None:

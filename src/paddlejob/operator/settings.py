@@ -18,7 +18,9 @@ class OperatorSettings(msgspec.Struct, frozen=True):
     """How many writes of one job may be under way: a large job leaves room for small ones beside it."""
     batch_seconds: float = 0.1
     """How long the changes of a job's pods are gathered before the job is looked at."""
-    status_interval_seconds: float = 1.0
+    idle_batch_seconds: float = 1.0
+    """The same for changes that decide nothing: our own writes coming back, a pod put on a node."""
+    status_interval_seconds: float = 2.0
     """How often at most mere counts are written into a job's status; a change of phase is never held back."""
     pass_timeout_seconds: float = 120.0
     """After this time a pass that hangs is given up and retried."""

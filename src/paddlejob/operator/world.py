@@ -11,7 +11,7 @@ import msgspec
 
 from paddlejob.api import defaulting
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
-from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.pod import ConfigMap, Pod, PodStatus, Service
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus
 from paddlejob.core.actions import Kind
@@ -35,8 +35,10 @@ class Touch(msgspec.Struct, frozen=True):
 
     initial: bool
     """It was there when the operator started."""
-    child: bool
+    child: bool = False
     """One of its objects changed, not the job itself."""
+    idle: bool = False
+    """Nothing that a decision depends on changed; only counts may have."""
 
 
 class World:
@@ -190,7 +192,19 @@ class World:
         for owner in known.metadata.owner_references:
             if owner.controller and owner.kind == PADDLE_JOBS.kind:
                 key = ObjectKey(known.metadata.namespace, owner.name)
-                self._on_touched(key, Touch(initial=initial, child=True))
+                self._on_touched(key, Touch(initial=initial, child=True, idle=_is_idle(old, new)))
+
+
+def _is_idle(old: HasMeta | None, new: HasMeta | None) -> bool:
+    """Tell the echoes of our own writes, and what the scheduler does, from what a job waits for."""
+    if new is None or new.metadata.deletion_timestamp is not None:
+        return False
+    if not isinstance(new, Pod):
+        return True
+    before = old.status if isinstance(old, Pod) else PodStatus()
+    now = new.status
+    same = (before.pod_ip, before.container_statuses) == (now.pod_ip, now.container_statuses)
+    return same and now.phase in (before.phase, "Pending")
 
 
 def _controller(child: HasMeta) -> tuple[str, ...]:
