@@ -55,7 +55,7 @@ def definition(resource: Resource) -> dict[str, Any]:
 
 
 class Deaf(AiohttpTransport):
-    """Hears nothing of what becomes of gangs after they were listed, page by page."""
+    """Lists gangs page by page, and hears nothing of what becomes of them afterwards."""
 
     def stream(
         self,
@@ -64,17 +64,30 @@ class Deaf(AiohttpTransport):
         query: Mapping[str, str] | None = None,
         idle_timeout_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
-        opened = super().stream(path, query=query, idle_timeout_seconds=idle_timeout_seconds)
-        lists = "sendInitialEvents" in (query or {})
-        is_of_gangs = path.rpartition("/")[2] in ("podgroups", "workloads")
-        return _never(opened) if is_of_gangs and not lists else opened
+        if path.rpartition("/")[2] in ("podgroups", "workloads"):
+            return _refused() if "sendInitialEvents" in (query or {}) else _never()
+        return super().stream(path, query=query, idle_timeout_seconds=idle_timeout_seconds)
+
+
+class Refusal:
+    """What a server that does not stream lists answers."""
+
+    status = 422
+    headers: Mapping[str, str] = {}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield b'{"kind":"Status","code":422,"reason":"Invalid","message":"sendInitialEvents is forbidden"}'
 
 
 @asynccontextmanager
-async def _never(opened: AbstractAsyncContextManager[Stream]) -> AsyncIterator[Stream]:
+async def _refused() -> AsyncIterator[Stream]:
+    yield Refusal()
+
+
+@asynccontextmanager
+async def _never() -> AsyncIterator[Stream]:
     await asyncio.Event().wait()
-    async with opened as stream:
-        yield stream
+    yield Refusal()
 
 
 def plain(name: str = "demo") -> JobBuilder:
@@ -190,15 +203,13 @@ def unseen(resource: Resource, has_looked: Callable[[], bool]) -> Act:
 
     async def act(stage: Stage) -> None:
         await submit(stage, JOBS[resource]("scout"))
-        head = {"apiVersion": resource.api_version, "kind": resource.kind}
 
-        async def scout_is_known() -> bool:
-            names = await stage.names(resource)
-            return "scout" in names
+        async def scout_has_one() -> bool:
+            return "scout" in await stage.names(resource)
 
-        await stage.until(scout_is_known, "the first gang is there")
-        body = {**head, "metadata": {"name": "demo"}, "spec": {"minMember": 2}}
-        await stage.client.create(resource, stage.namespace, body)
+        await stage.until(scout_has_one, "the first gang is there")
+        first = await stage.client.get(resource, stage.namespace, "scout")
+        await stage.client.create(resource, stage.namespace, {**first, "metadata": {"name": "demo"}})
         await submit(stage, JOBS[resource]())
 
         async def looked() -> bool:
