@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from pathlib import Path
 
 import msgspec
@@ -76,6 +77,11 @@ class Run:
     def pid(self, pod):
         pods = {each.name: each.pid for each in self.world.pods}
         return pods.get(f"{self.world.job.name}-{pod}")
+
+    async def kill(self, pod):
+        """Kill a pod's program; it may have spoken before its supervisor has."""
+        await eventually(lambda: self.pid(pod) is not None)
+        os.kill(self.pid(pod), signal.SIGKILL)
 
     async def said(self, pod, words, container="main"):
         await eventually(lambda: words in self.log(pod, container) or self.task.done())

@@ -119,7 +119,7 @@ def test_the_job_may_come_from_a_pipe(command):
 def test_pods_speak_on_stdout_and_we_on_stderr(command, file):
     done = command("run", file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID"))))
     assert sorted(done.stdout.splitlines()) == ["worker-0 | I am 0", "worker-1 | I am 1"]
-    assert "job: Running: 2 workers running" in done.stderr
+    assert "job: Completed: all 2 workers succeeded" in done.stderr
     assert re.search(r"^job Completed in \d+\.\d s$", done.stderr, re.MULTILINE)
 
 

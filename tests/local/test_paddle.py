@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -97,7 +95,7 @@ async def test_a_killed_server_is_the_jobs_failure(start, example, parameter_ser
     job = example("wide_and_deep", backoffLimit=0, grace_seconds=3)
     run = await start(job, python=parameter_server_python)
     await said(run, "worker-0", "epoch 1 step 49/392")
-    os.kill(run.pid("ps-1"), signal.SIGKILL)
+    await run.kill("ps-1")
     assert await run.ended() is Ending.FAILED
     assert run.status.message.startswith("ps-1 failed first with exit code 137")
     assert not marked(run.mark)
@@ -109,7 +107,7 @@ async def test_a_killed_resnet_worker_costs_a_restart_and_the_accuracy_is_reache
     run = await start(example("resnet", restartPolicy=NO_DELAY), python=collective_python)
     assert "it runs on the CPU" in run.session.notes[0]
     await said(run, "worker-0", "checkpoint pass-00001")
-    os.kill(run.pid("worker-1"), signal.SIGKILL)
+    await run.kill("worker-1")
     assert await run.ended() is Ending.COMPLETED
     assert run.status.restarts == 1
     log = run.log("worker-0", "paddle")

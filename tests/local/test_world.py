@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
 from local.jobs import config_map, container, job, role
@@ -76,7 +73,7 @@ async def test_a_server_that_leaves_early_is_a_failure_whatever_its_code(finish)
 async def test_a_killed_process_is_reported_as_a_kubelet_does(start):
     run = await start(job(worker=role(1, FOR_EVER), backoffLimit=0))
     await run.said("worker-0", "up")
-    os.kill(run.pid("worker-0"), signal.SIGKILL)
+    await run.kill("worker-0")
     assert await run.ended() is Ending.FAILED
     ended = run.container("worker-0").state.terminated
     assert (ended.exit_code, ended.signal, ended.reason) == (137, 0, "Error")
@@ -121,7 +118,7 @@ async def test_a_job_whose_pod_was_killed_starts_again_as_a_whole(start):
     script = f'echo "attempt $PADDLEJOB_ATTEMPT"; test "$PADDLEJOB_ATTEMPT" -gt 0 || {{ {FOR_EVER}; }}'
     run = await start(job(worker=role(2, script), restartPolicy=NO_DELAY))
     await run.said("worker-0", "up")
-    os.kill(run.pid("worker-0"), signal.SIGKILL)
+    await run.kill("worker-0")
     assert await run.ended() is Ending.COMPLETED
     assert run.status.restarts == 1
     assert "attempt 1" in run.log("worker-1")
@@ -283,7 +280,7 @@ async def test_a_key_that_a_config_map_lacks_is_waited_for_and_named(start):
     one = container("true", env=[{"name": "X", "valueFrom": wanted}])
     run = await start(job(worker=role(1, containers=[one])), config_map("words", y="1"))
     await eventually(lambda: _waiting(run, "worker-0") == "CreateContainerConfigError")
-    assert "couldn't find key x in ConfigMap default/words" in run.status.message
+    await eventually(lambda: "couldn't find key x in ConfigMap default/words" in run.status.message)
 
 
 async def test_a_pod_is_given_up_when_its_own_deadline_is_over(finish):
