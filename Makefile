@@ -59,8 +59,8 @@ e2e: $(STAMP) ## Train in containers on a real node, with the operator installed
 	$(PYTEST) -m node tests/e2e
 
 bench: $(STAMP) ## Measure the operator beside a bare create loop
-	$(BIN)/python bench/bench_operator.py
-	$(BIN)/python bench/bench_operator.py --memory 10000
+	PYTHONPATH=. $(BIN)/python bench/bench_operator.py
+	PYTHONPATH=. $(BIN)/python bench/bench_operator.py --memory 10000
 
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000)))
