@@ -62,6 +62,11 @@ bench: $(STAMP) ## Measure the operator beside a bare create loop
 	PYTHONPATH=. $(BIN)/python bench/bench_operator.py
 	PYTHONPATH=. $(BIN)/python bench/bench_operator.py --memory 10000
 
+bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
+	$(BIN)/python bench/local_start.py
+	$(BIN)/python bench/local_logs.py
+	$(BIN)/python bench/local_cpu.py
+
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000)))
 
@@ -81,4 +86,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-fast lint test-unit test-apiserver test-gang test-paddle e2e bench soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-fast lint test-unit test-apiserver test-gang test-paddle e2e bench bench-local soak generate format constraints clean

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 PADDLEJOB = str(Path(sys.executable).with_name("paddlejob"))
-BYTES_A_LINE = 9
-FIRST = 10_000_000
+BYTES_A_LINE = 60
+FIRST = 10 ** (BYTES_A_LINE - 2)
 
 
 def main() -> None:
