@@ -158,6 +158,11 @@ class TestTheUsersGroup:
         built.succeeded("worker", 0).succeeded("worker", 1)
         assert {action.kind for action in actions(built.plan())} == {Kind.POD}
 
+    def test_it_is_not_replaced_when_its_author_deletes_it(self):
+        built = cluster(DOCUMENTED, "").in_gang("volcano").pods_with_addresses().config().pods_running()
+        plan = built.plan()
+        assert (actions(plan), plan.status.phase) == ([], Phase.RUNNING)
+
     def test_with_the_flag_its_author_has_a_moment(self):
         plan = cluster(at(seconds=2)).plan()
         assert actions(plan) == []

@@ -29,7 +29,6 @@ The documents put job and PodGroup into one file; whoever creates the second mus
 OPEN_PHASES = ("Inqueue", "Running")
 """In these phases of its PodGroup Volcano lets pods in; older ones refuse them in any other."""
 
-
 _UNSEEN = "no scheduler has looked at it yet; see that Volcano's runs"
 
 
@@ -67,16 +66,18 @@ def _removals(world: Snapshot, *, but: Kind | None) -> tuple[Action, ...]:
 def _choice(world: Snapshot, roster: Roster) -> Choice:
     """Pods that are there decide for those that are missing; a new attempt is free to choose."""
     assert world.gang_apis is not None
+    wish = choose(world.job, world.settings.scheduling, world.gang_apis)
     marks = [
         member.pod.metadata.annotations.get(names.ANNOTATION_GANG, "")
         for member in (*roster.active(), *roster.probes)
     ]
     if not marks:
-        return choose(world.job, world.settings.scheduling, world.gang_apis)
+        return wish
     system = next((system for system in GangSystem if system in marks), None)
     if system is None:
         return Choice()
-    return Choice(system, world.gang_apis.kind_of(system) or system.kinds[0])
+    kind = world.gang_apis.kind_of(system) or system.kinds[0]
+    return Choice(system, kind, may_create=wish.system is system and wish.may_create)
 
 
 def _gather_group(world: Snapshot, roster: Roster, choice: Choice) -> Gathering:
