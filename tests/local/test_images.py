@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from local.jobs import container, job, role
+from paddlejob.local.capabilities import Capabilities
 from paddlejob.local.dockerfile import Copy
 from paddlejob.local.errors import InputError
 from paddlejob.local.images import collect
@@ -104,6 +105,21 @@ async def test_pods_do_not_see_what_others_write_and_the_originals_stay(finish, 
     assert run.log("worker-1") == "job-worker-1\nchanged\n"
     assert (directory / "code").read_text() == "original\n"
     assert (run.directory.files("job-worker-1") / "main-0" / "app" / "own").read_text() == "job-worker-1\n"
+
+
+LESSER = {
+    "without overlays": Capabilities("full", can_overlay=False),
+    "without own processes": Capabilities("mounts", can_overlay=True),
+    "without either": Capabilities("mounts", can_overlay=False),
+}
+
+
+@pytest.mark.parametrize("lesser", LESSER.values(), ids=LESSER)
+async def test_images_work_on_kernels_that_allow_less(finish, image, directory, lesser):
+    option = image("ADD . /app\nWORKDIR /app\nCMD echo changed > code; pwd; cat code", code="original\n")
+    run = await finish(job(worker=without_command()), images=(option,), allowed=lesser)
+    assert run.log("worker-0") == "/app\nchanged\n"
+    assert (directory / "code").read_text() == "original\n"
 
 
 async def test_a_restarted_container_begins_with_the_files_of_its_image(finish, image):

@@ -6,6 +6,7 @@ import pytest
 
 from local.jobs import config_map, container, job, role
 from local.processes import eventually, marked
+from paddlejob.local import container_loop
 from paddlejob.local.errors import InputError
 from paddlejob.local.world import Ending
 
@@ -79,6 +80,15 @@ async def test_a_killed_process_is_reported_as_a_kubelet_does(start):
     assert (ended.exit_code, ended.signal, ended.reason) == (137, 0, "Error")
 
 
+async def test_a_process_that_the_kernel_kills_for_want_of_memory_is_told_apart(start, monkeypatch):
+    run = await start(job(worker=role(1, FOR_EVER), backoffLimit=0))
+    await run.phase("Running")
+    monkeypatch.setattr(container_loop, "_kernel_kills", lambda: 10**9)
+    await run.kill("worker-0")
+    await run.ended()
+    assert run.container("worker-0").state.terminated.reason == "OOMKilled"
+
+
 async def test_a_program_that_cannot_start_says_why(finish):
     broken = container("", command=["no-such-program"])
     run = await finish(job(worker=role(1, containers=[broken]), backoffLimit=0))
@@ -137,6 +147,7 @@ async def test_init_containers_run_one_after_the_other_before_the_others(finish)
 async def test_a_failed_init_container_fails_the_pod(finish):
     bad = container("echo cannot fetch; exit 4", name="fetch")
     run = await finish(job(worker=role(1, "echo never", initContainers=[bad])))
+    assert run.container("worker-0").state.waiting.reason == "PodInitializing"
     assert run.status.message == "worker-0 failed first with exit code 4: cannot fetch"
     assert run.log("worker-0") == ""
 

@@ -55,10 +55,11 @@ class ContainerLoop:
         grace_seconds: float,
         calls: Calls,
         changed: Callable[[], None],
+        waits_for: str = "ContainerCreating",
     ) -> None:
         self.name = str(container["name"])
         self.is_sidecar = container.get("restartPolicy") == "Always"
-        self.status = ContainerStatus(name=self.name, state=_waiting("ContainerCreating"))
+        self.status = ContainerStatus(name=self.name, state=_waiting(waits_for))
         self.started = asyncio.Event()
         self.pid: int | None = None
         self._node = node

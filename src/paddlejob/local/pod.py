@@ -50,8 +50,10 @@ class LocalPod:
         self._calls = Calls()
         self._reason, self._message = "", ""
         self._task: asyncio.Task[None] | None = None
-        self._init = [self._loop(each) for each in self._spec.get("initContainers") or ()]
-        self._containers = [self._loop(each) for each in self._spec["containers"]]
+        init = self._spec.get("initContainers") or ()
+        self._init = [self._loop(each, "ContainerCreating") for each in init]
+        waits_for = "PodInitializing" if init else "ContainerCreating"
+        self._containers = [self._loop(each, waits_for) for each in self._spec["containers"]]
 
     @property
     def name(self) -> str:
@@ -134,7 +136,7 @@ class LocalPod:
     def _restart_policy(self) -> str:
         return str(self._spec.get("restartPolicy") or "Always")
 
-    def _loop(self, container: JsonObject) -> ContainerLoop:
+    def _loop(self, container: JsonObject, waits_for: str) -> ContainerLoop:
         return ContainerLoop(
             container,
             node=self._node,
@@ -143,6 +145,7 @@ class LocalPod:
             grace_seconds=self._grace_seconds,
             calls=self._calls,
             changed=lambda: self._changed(self),
+            waits_for=waits_for,
         )
 
     @property
