@@ -50,6 +50,7 @@ PROGRAMS = {
         Program("pause", "pause", "paddlejob.devcluster/pause", 5),
         Program("coredns", "coredns", "paddlejob.devcluster/coredns", 140),
         Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", 150),
+        Program("apiextensions-apiserver", "apiextensions", "paddlejob.devcluster/apiextensions", 120),
     )
 }
 
