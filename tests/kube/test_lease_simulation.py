@@ -32,12 +32,12 @@ def pausable(coroutine, process: Process):
         error = None
         try:
             yield awaited
-        except BaseException as thrown:  # noqa: BLE001
+        except BaseException as thrown:
             error = thrown
         while process.is_stopped:
             try:
                 yield from process.goes_on.wait().__await__()
-            except BaseException as thrown:  # noqa: BLE001
+            except BaseException as thrown:
                 error = thrown
 
 
