@@ -1,22 +1,32 @@
 """deploy/v1beta1/crd.yaml on an API server that serves apiextensions.k8s.io/v1beta1, as those before 1.22 do.
 
-It is the server of custom resources alone, version 0.21, beside a control plane of today that knows the users.
+It is the server of custom resources alone, version 0.21; a control plane of today tells it who its users are.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from devcluster import ApiError, Client, ControlPlane, ensure
+from devcluster.kubeconfig import write_kubeconfig
 from documents import files
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.kube.aiohttp_transport import AiohttpTransport
+from paddlejob.kube.cache import Cache
+from paddlejob.kube.client import Client as KubeClient
+from paddlejob.kube.config import load_config
+from paddlejob.kube.informer import Informer
+from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 
 pytestmark = pytest.mark.apiserver
@@ -44,20 +54,30 @@ def arguments(plane: ControlPlane, port: int) -> list[str]:
     ]
 
 
+class OldServer(NamedTuple):
+    client: Client
+    kubeconfig: Path
+
+    def request(self, *arguments: Any, **options: Any) -> Any:
+        return self.client.request(*arguments, **options)
+
+
 @pytest.fixture(scope="module")
-def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client of the old server, on which PaddleJobs are served."""
+def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldServer]:
+    """The old server, on which PaddleJobs are served."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    log = (tmp_path_factory.mktemp("old") / "log").open("wb")
+    directory = tmp_path_factory.mktemp("old")
+    log = (directory / "log").open("wb")
     program = ensure(["apiextensions-apiserver"])["apiextensions-apiserver"]
     with ControlPlane.start(("etcd", "kube-apiserver")) as plane, log:
         command = [program, *arguments(plane, port)]
         with subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as process:
             try:
-                client = Client(f"https://127.0.0.1:{port}", ca_file=plane.ca_file, token=plane.token)
+                url, access = f"https://127.0.0.1:{port}", {"ca_file": plane.ca_file, "token": plane.token}
+                client = Client(url, **access)
                 install(client)
-                yield client
+                yield OldServer(client, write_kubeconfig(directory / "kubeconfig", url=url, **access))
             finally:
                 process.kill()
 
@@ -81,7 +101,7 @@ def eventually(request: Any, *, within_seconds: float = 60.0) -> None:
             return
 
 
-def test_the_definition_is_accepted_without_complaint(old_server: Client) -> None:
+def test_the_definition_is_accepted_without_complaint(old_server: OldServer) -> None:
     status = old_server.request("GET", f"{DEFINITIONS}/{CRD['metadata']['name']}")["status"]
     # Unknown fields are kept in these versions, which structural schemas do not do.
     allowed = {"NamesAccepted": "True", "Established": "True", "NonStructuralSchema": "True"}
@@ -90,18 +110,18 @@ def test_the_definition_is_accepted_without_complaint(old_server: Client) -> Non
 
 
 @pytest.mark.parametrize("name", files.jobs())
-def test_every_job_of_the_documents_is_accepted(old_server: Client, name: str) -> None:
+def test_every_job_of_the_documents_is_accepted(old_server: OldServer, name: str) -> None:
     created = old_server.request("POST", f"{JOBS}?dryRun=All", files.jobs()[name])
     assert created["spec"] == files.jobs()[name]["spec"]
 
 
-def test_a_job_without_workers_is_refused(old_server: Client) -> None:
+def test_a_job_without_workers_is_refused(old_server: OldServer) -> None:
     body = {**job().ps(1).manifest, "metadata": {"name": "demo"}}
     with pytest.raises(ApiError, match=r"spec.worker.*Required value"):
         old_server.request("POST", f"{JOBS}?dryRun=All", body)
 
 
-def test_status_and_scale_are_subresources(old_server: Client) -> None:
+def test_status_and_scale_are_subresources(old_server: OldServer) -> None:
     old_server.request("POST", JOBS, {**job().worker(2).manifest, "metadata": {"name": "demo"}})
     status = {"phase": "Running", "worker": {"ready": "2/2", "replicas": 2}, "selector": "a=b"}
     old_server.request("PATCH", f"{JOBS}/demo/status", {"status": status}, **MERGE)
@@ -109,3 +129,21 @@ def test_status_and_scale_are_subresources(old_server: Client) -> None:
     assert (scaled["spec"]["replicas"], scaled["status"]["replicas"]) == (3, 2)
     found = old_server.request("GET", f"{JOBS}/demo")
     assert (found["spec"]["worker"]["replicas"], found["status"]["phase"]) == (3, "Running")
+
+
+async def test_an_informer_falls_back_to_what_it_knows(old_server: OldServer) -> None:
+    old_server.request("POST", JOBS, {**job().worker(1).manifest, "metadata": {"name": "early"}})
+    async with KubeClient(AiohttpTransport(load_config(old_server.kubeconfig))) as client:
+        informer = Informer(client, PADDLE_JOBS, type=PaddleJob, cache=Cache(), rng=random.Random(0))
+        task = asyncio.create_task(informer.run())
+        try:
+            async with asyncio.timeout(30):
+                await informer.synced.wait()
+                body = {**job().worker(1).manifest, "metadata": {"name": "late"}}
+                written = await client.create(PADDLE_JOBS, "default", body)
+                await informer.cache.reached(written.metadata.resource_version)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+    assert {"early", "late"} <= {found.name for found in informer.cache}
+    assert informer.lists == 1
