@@ -26,6 +26,11 @@ CAUSES = {
     "an abort is worth another try": (exited(134), DEFAULT, Cause.RETRYABLE),
     "so is running out of memory": (exited(137, "OOMKilled"), DEFAULT, Cause.RETRYABLE),
     "so is an abort under the launcher": (exited(250), DEFAULT, Cause.RETRYABLE),
+    "a command that does not exist will not exist next time": (
+        exited(128, "StartError"),
+        DEFAULT,
+        Cause.PERMANENT,
+    ),
     "SIGTERM is nobody's fault": (exited(143), DEFAULT, Cause.IGNORED),
     "nor under the launcher": (exited(15), DEFAULT, Cause.IGNORED),
     "Fleet's planned exit is planned": (exited(101), DEFAULT, Cause.IGNORED),

@@ -26,6 +26,9 @@ _DISRUPTIONS = frozenset(
         "NodeAffinity",
     }
 )
+_NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+"""The command does not exist or cannot be run: it will not next time either."""
+
 _OWN_FAULT = "exceeds"
 """The kubelet evicts a pod that exceeds its own limits with this word; that is not the platform's doing."""
 
@@ -52,6 +55,8 @@ def cause_of(member: Member, policy: RestartPolicy) -> Cause:
         return Cause.RETRYABLE
     if code in policy.ignored_exit_codes or code in PLANNED_EXIT_CODES:
         return Cause.IGNORED
+    if ending.reason in _NEVER_STARTED:
+        return Cause.PERMANENT
     return Cause.PERMANENT if 0 < code < 128 else Cause.RETRYABLE
 
 
