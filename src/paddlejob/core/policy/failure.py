@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from datetime import datetime
 
+from paddlejob.api.pod import ContainerTerminated
 from paddlejob.api.v1 import RestartPolicy
 from paddlejob.core.classify import Member, ended_at, ending_of
 
@@ -48,16 +49,23 @@ def cause_of(member: Member, policy: RestartPolicy) -> Cause:
     ending = ending_of(member)
     if ending is None:
         return Cause.RETRYABLE
-    code = ending.exit_code
+    return _by_rule(ending.exit_code, policy) or _by_default(ending)
+
+
+def _by_rule(code: int, policy: RestartPolicy) -> Cause | None:
     if code in policy.permanent_exit_codes:
         return Cause.PERMANENT
     if code in policy.retryable_exit_codes:
         return Cause.RETRYABLE
-    if code in policy.ignored_exit_codes or code in PLANNED_EXIT_CODES:
+    return Cause.IGNORED if code in policy.ignored_exit_codes else None
+
+
+def _by_default(ending: ContainerTerminated) -> Cause:
+    if ending.exit_code in PLANNED_EXIT_CODES:
         return Cause.IGNORED
-    if ending.reason in _NEVER_STARTED:
+    if ending.reason in _NEVER_STARTED or 0 < ending.exit_code < 128:
         return Cause.PERMANENT
-    return Cause.PERMANENT if 0 < code < 128 else Cause.RETRYABLE
+    return Cause.RETRYABLE
 
 
 def was_disrupted(member: Member) -> bool:
