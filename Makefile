@@ -4,7 +4,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest
+# One seed for hashes, so that a simulated history is the same in every process.
+PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest
 STAMP := $(VENV)/.installed
 
 help: ## Show the commands
