@@ -48,6 +48,11 @@ class Image:
         """The size of all layers in bytes."""
         return sum(layer.size for layer in self.layers)
 
+    @property
+    def digest(self) -> str:
+        """What the image is known by: a hash of its configuration, which names its layers."""
+        return hashlib.sha256(self.description()).hexdigest()
+
     def description(self) -> bytes:
         """Give the image's configuration file."""
         machine = platform.machine()
@@ -65,8 +70,7 @@ def write_archive(images: Iterable[Image], stream: IO[bytes]) -> None:
     listing, written = [], set()
     with tarfile.open(fileobj=stream, mode="w|", bufsize=BLOCK) as tar:
         for image in images:
-            description = image.description()
-            config = f"{hashlib.sha256(description).hexdigest()}.json"
+            description, config = image.description(), f"{image.digest}.json"
             if config not in written:
                 _add(tar, config, io.BytesIO(description), len(description))
             for layer in image.layers:

@@ -214,7 +214,7 @@ class _Build:
         shown = label if len(label) <= 70 else f"{label[:67]}..."
         cached = layers.find(key) is not None
         started = time.monotonic()
-        if not cached:
+        if not cached and label.startswith(("FROM", "RUN")):
             self._progress.update(f"  {shown} ...")
         layer = make()
         took = "cached" if cached else f"{time.monotonic() - started:.1f} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tarfile
 import tempfile
@@ -9,10 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from devcluster.archive import Image, Layer, write_archive
+from devcluster.cache import write_atomically
 from devcluster.node_components import CONTAINERD_SOCKET, PAUSE_IMAGE
 from devcluster.processes import PROCESS_RECORDS, read_records
 from devcluster.programs import DevclusterError
 from devcluster.readiness import seen_from_here
+
+IMPORTED = "images.json"
+"""In a cluster's directory: the images that its node was given, and what they are known by."""
 
 
 class Node:
@@ -22,11 +27,25 @@ class Node:
         self._directory = directory
 
     def import_images(self, images: Iterable[Image]) -> None:
-        """Give images to the node's container runtime.
+        """Give images to the node's container runtime; those that it has cost nothing.
 
-        Guarantees: layers that the runtime has are not unpacked again.
         Raises: DevclusterError when it refuses them.
         """
+        had = self._had()
+        fresh = [image for image in images if had.get(image.name) != image.digest]
+        if fresh:
+            self._import(fresh)
+            given = {image.name: image.digest for image in fresh}
+            write_atomically(self._directory / IMPORTED, json.dumps({**had, **given}))
+
+    def _had(self) -> dict[str, str]:
+        try:
+            had: dict[str, str] = json.loads((self._directory / IMPORTED).read_text())
+        except FileNotFoundError:
+            return {}
+        return had
+
+    def _import(self, images: list[Image]) -> None:
         command = self._ctr("images", "import", "--no-unpack=false", "-")
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

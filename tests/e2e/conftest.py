@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from devcluster import Cluster, ensure
 from devcluster.archive import Image
 from devcluster.background import Background
-from devcluster.cache import cache_directory
+from devcluster.cache import cache_directory, locked
 from devcluster.node import Node
 from devcluster.programs import CONTROL_PLANE_PROGRAMS, NODE_PROGRAMS
 from devcluster.requirements import require_node
@@ -41,10 +43,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         require_node()
-        with REPORT.timed("build programs"):
-            ensure((*CONTROL_PLANE_PROGRAMS, *NODE_PROGRAMS))
-        with REPORT.timed("build images"):
-            session.config.stash[IMAGES] = [recipe.build() for recipe in recipes()]
+        with REPORT.timed("build programs and images"):
+            session.config.stash[IMAGES] = build_everything()
+
+
+def build_everything() -> list[Image]:
+    """Build programs and images side by side: the ones wait for the compiler, the others for downloads."""
+    with ThreadPoolExecutor(1) as aside:
+        programs = aside.submit(ensure, (*CONTROL_PLANE_PROGRAMS, *NODE_PROGRAMS))
+        images = [recipe.build() for recipe in recipes()]
+        programs.result()
+    return images
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -62,19 +71,30 @@ def bare_node(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
     One that runs already (`python -m devcluster up --node --name e2e`) is used, and left running.
     """
-    background = Background(cache_directory() / "clusters" / "e2e")
-    was_running = bool(background.records())
-    with REPORT.timed("start the cluster"):
-        cluster = background.up(Settings.with_node(), owner_pid=None if was_running else os.getpid())
-    try:
+    images = pytestconfig.stash[IMAGES]
+    for image in images:
+        REPORT.note(f"image {image.name}", f"{image.size / 1e6:6.0f} MB")
+    with (
+        locked(cache_directory() / "e2e.lock"),
+        running(Background(cache_directory() / "clusters" / "e2e")) as cluster,
+    ):
         with REPORT.timed("give the images to the node"):
-            Node(cluster.directory).import_images(pytestconfig.stash[IMAGES])
-        for image in pytestconfig.stash[IMAGES]:
-            REPORT.note(f"image {image.name}", f"{image.size / 1e6:6.0f} MB")
+            Node(cluster.directory).import_images(images)
+        yield cluster
+
+
+@contextmanager
+def running(background: Background) -> Iterator[Cluster]:
+    """Start the cluster and end it, unless it runs already."""
+    if background.records():
+        yield background.up(Settings.with_node())
+        return
+    with REPORT.timed("start the cluster"):
+        cluster = background.up(Settings.with_node(), owner_pid=os.getpid())
+    try:
         yield cluster
     finally:
-        if not was_running:
-            background.down()
+        background.down()
 
 
 @pytest.fixture(scope="session")

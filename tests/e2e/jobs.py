@@ -103,6 +103,9 @@ class Space:
         ]
         return items
 
+    def names(self, kind: str) -> list[str]:
+        return [item["metadata"]["name"] for item in self.list(kind)]
+
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
         return self.cluster.kubectl(f"--namespace={self.name}", *arguments, stdin=stdin)
 

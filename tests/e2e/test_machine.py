@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from devcluster import Cluster
 from devcluster.background import Background
 from devcluster.cgroups import HIERARCHIES, group_name
+from devcluster.link import Link
 from devcluster.node_components import PAUSE_IMAGE
 from devcluster.settings import Settings
 from e2e.jobs import eventually
@@ -46,8 +48,13 @@ def lives_in(pid: int) -> str:
         return ""
 
 
-def interfaces() -> set[str]:
-    return {path.name for path in Path("/sys/class/net").iterdir()}
+def command(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def interface_of(cluster: Cluster) -> Path:
+    number = cluster.url.split(".")[2]
+    return Path("/sys/class/net", Link(int(number)).interface)
 
 
 def groups(directory: Path) -> list[Path]:
@@ -62,12 +69,13 @@ def test_killing_the_starter_ends_every_container_and_removes_the_network(backgr
     cluster.request("POST", "/api/v1/namespaces/default/pods", POD)
     pod = "/api/v1/namespaces/default/pods/waiting"
     eventually(lambda: cluster.request("GET", pod)["status"]["phase"] == "Running", within_seconds=60)
-    assert len(inhabitants(machine)) > len(records) - 5
+    # One that holds the pod's namespaces, and the container itself.
+    assert [command(pid) for pid in inhabitants(machine)].count("pause") == 2
     assert kernel_settings() == before
-    with_node = interfaces()
+    assert interface_of(cluster).exists()
     os.kill(records["server"].pid, signal.SIGKILL)
     eventually(lambda: not inhabitants(machine), within_seconds=30)
-    eventually(lambda: len(with_node - interfaces()) == 1, within_seconds=30)
+    eventually(lambda: not interface_of(cluster).exists(), within_seconds=30)
     assert background.down()
     assert not groups(background.directory)
     assert not background.directory.exists()

@@ -1,4 +1,4 @@
-"""How long a job waits for the operator and the kubelet; measured on small programs, the best of several."""
+"""How long a job waits for the operator and the kubelet; measured on small programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from e2e.images import WIDE_AND_DEEP
 from e2e.jobs import Body, Space, collective, eventually
 from e2e.report import REPORT
 
-ROUNDS = 4
+ROUNDS = 8
+"""At most; a machine that does other things is not slow every time, a kubelet that is not woken is."""
 RUNNING_SECONDS = 4.0
 CONTAINER_SECONDS = 3.0
 """A kubelet that is left alone tries again after 14 seconds."""
@@ -23,9 +24,7 @@ def parameter_server_job(name: str) -> Body:
 def measure(space: Space, name: str) -> tuple[float, float]:
     """Give the seconds from submit to Running, and from the ConfigMap to the last running container."""
     job = space.submit(parameter_server_job(name))
-    eventually(
-        lambda: any(each["metadata"]["name"] == name for each in space.list("configmaps")), within_seconds=30
-    )
+    eventually(lambda: name in space.names("configmaps"), within_seconds=30)
     configured = time.monotonic()
     eventually(lambda: all(runs(pod) for pod in job.pods()), within_seconds=60)
     containers = time.monotonic() - configured
@@ -41,9 +40,18 @@ def runs(pod: Body) -> bool:
     return bool(statuses) and all("running" in status["state"] for status in statuses)
 
 
+def best(space: Space) -> tuple[float, float]:
+    running = containers = float("inf")
+    for number in range(ROUNDS):
+        measured = measure(space, f"quick-{number}")
+        running, containers = min(running, measured[0]), min(containers, measured[1])
+        if running < RUNNING_SECONDS and containers < CONTAINER_SECONDS:
+            break
+    return running, containers
+
+
 def test_a_job_runs_within_seconds_because_the_kubelet_is_woken(space: Space) -> None:
-    rounds = [measure(space, f"quick-{number}") for number in range(ROUNDS)]
-    running, containers = (min(column) for column in zip(*rounds, strict=True))
+    running, containers = best(space)
     REPORT.seconds("2 ps and 2 workers: submit to Running", running, target=RUNNING_SECONDS)
     REPORT.seconds("ConfigMap to all containers running", containers, target=CONTAINER_SECONDS)
     assert running < RUNNING_SECONDS

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from devcluster import Cluster
+from e2e.conftest import await_operator
+from e2e.jobs import Space, eventually, example, losses, result, with_environment
+
+SYSTEM = "--namespace=paddle-system"
+
+
+def test_its_metrics_are_served_by_the_service_that_comes_with_it(node: Cluster) -> None:
+    path = "/api/v1/namespaces/paddle-system/services/paddle-controller-manager-metrics:8080/proxy/metrics"
+    assert "\npaddlejob_" in node.kubectl("get", "--raw", path)
+
+
+def test_it_goes_on_where_it_was_when_it_is_restarted_in_the_middle(space: Space, node: Cluster) -> None:
+    job = space.submit(with_environment(example("wide_and_deep"), {"EPOCHS": 1}))
+    job.await_phase("Running")
+    before = job.uids()
+    node.kubectl(SYSTEM, "delete", "pods", "--selector=control-plane=controller-manager")
+    await_operator(node)
+    job.await_phase("Completed", within_seconds=300)
+    assert job.uids() == before
+    assert job.status().get("restarts", 0) == 0
+    log = job.log("worker-0").splitlines()
+    assert losses(log)[-1] < losses(log)[0] / 1.5
+    assert result(log, "auc") > 0.9
+
+
+def test_deleting_a_job_in_the_middle_leaves_nothing_of_it(space: Space) -> None:
+    job = space.submit(with_environment(example("wide_and_deep_service"), {"EPOCHS": 50}))
+    job.await_phase("Running")
+    space.kubectl("delete", "pdj", job.name)
+    assert not job.exists()
+    for kind, rest in (("pods", []), ("services", []), ("configmaps", ["kube-root-ca.crt"])):
+        eventually(lambda kind=kind, rest=rest: space.names(kind) == rest, within_seconds=60)
