@@ -132,7 +132,9 @@ async def test_the_program_has_no_input_and_no_foreign_descriptors(spec, log):
 async def test_ignored_signals_are_not_inherited(spec, log):
     process = await Process.start(spec("grep", "SigIgn", "/proc/self/status"))
     await process.wait()
-    assert int(log().split()[1], 16) == 0
+    # Signals 32 and 33 are the C library's own: no program can set them, whoever set them before.
+    reserved = 1 << 31 | 1 << 32
+    assert int(log().split()[1], 16) & ~reserved == 0
 
 
 async def test_the_reported_pid_is_the_programs_own(spec, log):

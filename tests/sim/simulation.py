@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -32,8 +33,6 @@ SETTLE_SECONDS = 900.0
 QUIET_SECONDS = 300.0
 
 DEFINITION = yaml.safe_load(CRD.read_text())
-
-logging.getLogger("paddlejob").setLevel(logging.CRITICAL)
 
 
 class Simulation:
@@ -170,4 +169,17 @@ def play(seed: int) -> Simulation:
         await simulation.play()
         return simulation
 
-    return virtual_loop.run(main(), seed=seed, max_steps=3_000_000)
+    with _silence():
+        return virtual_loop.run(main(), seed=seed, max_steps=3_000_000)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Let the operator complain of the faults to nobody; there are thousands."""
+    log = logging.getLogger("paddlejob")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
