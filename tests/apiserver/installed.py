@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from behaviour.stage import Stage
-from devcluster import Cluster
+from devcluster import Cluster, ControlPlane
 from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
@@ -37,6 +37,11 @@ def apply(cluster: Cluster, *files: Path) -> None:
     """Apply files and wait until PaddleJobs can be created."""
     cluster.kubectl("apply", "--server-side", *(f"--filename={file}" for file in files))
     cluster.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+
+
+def refresh_garbage_collector(plane: ControlPlane) -> None:
+    """Let the garbage collector know PaddleJobs at once: it looks for new kinds every half minute only."""
+    plane.restart("kube-controller-manager")
 
 
 def account_kubeconfig(cluster: Cluster, namespace: str = NAMESPACE) -> Path:

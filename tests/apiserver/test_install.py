@@ -34,8 +34,7 @@ def ready(bare: ControlPlane) -> ControlPlane:
     if is_gone(bare, DEFINITION):
         bare.kubectl("create", "--validate=strict", *BOTH_FILES)
         bare.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
-        # The garbage collector looks for new kinds every half minute only; a fresh one knows them at once.
-        bare.restart("kube-controller-manager")
+        installed.refresh_garbage_collector(bare)
     return bare
 
 

@@ -71,6 +71,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Strict]:
     extra, gates = {"kube-apiserver": flags}, {"WatchList": False}
     with ControlPlane.start(controllers=CONTROLLERS, feature_gates=gates, extra_args=extra) as plane:
         installed.apply(plane, installed.CRD, installed.OPERATOR)
+        installed.refresh_garbage_collector(plane)
         yield Strict(plane, log)
 
 

@@ -96,8 +96,7 @@ def upgraded() -> Iterator[ControlPlane]:
         for each in (inherited.definition(), *inherited.operator()):
             plane.kubectl("create", "-f", "-", stdin=json.dumps(each))
         plane.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
-        # The garbage collector looks for new kinds every half minute only; a fresh one knows them at once.
-        plane.restart("kube-controller-manager")
+        installed.refresh_garbage_collector(plane)
         asyncio.run(tell_stories(plane))
         plane.kubectl("-n", "paddle-system", "delete", "deployment", "paddle-controller-manager")
         files = (f"--filename={installed.CRD}", f"--filename={installed.OPERATOR}")
