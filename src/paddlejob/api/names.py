@@ -128,7 +128,6 @@ class Reason:
     INVALID_SPEC: Final = "InvalidSpec"
     ALIAS_USED: Final = "AliasUsed"
     CREATE_FAILED: Final = "CreateFailed"
-    WRITE_FAILED: Final = "WriteFailed"
     CREATED_PODS: Final = "CreatedPods"
     DELETED_PODS: Final = "DeletedPods"
     SCALED: Final = "Scaled"
@@ -152,5 +151,3 @@ class Reason:
     SHRUNK: Final = "Shrunk"
     GROWN: Final = "Grown"
     SUSPENDED: Final = "Suspended"
-    RESUMED: Final = "Resumed"
-    EXPIRED: Final = "Expired"
