@@ -152,6 +152,18 @@ async def big_job(client: Client, operator: Process, workers: int) -> list[tuple
     ]
 
 
+async def restart(client: Client, workers: int) -> list[tuple[str, str]]:
+    """Measure how long it takes from the loss of one worker until all have been created anew."""
+    watcher = Watcher(client)
+    async with watcher.watching():
+        await submit(client, job("lossy").worker(workers))
+        await watcher.until(lambda: "lossy" in watcher.running_at)
+        before, began = len(watcher.pods_at), time.perf_counter()
+        await client.delete(PODS, "default", "lossy-worker-0", grace_seconds=0)
+        await watcher.until(lambda: len(watcher.pods_at) >= before + workers)
+    return [(f"{workers} workers, one lost: all anew after", f"{watcher.pods_at[-1] - began:.1f} s")]
+
+
 async def memory(client: Client, operator: Process, pods: int) -> list[tuple[str, str]]:
     """Measure the operator's memory with many pods in its cache; nothing runs them."""
     before, watcher = operator.memory_megabytes(), Watcher(client)
@@ -183,6 +195,7 @@ async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
                 await asyncio.sleep(2)
                 report(await many_jobs(client, operator, options.jobs, rate))
                 report(await big_job(client, operator, options.big))
+                report(await restart(client, 100))
 
 
 def report(rows: list[tuple[str, str]]) -> None:
