@@ -108,6 +108,12 @@ class Cluster:
             capture_output=True,
             text=True,
             timeout=KUBECTL_TIMEOUT_SECONDS,
-            check=True,
+            check=False,
         )
+        try:
+            result.check_returncode()
+        except subprocess.CalledProcessError as error:
+            # The exception alone says nothing but a number.
+            error.add_note(result.stderr)
+            raise
         return result.stdout

@@ -27,6 +27,7 @@ NODE_CONTROLLERS = (
     *DEFAULT_CONTROLLERS,
     "deployment-controller",
     "disruption-controller",
+    "endpoints-controller",
     "endpointslice-controller",
     "job-controller",
     "node-lifecycle-controller",

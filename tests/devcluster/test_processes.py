@@ -137,3 +137,22 @@ def test_a_child_that_cannot_run_says_why_in_its_log(tmp_path):
     assert child._process.wait() == 1
     assert not child.running()
     assert "No such file" in child.log_tail()
+
+
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_what_a_waited_program_starts_is_what_is_recorded_and_killed(tmp_path):
+    command = ["/bin/sh", "-c", "sleep 600 & wait"]
+    child = Child("child", command, log=tmp_path / "log", directory=tmp_path, waited=True)
+    assert parent_of(child.record.pid) != os.getpid()
+    child.kill()
+    assert not child.record.alive()
+    assert not child.running()
+
+
+def test_a_waited_program_that_ends_without_a_child_is_recorded_itself(tmp_path):
+    child = Child("child", ["/bin/true"], log=tmp_path / "log", directory=tmp_path, waited=True)
+    assert child.exit_code() == 0
+    assert not child.record.alive()

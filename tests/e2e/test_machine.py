@@ -36,14 +36,14 @@ def kernel_settings() -> list[str]:
 
 
 def inhabitants(namespace: str) -> list[int]:
-    """Give the processes of a PID namespace."""
+    """Give the processes in a network: the node's own, and those of pods that share it."""
     pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
     return [pid for pid in pids if lives_in(pid) == namespace]
 
 
 def lives_in(pid: int) -> str:
     try:
-        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
     except OSError:
         return ""
 

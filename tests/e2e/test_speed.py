@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from e2e.images import WIDE_AND_DEEP
@@ -12,7 +13,8 @@ ROUNDS = 8
 """At most; a machine that does other things is not slow every time, a kubelet that is not woken is."""
 RUNNING_SECONDS = 4.0
 CONTAINER_SECONDS = 3.0
-"""A kubelet that is left alone tries again after 14 seconds."""
+ASLEEP_SECONDS = 10.0
+"""A kubelet that is left alone tries again after 10 to 15 seconds."""
 
 
 def parameter_server_job(name: str) -> Body:
@@ -50,9 +52,14 @@ def best(space: Space) -> tuple[float, float]:
     return running, containers
 
 
+def crowding() -> float:
+    """How many times slower the machine is for what else it does; 1 when it has processors to spare."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def test_a_job_runs_within_seconds_because_the_kubelet_is_woken(space: Space) -> None:
     running, containers = best(space)
     REPORT.seconds("2 ps and 2 workers: submit to Running", running, target=RUNNING_SECONDS)
     REPORT.seconds("ConfigMap to all containers running", containers, target=CONTAINER_SECONDS)
-    assert running < RUNNING_SECONDS
-    assert containers < CONTAINER_SECONDS
+    assert running < RUNNING_SECONDS * crowding()
+    assert containers < min(CONTAINER_SECONDS * crowding(), ASLEEP_SECONDS)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from devcluster import requirements
+from devcluster.build import Progress
+from devcluster.programs import DevclusterError
+from devcluster.requirements import find_program, missing_packages, obstacle_to_a_node, require_node
+
+
+@pytest.fixture
+def capable(monkeypatch):
+    """A machine that can run a node."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(requirements, "has_memory_limits", lambda: True)
+    monkeypatch.setattr(requirements, "missing_packages", list)
+    monkeypatch.setattr(shutil, "which", lambda name, **_: f"/usr/bin/{name}")
+    answer(monkeypatch, 0)
+    return monkeypatch
+
+
+def answer(monkeypatch, code, stderr=""):
+    """Let every program end like this; give the list that its calls are added to."""
+    calls = []
+
+    def run(command, **_):
+        calls.append(" ".join(command))
+        return subprocess.CompletedProcess(command, code, "", stderr)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return calls
+
+
+def test_a_capable_machine_has_no_obstacle(capable):
+    assert obstacle_to_a_node() is None
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        pytest.param(
+            lambda on: on.setattr(sys, "platform", "darwin"),
+            "needs Linux, this is darwin",
+            id="another system",
+        ),
+        pytest.param(lambda on: on.setattr(os, "geteuid", lambda: 1000), "needs root", id="no root"),
+        pytest.param(
+            lambda on: on.setattr(requirements, "has_memory_limits", lambda: False),
+            "control groups",
+            id="no control groups",
+        ),
+        pytest.param(
+            lambda on: answer(on, 1, "unshare failed: Operation not permitted"),
+            "refused here: unshare failed: Operation not permitted",
+            id="no namespaces",
+        ),
+        pytest.param(
+            lambda on: (
+                on.setattr(requirements, "missing_packages", lambda: ["runc"]),
+                on.setattr(shutil, "which", lambda *_, **__: None),
+            ),
+            "needs runc, and there is no apt-get",
+            id="no packages",
+        ),
+    ],
+)
+def test_an_obstacle_is_said_in_one_sentence(capable, spoil, words):
+    spoil(capable)
+    sentence = obstacle_to_a_node()
+    assert words in sentence
+    assert sentence.endswith(".")
+    with pytest.raises(DevclusterError, match=words):
+        require_node()
+
+
+def test_missing_packages_are_named_once_each(monkeypatch):
+    monkeypatch.setattr(requirements, "find_program", lambda name: None)
+    monkeypatch.setattr(requirements, "KEYRING", requirements.Path("/"))
+    assert missing_packages({"ctr": "containerd", "containerd": "containerd", "ip": "iproute2"}) == [
+        "containerd",
+        "iproute2",
+    ]
+
+
+def test_missing_packages_are_installed_and_it_is_said(capable):
+    capable.setattr(requirements, "missing_packages", lambda: ["runc"])
+    calls, said = answer(capable, 0), io.StringIO()
+    require_node(Progress(said))
+    assert said.getvalue() == "installing the Debian packages runc\n"
+    assert calls[-1] == "apt-get install --yes --quiet --no-install-recommends runc"
+
+
+def test_packages_that_cannot_be_installed_are_named_with_the_reason(capable):
+    capable.setattr(requirements, "obstacle_to_a_node", lambda: None)
+    capable.setattr(requirements, "missing_packages", lambda: ["runc"])
+    calls = answer(capable, 100, "E: Unable to locate package runc\n")
+    with pytest.raises(DevclusterError, match="runc could not be installed: E: Unable to locate package"):
+        require_node(Progress(io.StringIO()))
+    assert [call.split()[1] for call in calls] == ["install", "update", "install"]
+
+
+def test_programs_of_administrators_are_found_whatever_the_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(requirements, "ADMINISTRATION", "/usr/bin")
+    assert find_program("env").name == "env"
