@@ -22,6 +22,7 @@ from typing import Any
 from process import ROOT, Process, running
 
 from devcluster import ControlPlane
+from paddlejob.api import names
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.kube.aiohttp_transport import AiohttpTransport
@@ -42,6 +43,8 @@ class Watcher:
 
     def __init__(self, client: Client) -> None:
         self.pods_at: list[float] = []
+        self.created_at: dict[str, float] = {}
+        """By job: when its latest pod appeared."""
         self.running_at: dict[str, float] = {}
         self._changed = asyncio.Event()
         rng = random.Random(0)
@@ -71,6 +74,7 @@ class Watcher:
     def _pod(self, old: Any, new: Any, *, initial: bool) -> None:
         if old is None:
             self.pods_at.append(time.perf_counter())
+            self.created_at[new.metadata.labels.get(names.LABEL_JOB, "")] = self.pods_at[-1]
         self._changed.set()
 
     def _job(self, old: Any, new: Any, *, initial: bool) -> None:
@@ -80,9 +84,14 @@ class Watcher:
 
 
 async def submit(client: Client, *jobs: JobBuilder) -> None:
-    for built in jobs:
-        body = {**built.manifest, "metadata": {"name": built.manifest["metadata"]["name"]}}
-        await client.create(PADDLE_JOBS, "default", body)
+    waiting = iter(jobs)
+
+    async def lane() -> None:
+        for built in waiting:
+            body = {**built.manifest, "metadata": {"name": built.manifest["metadata"]["name"]}}
+            await client.create(PADDLE_JOBS, "default", body)
+
+    await asyncio.gather(*(lane() for _ in range(min(len(jobs), 10))))
 
 
 async def bare_loop(client: Client, count: int) -> float:
@@ -137,17 +146,18 @@ async def big_job(client: Client, operator: Process, workers: int) -> list[tuple
             began = time.perf_counter()
             await submit(client, job(f"alone-{number}").ps(2).worker(2))
             await watcher.until(lambda name=f"alone-{number}": name in watcher.running_at)
-            alone.append(watcher.running_at[f"alone-{number}"] - began)
+            alone.append(watcher.created_at[f"alone-{number}"] - began)
         cpu, began = operator.cpu_seconds(), time.perf_counter()
         await submit(client, job("big").worker(workers))
         after = time.perf_counter()
         await submit(client, job("small").ps(2).worker(2))
         await watcher.until(lambda: {"big", "small"} <= watcher.running_at.keys())
-    small, usual = watcher.running_at["small"] - after, statistics.median(alone)
+    # Until its pods are created: how soon they run is up to the simulated kubelet, which takes turns.
+    small, usual = watcher.created_at["small"] - after, statistics.median(alone)
     return [
         (f"a job of {workers} workers Running after", f"{watcher.running_at['big'] - began:.1f} s"),
         ("operator CPU for it", f"{1000 * (operator.cpu_seconds() - cpu):.0f} ms"),
-        ("a small job alone", f"{usual:.2f} s"),
+        ("a small job alone: pods there after", f"{usual:.2f} s"),
         ("the same right after the big one", f"{small:.2f} s, {small - usual:+.2f} s"),
     ]
 
