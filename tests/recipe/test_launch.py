@@ -13,7 +13,7 @@ from recipe.test_settings import DOCUMENT
 SETTINGS = read_settings(DOCUMENT)
 # As the document's train.log shows them; the first is not the smallest when sorted as text.
 ADDRESSES = ("192.168.129.66", "192.168.129.71", "192.168.223.143")
-PLACE = Place(addresses=ADDRESSES, me=1, data_directory=Path("/work/data"), job_id="uid-1")
+PLACE = Place(addresses=ADDRESSES, me=1, data_directory=Path("/place/data"), job_id="uid-1")
 PASSED = [
     "--ports_num_for_sparse=2",
     "--config=./trainer_config.py",
