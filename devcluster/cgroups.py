@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 HIERARCHIES = Path("/sys/fs/cgroup")
+PASSED_ON = ("cpu", "cpuset", "io", "memory", "pids")
+"""What a kubelet limits, and what the group of its containers therefore has to have."""
 
 
 def group_name(directory: Path) -> str:
@@ -27,7 +29,7 @@ def make_groups(directory: Path, hierarchies: Path = HIERARCHIES) -> None:
     """Make the group of a cluster's containers in every hierarchy."""
     name = group_name(directory)
     if (hierarchies / "cgroup.controllers").exists():
-        (hierarchies / name).mkdir(exist_ok=True)
+        _make_unified_group(hierarchies, name)
         return
     for hierarchy in hierarchies.iterdir():
         if (hierarchy / "cgroup.procs").exists():
@@ -36,6 +38,16 @@ def make_groups(directory: Path, hierarchies: Path = HIERARCHIES) -> None:
         # A new group has no processors and no memory until it is told to have those of its parent.
         for whole in hierarchies.glob(f"*/{setting}"):
             (whole.parent / name / setting).write_text(whole.read_text())
+
+
+def _make_unified_group(top: Path, name: str) -> None:
+    available = (top / "cgroup.controllers").read_text().split()
+    # Refused where this is not the whole machine's top; then somebody else decides what is passed on.
+    with suppress(OSError):
+        (top / "cgroup.subtree_control").write_text(
+            " ".join(f"+{each}" for each in PASSED_ON if each in available)
+        )
+    (top / name).mkdir(exist_ok=True)
 
 
 def remove_groups(directory: Path, hierarchies: Path = HIERARCHIES) -> None:

@@ -73,18 +73,23 @@ def obstacle_to_a_node() -> str | None:
         return (
             "A real node needs control groups with a memory controller under /sys/fs/cgroup; there are none."
         )
-    refused = subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount", "--net", "--uts", "--ipc", "true"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if refused.returncode != 0:
-        return f"A real node needs namespaces of its own, which are refused here: {refused.stderr.strip()}."
+    refusal = _refusal_of_namespaces()
+    if refusal:
+        return f"A real node needs namespaces of its own, which are refused here: {refusal}."
     missing = missing_packages()
     if missing and shutil.which("apt-get") is None:
         return f"A real node needs {', '.join(missing)}, and there is no apt-get to install them with."
     return None
+
+
+def _refusal_of_namespaces() -> str:
+    """Give the kernel's reason not to make the namespaces of a node, empty when it makes them."""
+    unshare = find_program("unshare")
+    if unshare is None:
+        return ""
+    command = [str(unshare), "--pid", "--fork", "--mount", "--net", "--uts", "--ipc", "true"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stderr.strip() if result.returncode != 0 else ""
 
 
 def find_program(name: str) -> Path | None:

@@ -54,6 +54,7 @@ def test_a_group_is_made_in_every_old_hierarchy_and_has_its_parents_processors(o
 def test_one_group_is_made_in_the_unified_hierarchy(unified):
     make_groups(HERE, unified)
     assert (unified / group_name(HERE)).is_dir()
+    assert (unified / "cgroup.subtree_control").read_text() == "+cpu +cpuset +io +memory +pids"
 
 
 def test_groups_are_removed_with_what_is_below_and_others_stay(old):

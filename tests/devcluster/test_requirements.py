@@ -30,7 +30,7 @@ def answer(monkeypatch, code, stderr=""):
     calls = []
 
     def run(command, **_):
-        calls.append(" ".join(command))
+        calls.append(" ".join(map(str, command)))
         return subprocess.CompletedProcess(command, code, "", stderr)
 
     monkeypatch.setattr(subprocess, "run", run)
