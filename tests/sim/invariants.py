@@ -28,7 +28,10 @@ class Invariants:
         self._phase: dict[str, str] = {}
         self._attempt: dict[str, int] = defaultdict(int)
         self.late_pods: set[str] = set()
-        """Pods that one of two operators made after the other had seen the job end."""
+        """Pods that one of two operators made after the other had ended the job, or begun its next attempt.
+
+        They cannot see each other's last word at once; what matters is that such a pod is removed.
+        """
         server.log.on_write.append(self._check)
 
     def _check(self, write: WriteRecord) -> None:
@@ -86,7 +89,9 @@ class Invariants:
         if self._phase.get(owner) in (*TERMINAL, "Terminating"):
             if self._alone:
                 self._fail(write, f"a pod was created for a job that is {self._phase[owner]}")
-            # Two operators cannot see each other's last word at once; what matters is that it is removed.
+            self.late_pods.add(pod["metadata"]["uid"])
+        attempt = int(pod["metadata"]["labels"].get(names.LABEL_ATTEMPT, "0"))
+        if not self._alone and attempt < self._attempt[owner]:
             self.late_pods.add(pod["metadata"]["uid"])
         seats = [
             each["metadata"]["name"]
