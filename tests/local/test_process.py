@@ -46,6 +46,14 @@ print("up", flush=True)
 signal.pause()
 """
 
+ENDS_ITS_READER_ON_SIGTERM = """
+import signal, subprocess
+reader = subprocess.Popen("cat", stdin=subprocess.PIPE)
+signal.signal(signal.SIGTERM, lambda *_: reader.stdin.close())
+print("up", flush=True)
+print("the reader ended with", reader.wait())
+"""
+
 
 @pytest.fixture
 def spec(tmp_path, isolation):
@@ -151,6 +159,14 @@ async def test_terminate_reaches_the_children_of_a_shell(spec, log):
     process.terminate()
     assert await process.wait() == 143
     assert "saved" in log()
+
+
+async def test_terminate_leaves_what_a_program_has_started_to_the_program(spec, log):
+    process = await Process.start(spec(sys.executable, "-c", ENDS_ITS_READER_ON_SIGTERM))
+    await eventually(lambda: "up" in log())
+    process.terminate()
+    assert await process.wait() == 0
+    assert "the reader ended with 0" in log()
 
 
 async def test_a_program_that_took_the_request_to_end_is_not_outlived(spec, log):

@@ -65,7 +65,7 @@ class Process:
         return await asyncio.shield(self._exited)
 
     def terminate(self) -> None:
-        """Ask the program's process group to end."""
+        """Ask the program to end."""
         self._order(b"t")
 
     def kill(self) -> None:

@@ -93,8 +93,9 @@ class Init:
     def _serve(self, wakeups: int) -> None:
         """Wait until the program has ended.
 
-        A shell dies of the request to end at once, while its children still save their work: then they are
-        waited for too. A program that took the request and ended has had its say.
+        The request to end goes to the program alone, as on a cluster: what it has started, such as the
+        process that feeds it data, is its own to end. A shell dies of the request and has passed nothing on:
+        then its children are asked in its place, and waited for while they save their work.
         """
         poll = select.poll()
         poll.register(wakeups, select.POLLIN)
@@ -112,7 +113,7 @@ class Init:
         if order == TERMINATE:
             self._asked_to_end = True
             if self._exit_code is None:
-                os.killpg(self._main, signal.SIGTERM)
+                os.kill(self._main, signal.SIGTERM)
             return False
         return True
 
@@ -122,6 +123,8 @@ class Init:
                 self._exit_code = exit_code_of(status)
                 died_of_it = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
                 self._fell_to_request = self._asked_to_end and died_of_it
+                if self._fell_to_request and self._group_lives():
+                    os.killpg(self._main, signal.SIGTERM)
                 self._tell(EXITED, str(self._exit_code))
 
     def _group_lives(self) -> bool:
