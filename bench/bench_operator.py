@@ -91,7 +91,7 @@ async def submit(client: Client, *jobs: JobBuilder) -> None:
             body = {**built.manifest, "metadata": {"name": built.manifest["metadata"]["name"]}}
             await client.create(PADDLE_JOBS, "default", body)
 
-    await asyncio.gather(*(lane() for _ in range(min(len(jobs), 10))))
+    await asyncio.gather(*(lane() for _ in range(min(len(jobs), IN_FLIGHT))))
 
 
 async def bare_loop(client: Client, count: int) -> float:

@@ -32,7 +32,18 @@ class Invariants:
 
         They cannot see each other's last word at once; what matters is that such a pod is removed.
         """
+        self._owner: dict[str, str] = {}
+        self._replaced: set[str] = set()
+        """Pods that an operator removed while their job went on."""
         server.log.on_write.append(self._check)
+
+    def excuses(self, start: ContainerStart) -> bool:
+        """Tell whether a container may have started with an environment that does not fit.
+
+        Of two operators one may publish addresses before it sees that the other has just replaced a pod that
+        had not started yet. No lock of ours reaches the kubelet, so the job has to notice and start anew.
+        """
+        return start.uid in self.late_pods or (not self._alone and start.uid in self._replaced)
 
     def _check(self, write: WriteRecord) -> None:
         if not write.changed:
@@ -41,6 +52,10 @@ class Invariants:
             self._check_jobs(write)
         elif write.resource == "pods" and write.verb == "create" and not write.subresource:
             self._check_pod(write)
+        elif write.resource == "pods" and write.verb == "delete" and write.identity.startswith("operator"):
+            uid = write.decoded()["preconditions"]["uid"]
+            if self._phase.get(self._owner[uid]) not in TERMINAL:
+                self._replaced.add(uid)
 
     def _check_jobs(self, write: WriteRecord) -> None:
         for each in self._server.objects(PADDLE_JOBS):
@@ -86,6 +101,7 @@ class Invariants:
         if pod is None:
             return
         owner = pod["metadata"]["ownerReferences"][0]["uid"]
+        self._owner[pod["metadata"]["uid"]] = owner
         if self._phase.get(owner) in (*TERMINAL, "Terminating"):
             if self._alone:
                 self._fail(write, f"a pod was created for a job that is {self._phase[owner]}")

@@ -136,20 +136,23 @@ class AiohttpTransport:
         if identity.authorization:
             headers.append(("Authorization", identity.authorization))
         context = self._context(identity.client_certificate)
+        request = self._open_session().request(
+            call.method,
+            call.url,
+            headers=headers,
+            data=call.body,
+            timeout=call.timeout,
+            ssl=context,
+            server_hostname=self._config.tls_server_name or None,
+            proxy=self._config.proxy_url or None,
+            # Credentials are for this server and no other.
+            allow_redirects=False,
+        )
         with _translated(self._config):
+            if call.open_timeout_seconds is None:
+                return await request
             async with asyncio.timeout(call.open_timeout_seconds):
-                return await self._open_session().request(
-                    call.method,
-                    call.url,
-                    headers=headers,
-                    data=call.body,
-                    timeout=call.timeout,
-                    ssl=context,
-                    server_hostname=self._config.tls_server_name or None,
-                    proxy=self._config.proxy_url or None,
-                    # Credentials are for this server and no other.
-                    allow_redirects=False,
-                )
+                return await request
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

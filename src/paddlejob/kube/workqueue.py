@@ -32,6 +32,8 @@ class Priority(enum.IntEnum):
     """Listed when the process started."""
     CHANGE = 2
     """Something changed."""
+    REQUEST = 3
+    """Somebody asked for something, and what follows takes longest to come into being."""
 
 
 class Backoff(msgspec.Struct, frozen=True):

@@ -122,9 +122,10 @@ class Controller:
         self.queue.retry(key)
 
     def _touched(self, key: ObjectKey, touch: Touch) -> None:
-        priority = Priority.STARTUP if touch.initial else Priority.CHANGE
+        priority = Priority.STARTUP if touch.initial else Priority.REQUEST
         delay = 0.0
         if touch.child:
+            priority = min(priority, Priority.CHANGE)
             delay = self._settings.idle_batch_seconds if touch.idle else self._settings.batch_seconds
         self.queue.add(key, priority=priority, after_seconds=delay)
 

@@ -12,7 +12,7 @@ class OperatorSettings(msgspec.Struct, frozen=True):
 
     namespace: str = ""
     """The one namespace to look at; empty for all."""
-    workers: int = 16
+    workers: int = 32
     """How many jobs may be worked on at the same time."""
     writes_per_job: int = 32
     """How many writes of one job may be under way: a large job leaves room for small ones beside it."""

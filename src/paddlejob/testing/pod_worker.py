@@ -102,6 +102,7 @@ class PodWorker:
         self._node = node
         self._state = PodState(pod, node.now)
         self._kicked = asyncio.Event()
+        self._bound = asyncio.Event()
         self._publishing = asyncio.Lock()
         self._published: JsonObject | None = None
         self._lost: LoseNode | None = None
@@ -111,6 +112,8 @@ class PodWorker:
         """Take note of a change; one of metadata or spec makes the kubelet look at the pod at once."""
         if _synced_part(pod) != _synced_part(self.pod):
             self._kicked.set()
+        if pod["spec"].get("nodeName"):
+            self._bound.set()
         self.pod = pod
 
     async def run(self) -> None:
@@ -151,9 +154,8 @@ class PodWorker:
 
     async def _schedule(self, outcome: Outcome) -> Outcome:
         """Put the pod on a node, when it may and one has room; another scheduler's pod waits for that one."""
-        while self._is_anothers():
-            self._kicked.clear()
-            await self._kicked.wait()
+        if self._is_anothers():
+            await self._bound.wait()
         if isinstance(outcome, Unschedulable):
             await self._publish()
             await _sleep(outcome.for_seconds)
@@ -380,9 +382,12 @@ class PodWorker:
 
 
 def _synced_part(pod: JsonObject) -> tuple[object, ...]:
-    """Return what a kubelet compares to tell whether a pod has changed."""
-    metadata = pod["metadata"]
-    return metadata.get("labels"), metadata.get("annotations"), pod["spec"]
+    """Return what a kubelet compares to tell whether a pod has changed.
+
+    Not where it runs: a kubelet sees a pod for the first time when that is settled.
+    """
+    metadata, spec = pod["metadata"], {**pod["spec"], "nodeName": None}
+    return metadata.get("labels"), metadata.get("annotations"), spec
 
 
 async def _sleep(seconds: float | None) -> None:
