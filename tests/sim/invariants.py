@@ -28,7 +28,7 @@ class Invariants:
         self._phase: dict[str, str] = {}
         self._attempt: dict[str, int] = defaultdict(int)
         self.late_pods: set[str] = set()
-        """Pods that one of two operators made after the other had ended the job, or begun its next attempt.
+        """Pods that one of two operators made after the other had ended or shrunk the job, or begun anew.
 
         They cannot see each other's last word at once; what matters is that such a pod is removed.
         """
@@ -107,7 +107,7 @@ class Invariants:
                 self._fail(write, f"a pod was created for a job that is {self._phase[owner]}")
             self.late_pods.add(pod["metadata"]["uid"])
         attempt = int(pod["metadata"]["labels"].get(names.LABEL_ATTEMPT, "0"))
-        if not self._alone and attempt < self._attempt[owner]:
+        if not self._alone and (attempt < self._attempt[owner] or self._has_shrunk(owner, pod)):
             self.late_pods.add(pod["metadata"]["uid"])
         seats = [
             each["metadata"]["name"]
@@ -117,6 +117,14 @@ class Invariants:
         ]
         if len(seats) > 1:
             self._fail(write, f"{seats} share one seat")
+
+    def _has_shrunk(self, owner: str, pod: JsonObject) -> bool:
+        """Tell whether the pod's seat is beyond the size that its job has by now."""
+        role, index = _seat(pod)
+        specs = [
+            each["spec"] for each in self._server.objects(PADDLE_JOBS) if each["metadata"]["uid"] == owner
+        ]
+        return any(int(index) >= spec.get(role, {}).get("replicas", 0) for spec in specs)
 
     def _fail(self, write: WriteRecord, what: str) -> None:
         raise BrokenInvariantError(

@@ -59,7 +59,7 @@ class Reconciler:
         self._tell = tell
         self._executor = Executor(client, consistency, writes_per_job=settings.writes_per_job)
         self._failures: dict[ObjectKey, tuple[WriteFailure, ...]] = {}
-        self._status_written_at: dict[ObjectKey, float] = {}
+        self._counts_due_at: dict[ObjectKey, float] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result | float:
         """Bring one job a step further; a number is the time in seconds after which to look again.
@@ -123,11 +123,13 @@ class Reconciler:
         changed since it was looked at, for instance because another operator has seen it end.
         """
         status, creates = decided.status, _creates(decided)
+        key = job.metadata.key
         if status == job.status and not creates:
+            self._counts_due_at.pop(key, None)
             return None
-        key, clock = job.metadata.key, asyncio.get_running_loop().time()
         if not creates and not _is_urgent(job.status, status):
-            due = self._status_written_at.get(key, -1e9) + self._settings.status_interval_seconds
+            clock = asyncio.get_running_loop().time()
+            due = self._counts_due_at.setdefault(key, clock + self._settings.counts_delay_seconds)
             if due > clock:
                 return due - clock
         metadata = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
@@ -136,12 +138,12 @@ class Reconciler:
             PADDLE_JOBS, job.metadata.namespace, job.name, patch, subresource="status"
         )
         self._consistency.wrote(key, PADDLE_JOBS, written.metadata.resource_version)
-        self._status_written_at[key] = clock
+        self._counts_due_at.pop(key, None)
         return None
 
     def _forget(self, key: ObjectKey) -> None:
         self._failures.pop(key, None)
-        self._status_written_at.pop(key, None)
+        self._counts_due_at.pop(key, None)
         self._consistency.forget(key)
         self._world.forget(key)
 

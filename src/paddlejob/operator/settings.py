@@ -20,8 +20,11 @@ class OperatorSettings(msgspec.Struct, frozen=True):
     """How long the changes of a job's pods are gathered before the job is looked at."""
     idle_batch_seconds: float = 1.0
     """The same for changes that decide nothing: our own writes coming back, a pod put on a node."""
-    status_interval_seconds: float = 2.0
-    """How often at most mere counts are written into a job's status; a change of phase is never held back."""
+    counts_delay_seconds: float = 2.0
+    """How long mere counts are gathered before they are written into a job's status.
+
+    A change of phase is never held back, and takes the counts with it.
+    """
     pass_timeout_seconds: float = 120.0
     """After this time a pass that hangs is given up and retried."""
     jobs: JobSettings = JobSettings()
