@@ -30,6 +30,7 @@ WHEELS = {  # version -> newest Python (3.x) and machines with a wheel; 3.11 is 
     "2.6.2": (12, ("x86_64", "aarch64")),
     "3.0.0": (13, ("x86_64", "aarch64")),
     "3.3.1": (13, ("x86_64",)),
+    "3.3.1-etcd": (13, ("x86_64",)),  # with what Paddle's own elastic launcher needs
 }
 READY = ".ready"
 
@@ -68,6 +69,10 @@ def directory_for(version: str, python: tuple[int, int], machine: str) -> Path:
 
 def constraints(version: str) -> Path:
     return EXAMPLES / f"constraints-paddle-{version}.txt"
+
+
+def packages(version: str) -> list[str]:
+    return ["paddlepaddle", "setuptools", *(["etcd3"] if version.endswith("-etcd") else [])]
 
 
 def interpreter(directory: Path) -> Path:
@@ -116,7 +121,7 @@ def make(directory: Path, version: str) -> None:
     )
     install = [str(interpreter(directory)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run(
-        [*install, "--constraint", str(constraints(version)), "paddlepaddle", "setuptools"],
+        [*install, "--constraint", str(constraints(version)), *packages(version)],
         f"pip could not install paddlepaddle {version}; check that the package index is reachable",
     )
     run(
