@@ -51,6 +51,13 @@ def test_an_object_is_found_by_key_and_by_index(cache: Cache[Thing]):
     assert names(cache.find("team", "blue")) == ["a"]
 
 
+def test_an_index_is_read_from_either_end(cache: Cache[Thing]):
+    for name in ("a", "b", "c"):
+        cache.apply(thing(name))
+    assert names(tuple(cache.newest_first("team", "blue"))) == ["c", "b", "a"]
+    assert names(tuple(cache.newest_first("team", "red"))) == []
+
+
 def test_an_unknown_index_is_a_programming_error(cache: Cache[Thing]):
     with pytest.raises(KeyError):
         cache.find("colour", "blue")

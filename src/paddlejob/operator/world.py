@@ -192,7 +192,19 @@ class World:
         for owner in known.metadata.owner_references:
             if owner.controller and owner.kind == PADDLE_JOBS.kind:
                 key = ObjectKey(known.metadata.namespace, owner.name)
-                self._on_touched(key, Touch(initial=initial, child=True, idle=_is_idle(old, new)))
+                idle = _is_idle(old, new) or self._waits_for_others(old, new)
+                self._on_touched(key, Touch(initial=initial, child=True, idle=idle))
+
+    def _waits_for_others(self, old: HasMeta | None, new: HasMeta | None) -> bool:
+        """Tell whether a pod has only come as far as others of its job have yet to come.
+
+        A job moves on when its last pod does, so of a hundred pods that get an address one counts.
+        """
+        if not (isinstance(new, Pod) and _only_came_further(old, new)):
+            return False
+        reached = _progress(new)
+        others = self.pods.newest_first("owner", new.metadata.controller_uid)
+        return any(_progress(other) < reached for other in others)
 
 
 def _is_idle(old: HasMeta | None, new: HasMeta | None) -> bool:
@@ -205,6 +217,21 @@ def _is_idle(old: HasMeta | None, new: HasMeta | None) -> bool:
     now = new.status
     same = (before.pod_ip, before.container_statuses) == (now.pod_ip, now.container_statuses)
     return same and now.phase in (before.phase, "Pending")
+
+
+def _only_came_further(old: HasMeta | None, new: Pod) -> bool:
+    before = _progress(old) if isinstance(old, Pod) else 0
+    containers = new.status.container_statuses
+    has_ended = any(each.state.terminated or each.restart_count for each in containers)
+    return before < _progress(new) and new.status.phase in ("Pending", "Running") and not has_ended
+
+
+def _progress(pod: Pod) -> int:
+    """Return how far a pod is on its way: it has an address, it runs, it is ready."""
+    status = pod.status
+    if status.phase != "Running":
+        return int(bool(status.pod_ip))
+    return 2 + all(each.ready for each in status.container_statuses)
 
 
 def _controller(child: HasMeta) -> tuple[str, ...]:
