@@ -13,6 +13,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 ROOT = Path(__file__).parents[1]
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the user and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
 class Process:
     """A child process."""
 
@@ -21,8 +27,7 @@ class Process:
 
     def cpu_seconds(self) -> float:
         """Return user and system time so far."""
-        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_seconds(self.child.pid)
 
     def memory_megabytes(self, kind: str = "VmRSS") -> float:
         """Return resident memory now (VmRSS) or at its peak (VmHWM)."""

@@ -1,0 +1,118 @@
+"""What one request costs on this machine: processor time of the client, of the API server and of etcd.
+
+    PYTHONPATH=. python bench/bench_requests.py
+
+Explains what bench_operator.py can reach: a job is a sum of such requests, and they share the processors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from process import ROOT, cpu_seconds
+
+from devcluster import ControlPlane
+from paddlejob.kube.aiohttp_transport import AiohttpTransport
+from paddlejob.kube.client import Client
+from paddlejob.kube.config import load_config
+from paddlejob.kube.resource import PODS
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.build import job
+
+IN_FLIGHT = 50
+SERVERS = ("kube-apiserver", "etcd")
+
+
+class Meter:
+    """Processor seconds of this process and of the servers that it started."""
+
+    def __init__(self) -> None:
+        self._pids = {"client": os.getpid()} | {name: _child(name) for name in SERVERS}
+
+    def read(self) -> dict[str, float]:
+        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+
+
+def _child(name: str) -> int:
+    """Return the process of that name among the descendants of this one."""
+    waiting = [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        if Path(f"/proc/{pid}/comm").read_text().startswith(name):
+            return pid
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            waiting += map(int, (task / "children").read_text().split())
+    raise SystemExit(f"no {name} was started from here")
+
+
+async def cost(name: str, count: int, meter: Meter, request: Callable[[int], Awaitable[object]]) -> None:
+    """Send so many requests of one kind and print what one of them took."""
+    numbers = iter(range(count))
+
+    async def lane() -> None:
+        for number in numbers:
+            await request(number)
+
+    before, began = meter.read(), time.perf_counter()
+    await asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
+    seconds, after = time.perf_counter() - began, meter.read()
+    used = "".join(f"{1000 * (after[each] - before[each]) / count:14.2f} ms" for each in after)
+    print(f"  {name:24}{count / seconds:8.0f}/s{used}", flush=True)
+
+
+async def measure(plane: ControlPlane, count: int) -> None:
+    meter = Meter()
+    print(f"  {'':24}{'rate':>10}" + "".join(f"{name:>17}" for name in ("client", *SERVERS)))
+    async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+
+        async def create_pod(number: int) -> None:
+            spec = {"containers": [{"name": "paddle", "image": "paddle:test"}]}
+            await client.create(PODS, "default", {"metadata": {"name": f"pod-{number}"}, "spec": spec})
+
+        async def create_job(number: int) -> None:
+            manifest = job(f"job-{number}").ps(2).worker(2).manifest
+            body = {**manifest, "metadata": {"name": f"job-{number}"}}
+            await client.create(PADDLE_JOBS, "default", body)
+
+        async def write_job_status(number: int) -> None:
+            patch = {"status": {"phase": "Pending", "message": f"number {number}"}}
+            await client.patch(PADDLE_JOBS, "default", f"job-{number}", patch, subresource="status")
+
+        async def write_pod_status(number: int) -> None:
+            patch = {"status": {"phase": "Running", "podIP": "10.0.0.1"}}
+            await client.patch(PODS, "default", f"pod-{number}", patch, subresource="status")
+
+        async def annotate_pod(number: int) -> None:
+            patch = {"metadata": {"annotations": {"number": str(number)}}}
+            await client.patch(PODS, "default", f"pod-{number}", patch)
+
+        async def read_job(number: int) -> None:
+            await client.get(PADDLE_JOBS, "default", f"job-{number}")
+
+        # The first requests open connections and fill caches.
+        await asyncio.gather(*(client.has_resource(PODS) for _ in range(IN_FLIGHT)))
+        await cost("create a bare pod", count, meter, create_pod)
+        await cost("create a job", count, meter, create_job)
+        await cost("write a job's status", count, meter, write_job_status)
+        await cost("write a pod's status", count, meter, write_pod_status)
+        await cost("annotate a pod", count, meter, annotate_pod)
+        await cost("read a job", count, meter, read_job)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=500)
+    options = parser.parse_args()
+    with ControlPlane.start() as plane:
+        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/v1/crd.yaml"))
+        plane.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+        asyncio.run(measure(plane, options.count))
+
+
+if __name__ == "__main__":
+    main()
