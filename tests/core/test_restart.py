@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from paddlejob.api.v1 import Phase
+from paddlejob.core.actions import ReplaceConfig
 from paddlejob.testing.build import NOW, job, world
 
 COLLECTIVE = job().worker(3)
@@ -167,6 +169,14 @@ def test_the_config_names_every_attempt_that_lives():
     built.status(built.plan().status).waiting("worker", 1)
     data = built.plan().stages[0][0].manifest["data"]
     assert {f"PADDLEJOB_ATTEMPT_{attempt}_{OF_DEMO}" for attempt in (0, 1)} <= set(data)
+
+
+def test_an_attempt_of_which_no_pod_is_to_be_seen_may_not_start():
+    """The job's status may be known before the pods are, to an operator that takes over."""
+    built = live(NO_GLOO)
+    replaced = msgspec.structs.replace(built.plan().status, attempt=1)
+    plan = built.status(replaced).plan()
+    assert not [action for stage in plan.stages for action in stage if isinstance(action, ReplaceConfig)]
 
 
 def silent(seconds: float):

@@ -37,11 +37,17 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 def connection_of(site: Site, roster: Roster) -> Connection:
-    """Return the ConfigMap as it should be now."""
+    """Return the ConfigMap as it should be now.
+
+    It lets the pods start whose addresses it has. A pod of the newest attempt that is not to be seen yet is
+    not among them, unless it has a name that is known beforehand.
+    """
     hosts = topology.hosts_of(site, roster)
     if hosts is None:
         return Connection()
-    attempts = {member.attempt for member in roster.active()} | {site.attempt}
+    attempts = {member.attempt for member in roster.active()}
+    if _is_known_beforehand(site):
+        attempts.add(site.attempt)
     data = topology.config_data(site, hosts, attempts)
     return Connection(data, topology.config_hash(data))
 
@@ -59,7 +65,7 @@ def converge(
     removed = deletions(Kind.POD, (member.pod for member in (*roster.stale, *roster.surplus)))
     if roster.stale or world.predecessors or not may_create or has_inherited_pods(roster):
         return ((removed,) if removed else ()), ()
-    known_beforehand = site.spec.intranet is Intranet.SERVICE or site.spec.rendezvous is not None
+    known_beforehand = _is_known_beforehand(site)
     mark = connection.fingerprint if known_beforehand else None
     pods = (_pods_of(site, roster, role, mark) for role, _ in site.spec.roles)
     config = _config(world, connection.data) if connection.data else ()
@@ -68,6 +74,10 @@ def converge(
     last = () if known_beforehand else (config,)
     stages = (removed, *first, *pods, *last, wakes, _probes(world, site, roster))
     return tuple(stage for stage in stages if stage), tuple(_news(roster, removed))
+
+
+def _is_known_beforehand(site: Site) -> bool:
+    return site.spec.intranet is Intranet.SERVICE or site.spec.rendezvous is not None
 
 
 def _probes(world: Snapshot, site: Site, roster: Roster) -> tuple[Action, ...]:
