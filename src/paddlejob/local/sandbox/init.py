@@ -81,9 +81,7 @@ class Init:
             what = f'"{program}"'
             os.dup2(self._output, 1)
             os.dup2(self._output, 2)
-            # Python ignores these two, and what is ignored stays ignored in the program.
-            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
-                signal.signal(number, signal.SIG_DFL)
+            heed_all_signals()
             os.execvpe(program, spec["argv"], spec["env"])  # noqa: S606 - this is the container's program
         except OSError as error:
             os.write(failure, f"{what}: {error.strerror}".encode())
@@ -144,6 +142,14 @@ def listen_for_children() -> int:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return reader
+
+
+def heed_all_signals() -> None:
+    """Undo what Python, nohup or a shell's `&` chose to ignore: it would stay ignored in the program."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def dead_children() -> list[tuple[int, int]]:
