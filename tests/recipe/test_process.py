@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,16 +71,47 @@ async def test_a_process_that_ignores_the_request_is_killed(run):
     assert await child.wait() == 128 + signal.SIGKILL
 
 
-async def test_signals_reach_what_the_process_started(run):
-    parent = (
-        "import subprocess, sys\n"
-        "code = 'import signal; print(\"up\", flush=True); signal.pause()'\n"
-        "subprocess.run([sys.executable, '-c', code])"
-    )
+SAVES = "import signal; signal.signal(15, lambda *_: print('saved')); print('up', flush=True); signal.pause()"
+
+
+async def test_the_children_of_a_process_that_dies_of_a_signal_get_it_too(run):
+    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SAVES!r}])"
     async with run(parent) as child:
         await until_printed(run.shown, b"up\n")
         child.send(signal.SIGTERM)
         assert await child.wait() == 128 + signal.SIGTERM
+    assert run.shown[-1] == b"saved\n"
+
+
+async def test_what_a_process_has_started_is_its_own_to_end(run):
+    reads_to_the_end = (
+        "import signal, subprocess\n"
+        "reader = subprocess.Popen('cat', stdin=subprocess.PIPE)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: reader.stdin.close())\n"
+        "print('up', flush=True)\n"
+        "print('the reader ended with', reader.wait())"
+    )
+    async with run(reads_to_the_end) as child:
+        await until_printed(run.shown, b"up\n")
+        child.send(signal.SIGTERM)
+        assert await child.wait() == 0
+    assert run.shown[-1] == b"the reader ended with 0\n"
+
+
+async def test_nothing_that_a_process_started_outlives_it(run, monkeypatch):
+    monkeypatch.setattr("paddlejob.recipe.process.LAST_OUTPUT_SECONDS", 0.1)
+    async with run("import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)") as child:
+        assert await child.wait() == 0
+    while lives(int(run.shown[0])):
+        await asyncio.sleep(0.01)
+
+
+def lives(pid):
+    """Tell whether a process runs; one that has ended may wait to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
 
 
 async def test_a_program_that_is_not_there_is_named(tmp_path):

@@ -26,9 +26,11 @@ def exit_code(status: int) -> int:
 class Child:
     """A running process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, tee: LogTee) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, output: int, tee: LogTee) -> None:
         self._process = process
+        self._output = output
         self._tee = tee
+        self._sent: int | None = None
         self._ended = asyncio.create_task(self._follow())
 
     async def wait(self) -> int:
@@ -41,10 +43,18 @@ class Child:
         return not self._ended.done()
 
     def send(self, number: int) -> None:
-        """Send a signal to the process and to all that it started."""
+        """Send a signal to the process; only SIGKILL goes to all that it started as well.
+
+        What a trainer has started, such as the process that feeds it data, is its own to end: without it, it
+        could not finish the batch that it saves after. A shell dies of the signal and passes nothing on; then
+        its children get it too.
+        """
         if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+            self._sent = number
+            if number == signal.SIGKILL:
+                self._send_to_group(number)
+            else:
+                self._process.send_signal(number)
 
     async def stop(self, grace_seconds: float) -> int:
         """End it: politely first, then not; return its exit code."""
@@ -56,20 +66,35 @@ class Child:
         return await self.wait()
 
     async def _follow(self) -> int:
-        assert self._process.stdout is not None
-        copying = asyncio.create_task(self._copy(self._process.stdout))
+        copying = asyncio.create_task(self._copy())
         try:
             status = await self._process.wait()
+            if self._sent is not None and status == -self._sent:
+                self._send_to_group(self._sent)
             await asyncio.wait([copying], timeout=LAST_OUTPUT_SECONDS)
+            if not copying.done():
+                self._send_to_group(signal.SIGKILL)
+                await asyncio.wait([copying], timeout=LAST_OUTPUT_SECONDS)
         finally:
             copying.cancel()
             await asyncio.wait([copying])
             self._tee.close()
         return exit_code(status)
 
-    async def _copy(self, output: asyncio.StreamReader) -> None:
-        while chunk := await output.read(1 << 16):
-            self._tee.write(chunk)
+    def _send_to_group(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    async def _copy(self) -> None:
+        output = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(output), os.fdopen(self._output, "rb", buffering=0)
+        )
+        try:
+            while chunk := await output.read(1 << 16):
+                self._tee.write(chunk)
+        finally:
+            transport.close()
 
 
 @asynccontextmanager
@@ -80,20 +105,25 @@ async def running(
 
     Raises SettingsError when the program cannot be started.
     """
+    # A pipe of our own: with asyncio's, a process has not ended while something it started holds it open.
+    output, write_end = os.pipe()
     try:
         started = await asyncio.create_subprocess_exec(
             *process.command,
             cwd=directory,
             env={**inherited, **process.environment},
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=write_end,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
         )
     except OSError as error:
+        os.close(output)
         tee.close()
         raise errors.SettingsError(f"cannot start {process.command[0]!r}: {error.strerror}") from error
-    child = Child(started, tee)
+    finally:
+        os.close(write_end)
+    child = Child(started, output, tee)
     try:
         yield child
     finally:
