@@ -227,8 +227,10 @@ def _only_came_further(old: HasMeta | None, new: Pod) -> bool:
 
 
 def _progress(pod: Pod) -> int:
-    """Return how far a pod is on its way: it has an address, it runs, it is ready."""
+    """Return how far a pod is on its way: it has an address, it runs, it is ready, or it has ended."""
     status = pod.status
+    if status.phase in ("Succeeded", "Failed"):
+        return 4
     if status.phase != "Running":
         return int(bool(status.pod_ip))
     return 2 + all(each.ready for each in status.container_statuses)

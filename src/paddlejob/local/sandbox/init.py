@@ -98,7 +98,7 @@ class Init:
         poll = select.poll()
         poll.register(wakeups, select.POLLIN)
         poll.register(self._orders, select.POLLIN)
-        while self._exit_code is None or (self._fell_to_request and self._group_lives()):
+        while self._exit_code is None or (self._fell_to_request and self._reach_group(0)):
             for descriptor, _ in poll.poll():
                 if descriptor == wakeups:
                     os.read(wakeups, 512)
@@ -121,13 +121,14 @@ class Init:
                 self._exit_code = exit_code_of(status)
                 died_of_it = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
                 self._fell_to_request = self._asked_to_end and died_of_it
-                if self._fell_to_request and self._group_lives():
-                    os.killpg(self._main, signal.SIGTERM)
+                if self._fell_to_request:
+                    self._reach_group(signal.SIGTERM)
                 self._tell(EXITED, str(self._exit_code))
 
-    def _group_lives(self) -> bool:
+    def _reach_group(self, number: int) -> bool:
+        """Send a signal to what is left of the program's group, 0 for none; tell whether there is anybody."""
         try:
-            os.killpg(self._main, 0)
+            os.killpg(self._main, number)
         except OSError:
             return False
         return True
