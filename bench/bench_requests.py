@@ -50,7 +50,13 @@ def _child(name: str) -> int:
     raise SystemExit(f"no {name} was started from here")
 
 
-async def cost(name: str, count: int, meter: Meter, request: Callable[[int], Awaitable[object]]) -> None:
+async def cost(
+    name: str,
+    count: int,
+    meter: Meter,
+    request: Callable[[int], Awaitable[object]],
+    in_flight: int = IN_FLIGHT,
+) -> None:
     """Send so many requests of one kind and print what one of them took."""
     numbers = iter(range(count))
 
@@ -59,7 +65,7 @@ async def cost(name: str, count: int, meter: Meter, request: Callable[[int], Awa
             await request(number)
 
     before, began = meter.read(), time.perf_counter()
-    await asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
+    await asyncio.gather(*(lane() for _ in range(in_flight)))
     seconds, after = time.perf_counter() - began, meter.read()
     used = "".join(f"{1000 * (after[each] - before[each]) / count:14.2f} ms" for each in after)
     print(f"  {name:24}{count / seconds:8.0f}/s{used}", flush=True)
@@ -97,6 +103,7 @@ async def measure(plane: ControlPlane, count: int) -> None:
         # The first requests open connections and fill caches.
         await asyncio.gather(*(client.has_resource(PODS) for _ in range(IN_FLIGHT)))
         await cost("create a bare pod", count, meter, create_pod)
+        await cost("the same, one by one", count, meter, lambda number: create_pod(count + number), 1)
         await cost("create a job", count, meter, create_job)
         await cost("write a job's status", count, meter, write_job_status)
         await cost("write a pod's status", count, meter, write_pod_status)
