@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from load import create_job, create_pod, side_by_side
 from process import ROOT, Process, running
 
 from devcluster import ControlPlane
@@ -35,7 +36,6 @@ from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import JobBuilder, job
 
 METRICS_PORT = 18080
-IN_FLIGHT = 50
 
 
 class Watcher:
@@ -84,28 +84,13 @@ class Watcher:
 
 
 async def submit(client: Client, *jobs: JobBuilder) -> None:
-    waiting = iter(jobs)
-
-    async def lane() -> None:
-        for built in waiting:
-            body = {**built.manifest, "metadata": {"name": built.manifest["metadata"]["name"]}}
-            await client.create(PADDLE_JOBS, "default", body)
-
-    await asyncio.gather(*(lane() for _ in range(min(len(jobs), IN_FLIGHT))))
+    await side_by_side(jobs, lambda built: create_job(client, built))
 
 
 async def bare_loop(client: Client, name: str, count: int, labels: dict[str, str] | None = None) -> float:
     """Return the pods a second that a loop creates which does nothing else."""
-    spec = {"containers": [{"name": "paddle", "image": "paddle:test"}]}
-    numbers = iter(range(count))
-
-    async def lane() -> None:
-        for number in numbers:
-            metadata = {"name": f"{name}-{number}", "labels": labels or {}}
-            await client.create(PODS, "default", {"metadata": metadata, "spec": spec})
-
     began = time.perf_counter()
-    await asyncio.gather(*(lane() for _ in range(IN_FLIGHT)))
+    await side_by_side(range(count), lambda number: create_pod(client, f"{name}-{number}", labels))
     return count / (time.perf_counter() - began)
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from load import IN_FLIGHT, create_job, create_pod, side_by_side
 from process import ROOT, cpu_seconds
 
 from devcluster import ControlPlane
@@ -24,7 +25,6 @@ from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 
-IN_FLIGHT = 50
 SERVERS = ("kube-apiserver", "etcd")
 
 
@@ -54,18 +54,12 @@ async def cost(
     name: str,
     count: int,
     meter: Meter,
-    request: Callable[[int], Awaitable[object]],
+    request: Callable[[int], Awaitable[None]],
     in_flight: int = IN_FLIGHT,
 ) -> None:
     """Send so many requests of one kind and print what one of them took."""
-    numbers = iter(range(count))
-
-    async def lane() -> None:
-        for number in numbers:
-            await request(number)
-
     before, began = meter.read(), time.perf_counter()
-    await asyncio.gather(*(lane() for _ in range(in_flight)))
+    await side_by_side(range(count), request, in_flight)
     seconds, after = time.perf_counter() - began, meter.read()
     used = "".join(f"{1000 * (after[each] - before[each]) / count:14.2f} ms" for each in after)
     print(f"  {name:24}{count / seconds:8.0f}/s{used}", flush=True)
@@ -76,14 +70,8 @@ async def measure(plane: ControlPlane, count: int) -> None:
     print(f"  {'':24}{'rate':>10}" + "".join(f"{name:>17}" for name in ("client", *SERVERS)))
     async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
 
-        async def create_pod(number: int) -> None:
-            spec = {"containers": [{"name": "paddle", "image": "paddle:test"}]}
-            await client.create(PODS, "default", {"metadata": {"name": f"pod-{number}"}, "spec": spec})
-
-        async def create_job(number: int) -> None:
-            manifest = job(f"job-{number}").ps(2).worker(2).manifest
-            body = {**manifest, "metadata": {"name": f"job-{number}"}}
-            await client.create(PADDLE_JOBS, "default", body)
+        async def submit(number: int) -> None:
+            await create_job(client, job(f"job-{number}").ps(2).worker(2))
 
         async def write_job_status(number: int) -> None:
             patch = {"status": {"phase": "Pending", "message": f"number {number}"}}
@@ -102,9 +90,11 @@ async def measure(plane: ControlPlane, count: int) -> None:
 
         # The first requests open connections and fill caches.
         await asyncio.gather(*(client.has_resource(PODS) for _ in range(IN_FLIGHT)))
-        await cost("create a bare pod", count, meter, create_pod)
-        await cost("the same, one by one", count, meter, lambda number: create_pod(count + number), 1)
-        await cost("create a job", count, meter, create_job)
+        await cost("create a bare pod", count, meter, lambda number: create_pod(client, f"pod-{number}"))
+        await cost(
+            "the same, one by one", count, meter, lambda number: create_pod(client, f"one-{number}"), 1
+        )
+        await cost("create a job", count, meter, submit)
         await cost("write a job's status", count, meter, write_job_status)
         await cost("write a pod's status", count, meter, write_pod_status)
         await cost("annotate a pod", count, meter, annotate_pod)

@@ -114,8 +114,6 @@ def play(
         async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
             stage = VolcanoStage(client, name, scheduling, status_subresource=status_subresource)
             await stage.play(act)
-        # Connections that were cut in the middle of a request take a moment to say goodbye.
-        await asyncio.sleep(0.25)
 
     asyncio.run(main())
 

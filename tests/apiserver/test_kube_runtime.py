@@ -212,13 +212,24 @@ def elector(client: Client, namespace: str, identity: str) -> LeaderElector:
     )
 
 
+async def held_beyond_its_term(client, namespace):
+    """Wait until a lease has been renewed for longer than it would last by itself."""
+    async with asyncio.timeout(30):
+        while True:
+            spec = (await client.get(LEASES, namespace, "test"))["spec"]
+            held = datetime.fromisoformat(spec["renewTime"]) - datetime.fromisoformat(spec["acquireTime"])
+            if held.total_seconds() > spec["leaseDurationSeconds"]:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def test_a_lease_is_taken_renewed_given_back_and_taken_over(client, namespace):
     one, two = elector(client, namespace, "one"), elector(client, namespace, "two")
     leading = asyncio.create_task(one.run(asyncio.Event().wait))
     await until(lambda: one.is_leader)
     waiting = asyncio.create_task(two.run(asyncio.Event().wait))
     await until(lambda: two.holder == "one")
-    await asyncio.sleep(4)
+    await held_beyond_its_term(client, namespace)
     assert (one.is_leader, two.is_leader) == (True, False)
     leading.cancel()
     with suppress(asyncio.CancelledError):

@@ -72,8 +72,6 @@ def perform(plane: ControlPlane) -> Iterator[Callable[..., None]]:
     async def main(act: Act, scheduling: str) -> None:
         async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
             await GangStage(client, name, scheduling, POD_GROUPS_V1ALPHA2).play(act)
-        # Connections that were cut in the middle of a request take a moment to say goodbye.
-        await asyncio.sleep(0.25)
 
     yield lambda act, scheduling="native": asyncio.run(main(act, scheduling))
     plane.request("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")

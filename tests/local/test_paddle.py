@@ -24,16 +24,20 @@ def made_by(script, argument):
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
+def python_for(example, paddle):
+    """Return an interpreter with that Paddle, when the example's data is there too."""
+    made_by("example_data.py", example)
+    return made_by("paddle_env.py", paddle)
+
+
 @pytest.fixture(scope="session")
 def parameter_server_python():
-    made_by("example_data.py", "wide_and_deep")
-    return made_by("paddle_env.py", "2.6.2")
+    return python_for("wide_and_deep", "2.6.2")
 
 
 @pytest.fixture(scope="session")
 def collective_python():
-    made_by("example_data.py", "resnet")
-    return made_by("paddle_env.py", "3.3.1")
+    return python_for("resnet", "3.3.1")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from devcluster.build import ensure
 from devcluster.provisioning import free_ports
 from local.processes import eventually
-from local.test_paddle import example, found, made_by, said
+from local.test_paddle import example, found, python_for, said
 from paddlejob.core.snapshot import Settings
 from paddlejob.local.world import Ending
 
@@ -31,8 +31,7 @@ LAUNCHER = {
 
 @pytest.fixture(scope="session")
 def elastic_python():
-    made_by("example_data.py", "resnet")
-    return made_by("paddle_env.py", "3.3.1-etcd")
+    return python_for("resnet", "3.3.1-etcd")
 
 
 @pytest.fixture

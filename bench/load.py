@@ -1,0 +1,44 @@
+"""Load on an API server: so many requests under way at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import PODS
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.build import JobBuilder
+
+T = TypeVar("T")
+
+IN_FLIGHT = 50
+
+
+async def side_by_side(
+    items: Iterable[T], request: Callable[[T], Awaitable[None]], in_flight: int = IN_FLIGHT
+) -> None:
+    """Send one request for each item."""
+    waiting = iter(items)
+
+    async def lane() -> None:
+        for item in waiting:
+            await request(item)
+
+    await asyncio.gather(*(lane() for _ in range(in_flight)))
+
+
+async def create_job(client: Client, built: JobBuilder) -> None:
+    """Submit a job under its own name."""
+    manifest = built.manifest
+    await client.create(
+        PADDLE_JOBS, "default", {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
+    )
+
+
+async def create_pod(client: Client, name: str, labels: dict[str, str] | None = None) -> None:
+    """Create a pod that belongs to nobody."""
+    spec = {"containers": [{"name": "paddle", "image": "paddle:test"}]}
+    body = {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
+    await client.create(PODS, "default", body)
