@@ -8,6 +8,7 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJobStatus
+from paddlejob.core.one_line import one_line
 
 
 class Kind(enum.StrEnum):
@@ -101,11 +102,14 @@ class EventType(enum.StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something to tell on the job."""
+    """Something to tell on the job, in one line."""
 
     type: EventType
     reason: str
     message: str
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "message", one_line(self.message))
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from paddlejob.api.v1 import Phase
+from paddlejob.core.one_line import one_line
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """A phase, the reason for it, and the reason in words."""
+    """A phase, the reason for it, and the reason in words, on one line."""
 
     phase: Phase
     reason: str
     message: str
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "message", one_line(self.message))

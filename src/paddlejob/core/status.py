@@ -17,7 +17,6 @@ from paddlejob.core.classify import Member, PodState, Roster
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
 
-MESSAGE_LENGTH = 1024
 CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED)
 """The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
 
@@ -77,7 +76,7 @@ def next_status(
         phase=standing.phase,
         mode=str(spec.mode),
         reason=standing.reason,
-        message=truncated(standing.message),
+        message=standing.message,
         ps=role_status(roster, Role.PS),
         worker=role_status(roster, Role.WORKER),
         heter=role_status(roster, Role.HETER) if roster.desired(Role.HETER) else None,
@@ -112,17 +111,12 @@ def next_conditions(job: PaddleJob, standing: Standing, now: datetime) -> tuple[
                 type=str(phase),
                 status=str(is_now),
                 reason=standing.reason,
-                message=truncated(standing.message) if is_now else "",
+                message=standing.message if is_now else "",
                 last_transition_time=now if changed or old is None else old.last_transition_time,
                 observed_generation=job.metadata.generation,
             )
         )
     return tuple(conditions)
-
-
-def truncated(message: str) -> str:
-    """Keep a message within what status and events can hold."""
-    return message if len(message) <= MESSAGE_LENGTH else f"{message[: MESSAGE_LENGTH - 3]}..."
 
 
 def _is_up(member: Member) -> bool:

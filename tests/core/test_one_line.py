@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api.v1 import Phase
+from paddlejob.core.actions import Event, EventType
+from paddlejob.core.one_line import MESSAGE_LENGTH, one_line
+from paddlejob.core.standing import Standing
+from paddlejob.testing.build import job, world
+
+DENIAL = (
+    'admission webhook "validate.kyverno.svc-fail" denied the request: \n\n'
+    "resource Pod/default/demo-worker-0 was blocked\n\n"
+    "require-labels:\n  check-team: label team is required\n"
+)
+FLAT = (
+    'admission webhook "validate.kyverno.svc-fail" denied the request: resource Pod/default/demo-worker-0 '
+    "was blocked require-labels: check-team: label team is required"
+)
+
+LINES = {
+    "one line stays": ("worker-0 failed", "worker-0 failed"),
+    "many become one": (DENIAL, FLAT),
+    "other line breaks too": ("a\r\nb\x0bc\u2028d\te", "a b c d e"),
+    "blanks alone are nothing": (" \n ", ""),
+    "a long one keeps its beginning": ("x" * 2000, "x" * (MESSAGE_LENGTH - 3) + "..."),
+    "as long as may be": ("x" * MESSAGE_LENGTH, "x" * MESSAGE_LENGTH),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), LINES.values(), ids=LINES.keys())
+def test_one_line(text, line):
+    assert one_line(text) == line
+
+
+def test_room_can_be_left_for_more():
+    assert one_line("x" * 20, 10) == "x" * 7 + "..."
+
+
+def test_a_standing_and_an_event_are_made_of_one_line():
+    assert Standing(Phase.PENDING, "CreateFailed", DENIAL).message == FLAT
+    assert Event(EventType.WARNING, "CreateFailed", DENIAL).message == FLAT
+
+
+def test_an_answer_of_many_lines_is_one_in_status_and_event():
+    plan = world(job().worker(1)).refused("create", "Pod", "demo-worker-0", DENIAL).plan()
+    assert FLAT in plan.status.message
+    assert [event.message for event in plan.events] == [plan.status.message]
