@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.core.classify import roster_of
-from paddlejob.core.explain import last_words, obstacle
+from paddlejob.core.explain import last_words, obstacle, refusal
+from paddlejob.core.one_line import MESSAGE_LENGTH
+from paddlejob.core.snapshot import WriteFailure
 from paddlejob.testing.build import job, world
 
 
@@ -64,6 +66,43 @@ OBSTACLES = {
 @pytest.mark.parametrize(("built", "expected"), OBSTACLES.values(), ids=OBSTACLES.keys())
 def test_what_holds_a_pod_up(built, expected):
     assert obstacle_of(built) == expected
+
+
+DUPLICATE = 'Pod "demo-ps-0" is invalid: spec.containers[0].ports[1].name: Duplicate value: "a"'
+WEBHOOK = 'failed calling webhook "validatepod.volcano.sh": no endpoints available'
+CORRECT = "; correct spec.{}.template, which the pod is made from; tried again now and then"
+
+REFUSALS = {
+    "a quota": (WriteFailure("create", "Pod", "demo-worker-0", "exceeded quota"), "; trying again"),
+    "a pod that is wrong": (
+        WriteFailure("create", "Pod", "demo-ps-0", DUPLICATE, rejected=True),
+        CORRECT.format("ps"),
+    ),
+    "a pod of the last role": (
+        WriteFailure("create", "Pod", "demo-heter-12", "strict decoding error", rejected=True),
+        CORRECT.format("heter"),
+    ),
+    "an answer that is longer than a message": (
+        WriteFailure("create", "Pod", "demo-worker-0", "no " * 1000, rejected=True),
+        CORRECT.format("worker"),
+    ),
+    "a config map that is wrong": (
+        WriteFailure("create", "ConfigMap", "demo", "is invalid", rejected=True),
+        "; trying again",
+    ),
+    "a webhook that Volcano left behind": (
+        WriteFailure("create", "Pod", "demo-worker-0", WEBHOOK),
+        "volcano-admission-service-queues-mutate",
+    ),
+}
+
+
+@pytest.mark.parametrize(("failure", "ending"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_refusal_is_told_with_the_way_out(failure, ending):
+    told = refusal(failure, "demo")
+    assert told.startswith(f"cannot create {failure.kind} {failure.name}: {failure.message[:20]}")
+    assert told.endswith(ending)
+    assert len(told) <= MESSAGE_LENGTH
 
 
 WORDS = {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from paddlejob.api.v1 import PaddleJobStatus, Phase, RoleStatus
 from paddlejob.kube.resource import PODS
@@ -35,6 +36,31 @@ def test_a_refusal_is_in_the_message_and_is_gone_when_it_is_over():
 def _no_pods(request) -> None:
     if request.resource.plural == "pods":
         raise fake_refusals.forbidden(request.resource, request.name, "exceeded quota")
+
+
+REJECTIONS = {
+    "a broken rule": fake_refusals.invalid(
+        "Pod", "", "demo-worker-0", [fake_refusals.duplicate("spec.containers[0].ports[1].name", "a")]
+    ),
+    "an unknown field": fake_refusals.bad_request('strict decoding error: unknown field "spec.x"'),
+}
+
+
+@pytest.mark.parametrize("rejection", REJECTIONS.values(), ids=REJECTIONS.keys())
+def test_a_pod_that_is_wrong_is_told_to_be_corrected_in_its_template(rejection):
+    def reject(request) -> None:
+        if request.resource.plural == "pods":
+            raise rejection
+
+    async def act(cluster) -> None:
+        cluster.server.admission.append(reject)
+        await cluster.submit(job().worker(1))
+        await cluster.operate(5)
+        told = cluster.status()["message"]
+        assert told.startswith(f"cannot create Pod demo-worker-0: {rejection}; ")
+        assert "correct spec.worker.template" in told
+
+    on_a_cluster(act)
 
 
 def test_retries_after_a_refusal_slow_down():

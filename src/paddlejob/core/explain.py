@@ -6,7 +6,11 @@ from collections.abc import Iterable
 
 from paddlejob.api import names
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated
+from paddlejob.api.v1 import Role
+from paddlejob.core.actions import Kind
 from paddlejob.core.classify import Member, PodState, ending_of
+from paddlejob.core.one_line import MESSAGE_LENGTH, one_line
+from paddlejob.core.snapshot import WriteFailure
 
 LAST_WORDS_LENGTH = 300
 _VOLCANO_WEBHOOKS = (
@@ -63,11 +67,23 @@ def first_obstacle(members: Iterable[Member]) -> tuple[Member, str] | None:
     return next(((member, why) for member in members if (why := obstacle(member))), None)
 
 
-def way_out(refusal: str) -> str:
-    """Return what to do about an API server's refusal, where that is known: a clause, or nothing."""
-    if "failed calling webhook" in refusal and ".volcano.sh" in refusal:
-        return f"; if Volcano was uninstalled, remove what it left behind: {_VOLCANO_WEBHOOKS}"
-    return ""
+def refusal(failure: WriteFailure, job_name: str) -> str:
+    """Return what the API server refused, and what to do about it; long answers leave room for that."""
+    advice = _way_out(failure, job_name)
+    return f"{one_line(str(failure), MESSAGE_LENGTH - len(advice))}{advice}"
+
+
+def _way_out(failure: WriteFailure, job_name: str) -> str:
+    if failure.rejected and failure.kind == Kind.POD and (role := _role_of(failure.name, job_name)):
+        return f"; correct spec.{role}.template, which the pod is made from; tried again now and then"
+    if "failed calling webhook" in failure.message and ".volcano.sh" in failure.message:
+        leftovers = f"if Volcano was uninstalled, remove what it left behind: {_VOLCANO_WEBHOOKS}"
+        return f"; trying again; {leftovers}"
+    return "; trying again"
+
+
+def _role_of(pod: str, job_name: str) -> Role | None:
+    return next((role for role in Role if pod.startswith(f"{job_name}-{role}-")), None)
 
 
 def _container_trouble(container: ContainerStatus, own_config_missing: tuple[str, ...]) -> str:

@@ -52,6 +52,8 @@ class WriteFailure(msgspec.Struct, frozen=True):
     kind: str
     name: str
     message: str
+    rejected: bool = False
+    """Whether the object itself is at fault, so that the same one will be refused again."""
 
     def __str__(self) -> str:
         return f"cannot {self.verb} {self.kind} {self.name}: {self.message}"

@@ -41,8 +41,7 @@ def live_standing(
 def _fresh_standing(world: Snapshot, roster: Roster, gang_waits_for: str) -> Standing:
     refused = next(iter(world.failures), None)
     if refused is not None:
-        text = f"{refused}; trying again{explain.way_out(refused.message)}"
-        return Standing(Phase.PENDING, Reason.CREATE_FAILED, text)
+        return Standing(Phase.PENDING, Reason.CREATE_FAILED, explain.refusal(refused, world.job.name))
     unsettled = [member for member in roster.active() if not _is_up(member)]
     missing = len(roster.wanted) - sum(1 for _ in roster.active())
     if not unsettled and not missing:

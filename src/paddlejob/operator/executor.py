@@ -105,7 +105,8 @@ class Executor:
         except (errors.ConflictError, errors.NotFoundError):
             outcome.stale = True
         except errors.KubeError as error:
-            outcome.failures.append(_failure(action, str(error)))
+            rejected = isinstance(error, errors.BadRequestError | errors.InvalidError)
+            outcome.failures.append(_failure(action, str(error), rejected=rejected))
 
     async def _perform(self, job: PaddleJob, action: Action) -> None:
         match action:
@@ -210,7 +211,7 @@ async def _unless_gone(write: Callable[[], Awaitable[None]]) -> None:
         return
 
 
-def _failure(action: Action, message: str) -> WriteFailure:
+def _failure(action: Action, message: str, *, rejected: bool = False) -> WriteFailure:
     match action:
         case Create():
             verb, kind, name = "create", str(action.kind), action.name
@@ -228,4 +229,4 @@ def _failure(action: Action, message: str) -> WriteFailure:
             verb, kind, name = "update", names.KIND, action.finalizer
         case _:
             assert_never(action)
-    return WriteFailure(verb, kind, name, message)
+    return WriteFailure(verb, kind, name, message, rejected)

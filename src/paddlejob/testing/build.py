@@ -278,9 +278,9 @@ class WorldBuilder:
         self.taken_ports = frozenset(ports)
         return self
 
-    def refused(self, verb: str, kind: str, name: str, message: str) -> Self:
-        """Let a write of the last pass have failed."""
-        self.failures = (*self.failures, WriteFailure(verb, kind, name, message))
+    def refused(self, verb: str, kind: str, name: str, message: str, *, rejected: bool = False) -> Self:
+        """Let a write of the last pass have failed; `rejected` where the object itself is at fault."""
+        self.failures = (*self.failures, WriteFailure(verb, kind, name, message, rejected))
         return self
 
     def snapshot(self) -> Snapshot:
