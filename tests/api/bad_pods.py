@@ -272,6 +272,40 @@ BAD_PORTS = [
         f"is 80, like {FIRST}.ports[0]; with intranet Host only one of them can have it",
         None,
     ),
+    BadJob(
+        "two ports of one name",
+        job().worker(ports=[port(80, name="a"), port(81, name="a")]),
+        f"{FIRST}.ports[1].name",
+        f'is "a", like {FIRST}.ports[0]; rename one of them',
+        None,
+    ),
+    BadJob(
+        "two ports of one name in a sidecar",
+        containers(PADDLE, {"name": "b", "image": "b", "ports": [port(80, name="a"), port(81, name="a")]}),
+        f"{CONTAINERS}[1].ports[1].name",
+        f'is "a", like {CONTAINERS}[1].ports[0]; rename one of them',
+        None,
+    ),
+    *(
+        BadJob(
+            f"a port called {name!r}",
+            job().worker(ports=[port(80, name=name)]),
+            f"{FIRST}.ports[0].name",
+            "use at most 15 lower-case letters, digits and single '-' between them, one letter at least",
+            None,
+        )
+        for name in ("HTTP", "80", "a--b", "-a", "a-", "a.b", "sixteen-letters-", "seventeen-letters", 80)
+    ),
+    BadJob(
+        "two containers with one port of the node",
+        containers(
+            {**PADDLE, "ports": [port(80, hostPort=8080)]},
+            {"name": "b", "image": "b", "ports": [port(81, hostPort=8080)]},
+        ),
+        f"{CONTAINERS}[1].ports[0].hostPort",
+        f"is 8080, like {FIRST}.ports[0]; give one of them another port",
+        None,
+    ),
 ]
 
 

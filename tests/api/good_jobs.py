@@ -90,6 +90,17 @@ GOOD_JOBS: dict[str, JobBuilder] = {
     "one port number for two protocols of the host": job()
     .worker(ports=[port(53, hostPort=53), port(53, protocol="UDP")])
     .spec(intranet="Host"),
+    "one port name in two containers": containers(
+        {**PADDLE, "ports": [port(80, name="http"), port(81, name="fifteen-letters"), port(82, name="")]},
+        {"name": "b", "image": "b", "ports": [port(83, name="http")]},
+    ),
+    "one port of the node at two addresses or for two protocols": job().worker(
+        ports=[
+            port(80, hostPort=8080, hostIP="10.0.0.1"),
+            port(81, hostPort=8080, hostIP="10.0.0.2"),
+            port(82, hostPort=8080, protocol="UDP"),
+        ]
+    ),
     "one port in two containers by address": containers(
         {**PADDLE, "ports": [port(80)]}, {"name": "b", "image": "b", "ports": [port(80, hostPort=8080)]}
     ),

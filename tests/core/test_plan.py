@@ -104,6 +104,16 @@ class TestHostNetwork:
             == built.job.status.host_port
         )
 
+    @pytest.mark.parametrize("field", ["containers", "initContainers"])
+    def test_the_block_has_no_port_that_a_template_declares(self, field):
+        chosen = world(self.OF).plan().status.host_port
+        sidecar = {"name": "log", "image": "log:1", "ports": [{"containerPort": chosen + 7}]}
+        of = job().worker(2).spec(intranet="Host")
+        of.manifest["spec"]["worker"]["template"]["spec"].setdefault(field, []).append(sidecar)
+        port = world(of).plan().status.host_port
+        assert port
+        assert not port <= chosen + 7 < port + 20
+
     def test_without_a_free_port_it_waits_and_says_so(self):
         plan = world(self.OF).with_settings(host_port_range=(40000, 40019)).host_ports_taken(40000).plan()
         assert (plan.stages, plan.status.reason, plan.requeue_after_seconds) == ((), "NoHostPort", 30)

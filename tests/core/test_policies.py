@@ -35,5 +35,14 @@ def test_a_foreign_block_that_is_not_aligned_is_respected():
     assert choose_base_port("u", (40000, 40039), {40010}) is None
 
 
+@pytest.mark.parametrize("declared", [40000, 40019])
+def test_a_block_with_a_port_of_a_sidecar_is_passed_over(declared):
+    assert choose_base_port("u", (40000, 40039), set(), {declared}) == 40020
+
+
+def test_a_sidecar_in_every_block_leaves_none():
+    assert choose_base_port("u", (40000, 40039), set(), {40005, 40025}) is None
+
+
 def test_a_range_smaller_than_a_block_gives_none():
     assert choose_base_port("u", (40000, 40010), set()) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -11,6 +12,8 @@ import msgspec
 DNS_LABEL_MAX = 63
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 """What a hostname, a pod of ours and a container may be called (RFC 1123 label)."""
+
+_KINDS: Mapping[type, str] = {dict: "an object", list: "a list", str: "text"}
 
 
 class FieldError(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +44,17 @@ def describe(value: Any) -> str:
 def is_dns_label(text: str) -> bool:
     """Tell whether a text may be a hostname without dots."""
     return len(text) <= DNS_LABEL_MAX and DNS_LABEL.fullmatch(text) is not None
+
+
+def kind_errors(path: str, value: Any, kind: type, *, may_be_empty: bool = True) -> Iterator[FieldError]:
+    """Yield that a value is of another kind of JSON than its field."""
+    if not isinstance(value, kind) and not (value is None and may_be_empty):
+        yield wrong_kind(path, value, kind)
+
+
+def wrong_kind(path: str, value: Any, kind: type) -> FieldError:
+    """Say that a value is of another kind of JSON than its field."""
+    return FieldError(path, f"is {describe(value)}, but must be {_KINDS[kind]}; check the indentation")
 
 
 def _shortened(text: str, limit: int = 80) -> str:

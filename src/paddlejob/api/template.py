@@ -6,19 +6,18 @@ Checked here is what the operator itself reads or adds to, and the mistakes that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from paddlejob.api import names
-from paddlejob.api.field_error import FieldError, describe, is_dns_label
+from paddlejob.api.field_error import FieldError, describe, is_dns_label, kind_errors, wrong_kind
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
+from paddlejob.api.ports import port_errors, shared_port_errors
 from paddlejob.api.v1 import Intranet, Role
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 POD_IP_SOURCE = "status.podIP"
-_PORTS = range(1, 65536)
-_KINDS: Mapping[type, str] = {dict: "an object", list: "a list", str: "text"}
 
 
 def template_errors(path: str, template: JsonObject, role: Role, intranet: Intranet) -> Iterator[FieldError]:
@@ -31,23 +30,23 @@ def template_errors(path: str, template: JsonObject, role: Role, intranet: Intra
     if pod_spec is None:
         yield FieldError(f"{path}.spec", "is missing; describe the pods there, at least their containers")
     elif not isinstance(pod_spec, dict):
-        yield _wrong_kind(f"{path}.spec", pod_spec, dict)
+        yield wrong_kind(f"{path}.spec", pod_spec, dict)
     else:
         yield from _restart_policy_errors(f"{path}.spec.restartPolicy", pod_spec.get("restartPolicy"), role)
         yield from _containers_errors(f"{path}.spec", pod_spec, intranet)
 
 
 def _metadata_errors(path: str, metadata: Any) -> Iterator[FieldError]:
-    yield from _kind_errors(path, metadata, dict)
+    yield from kind_errors(path, metadata, dict)
     if not isinstance(metadata, dict):
         return
-    yield from _kind_errors(f"{path}.finalizers", metadata.get("finalizers"), list)
+    yield from kind_errors(f"{path}.finalizers", metadata.get("finalizers"), list)
     for field in ("labels", "annotations"):
         yield from _text_map_errors(f"{path}.{field}", metadata.get(field))
 
 
 def _text_map_errors(path: str, texts: Any) -> Iterator[FieldError]:
-    yield from _kind_errors(path, texts, dict)
+    yield from kind_errors(path, texts, dict)
     for key, value in texts.items() if isinstance(texts, dict) else ():
         if not isinstance(value, str):
             yield FieldError(f"{path}[{key}]", _not_text(value))
@@ -73,20 +72,19 @@ def _containers_errors(path: str, pod_spec: JsonObject, intranet: Intranet) -> I
         yield FieldError(here, "has no container; give at least one, with a name and an image")
         return
     if not isinstance(containers, list):
-        yield _wrong_kind(here, containers, list)
+        yield wrong_kind(here, containers, list)
         return
     seen: set[str] = set()
     for index, container in enumerate(containers):
         yield from _container_errors(f"{here}[{index}]", container, seen)
     if isinstance(containers[0], dict):
         yield from _training_container_errors(f"{here}[0]", containers[0], intranet)
-    if intranet is Intranet.HOST:
-        yield from _host_port_errors(here, containers)
+    yield from shared_port_errors(here, containers, on_host_network=intranet is Intranet.HOST)
 
 
 def _container_errors(path: str, container: Any, seen: set[str]) -> Iterator[FieldError]:
     if not isinstance(container, dict):
-        yield _wrong_kind(path, container, dict)
+        yield wrong_kind(path, container, dict)
         return
     name, image = container.get("name"), container.get("image")
     if name is None:
@@ -107,22 +105,22 @@ def _container_errors(path: str, container: Any, seen: set[str]) -> Iterator[Fie
         yield FieldError(f"{path}.image", "is missing; name the image that the container runs")
     elif not isinstance(image, str) or not image.strip():
         yield FieldError(f"{path}.image", f"is {describe(image)}; name the image that the container runs")
-    yield from _port_errors(path, container.get("ports"))
+    yield from port_errors(f"{path}.ports", container.get("ports"))
 
 
 def _training_container_errors(path: str, container: JsonObject, intranet: Intranet) -> Iterator[FieldError]:
     """Check what the operator adds to: it works on the first container alone."""
-    yield from _kind_errors(f"{path}.envFrom", container.get("envFrom"), list)
+    yield from kind_errors(f"{path}.envFrom", container.get("envFrom"), list)
     yield from _resources_errors(f"{path}.resources", container.get("resources"))
     env = container.get("env")
-    yield from _kind_errors(f"{path}.env", env, list)
+    yield from kind_errors(f"{path}.env", env, list)
     for index, variable in enumerate(env) if isinstance(env, list) else ():
         yield from _variable_errors(f"{path}.env[{index}]", variable, intranet)
 
 
 def _variable_errors(path: str, variable: Any, intranet: Intranet) -> Iterator[FieldError]:
     if not isinstance(variable, dict):
-        yield _wrong_kind(path, variable, dict)
+        yield wrong_kind(path, variable, dict)
         return
     name, value = variable.get("name"), variable.get("value")
     if not isinstance(name, str) or not name:
@@ -142,65 +140,15 @@ def _is_what_we_set(variable: JsonObject, intranet: Intranet) -> bool:
 
 
 def _resources_errors(path: str, resources: Any) -> Iterator[FieldError]:
-    yield from _kind_errors(path, resources, dict)
+    yield from kind_errors(path, resources, dict)
     if not isinstance(resources, dict):
         return
     for field in ("requests", "limits"):
-        yield from _kind_errors(f"{path}.{field}", resources.get(field), dict)
+        yield from kind_errors(f"{path}.{field}", resources.get(field), dict)
     claims = resources.get("claims")
-    yield from _kind_errors(f"{path}.claims", claims, list)
+    yield from kind_errors(f"{path}.claims", claims, list)
     for index, claim in enumerate(claims) if isinstance(claims, list) else ():
-        yield from _kind_errors(f"{path}.claims[{index}]", claim, dict, may_be_empty=False)
-
-
-def _port_errors(path: str, ports: Any) -> Iterator[FieldError]:
-    yield from _kind_errors(f"{path}.ports", ports, list)
-    for index, port in enumerate(ports) if isinstance(ports, list) else ():
-        here = f"{path}.ports[{index}]"
-        yield from _kind_errors(here, port, dict, may_be_empty=False)
-        for field in ("containerPort", "hostPort") if isinstance(port, dict) else ():
-            number = port.get(field)
-            if not _is_port(number) and (number is not None or field == "containerPort"):
-                yield FieldError(f"{here}.{field}", f"is {describe(number)}; write a number from 1 to 65535")
-
-
-def _host_port_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
-    """On the node's own network a port is the node's: one number, and one container that has it."""
-    taken: dict[tuple[int, str], str] = {}
-    for here, port in _declared_ports(path, containers):
-        number, host_port = port["containerPort"], port.get("hostPort")
-        if host_port not in (None, number):
-            yield FieldError(
-                f"{here}.hostPort",
-                f"is {host_port}, but with intranet Host it is the containerPort {number}; remove it",
-            )
-        holder = taken.setdefault((number, str(port.get("protocol") or "TCP")), here)
-        if holder != here:
-            yield FieldError(
-                f"{here}.containerPort",
-                f"is {number}, like {holder}; with intranet Host only one of them can have it, remove one",
-            )
-
-
-def _declared_ports(path: str, containers: list[Any]) -> Iterator[tuple[str, JsonObject]]:
-    for index, container in enumerate(containers):
-        ports = container.get("ports") if isinstance(container, dict) else None
-        for position, port in enumerate(ports) if isinstance(ports, list) else ():
-            if isinstance(port, dict) and _is_port(port.get("containerPort")):
-                yield f"{path}[{index}].ports[{position}]", port
-
-
-def _is_port(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number in _PORTS
-
-
-def _kind_errors(path: str, value: Any, kind: type, *, may_be_empty: bool = True) -> Iterator[FieldError]:
-    if not isinstance(value, kind) and not (value is None and may_be_empty):
-        yield _wrong_kind(path, value, kind)
-
-
-def _wrong_kind(path: str, value: Any, kind: type) -> FieldError:
-    return FieldError(path, f"is {describe(value)}, but must be {_KINDS[kind]}; check the indentation")
+        yield from kind_errors(f"{path}.claims[{index}]", claim, dict, may_be_empty=False)
 
 
 def _not_text(value: Any) -> str:

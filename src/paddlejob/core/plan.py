@@ -20,6 +20,7 @@ import msgspec
 from paddlejob.api import defaulting, names, validation
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
+from paddlejob.api.ports import declared_ports
 from paddlejob.api.v1 import Intranet, Phase
 from paddlejob.core import converge, endings, status
 from paddlejob.core.actions import Event, EventType, Kind, Plan
@@ -142,15 +143,19 @@ def _host_port(world: Snapshot, spec: EffectiveSpec) -> int | None:
     """Return the job's block of host ports, 0 where it needs none, None where none is left."""
     if spec.intranet is not Intranet.HOST:
         return 0
-    return world.job.status.host_port or choose_base_port(
-        world.job.metadata.uid, world.settings.host_port_range, world.taken_host_ports
+    if world.job.status.host_port:
+        return world.job.status.host_port
+    declared = frozenset[int]().union(*(declared_ports(role.template) for _, role in spec.roles))
+    return choose_base_port(
+        world.job.metadata.uid, world.settings.host_port_range, world.taken_host_ports, declared
     )
 
 
 def _no_port(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     first, last = world.settings.host_port_range
     sentence = (
-        f"all host ports from {first} to {last} are in use; widen --port-range or wait for a job to end"
+        f"all host ports from {first} to {last} are in use, by other jobs or by the job's own containers; "
+        "widen --port-range or wait for a job to end"
     )
     standing = Standing(Phase.PENDING, Reason.NO_HOST_PORT, sentence)
     waiting = status.next_status(world.job, spec, roster, standing, world.now)

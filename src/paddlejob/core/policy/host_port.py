@@ -8,9 +8,16 @@ from collections.abc import Set as AbstractSet
 from paddlejob.api import names
 
 
-def choose_base_port(job_uid: str, port_range: tuple[int, int], taken: AbstractSet[int]) -> int | None:
+def choose_base_port(
+    job_uid: str,
+    port_range: tuple[int, int],
+    taken: AbstractSet[int],
+    declared: AbstractSet[int] = frozenset(),
+) -> int | None:
     """Return a free base port, or None when the range is used up.
 
+    `taken` are the base ports of other jobs, `declared` the ports that this job's own containers listen on:
+    a sidecar inside the block would have its pods refused, and the block stays a job's for life.
     The search starts at a place that depends on the job's UID, so that two operators that do not see each
     other's choice yet are unlikely to make the same one.
     """
@@ -19,6 +26,7 @@ def choose_base_port(job_uid: str, port_range: tuple[int, int], taken: AbstractS
     start = zlib.crc32(job_uid.encode()) % max(blocks, 1)
     for step in range(blocks):
         port = first + (start + step) % blocks * names.PORTS_PER_POD
-        if not any(port - names.PORTS_PER_POD < other < port + names.PORTS_PER_POD for other in taken):
+        overlaps = any(port - names.PORTS_PER_POD < other < port + names.PORTS_PER_POD for other in taken)
+        if not overlaps and declared.isdisjoint(range(port, port + names.PORTS_PER_POD)):
             return port
     return None

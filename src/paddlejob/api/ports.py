@@ -1,0 +1,111 @@
+"""The ports that a template's containers declare: each a port, its name its own, its place on a node too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+from paddlejob.api.field_error import FieldError, describe, kind_errors
+from paddlejob.api.meta import JsonObject
+
+_PORTS = range(1, 65536)
+_NAME_MAX = 15
+_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
+"""What a port may be called (RFC 6335)."""
+
+
+def port_errors(path: str, ports: Any) -> Iterator[FieldError]:
+    """Yield what is wrong with the ports of one container."""
+    yield from kind_errors(path, ports, list)
+    names: dict[str, str] = {}
+    for index, port in enumerate(ports) if isinstance(ports, list) else ():
+        here = f"{path}[{index}]"
+        yield from kind_errors(here, port, dict, may_be_empty=False)
+        if isinstance(port, dict):
+            yield from _number_errors(here, port)
+            yield from _name_errors(here, port.get("name"), names)
+
+
+def shared_port_errors(path: str, containers: list[Any], *, on_host_network: bool) -> Iterator[FieldError]:
+    """Yield what the containers of a pod cannot have at the same time."""
+    check = _host_network_errors if on_host_network else _host_port_errors
+    yield from check(path, containers)
+
+
+def declared_ports(template: JsonObject) -> frozenset[int]:
+    """Return every port that a template names, whatever else may be wrong with it."""
+    pod_spec = template.get("spec")
+    if not isinstance(pod_spec, dict):
+        return frozenset()
+    lists = [pod_spec.get(field) for field in ("containers", "initContainers")]
+    ports = [port for each in lists if isinstance(each, list) for _, port in _declared(each, "")]
+    numbers = [port.get(field) for port in ports for field in ("containerPort", "hostPort")]
+    return frozenset(number for number in numbers if _is_port(number))
+
+
+def _number_errors(path: str, port: JsonObject) -> Iterator[FieldError]:
+    for field in ("containerPort", "hostPort"):
+        number = port.get(field)
+        if not _is_port(number) and (number is not None or field == "containerPort"):
+            yield FieldError(f"{path}.{field}", f"is {describe(number)}; write a number from 1 to 65535")
+
+
+def _name_errors(path: str, name: Any, holders: dict[str, str]) -> Iterator[FieldError]:
+    """A name is for one port of a container; another container may have a port of that name."""
+    if name is None or name == "":
+        return
+    if not isinstance(name, str) or len(name) > _NAME_MAX or not _NAME.fullmatch(name):
+        yield FieldError(
+            f"{path}.name",
+            f"is {describe(name)}; use at most {_NAME_MAX} lower-case letters, digits and single '-' "
+            "between them, one letter at least",
+        )
+    elif (holder := holders.setdefault(name, path)) != path:
+        yield FieldError(f"{path}.name", f"is {describe(name)}, like {holder}; rename one of them")
+
+
+def _host_port_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
+    """A pod can have a port of its node only once."""
+    taken: dict[tuple[int, str, str], str] = {}
+    for here, port in _declared(containers, path):
+        number = port.get("hostPort")
+        if not _is_port(number):
+            continue
+        holder = taken.setdefault((number, _protocol(port), str(port.get("hostIP") or "")), here)
+        if holder != here:
+            yield FieldError(f"{here}.hostPort", f"is {number}, like {holder}; give one of them another port")
+
+
+def _host_network_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
+    """On the node's own network a port is the node's: one number, and one container that has it."""
+    taken: dict[tuple[int, str], str] = {}
+    for here, port in _declared(containers, path):
+        number, host_port = port["containerPort"], port.get("hostPort")
+        if host_port not in (None, number):
+            yield FieldError(
+                f"{here}.hostPort",
+                f"is {host_port}, but with intranet Host it is the containerPort {number}; remove it",
+            )
+        holder = taken.setdefault((number, _protocol(port)), here)
+        if holder != here:
+            yield FieldError(
+                f"{here}.containerPort",
+                f"is {number}, like {holder}; with intranet Host only one of them can have it, remove one",
+            )
+
+
+def _declared(containers: list[Any], path: str) -> Iterator[tuple[str, JsonObject]]:
+    for index, container in enumerate(containers):
+        ports = container.get("ports") if isinstance(container, dict) else None
+        for position, port in enumerate(ports) if isinstance(ports, list) else ():
+            if isinstance(port, dict) and _is_port(port.get("containerPort")):
+                yield f"{path}[{index}].ports[{position}]", port
+
+
+def _protocol(port: JsonObject) -> str:
+    return str(port.get("protocol") or "TCP")
+
+
+def _is_port(number: Any) -> TypeGuard[int]:
+    return isinstance(number, int) and not isinstance(number, bool) and number in _PORTS
