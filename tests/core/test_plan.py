@@ -268,12 +268,48 @@ class TestBadInput:
         assert settled(built).plan().events == ()
 
 
+BEING_CREATED = {
+    "containerStatuses": [{"name": "paddle", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+}
+
 PHASES = {
     "no pods yet": (world(PS_JOB), Phase.PENDING, "waiting for 4 of 4 pods to start"),
     "one not scheduled": (
         world(PS_JOB).pods_with_addresses().pod("worker", 1),
         Phase.PENDING,
-        "waiting for 4 of 4 pods to start",
+        "waiting for worker-1 (no node yet) to get an address; 3 of 4 pods have one",
+    ),
+    "none scheduled": (world(PS_JOB).pods(), Phase.PENDING, "waiting for 4 of 4 pods to start"),
+    "one waits for its volumes": (
+        world(PS_JOB).pods_with_addresses().pod("worker", 1, BEING_CREATED, node="node-a"),
+        Phase.PENDING,
+        "waiting for worker-1 (ContainerCreating, on node node-a) to get an address; 3 of 4 pods have one",
+    ),
+    "one that its kubelet has not looked at": (
+        world(PS_JOB).pods_with_addresses().pod("ps", 0, node="node-a"),
+        Phase.PENDING,
+        "waiting for ps-0 (on node node-a) to get an address; 3 of 4 pods have one",
+    ),
+    "two of them": (
+        world(PS_JOB).pods_with_addresses().pod("ps", 1).pod("worker", 0, BEING_CREATED, node="b"),
+        Phase.PENDING,
+        (
+            "waiting for ps-1 (no node yet) and worker-0 (ContainerCreating, on node b) to get an address; "
+            "2 of 4 pods have one"
+        ),
+    ),
+    "many of them": (
+        world(job().worker(9)).waiting("worker", 0).waiting("worker", 1),
+        Phase.PENDING,
+        (
+            "waiting for worker-2 (not created yet), worker-3 (not created yet), worker-4 (not created yet) "
+            "and 4 more to get an address; 2 of 9 pods have one"
+        ),
+    ),
+    "one that is in trouble is told before one that is late": (
+        world(PS_JOB).pods_with_addresses().pod("ps", 0).waiting("worker", 1, "ErrImagePull", "denied"),
+        Phase.PENDING,
+        "waiting for worker-1: ErrImagePull: denied (3 more of 4 not running either)",
     ),
     "all have addresses": (
         world(PS_JOB).pods_with_addresses(),

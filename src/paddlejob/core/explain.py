@@ -44,6 +44,19 @@ def obstacle(member: Member) -> str:
     return ""
 
 
+def stage(member: Member) -> str:
+    """Return how far a pod without an address has come, in its kubelet's words where there are any."""
+    status, node = member.pod.status, member.pod.spec.node_name
+    containers = (*status.init_container_statuses, *status.container_statuses)
+    waits = [each.state.waiting for each in containers if each.state.waiting and each.state.waiting.reason]
+    if not node:
+        return "no node yet"
+    if not waits:
+        return f"on node {node}"
+    words = f"{waits[0].reason}: {last_words(waits[0].message)}".rstrip(": ")
+    return f"{words}, on node {node}"
+
+
 def ending(member: Member) -> str:
     """Return how a pod ended: exit code, reason and last words."""
     terminated = ending_of(member)

@@ -13,9 +13,12 @@ from paddlejob.api.meta import Condition
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.core import explain
-from paddlejob.core.classify import Member, PodState, Roster
+from paddlejob.core.classify import Member, PodState, Roster, Seat
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
+
+NAMED_PODS = 3
+"""So many pods are named where many are waited for."""
 
 CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED)
 """The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
@@ -150,7 +153,26 @@ def _waiting_for(roster: Roster, unsettled: list[Member], missing: int) -> str:
         others = len(unsettled) + missing - 1
         also = f" ({others} more of {total} not running either)" if others > 0 else ""
         return f"waiting for {member.seat}: {why}{also}"
-    return f"waiting for {len(unsettled) + missing} of {total} pods to start"
+    return _laggards(roster) or f"waiting for {len(unsettled) + missing} of {total} pods to start"
+
+
+def _laggards(roster: Roster) -> str:
+    """Name the pods without an address where others have theirs: these only wait for those."""
+    total = len(roster.wanted)
+    have = {member.seat for member in roster.active() if member.pod.status.pod_ip}
+    lacking = [seat for seat in roster.wanted if seat not in have]
+    if not have or not lacking:
+        return ""
+    named = [f"{seat} ({_stage(roster, seat)})" for seat in lacking[:NAMED_PODS]]
+    named += [f"{len(lacking) - NAMED_PODS} more"] if len(lacking) > NAMED_PODS else []
+    *first, last = named
+    pods = f"{', '.join(first)} and {last}" if first else last
+    return f"waiting for {pods} to get an address; {len(have)} of {total} pods have one"
+
+
+def _stage(roster: Roster, seat: Seat) -> str:
+    member = roster.members.get(seat)
+    return explain.stage(member) if member else "not created yet"
 
 
 def _earliest_start(roster: Roster) -> datetime | None:

@@ -112,16 +112,23 @@ class WorldBuilder:
         """Return the site that the operator would render with."""
         status = self.job.status
         port = status.host_port or names.BASE_PORT
-        return Site(self.job, self.spec, port, attempt=status.attempt, gang=self._gang)
+        by_name = self.settings.pods_have_ipv6
+        return Site(self.job, self.spec, port, by_name, attempt=status.attempt, gang=self._gang)
 
     def seats(self) -> list[Seat]:
         """Return every seat in order."""
         return [Seat(role, index) for role, spec in self.spec.roles for index in range(spec.replicas)]
 
     def pod(
-        self, role: str, index: int, status: JsonObject | None = None, *, annotations: Mapping[str, str] = {}
+        self,
+        role: str,
+        index: int,
+        status: JsonObject | None = None,
+        *,
+        node: str = "",
+        annotations: Mapping[str, str] = {},
     ) -> Self:
-        """Put one pod there, as the operator would have created it."""
+        """Put one pod there, as the operator would have created it, on a node or on none yet."""
         seat = Seat(Role(role), index)
         manifest = render_pod(self.site(), seat) if seat in self.seats() else self._surplus_pod(seat)
         manifest["metadata"] = {
@@ -130,6 +137,7 @@ class WorldBuilder:
             "resourceVersion": "10",
             "annotations": {**manifest["metadata"].get("annotations", {}), **annotations},
         }
+        manifest["spec"] = {**manifest["spec"], "nodeName": node}
         manifest["status"] = {"phase": "Pending", **(status or {})}
         self._pods[seat] = manifest
         return self
