@@ -162,6 +162,20 @@ def test_a_pod_behind_a_service_has_its_name_as_hostname():
     assert (spec["hostname"], spec["subdomain"]) == ("demo-worker-0", "demo-worker-0")
 
 
+def test_a_pod_with_an_ipv6_address_has_a_name_too():
+    built = world(job().worker(2)).with_settings(pods_have_ipv6=True)
+    spec = render_pod(built.site(), Seat(Role.WORKER, 0))["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == ("demo-worker-0", "demo-worker-0")
+    assert spec["containers"][0]["ports"] == [{"containerPort": 36000, "protocol": "TCP"}]
+
+
+def test_a_pod_on_the_network_of_an_ipv6_node_keeps_its_host_ports():
+    of = job().worker(2).spec(intranet="Host").status(hostPort=40020)
+    spec = render_pod(world(of).with_settings(pods_have_ipv6=True).site(), Seat(Role.WORKER, 0))["spec"]
+    assert (spec["hostNetwork"], "hostname" in spec) == (True, False)
+    assert [port["hostPort"] for port in spec["containers"][0]["ports"]] == list(range(40020, 40040))
+
+
 def test_a_pod_created_after_its_config_map_is_marked_at_once():
     assert (
         pod_of(job().worker(1), config_hash="abc")["metadata"]["annotations"][
@@ -176,6 +190,7 @@ def test_a_service_is_headless_and_answers_before_readiness():
     assert service["metadata"]["name"] == "demo-ps-0"
     spec = service["spec"]
     assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
+    assert spec["ipFamilyPolicy"] == "PreferDualStack"
     assert spec["selector"] == {"paddle-res-name": "demo-ps-0"}
     assert [port["port"] for port in spec["ports"]] == list(range(36000, 36020))
     assert [port["name"] for port in spec["ports"]][:2] == ["p-0", "p-1"]

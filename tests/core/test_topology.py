@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.api.names import PROTECTED_ENV
+from paddlejob.api.names import LABEL_ROLE, PROTECTED_ENV
 from paddlejob.api.v1 import Role
 from paddlejob.core.classify import Seat, roster_of
 from paddlejob.core.render import render_pod
-from paddlejob.core.topology import accelerators, config_data, config_hash, endpoint, hosts_of, pod_env
+from paddlejob.core.topology import accelerators, config_data, config_hash, hosts_of, pod_env
 from paddlejob.testing.build import job, world
 
 PS = {"PADDLE_PSERVERS_IP_PORT_LIST"}
@@ -23,6 +23,7 @@ ALWAYS = {
     "PADDLE_TRAINERS_NUM",
     "PADDLEJOB_ATTEMPT_0_C28EEFEE",
 }
+FROM_STATUS = {"fieldRef": {"fieldPath": "status.podIP"}}
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 
 
@@ -97,13 +98,31 @@ def test_a_leaving_pod_lends_nobody_its_address():
     assert hosts_of(built.site(), roster_of("demo", built.spec.roles, built.snapshot().pods)) is None
 
 
-@pytest.mark.parametrize(
-    ("host", "joined"),
-    [("10.0.0.1", "10.0.0.1:1"), ("fd00::1", "[fd00::1]:1"), ("a.b", "a.b:1")],
-    ids=["IPv4", "IPv6 in brackets", "a name"],
-)
-def test_an_endpoint_is(host, joined):
-    assert endpoint(host, 1) == joined
+@pytest.mark.parametrize("intranet", ["PodIP", "Service", "Host"])
+@pytest.mark.parametrize("pods_have_ipv6", [False, True])
+def test_every_pod_finds_itself_in_the_lists_as_text(intranet, pods_have_ipv6):
+    of = job().ps(1).worker(1).heter(1).spec(intranet=intranet)
+    built = world(of).with_settings(pods_have_ipv6=pods_have_ipv6).pods_with_addresses()
+    config = config_of(built)
+    lists = {
+        "ps": "PADDLE_PSERVERS_IP_PORT_LIST",
+        "worker": "PADDLE_TRAINER_ENDPOINTS",
+        "heter": "PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST",
+    }
+    for pod in built.snapshot().pods:
+        role = pod.metadata.labels[LABEL_ROLE]
+        address = env_of(built, role)["POD_IP"]
+        own = pod.status.pod_ip if address == FROM_STATUS else address
+        assert config[lists[role]] == f"{own}:{config['PADDLE_PORT']}"
+        assert env_of(built, role)["PADDLE_CURRENT_ENDPOINT"] == f"$(POD_IP):{config['PADDLE_PORT']}"
+
+
+@pytest.mark.parametrize("intranet", ["PodIP", "Service", "Host"])
+def test_pods_with_ipv6_addresses_are_called_by_names_that_paddle_can_split(intranet):
+    of = job().ps(1).worker(1).spec(intranet=intranet)
+    data = config_of(world(of).with_settings(pods_have_ipv6=True))
+    assert data["PADDLE_PSERVERS_IP_PORT_LIST"].split(":") == ["demo-ps-0.default", "36000"]
+    assert data["PADDLE_GLOO_HTTP_ENDPOINT"].split(":") == ["demo-ps-0.default", "36018"]
 
 
 ENV = {
@@ -176,13 +195,6 @@ ABSENT = {
 @pytest.mark.parametrize(("of", "role", "name"), ABSENT.values(), ids=ABSENT.keys())
 def test_the_environment_lacks(of, role, name):
     assert name not in env_of(world(of), role)
-
-
-def test_ipv6_pods_bracket_their_own_endpoint():
-    built = world(job().worker(2)).with_settings(pods_have_ipv6=True)
-    pod = built.plan().stages[0][0].manifest
-    env = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
-    assert env["PADDLE_CURRENT_ENDPOINT"] == "[$(POD_IP)]:36000"
 
 
 RESOURCES = {

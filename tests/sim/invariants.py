@@ -134,10 +134,10 @@ class Invariants:
 
 
 def check_start(start: ContainerStart) -> None:
-    """Check that a container's environment agrees with itself."""
+    """Check that a container's environment agrees with itself, read as Paddle reads it: as plain text."""
     env = start.environment
     index = int(env["PADDLE_TRAINER_ID"])
-    own = _endpoint(env["POD_IP"], env["PADDLE_PORT"])
+    own = f"{env['POD_IP']}:{env['PADDLE_PORT']}"
     if env["PADDLE_CURRENT_ENDPOINT"] != own:
         raise BrokenInvariantError(f"{start.pod}: {env['PADDLE_CURRENT_ENDPOINT']} is not {own}")
     workers = env["PADDLE_TRAINER_ENDPOINTS"].split(",")
@@ -151,6 +151,7 @@ def check_start(start: ContainerStart) -> None:
     }[role]
     if index >= len(listed) or listed[index] != own:
         raise BrokenInvariantError(f"{start.pod}: {own} is not number {index} of {listed}")
+    _check_split(start)
     if "PADDLE_GLOO_HTTP_ENDPOINT" in env:
         host, _, port = env["PADDLE_GLOO_HTTP_ENDPOINT"].rpartition(":")
         first, _, base = env["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")[0].rpartition(":")
@@ -158,6 +159,17 @@ def check_start(start: ContainerStart) -> None:
             raise BrokenInvariantError(
                 f"{start.pod}: gloo at {host}:{port}, the first server at {first}:{base}"
             )
+
+
+def _check_split(start: ContainerStart) -> None:
+    """Paddle splits an endpoint at every colon, and its launcher counts as nodes what is before the first."""
+    for name, value in start.environment.items():
+        if name.endswith(("_LIST", "_ENDPOINTS", "_ENDPOINT", "_MASTER")) and value:
+            hosts = [each.split(":")[0] for each in value.split(",") if each.count(":") == 1]
+            if len(set(hosts)) != value.count(",") + 1:
+                raise BrokenInvariantError(
+                    f"{start.pod}: Paddle cannot tell the hosts of {name}={value} apart"
+                )
 
 
 def check_end(server: ApiServer) -> None:
@@ -198,7 +210,3 @@ def _check_rest(server: ApiServer, uid: str, each: JsonObject) -> None:
 def _seat(pod: JsonObject) -> tuple[str, str]:
     labels = pod["metadata"]["labels"]
     return labels[names.LABEL_ROLE], labels[names.LABEL_INDEX]
-
-
-def _endpoint(host: str, port: str) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -61,6 +61,12 @@ class PodCondition(View, frozen=True):
     last_transition_time: datetime | None = None
 
 
+class PodAddress(View, frozen=True):
+    """One of the addresses of a pod, which has one of each family on a dual-stack cluster."""
+
+    ip: str = ""
+
+
 class PodStatus(View, frozen=True):
     """What kubelet and scheduler say about a pod."""
 
@@ -68,6 +74,7 @@ class PodStatus(View, frozen=True):
     reason: str = ""
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: tuple[PodAddress, ...] = msgspec.field(default=(), name="podIPs")
     conditions: tuple[PodCondition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()

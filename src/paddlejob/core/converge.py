@@ -6,7 +6,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import Intranet, Role
+from paddlejob.api.v1 import Role
 from paddlejob.core import topology
 from paddlejob.core.actions import (
     Action,
@@ -57,7 +57,7 @@ def converge(
 ) -> tuple[Stages, tuple[Event, ...]]:
     """Return what to do, in order, and what to tell when it is done.
 
-    With services every name is known beforehand, so the ConfigMap comes first and no pod waits for it.
+    With names all of them are known beforehand, so the ConfigMap comes first and no pod waits for it.
     Otherwise it comes when the last pod has its address, and the pods that wait for it are woken.
     Nothing is created while a pod of the past is still there, of an attempt that is over or of an earlier job
     of this name: it holds a name, and it might meet the new ones. Pods of an earlier operator train on alone.
@@ -77,7 +77,7 @@ def converge(
 
 
 def _is_known_beforehand(site: Site) -> bool:
-    return site.spec.intranet is Intranet.SERVICE or site.spec.rendezvous is not None
+    return site.uses_names or site.spec.rendezvous is not None
 
 
 def _probes(world: Snapshot, site: Site, roster: Roster) -> tuple[Action, ...]:
@@ -106,7 +106,7 @@ def _pods_of(site: Site, roster: Roster, role: Role, config_hash: str | None) ->
 
 
 def _services(world: Snapshot, site: Site, roster: Roster) -> Stages:
-    if site.spec.intranet is not Intranet.SERVICE:
+    if not site.uses_names:
         return ()
     wanted: dict[str, Seat] = {pod_name(world.job.name, seat): seat for seat in roster.wanted}
     present = {service.metadata.name for service in world.services}

@@ -6,7 +6,7 @@ Guards in order, each of which may be the answer; the order is the contract:
  1. another's              leave it alone
  2. being deleted          create nothing more
  3. ended before           clean up as the policy says, never start anything again
- 4. refused                say what is wrong with the spec, touch nothing
+ 4. refused                create nothing and say what is wrong with the spec; judge what runs all the same
  5. suspended              take the pods away, keep everything else
  6. done, or out of time   record the verdict, then clean up
  7. broken or changed      give up, or put the job together anew
@@ -21,7 +21,7 @@ from paddlejob.api import defaulting, names, validation
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.ports import declared_ports
-from paddlejob.api.v1 import Intranet, Phase
+from paddlejob.api.v1 import Intranet, PaddleJobStatus, Phase
 from paddlejob.core import converge, endings, status
 from paddlejob.core.actions import Event, EventType, Kind, Plan
 from paddlejob.core.classify import Attempts, Roster, roster_of
@@ -32,6 +32,8 @@ from paddlejob.core.policy.gang_queue import quota_loss
 from paddlejob.core.policy.host_port import choose_base_port
 from paddlejob.core.policy.restart import respond, restart_delay_seconds
 from paddlejob.core.policy.success import success
+from paddlejob.core.reachability import noted, unreadable_address
+from paddlejob.core.refused import go_on_refused
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
 from paddlejob.core.topology import Site
@@ -51,15 +53,16 @@ def _decide(world: Snapshot) -> Plan:
     job = world.job
     if job.metadata.deletion_timestamp is not None:
         return _with_force(world, endings.release(world))
-    spec = elastic.with_workers(defaulting.effective(job.spec), job.status.workers)
-    spec = elastic.with_rendezvous(spec, job.spec, world.settings.etcd_server)
+    spec = defaulting.effective_of(job)
     if job.status.phase.is_terminal:
         return _with_force(world, endings.tidy(world, spec))
-    attempts = Attempts(job.status.base_attempt, job.status.attempt)
-    roster = roster_of(job.name, spec.roles, world.pods, attempts)
     refusals = validation.validate(job)
     if refusals:
-        return _refuse(world, spec, roster, " | ".join(str(refusal) for refusal in refusals))
+        return _with_force(world, _with_news(world, go_on_refused(world, refusals)))
+    spec = elastic.with_workers(spec, job.status.workers)
+    spec = elastic.with_rendezvous(spec, job.spec, world.settings.etcd_server)
+    attempts = Attempts(job.status.base_attempt, job.status.attempt)
+    roster = roster_of(job.name, spec.roles, world.pods, attempts)
     if job.spec.suspend:
         return _with_force(world, _with_news(world, endings.suspend(world, spec, roster)))
     return _with_force(world, _with_news(world, _live(world, spec, roster)))
@@ -76,14 +79,16 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
         return _no_port(world, spec, roster)
     gathering = gang.gather(world, roster)
     port, attempt = host_port or world.settings.base_port, job.status.attempt
-    site = Site(job, spec, port, _pods_have_ipv6(world), attempt, gathering.gang)
+    site = Site(job, spec, port, world.settings.pods_have_ipv6, attempt, gathering.gang)
     connection = converge.connection_of(site, roster)
     response = respond(world, spec, roster, connection.fingerprint)
     if response.verdict is not None:
-        return endings.end(world, spec, roster, response.verdict)
+        return endings.end(world, spec, roster, noted(response.verdict, roster))
     reform = response.reform or quota_loss(world, roster)
     if reform is not None:
         return _reform(world, spec, roster, reform)
+    if unreadable := unreadable_address(site, roster):
+        return _refuse(world, spec, roster, unreadable)
     delay = restart_delay_seconds(world)
     standing = status.live_standing(
         world, roster, delayed=delay > 0, gang_waits_for=gathering.holds_up(roster)
@@ -93,7 +98,7 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
         changes["formation"] = formation_of(roster, job.status.attempt)
     if job.status.phase is Phase.SUSPENDED:
         changes["attempt_time"] = now
-    alive = status.next_status(job, spec, roster, standing, now, **changes)
+    alive = status.next_status(job, spec, roster, noted(standing, roster), now, **changes)
     may_create = delay <= 0 and gathering.is_open
     stages, told = converge.converge(world, site, roster, connection, may_create=may_create)
     stages = (gathering.actions, *stages) if gathering.actions else stages
@@ -133,12 +138,6 @@ def _is_probe(roster: Roster, pod: object) -> bool:
     return any(member.pod is pod for member in roster.probes)
 
 
-def _refuse(world: Snapshot, spec: EffectiveSpec, roster: Roster, sentence: str) -> Plan:
-    """Tell what is wrong. Pods of a job that was fine before the edit are left alone."""
-    standing = Standing(Phase.PENDING, Reason.INVALID_SPEC, sentence)
-    return _with_news(world, Plan(status.next_status(world.job, spec, roster, standing, world.now)))
-
-
 def _host_port(world: Snapshot, spec: EffectiveSpec) -> int | None:
     """Return the job's block of host ports, 0 where it needs none, None where none is left."""
     if spec.intranet is not Intranet.HOST:
@@ -162,12 +161,6 @@ def _no_port(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     return Plan(waiting, requeue_after_seconds=NO_PORT_RETRY_SECONDS)
 
 
-def _pods_have_ipv6(world: Snapshot) -> bool:
-    """Believe the pods that are there before the setting."""
-    seen = next((pod.status.pod_ip for pod in world.pods if pod.status.pod_ip), "")
-    return ":" in seen if seen else world.settings.pods_have_ipv6
-
-
 def _with_force(world: Snapshot, decided: Plan) -> Plan:
     """Remove by force the pods that should be gone for long: their node will not say so any more."""
     pods = (*world.pods, *world.predecessors)
@@ -186,8 +179,8 @@ def _soonest(*waits: float | None) -> float | None:
 def _with_news(world: Snapshot, decided: Plan) -> Plan:
     """Add the events that the change of status deserves."""
     old, new = world.job.status, decided.status
-    news = []
-    if old.observed_generation != world.job.metadata.generation:
+    news, is_edited = [], old.observed_generation != world.job.metadata.generation
+    if is_edited:
         spellings = defaulting.aliases(world.job.spec)
         news = [Event(EventType.WARNING, Reason.ALIAS_USED, str(alias)) for alias in spellings]
     if new.phase is not old.phase and new.phase in status.CONDITION_PHASES:
@@ -196,6 +189,11 @@ def _with_news(world: Snapshot, decided: Plan) -> Plan:
     elif new.attempt != old.attempt:
         kind = EventType.NORMAL if new.phase is Phase.SCALING else EventType.WARNING
         news.append(Event(kind, new.reason, f"attempt {new.attempt}: {new.message}"))
-    elif new.reason in TROUBLE and new.message != old.message:
+    elif new.reason in TROUBLE and new.message != old.message and (is_edited or not _is_known(old, new)):
         news.append(Event(EventType.WARNING, new.reason, new.message))
     return msgspec.structs.replace(decided, events=tuple(news))
+
+
+def _is_known(old: PaddleJobStatus, new: PaddleJobStatus) -> bool:
+    """What is wrong with a spec changes with the spec; the rest of that message counts pods."""
+    return new.reason == old.reason == Reason.INVALID_SPEC

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import Intranet, PaddleJob, Role
 from paddlejob.core import topology
@@ -40,7 +39,8 @@ def render_pod(site: Site, seat: Seat, *, config_hash: str | None = None) -> Jso
 def render_service(site: Site, seat: Seat) -> JsonObject:
     """Return the headless service of a seat.
 
-    Addresses are published before pods are ready: peers must find each other in order to become ready.
+    Addresses are published before pods are ready: peers must find each other in order to become ready. Where
+    pods have addresses of both families, so has the name: Paddle asks for IPv4, which need not be the first.
     """
     name = pod_name(site.job.name, seat)
     ports = [
@@ -58,6 +58,7 @@ def render_service(site: Site, seat: Seat) -> JsonObject:
         "metadata": _seat_metadata(site.job, seat),
         "spec": {
             "clusterIP": "None",
+            "ipFamilyPolicy": "PreferDualStack",
             "publishNotReadyAddresses": True,
             "selector": {names.LABEL_RESOURCE_NAME: name},
             "ports": ports,
@@ -96,17 +97,17 @@ def _seat_metadata(job: PaddleJob, seat: Seat) -> JsonObject:
 
 
 def _pod_spec(site: Site, seat: Seat) -> JsonObject:
-    intranet, name = site.spec.intranet, pod_name(site.job.name, seat)
+    name = pod_name(site.job.name, seat)
     pod_spec: JsonObject = dict(site.role_spec(seat.role).template.get("spec") or {})
     first, *others = pod_spec.get("containers") or [{}]
     pod_spec["containers"] = [_training_container(site, seat, first), *others]
-    pod_spec.setdefault("restartPolicy", _default_restart_policy(site.spec, seat.role))
-    if intranet is Intranet.SERVICE:
-        pod_spec.setdefault("hostname", name)
-        pod_spec.setdefault("subdomain", name)
-    if intranet is Intranet.HOST:
+    pod_spec.setdefault("restartPolicy", _default_restart_policy(site, seat.role))
+    if site.spec.intranet is Intranet.HOST:
         pod_spec["hostNetwork"] = True
         pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
+    elif site.uses_names:
+        pod_spec.setdefault("hostname", name)
+        pod_spec.setdefault("subdomain", name)
     if site.gang is not None:
         _join_gang(pod_spec, site.gang, seat.role)
     return pod_spec
@@ -141,10 +142,10 @@ def _join_gang(pod_spec: JsonObject, gang: Gang, role: Role) -> None:
         pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *placement.tolerations]
 
 
-def _default_restart_policy(spec: EffectiveSpec, role: Role) -> str:
+def _default_restart_policy(site: Site, role: Role) -> str:
     """Only a worker that keeps its name can rejoin its peers by itself, and not a meeting that is over."""
-    rejoins = role is Role.WORKER and spec.intranet is Intranet.SERVICE and not spec.with_gloo
-    rejoins = rejoins or spec.rendezvous is not None
+    rejoins = role is Role.WORKER and site.uses_names and not site.spec.with_gloo
+    rejoins = rejoins or site.spec.rendezvous is not None
     return "OnFailure" if rejoins else "Never"
 
 
@@ -173,10 +174,10 @@ def _merged_ports(site: Site, users: list[JsonObject]) -> list[JsonObject]:
     In host mode all are host ports, so that the scheduler keeps two pods with the same ports off one node.
     """
     declared = {port.get("containerPort") for port in users}
-    if site.spec.intranet is Intranet.SERVICE and site.port not in declared:
-        return [*users, {"containerPort": site.port, "protocol": "TCP"}]
     if site.spec.intranet is Intranet.HOST:
         block = range(site.port, site.port + names.PORTS_PER_POD)
         ours = [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in block]
         return [*users, *(port for port in ours if port["containerPort"] not in declared)]
+    if site.uses_names and site.port not in declared:
+        return [*users, {"containerPort": site.port, "protocol": "TCP"}]
     return users

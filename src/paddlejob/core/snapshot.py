@@ -24,7 +24,7 @@ class Settings(msgspec.Struct, frozen=True):
     """First and last port that jobs with `intranet: Host` may use."""
 
     pods_have_ipv6: bool = False
-    """Whether `status.podIP` is an IPv6 address on this cluster, which must be bracketed before a port."""
+    """Whether `status.podIP` is an IPv6 address on this cluster: then every job calls its pods by name."""
 
     server_exit_grace_seconds: float = 30.0
     """How long a parameter server may be gone with exit code 0 before the workers have ended too.

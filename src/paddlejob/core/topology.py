@@ -49,14 +49,23 @@ class Site(msgspec.Struct, frozen=True):
     attempt: int = 0
     gang: Gang | None = None
 
+    @property
+    def uses_names(self) -> bool:
+        """Whether pods are called by the names of their services instead of their addresses.
+
+        Paddle splits every endpoint at each colon, so it cannot read an IPv6 address in any spelling. A name
+        leads it to the pod's IPv4 address, if there is one as well.
+        """
+        return self.spec.intranet is Intranet.SERVICE or self.pods_have_ipv6
+
     def role_spec(self, role: Role) -> RoleSpec:
         """Return what the user wants of a role that has seats."""
         return next(spec for name, spec in self.spec.roles if name is role)
 
 
 def endpoint(host: str, port: int) -> str:
-    """Join host and port; an IPv6 address is bracketed."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    """Join host and port just as Paddle joins POD_IP and PADDLE_PORT, to find itself in a list as text."""
+    return f"{host}:{port}"
 
 
 def service_host(site: Site, seat: Seat) -> str:
@@ -73,7 +82,7 @@ def hosts_of(site: Site, roster: Roster) -> dict[Role, list[str]] | None:
     if site.spec.rendezvous is not None:
         return hosts
     for seat in roster.wanted:
-        if site.spec.intranet is Intranet.SERVICE:
+        if site.uses_names:
             host = service_host(site, seat)
         else:
             member = roster.members.get(seat)
@@ -170,7 +179,7 @@ def pod_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
 
 def _rank_env(site: Site, seat: Seat) -> dict[str, str]:
     """Return a pod's place among its peers, where that is fixed beforehand."""
-    env = {Env.TRAINER_ID: str(seat.index), Env.CURRENT_ENDPOINT: _own_endpoint(site)}
+    env = {Env.TRAINER_ID: str(seat.index), Env.CURRENT_ENDPOINT: endpoint(f"$({Env.POD_IP})", site.port)}
     if site.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
         env[Env.RANK] = str(seat.index)
         if not accelerators(site.role_spec(seat.role)):
@@ -201,14 +210,9 @@ def _endpoints(hosts: Sequence[str], port: int) -> str:
 
 def _own_address(site: Site, seat: Seat) -> JsonObject:
     """Paddle looks POD_IP:PADDLE_PORT up in the list of servers as text, so it is spelled as there."""
-    if site.spec.intranet is Intranet.SERVICE:
+    if site.uses_names:
         return {"name": Env.POD_IP, "value": service_host(site, seat)}
     return {"name": Env.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-
-
-def _own_endpoint(site: Site) -> str:
-    bracketed = site.pods_have_ipv6 and site.spec.intranet is not Intranet.SERVICE
-    return f"[$({Env.POD_IP})]:{site.port}" if bracketed else f"$({Env.POD_IP}):{site.port}"
 
 
 def _stage_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
