@@ -88,7 +88,8 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     if reform is not None:
         return _reform(world, spec, roster, reform)
     if unreadable := unreadable_address(site, roster):
-        return _refuse(world, spec, roster, unreadable)
+        refused = Standing(Phase.PENDING, Reason.INVALID_SPEC, unreadable)
+        return Plan(status.next_status(job, spec, roster, refused, now))
     delay = restart_delay_seconds(world)
     standing = status.live_standing(
         world, roster, delayed=delay > 0, gang_waits_for=gathering.holds_up(roster)
