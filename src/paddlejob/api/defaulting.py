@@ -10,7 +10,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role, RoleSpec, SuccessPolicy
+from paddlejob.api.v1 import (
+    CleanPodPolicy,
+    Intranet,
+    Mode,
+    PaddleJob,
+    PaddleJobSpec,
+    Role,
+    RoleSpec,
+    SuccessPolicy,
+)
 
 CLEAN_POD_POLICIES = {
     **{policy.casefold(): policy for policy in CleanPodPolicy},
@@ -77,6 +86,14 @@ def effective(spec: PaddleJobSpec) -> EffectiveSpec:
         with_gloo=_with_gloo(spec),
         roles=tuple(spec.roles()),
     )
+
+
+def effective_of(job: PaddleJob) -> EffectiveSpec:
+    """Return what a job's spec means; of one that cannot be read, that its pods are not ours to delete."""
+    meant = effective(job.spec)
+    if not job.undecodable:
+        return meant
+    return msgspec.structs.replace(meant, clean_pod_policy=CleanPodPolicy.NEVER)
 
 
 def read_clean_pod_policy(text: str) -> CleanPodPolicy | None:

@@ -156,9 +156,11 @@ def seat_of(job_name: str, pod: Pod) -> Seat | None:
 
 
 def training_container_name(spec: RoleSpec) -> str:
-    """Return the name of the template's first container."""
-    containers = (spec.template.get("spec") or {}).get("containers") or [{}]
-    return str(containers[0].get("name", ""))
+    """Return the name of the template's first container, empty where the template has none to name."""
+    pod_spec = spec.template.get("spec")
+    containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None
+    first = containers[0] if isinstance(containers, list) and containers else None
+    return str(first.get("name", "")) if isinstance(first, dict) else ""
 
 
 def member_of(seat: Seat, pod: Pod, training_name: str) -> Member:

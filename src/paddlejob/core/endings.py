@@ -43,10 +43,15 @@ def tidy(world: Snapshot, spec: EffectiveSpec) -> Plan:
     return Plan(job.status, (*stages, *_without_gang(world)), requeue_after_seconds=left)
 
 
-def suspend(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
-    """Take the pods away. The attempt that resumes the job is a new one; the clock of its deadline stops."""
+def suspend(world: Snapshot, spec: EffectiveSpec, roster: Roster, *, obstacle: str = "") -> Plan:
+    """Take the pods away. The attempt that resumes the job is a new one; the clock of its deadline stops.
+
+    `obstacle` is what will keep the job from being resumed.
+    """
     old = world.job.status
-    standing = Standing(Phase.SUSPENDED, Reason.SUSPENDED, "suspended; set spec.suspend to false to resume")
+    text = "suspended; set spec.suspend to false to resume"
+    text += f", when this is corrected: {obstacle}" if obstacle else ""
+    standing = Standing(Phase.SUSPENDED, Reason.SUSPENDED, text)
     changes: dict[str, object] = {}
     if old.phase is not Phase.SUSPENDED:
         changes = {

@@ -80,9 +80,11 @@ def relevant_systems(job: PaddleJob, scheduling: Scheduling) -> tuple[GangSystem
 
 def scheduler_names(job: PaddleJob) -> dict[Role, str]:
     """Return the schedulers that templates name, by role; a role that names none is left out."""
+    pod_specs = {role: spec.template.get("spec") for role, spec in job.spec.roles()}
     given = {
-        role: str((spec.template.get("spec") or {}).get("schedulerName") or "")
-        for role, spec in job.spec.roles()
+        role: str(pod_spec.get("schedulerName") or "")
+        for role, pod_spec in pod_specs.items()
+        if isinstance(pod_spec, dict)
     }
     return {role: name for role, name in given.items() if name}
 

@@ -42,15 +42,21 @@ def respond(world: Snapshot, spec: EffectiveSpec, roster: Roster, fingerprint: s
     return msgspec.structs.replace(response, reform=without_mixing(response.reform, roster))
 
 
-def _respond(world: Snapshot, spec: EffectiveSpec, roster: Roster, fingerprint: str | None) -> Response:
+def after_failures(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Response:
+    """Decide on failures alone."""
     broken, wait = _broken(world, roster)
-    if broken:
-        return _after_failure(world, spec, broken)
+    return _after_failure(world, spec, broken) if broken else Response(look_again_in_seconds=wait)
+
+
+def _respond(world: Snapshot, spec: EffectiveSpec, roster: Roster, fingerprint: str | None) -> Response:
+    failures = after_failures(world, spec, roster)
+    if failures.verdict or failures.reform:
+        return failures
     change = reform_after_change(world, spec, roster, fingerprint) or reform_inherited(roster)
     if change is not None:
         return Response(reform=change)
     resize, elastic_wait = reform_elastically(world, roster)
-    waits = [each for each in (wait, elastic_wait) if each is not None]
+    waits = [each for each in (failures.look_again_in_seconds, elastic_wait) if each is not None]
     return Response(reform=resize, look_again_in_seconds=min(waits, default=None))
 
 

@@ -1,0 +1,105 @@
+"""A job whose spec is refused: nothing is made for it, and what runs is judged all the same.
+
+A spec may become invalid while its job trains: by an edit, or because an earlier operator was less strict.
+The pods know nothing of that. Their success, their failure and the limits in time count as before, as far as
+the fields that they are judged by can be believed:
+
+- Seats are those that the pods took when they last found together, for the sizes may be what is wrong.
+- A `successPolicy` that means nothing is AllWorkers: when all are done, so is whoever was meant.
+- Failures are held against a job only by rules that are in order, for a verdict is never taken back.
+- A limit in time that is refused is none.
+- Pods stay after the end where nobody can tell what is to become of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from paddlejob.api import defaulting
+from paddlejob.api.field_error import FieldError
+from paddlejob.api.lifecycle import MAX_BACKOFF_LIMIT
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, Phase, RestartPolicy, RoleSpec
+from paddlejob.api.validation import MAX_REPLICAS
+from paddlejob.core import endings, status
+from paddlejob.core.actions import Kind, Plan
+from paddlejob.core.classify import Attempts, Roster, roster_of
+from paddlejob.core.policy import deadline, elastic
+from paddlejob.core.policy.cleanup import deletions
+from paddlejob.core.policy.formation import is_formed
+from paddlejob.core.policy.restart import Response, after_failures
+from paddlejob.core.policy.success import success
+from paddlejob.core.snapshot import Snapshot
+from paddlejob.core.standing import Standing
+
+Refusals = tuple[FieldError, ...]
+
+_FAILURE_RULES = ("spec.backoffLimit", "spec.restartPolicy")
+_LENIENT_RULES = {"backoff_limit": MAX_BACKOFF_LIMIT, "restart_policy": RestartPolicy()}
+_LIMITS = {
+    "spec.activeDeadlineSeconds": "active_deadline_seconds",
+    "spec.startupDeadlineSeconds": "startup_deadline_seconds",
+}
+
+
+def go_on_refused(refused: Snapshot, refusals: Refusals) -> Plan:
+    """Judge what runs, and tell what is wrong. Pods of attempts that are over go; no other is touched."""
+    world = msgspec.structs.replace(refused, job=_believed(refused, refusals))
+    job, now = world.job, world.now
+    spec = elastic.with_workers(defaulting.effective_of(job), job.status.workers)
+    attempts = Attempts(job.status.base_attempt, job.status.attempt)
+    roster = roster_of(job.name, spec.roles, world.pods, attempts)
+    sentence = " | ".join(str(refusal) for refusal in refusals)
+    if job.spec.suspend:
+        return endings.suspend(world, spec, roster, obstacle=sentence)
+    response = after_failures(world, spec, roster)
+    verdict = success(roster, job.spec.success_policy) or deadline.time_is_up(job, now)
+    if verdict is None and _failures_count(job, refusals):
+        verdict = response.verdict
+    if verdict is not None:
+        return endings.end(world, spec, roster, verdict)
+    standing = _standing(world, roster, response, sentence)
+    resumed = {"attempt_time": now} if job.status.phase is Phase.SUSPENDED else {}
+    held = status.next_status(job, spec, roster, standing, now, **resumed)
+    time_left = deadline.seconds_left(msgspec.structs.replace(job, status=held), now)
+    waits = [wait for wait in (response.look_again_in_seconds, time_left) if wait is not None]
+    stale = deletions(Kind.POD, (member.pod for member in roster.stale))
+    return Plan(held, (stale,) if stale else (), requeue_after_seconds=min(waits, default=None))
+
+
+def _standing(world: Snapshot, roster: Roster, response: Response, sentence: str) -> Standing:
+    """Say how the pods are and what bars new ones; without pods there is only the latter to say."""
+    if not any(roster.active()):
+        return Standing(Phase.PENDING, Reason.INVALID_SPEC, sentence)
+    live, failure = status.live_standing(world, roster), response.verdict or response.reform
+    happens = failure.message if failure else live.message
+    text = f"{happens}; no pod is created or replaced until this is corrected: {sentence}"
+    return Standing(live.phase, Reason.INVALID_SPEC, text)
+
+
+def _believed(world: Snapshot, refusals: Refusals) -> PaddleJob:
+    """Return the job with what can be judged by."""
+    job, wrong = world.job, {refusal.field for refusal in refusals}
+    changes: dict[str, Any] = {name: None for field, name in _LIMITS.items() if field in wrong}
+    changes |= _sizes(world, job.spec)
+    changes |= {} if _failures_count(job, refusals) else _LENIENT_RULES
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **changes))
+
+
+def _sizes(world: Snapshot, spec: PaddleJobSpec) -> dict[str, RoleSpec]:
+    """Return the roles with the seats that they have; more than there may be are not even counted."""
+    written = {"ps": spec.ps, "worker": spec.worker, "heter": spec.heter}
+    sizes = {role: min(each.replicas, MAX_REPLICAS) for role, each in written.items() if each}
+    formed = world.job.status.formation
+    if formed is not None and is_formed(world):
+        sizes = {"ps": formed.ps, "worker": formed.worker, "heter": formed.heter}
+    return {
+        role: msgspec.structs.replace(written[role] or RoleSpec(), replicas=size)
+        for role, size in sizes.items()
+    }
+
+
+def _failures_count(job: PaddleJob, refusals: Refusals) -> bool:
+    return not job.undecodable and not any(each.field.startswith(_FAILURE_RULES) for each in refusals)
