@@ -4,48 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from paddlejob.testing.build import job, world
-from paddlejob.testing.container_environment import CONFIG_MAP, Source, environment
+from roles.environments import environments
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("tell_role.py")
 
 pytestmark = [pytest.mark.paddle, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module", params=["2.6.2", "3.3.1"])
-def interpreter(request) -> str:
-    script = ROOT / "scripts" / "paddle_env.py"
-    found = subprocess.run(
-        [sys.executable, script, request.param], capture_output=True, text=True, check=True
-    )
-    return found.stdout.strip()
-
-
-def environments(of) -> dict[str, dict[str, str]]:
-    """Return every pod's environment by its seat, as a kubelet would resolve it."""
-    built = world(of)
-    created = built.plan().stages
-    built.pods_with_addresses()
-    config = built.plan().stages[0][0].manifest["data"]
-    pods = [action.manifest for stage in created for action in stage if action.kind == "Pod"]
-    addresses = {pod.metadata.name: pod.status.pod_ip for pod in built.snapshot().pods}
-    return {
-        pod["metadata"]["name"].removeprefix("demo-"): environment(
-            pod["spec"]["containers"][0],
-            {**pod, "status": {"podIP": addresses[pod["metadata"]["name"]]}},
-            {Source(CONFIG_MAP, "demo"): config},
-        )
-        for pod in pods
-    }
-
-
-def roles(interpreter: str, of) -> dict[str, dict]:
+def roles(interpreter: str, of, **settings) -> dict[str, dict]:
     """Ask Paddle, in all pods at once, who each is."""
     running = {
         seat: subprocess.Popen(
@@ -55,7 +26,7 @@ def roles(interpreter: str, of) -> dict[str, dict]:
             stderr=subprocess.PIPE,
             text=True,
         )
-        for seat, env in environments(of).items()
+        for seat, env in environments(world(of).with_settings(**settings)).items()
     }
     told = {}
     for seat, process in running.items():
@@ -97,3 +68,11 @@ def test_a_heter_job(interpreter):
     assert worker["next"] == ["10.0.3.1:36000"]
     assert heter["previous"] == ["10.0.2.1:36000"]
     assert heter["me"] == "10.0.3.1:36000"
+
+
+def test_pods_with_ipv6_addresses_find_themselves_by_name(interpreter):
+    told = roles(interpreter, job().ps(1).worker(1).heter(1).spec(withGloo=0), pods_have_ipv6=True)
+    assert told["ps-0"]["server"]
+    assert told["worker-0"]["server_endpoints"] == ["demo-ps-0.default:36000"]
+    assert told["worker-0"]["next"] == ["demo-heter-0.default:36000"]
+    assert told["heter-0"]["me"] == "demo-heter-0.default:36000"

@@ -1,0 +1,28 @@
+"""The environments that the core gives the pods of a job, resolved as a kubelet would."""
+
+from __future__ import annotations
+
+from paddlejob.core.actions import Create, Kind, Plan
+from paddlejob.testing.build import WorldBuilder
+from paddlejob.testing.container_environment import CONFIG_MAP, Source, environment
+
+
+def environments(built: WorldBuilder) -> dict[str, dict[str, str]]:
+    """Return every pod's environment by its seat; `built` is the job's world before the first pass."""
+    first = built.plan()
+    second = built.pods_with_addresses().plan()
+    config = (_manifests(first, Kind.CONFIG_MAP) or _manifests(second, Kind.CONFIG_MAP))[0]["data"]
+    addresses = {pod.metadata.name: pod.status.pod_ip for pod in built.snapshot().pods}
+    return {
+        pod["metadata"]["name"].removeprefix("demo-"): environment(
+            pod["spec"]["containers"][0],
+            {**pod, "status": {"podIP": addresses[pod["metadata"]["name"]]}},
+            {Source(CONFIG_MAP, "demo"): config},
+        )
+        for pod in _manifests(first, Kind.POD)
+    }
+
+
+def _manifests(plan: Plan, kind: Kind) -> list[dict]:
+    actions = (action for stage in plan.stages for action in stage)
+    return [action.manifest for action in actions if isinstance(action, Create) and action.kind is kind]
