@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -9,7 +11,7 @@ from paddlejob.operator import reconciler
 from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing import fake_refusals
-from paddlejob.testing.build import job
+from paddlejob.testing.build import JobBuilder, job
 from tests.operator.small_cluster import on_a_cluster
 
 
@@ -106,6 +108,61 @@ def test_a_job_that_does_not_decode_is_told_and_harms_no_other():
         assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["good-worker-0"]
 
     on_a_cluster(act)
+
+
+STATUSES = {
+    "a status that can be read": {},
+    "of which one field cannot": {"hostPort": "x"},
+}
+
+
+@pytest.mark.parametrize("extra", STATUSES.values(), ids=STATUSES.keys())
+@pytest.mark.parametrize("phase", ["Completed", "Failed"])
+def test_a_job_that_ended_stays_so_when_it_does_not_decode(phase, extra):
+    async def act(cluster) -> None:
+        status = {"phase": phase, "message": "as it was", **extra}
+        cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
+        _write_status(cluster, status)
+        await cluster.operate(60)
+        assert cluster.status() == status
+
+    on_a_cluster(act)
+
+
+def test_a_job_that_ended_stays_so_when_it_no_longer_decodes():
+    async def act(cluster) -> None:
+        await cluster.submit(job().worker(1))
+        _write_status(cluster, {"phase": "Completed"})
+        operator = asyncio.create_task(cluster.operate(60))
+        await asyncio.sleep(5)
+        cluster.server.patch(PADDLE_JOBS, "default", "demo", {"spec": {"worker": {"replicas": "two"}}})
+        await operator
+        assert cluster.status()["phase"] == "Completed"
+
+    on_a_cluster(act)
+
+
+def test_a_job_that_does_not_decode_is_told_once():
+    async def act(cluster) -> None:
+        cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
+        await cluster.operate(5)
+        assert cluster.status()["reason"] == "InvalidSpec"
+        cluster.server.log.clear()
+        await cluster.operate(600)
+        assert [write for write in cluster.server.log.writes if write.resource != "events"] == []
+
+    on_a_cluster(act)
+
+
+def _write_status(cluster, status: dict) -> None:
+    cluster.server.patch(PADDLE_JOBS, "default", "demo", {"status": status}, subresource="status")
+
+
+def _unreadable() -> JobBuilder:
+    built = job().worker(1)
+    built.manifest["spec"]["worker"]["replicas"] = "two"
+    built.manifest["metadata"] = {"name": "demo", "namespace": "default"}
+    return built
 
 
 def test_a_quiet_cluster_is_not_written_to():

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from paddlejob.api import defaulting
-from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
+from paddlejob.api.meta import HasMeta, ObjectKey
 from paddlejob.api.pod import ConfigMap, Pod, PodStatus, Service
 from paddlejob.api.pod_group import PodGroup
-from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus
+from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.actions import Kind
 from paddlejob.core.policy.gang_choice import relevant_systems
 from paddlejob.core.snapshot import Snapshot, WriteFailure
@@ -55,7 +56,6 @@ class World:
         self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name})
         self.services: Cache[Service] = Cache({"owner": _controller})
         self.config_maps: Cache[ConfigMap] = Cache()
-        self._undecodable: dict[ObjectKey, PaddleJob] = {}
         self._host_ports: dict[ObjectKey, int] = {}
         self.gangs = GangWatch(
             client,
@@ -84,7 +84,7 @@ class World:
 
     def job(self, key: ObjectKey) -> PaddleJob | None:
         """Return a job, also one whose stored form does not fit the API's types."""
-        return self.jobs.get(key) or self._undecodable.get(key)
+        return self.jobs.get(key)
 
     def snapshot(self, job: PaddleJob, now: datetime, failures: tuple[WriteFailure, ...]) -> Snapshot:
         """Return everything that one pass over a job may look at."""
@@ -126,7 +126,6 @@ class World:
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is remembered of a job that is gone."""
-        self._undecodable.pop(key, None)
         self._host_ports.pop(key, None)
 
     def _taken_host_ports(self, key: ObjectKey, job: PaddleJob) -> frozenset[int]:
@@ -135,7 +134,7 @@ class World:
         return frozenset(port for other, port in self._host_ports.items() if other != key)
 
     def _job_informer(self) -> Informer[PaddleJob]:
-        return Informer(
+        return _JobInformer(
             self._client,
             PADDLE_JOBS,
             type=PaddleJob,
@@ -143,8 +142,6 @@ class World:
             rng=self._rng,
             namespace=self._settings.namespace or None,
             on_change=self._job_changed,
-            on_undecodable=self._job_undecodable,
-            on_undecodable_gone=lambda metadata: self.forget(metadata.key),
         )
 
     def _child_informer(self, resource: Resource, kind: type[T], cache: Cache[T]) -> Informer[T]:
@@ -164,17 +161,12 @@ class World:
         assert known is not None
         key = known.metadata.key
         if new is not None:
-            self._undecodable.pop(key, None)
             self.reserve_host_port(key, new.status)
             self.gangs.want(relevant_systems(new, self._settings.jobs.scheduling))
-        elif key not in self._undecodable:
+        else:
             self._host_ports.pop(key, None)
         if old is None or new is None or _asks_for_a_pass(old, new):
             self._on_touched(key, Touch(initial=initial, child=False))
-
-    def _job_undecodable(self, metadata: ObjectMeta, error: msgspec.DecodeError) -> None:
-        self._undecodable[metadata.key] = PaddleJob(metadata, undecodable=str(error))
-        self._on_touched(metadata.key, Touch(initial=False, child=False))
 
     def _group_changed(self, key: ObjectKey, initial: bool) -> None:  # noqa: FBT001  (a callback)
         """A PodGroup has its job's name, whoever made it."""
@@ -205,6 +197,37 @@ class World:
         reached = _progress(new)
         others = self.pods.newest_first("owner", new.metadata.controller_uid)
         return any(_progress(other) < reached for other in others)
+
+
+class _JobInformer(Informer[PaddleJob]):
+    """Leaves no job out: one that does not fit its type has its pods, its name and its past all the same."""
+
+    def _decode(self, encoded: msgspec.Raw) -> PaddleJob:
+        decoded = super()._decode(encoded)
+        if isinstance(decoded, PaddleJob):
+            return decoded
+        return PaddleJob(decoded.metadata, status=_readable_status(encoded), undecodable=str(decoded.error))
+
+
+class _StatusOnly(msgspec.Struct, frozen=True):
+    status: PaddleJobStatus = PaddleJobStatus()
+
+
+class _Phase(msgspec.Struct, frozen=True):
+    phase: Phase = Phase.NONE
+
+
+class _PhaseOnly(msgspec.Struct, frozen=True):
+    status: _Phase = _Phase()
+
+
+def _readable_status(encoded: msgspec.Raw) -> PaddleJobStatus:
+    """Return the status of a job that does not decode, or at least its phase: what has ended stays so."""
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(encoded, type=_StatusOnly).status
+    with suppress(msgspec.DecodeError):
+        return PaddleJobStatus(phase=msgspec.json.decode(encoded, type=_PhaseOnly).status.phase)
+    return PaddleJobStatus()
 
 
 def _is_idle(old: HasMeta | None, new: HasMeta | None) -> bool:
