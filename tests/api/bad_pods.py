@@ -234,6 +234,59 @@ BAD_ENVIRONMENTS = [
     ),
 ]
 
+BAD_MEETINGS = [
+    *(
+        BadJob(
+            f"a master at {where}",
+            job().worker(2, env=[*env("A"), *env("PADDLE_MASTER", value=where)]),
+            f"{FIRST}.env[1]",
+            f'sets PADDLE_MASTER to "{where}", where each worker would find only itself; remove it',
+            None,
+        )
+        for where in (
+            "127.0.0.1:8080",
+            "127.1.2.3",
+            "localhost:36001",
+            "LOCALHOST",
+            "0.0.0.0:1",
+            "[::1]:8080",
+            "::1",
+            "etcd://127.0.0.1:2379",
+        )
+    ),
+    BadJob(
+        "gloo without an endpoint",
+        job().ps().worker(env=env("PADDLE_WITH_GLOO")).spec(withGloo=0),
+        f"{FIRST}.env[0]",
+        'sets PADDLE_WITH_GLOO to "1", but with spec.withGloo 0 there is no endpoint to meet at; remove it',
+        None,
+    ),
+    BadJob(
+        "gloo with a rendezvous that needs an endpoint",
+        job()
+        .ps()
+        .worker(env=[*env("PADDLE_WITH_GLOO", value="2"), *env("PADDLE_GLOO_RENDEZVOUS", value="3")])
+        .spec(withGloo=0),
+        f"{FIRST}.env[0]",
+        'sets PADDLE_WITH_GLOO to "2"',
+        None,
+    ),
+    BadJob(
+        "gloo for the servers alone",
+        job().ps().worker(env=env("PADDLE_WITH_GLOO", value="0")),
+        f"{FIRST}.env[0]",
+        'sets PADDLE_WITH_GLOO to "0" for the worker alone, for which the others would wait for ever',
+        None,
+    ),
+    BadJob(
+        "gloo for the workers alone",
+        job().ps(env=env("PADDLE_WITH_GLOO", value="0")).worker(env=env("PADDLE_WITH_GLOO")).spec(withGloo=2),
+        "spec.ps.template.spec.containers[0].env[0]",
+        'sets PADDLE_WITH_GLOO to "0" for the ps alone',
+        None,
+    ),
+]
+
 BAD_PORTS = [
     BadJob(
         "a port beyond the last",
@@ -309,4 +362,4 @@ BAD_PORTS = [
 ]
 
 
-BAD_PODS = [*BAD_TEMPLATES, *BAD_ENVIRONMENTS, *BAD_PORTS]
+BAD_PODS = [*BAD_TEMPLATES, *BAD_ENVIRONMENTS, *BAD_MEETINGS, *BAD_PORTS]

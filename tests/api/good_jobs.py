@@ -69,6 +69,27 @@ GOOD_JOBS: dict[str, JobBuilder] = {
     "variables that the user may set": job().worker(
         env=[*env("PADDLE_JOB_ID"), *env("PADDLE_DISTRI_BACKEND")]
     ),
+    "a master that all workers reach": job().worker(2, env=env("PADDLE_MASTER", value="10.0.0.9:8080")),
+    "a master by name": job().worker(2, env=env("PADDLE_MASTER", value="master.team:8080")),
+    "a master that is not written out": job().worker(
+        2, env=env("PADDLE_MASTER", **from_status("status.hostIP"))
+    ),
+    "a master of one worker alone": job().worker(1, env=env("PADDLE_MASTER", value="127.0.0.1:8080")),
+    "a master that servers and workers do without": job()
+    .ps()
+    .worker(2, env=env("PADDLE_MASTER", value="localhost")),
+    "gloo that meets in a file system of the user's": job()
+    .ps()
+    .worker(env=[*env("PADDLE_WITH_GLOO"), *env("PADDLE_GLOO_RENDEZVOUS", value="2")])
+    .spec(withGloo=0),
+    "gloo without servers, where nobody reads it": job().worker(2, env=env("PADDLE_WITH_GLOO")),
+    "gloo that all do without": job()
+    .ps(env=env("PADDLE_WITH_GLOO", value="0"))
+    .worker(env=env("PADDLE_WITH_GLOO", value="0")),
+    "gloo in the other of its two ways": job().ps().worker(env=env("PADDLE_WITH_GLOO", value="2")),
+    "gloo as somebody else says": job()
+    .ps()
+    .worker(env=env("PADDLE_WITH_GLOO", **from_status("metadata.uid"))),
     "fields of a pod that only the API server knows": job().worker(
         pod={"tolerations": [{"operator": "Exists"}], "hostAliases": [], "schedulerName": "volcano"}
     ),

@@ -21,6 +21,7 @@ from paddlejob.api.field_error import DNS_LABEL, DNS_LABEL_MAX, FieldError, desc
 from paddlejob.api.lifecycle import lifecycle_errors
 from paddlejob.api.template import template_errors
 from paddlejob.api.v1 import CleanPodPolicy, Intranet, PaddleJob, PaddleJobSpec, Role, RoleSpec
+from paddlejob.api.variables import variable_errors
 
 __all__ = ["FieldError", "validate"]
 
@@ -53,6 +54,7 @@ def _errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
         if role_spec.replicas > 0:
             path = f"spec.{role}.template"
             yield from template_errors(path, role_spec.template, role, spec.intranet)
+    yield from variable_errors(spec)
     yield from _scheduling_errors(job.spec)
     yield from lifecycle_errors(job.spec)
     yield from _endpoint_list_errors(job, spec)
