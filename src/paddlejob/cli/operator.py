@@ -13,6 +13,8 @@ import click
 import msgspec
 
 from paddlejob.api import names
+from paddlejob.cli import go_flags
+from paddlejob.cli.go_flags import GoCommand, GoSwitch, ignored_option, report_ignored, truth
 from paddlejob.core.gang import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.config import load_config
@@ -25,9 +27,16 @@ from paddlejob.operator.settings import OperatorSettings
 DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 
 
-@click.command("operator")
+@click.command("operator", cls=GoCommand)
 @click.option("--namespace", default="", help="The one namespace to work in. Default: all.")
-@click.option("--leader-elect", is_flag=True, help="Let one of several replicas work at a time.")
+@click.option(
+    "--leader-elect",
+    cls=GoSwitch,
+    type=truth,
+    default=False,
+    metavar="[true|false]",
+    help="Let one of several replicas work at a time.",
+)
 @click.option(
     "--lease-namespace", default="", help="Where the election's Lease is. Default: the operator's own."
 )
@@ -55,11 +64,29 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 )
 @click.option("--workers", default=32, show_default=True, help="How many jobs to work on at the same time.")
 @click.option(
-    "--kubeconfig", default=None, type=Path, help="Default: $KUBECONFIG, the pod's identity, ~/.kube/config."
+    "--kubeconfig", default="", help="A file. Default: $KUBECONFIG, the pod's identity, ~/.kube/config."
 )
 @click.option("--context", default=None, help="The kubeconfig's context.")
-@click.option("--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]))
-@click.option("--log-format", default="text", type=click.Choice(["text", "json"]))
+@click.option(
+    "--log-level",
+    "--zap-log-level",
+    "log_level",
+    default="info",
+    type=go_flags.log_level,
+    metavar="[debug|info|warning|error]",
+)
+@click.option(
+    "--log-format",
+    "--zap-encoder",
+    "log_format",
+    default="text",
+    type=go_flags.log_format,
+    metavar="[text|json]",
+)
+@ignored_option("--zap-devel", "--log-level and --log-format say all there is to say of the log", GoSwitch)
+@ignored_option("--zap-stacktrace-level", "an error that nobody foresaw is always logged with its stack")
+@ignored_option("--zap-time-encoding", "times are always written as in ISO 8601")
+@ignored_option("--initImage", "pods have no init container; they wait for the job's ConfigMap instead")
 def command(
     namespace: str,
     leader_elect: bool,
@@ -70,15 +97,16 @@ def command(
     etcd_server: str,
     scheduling: str,
     workers: int,
-    kubeconfig: Path | None,
+    kubeconfig: str,
     context: str | None,
     log_level: str,
     log_format: str,
 ) -> None:
     """Run the operator that makes PaddleJobs work on a cluster."""
     _set_up_logging(log_level, log_format)
+    report_ignored(click.get_current_context(), logging.getLogger(__name__))
     try:
-        config = load_config(kubeconfig, context)
+        config = load_config(Path(kubeconfig) if kubeconfig else None, context)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     jobs = Settings(
