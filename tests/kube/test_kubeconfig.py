@@ -253,8 +253,18 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
         pytest.param(kubeconfig(user={"as-groups": ["a"]}), "need `as`", id="groups of nobody"),
         pytest.param(
             kubeconfig(user={"auth-provider": {"name": "oidc"}}),
-            "auth-provider 'oidc' was removed from Kubernetes; use an exec plugin such as",
-            id="auth provider",
+            r"auth-provider 'oidc' is not supported here; use a token or an exec plugin such as kubelogin",
+            id="auth provider oidc",
+        ),
+        pytest.param(
+            kubeconfig(user={"auth-provider": {"name": "gcp"}}),
+            "auth-provider 'gcp' was removed from Kubernetes; .* exec plugin such as gke-gcloud-auth-plugin",
+            id="auth provider gcp",
+        ),
+        pytest.param(
+            kubeconfig(user={"auth-provider": {"name": "own"}}),
+            "auth-provider 'own' is not supported here; .* exec plugin",
+            id="auth provider of one's own",
         ),
         pytest.param(
             kubeconfig(user={"exec": {"apiVersion": V1}}), "exec: command is missing", id="no command"

@@ -19,6 +19,14 @@ from paddlejob.kube.proxy import usable_proxy
 
 EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
+_REMOVED_PROVIDERS = ("gcp", "azure", "openstack")
+_PLUGINS = {
+    "oidc": "kubelogin (kubectl oidc-login)",
+    "gcp": "gke-gcloud-auth-plugin",
+    "azure": "Azure's kubelogin",
+    "openstack": "client-keystone-auth",
+}
+"""By the auth-provider that each took the place of."""
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
@@ -80,12 +88,15 @@ def _cluster_config(cluster: ClusterEntry, file: Path, blame: str) -> ClusterCon
     )
 
 
+def _provider_trouble(name: str) -> str:
+    """Say what to write instead of an auth-provider: some left Kubernetes, oidc lives on in kubectl."""
+    why = "was removed from Kubernetes" if name in _REMOVED_PROVIDERS else "is not supported here"
+    return f"auth-provider {name!r} {why}; use a token or an exec plugin such as {_PLUGINS.get(name, 'kubelogin')}"
+
+
 def _identity(user: UserEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> User:
     if user.auth_provider is not None:
-        raise ConfigError(
-            f"{blame}: auth-provider {user.auth_provider.name!r} was removed from Kubernetes; use an exec "
-            "plugin such as gke-gcloud-auth-plugin, kubelogin or kubectl oidc-login, or a token"
-        )
+        raise ConfigError(f"{blame}: {_provider_trouble(user.auth_provider.name)}")
     certificate = _pem(user, "client_certificate", file, blame)
     key = _pem(user, "client_key", file, blame)
     if (certificate is None) != (key is None):
