@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.testing.kubelet import Kubelet
 from paddlejob.testing.outcomes import RunForever
 
 
 async def main(kubeconfig: str) -> None:
-    async with Client(AiohttpTransport(load_config(kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(kubeconfig))) as client:
         kubelet = Kubelet(
             client,
             behaviour=lambda *_: RunForever(),

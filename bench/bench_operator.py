@@ -26,10 +26,10 @@ from devcluster import ControlPlane
 from paddlejob.api import names
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
@@ -191,7 +191,7 @@ async def memory(client: Client, operator: Process, pods: int) -> list[tuple[str
 
 
 async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
-    async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         rates = {"a bare loop": await bare_loop(client, "bare", 1000)}
         arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(plane.kubeconfig))
         ports = ("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}", "--health-probe-bind-address", "0")

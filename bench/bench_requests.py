@@ -18,9 +18,9 @@ from load import IN_FLIGHT, create_job, create_pod, side_by_side
 from process import ROOT, cpu_seconds
 
 from devcluster import ControlPlane
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
@@ -68,7 +68,7 @@ async def cost(
 async def measure(plane: ControlPlane, count: int) -> None:
     meter = Meter()
     print(f"  {'':24}{'rate':>10}" + "".join(f"{name:>17}" for name in ("client", *SERVERS)))
-    async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
 
         async def submit(number: int) -> None:
             await create_job(client, job(f"job-{number}").ps(2).worker(2))

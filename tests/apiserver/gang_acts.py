@@ -9,8 +9,8 @@ from typing import Any
 
 from behaviour.stage import Stage
 from paddlejob.core.actions import Kind
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.errors import NotFoundError
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.transport import Stream
 from paddlejob.operator.resources import (
@@ -54,7 +54,7 @@ def definition(resource: Resource) -> dict[str, Any]:
     }
 
 
-class Deaf(AiohttpTransport):
+class Deaf(HttpTransport):
     """Lists gangs page by page, and hears nothing of what becomes of them afterwards."""
 
     def stream(

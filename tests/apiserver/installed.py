@@ -15,9 +15,9 @@ import yaml
 
 from behaviour.stage import Stage
 from devcluster import Cluster, ControlPlane
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -101,7 +101,7 @@ def operators(
 @asynccontextmanager
 async def simulated_node(cluster: Cluster, namespace: str) -> AsyncIterator[Stage]:
     """Run the pods of a namespace; the stage has no operator of its own."""
-    async with Client(AiohttpTransport(load_config(cluster.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(cluster.kubeconfig))) as client:
         stage = Stage(client, namespace)
         kubelet = asyncio.create_task(stage.kubelet.run())
         try:

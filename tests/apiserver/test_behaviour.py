@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from devcluster import ApiError, Cluster
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from tests.testing import behaviour_deletes, behaviour_reads, behaviour_writes
 from tests.testing.behaviour import BEHAVIOURS, WIDGET_DEFINITION, WIDGETS, Api
 
@@ -30,7 +30,7 @@ def widgets(control_plane: Cluster) -> None:
 @pytest.mark.usefixtures("widgets")
 @pytest.mark.parametrize("sentence", BEHAVIOURS)
 async def test_a_real_server_behaves(sentence: str, control_plane: Cluster, namespace: str) -> None:
-    transport = AiohttpTransport(load_config(control_plane.kubeconfig))
+    transport = HttpTransport(load_config(control_plane.kubeconfig))
     try:
         api = Api(transport, namespace)
         async with asyncio.timeout(30):

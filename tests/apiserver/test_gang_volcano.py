@@ -17,9 +17,9 @@ import yaml
 
 from devcluster import ApiError, ControlPlane
 from documents import files
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.testing.build import job
@@ -111,7 +111,7 @@ def play(
         time.sleep(0.05)
 
     async def main() -> None:
-        async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+        async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
             stage = VolcanoStage(client, name, scheduling, status_subresource=status_subresource)
             await stage.play(act)
 

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from paddlejob.kube import errors
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.answer import Written, error_from_stream
 from paddlejob.kube.client import Client, PatchType
 from paddlejob.kube.cluster import ExecPlugin, Impersonation, User
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.lines import split_lines
 from paddlejob.kube.resource import CONFIG_MAPS, LEASES, PODS, Resource
 
@@ -21,7 +21,7 @@ V1 = "client.authentication.k8s.io/v1"
 
 @pytest.fixture
 async def client(control_plane):
-    async with Client(AiohttpTransport(load_config(control_plane.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(control_plane.kubeconfig))) as client:
         yield client
 
 
@@ -33,7 +33,7 @@ async def config_map(client, namespace):
 
 def as_user(control_plane, user):
     config = load_config(control_plane.kubeconfig)
-    return Client(AiohttpTransport(msgspec.structs.replace(config, user=user)))
+    return Client(HttpTransport(msgspec.structs.replace(config, user=user)))
 
 
 async def who(client):

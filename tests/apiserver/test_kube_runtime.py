@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 import pytest
 
 from paddlejob.api.meta import ObjectMeta, View
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.events import EventLimits, EventRecorder, ObjectReference
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.lease import LeaderElector, LeaseTiming
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, LEASES, Resource
@@ -33,7 +33,7 @@ class Settings(View, frozen=True):
 
 @pytest.fixture
 async def client(control_plane):
-    async with Client(AiohttpTransport(load_config(control_plane.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(control_plane.kubeconfig))) as client:
         yield client
 
 
@@ -104,7 +104,7 @@ async def test_an_object_that_leaves_the_selection_goes(client, namespace):
         await informer.cache.wait_for(lambda: len(informer.cache) == 0)
 
 
-class WithoutStreamedLists(AiohttpTransport):
+class WithoutStreamedLists(HttpTransport):
     """Refuses them as servers without that feature do."""
 
     @asynccontextmanager

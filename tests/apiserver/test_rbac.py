@@ -24,9 +24,9 @@ from behaviour import test_jobs
 from behaviour.stage import Stage
 from devcluster import ApiError, ControlPlane
 from devcluster import Client as PlainClient
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.lease import LeaderElector, LeaseTiming
 from paddlejob.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, SERVICES, Resource
 from paddlejob.operator.manager import LEASE_NAME
@@ -178,8 +178,8 @@ def rights(rules: tuple[manifests.Rule, ...]) -> set[tuple[str, str, str]]:
 async def test_the_role_is_enough_and_every_right_in_it_is_used(strict: Strict) -> None:
     kubeconfig = installed.account_kubeconfig(strict.plane)
     async with (
-        Client(AiohttpTransport(load_config(strict.plane.kubeconfig))) as admin,
-        Client(AiohttpTransport(load_config(kubeconfig))) as restricted,
+        Client(HttpTransport(load_config(strict.plane.kubeconfig))) as admin,
+        Client(HttpTransport(load_config(kubeconfig))) as restricted,
     ):
         await play_all(admin, restricted, [*behaviour_acts(), *FURTHER_ACTS])
         await lead_once(restricted)
@@ -206,8 +206,8 @@ async def test_gangs_need_every_right_that_they_are_granted_and_no_other(strict:
 
     install_gangs(strict.plane)
     async with (
-        Client(AiohttpTransport(load_config(strict.plane.kubeconfig))) as admin,
-        Client(AiohttpTransport(kubeconfig)) as restricted,
+        Client(HttpTransport(load_config(strict.plane.kubeconfig))) as admin,
+        Client(HttpTransport(kubeconfig)) as restricted,
         Client(gang_acts.Deaf(kubeconfig)) as deaf,
     ):
         await play_all(admin, restricted, list(gang_acts.GANG_ACTS))

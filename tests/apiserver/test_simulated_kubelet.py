@@ -9,9 +9,9 @@ import pytest
 
 from devcluster import Cluster
 from paddlejob.api.meta import JsonObject
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.testing.kubelet import Kubelet
 from paddlejob.testing.outcomes import Exit, Outcome, RunForever, crash
@@ -23,7 +23,7 @@ OUTCOMES: dict[str, Outcome] = {"succeeds": Exit(0, 0.1), "fails": crash(3, afte
 
 @pytest.fixture
 async def client(control_plane: Cluster) -> AsyncIterator[Client]:
-    async with Client(AiohttpTransport(load_config(control_plane.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(control_plane.kubeconfig))) as client:
         yield client
 
 

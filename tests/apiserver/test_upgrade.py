@@ -12,9 +12,9 @@ import pytest
 from behaviour.stage import QUICK, Stage
 from devcluster import ControlPlane
 from paddlejob.api import names
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
@@ -105,7 +105,7 @@ def upgraded() -> Iterator[ControlPlane]:
 
 
 async def tell_stories(plane: ControlPlane) -> None:
-    async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         for name, story in STORIES.items():
             plane.kubectl("create", "namespace", name)
             await story(Inheritance(client, name, "demo"))
@@ -114,7 +114,7 @@ async def tell_stories(plane: ControlPlane) -> None:
 @asynccontextmanager
 async def afterwards(plane: ControlPlane, story: str) -> AsyncIterator[Stage]:
     """Run this operator where a story was told, and a kubelet for the pods that it makes."""
-    async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         stage = Stage(client, story)
         stage.kubelet = Kubelet(
             client,
@@ -145,7 +145,7 @@ async def is_settled(stage: Stage) -> bool:
 
 @pytest.mark.parametrize("story", ["trains", "trains-by-name"])
 async def test_a_running_job_trains_on_untouched_and_completes(upgraded, story) -> None:
-    async with Client(AiohttpTransport(load_config(upgraded.kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(upgraded.kubeconfig))) as client:
         before = await children(Stage(client, story))
     async with afterwards(upgraded, story) as stage:
         await stage.until(lambda: is_settled(stage), "the status is ours")

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from behaviour.stage import Stage
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.fake_api import ApiServer
 
@@ -43,5 +43,5 @@ def _in_memory(act: Act) -> None:
 
 
 async def _on_a_real_one(kubeconfig: Path, namespace: str, act: Act) -> None:
-    async with Client(AiohttpTransport(load_config(kubeconfig))) as client:
+    async with Client(HttpTransport(load_config(kubeconfig))) as client:
         await Stage(client, namespace).play(act)

@@ -21,10 +21,10 @@ from devcluster import ApiError, Client, ControlPlane, ensure
 from devcluster.kubeconfig import write_kubeconfig
 from documents import files
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client as KubeClient
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.informer import Informer
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
@@ -133,7 +133,7 @@ def test_status_and_scale_are_subresources(old_server: OldServer) -> None:
 
 async def test_an_informer_falls_back_to_what_it_knows(old_server: OldServer) -> None:
     old_server.request("POST", JOBS, {**job().worker(1).manifest, "metadata": {"name": "early"}})
-    async with KubeClient(AiohttpTransport(load_config(old_server.kubeconfig))) as client:
+    async with KubeClient(HttpTransport(load_config(old_server.kubeconfig))) as client:
         informer = Informer(client, PADDLE_JOBS, type=PaddleJob, cache=Cache(), rng=random.Random(0))
         task = asyncio.create_task(informer.run())
         try:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from devcluster import ControlPlane
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from paddlejob.testing.build import job
@@ -70,7 +70,7 @@ def perform(plane: ControlPlane) -> Iterator[Callable[..., None]]:
     until_there(plane, f"/api/v1/namespaces/{name}/serviceaccounts/default")
 
     async def main(act: Act, scheduling: str) -> None:
-        async with Client(AiohttpTransport(load_config(plane.kubeconfig))) as client:
+        async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
             await GangStage(client, name, scheduling, POD_GROUPS_V1ALPHA2).play(act)
 
     yield lambda act, scheduling="native": asyncio.run(main(act, scheduling))

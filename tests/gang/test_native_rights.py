@@ -6,9 +6,9 @@ import pytest
 
 from behaviour.stage import Stage
 from devcluster import ControlPlane
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client, RequestRecord
 from paddlejob.kube.config import load_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from scripts import manifests
 from tests.apiserver import gang_acts, installed
@@ -52,8 +52,8 @@ async def test_the_role_is_enough_and_used(plane: ControlPlane) -> None:
         return {record.verb for record in seen if record.resource == POD_GROUPS_V1ALPHA2.plural}
 
     async with (
-        Client(AiohttpTransport(load_config(plane.kubeconfig))) as admin,
-        Client(AiohttpTransport(config), observe=seen.append) as restricted,
+        Client(HttpTransport(load_config(plane.kubeconfig))) as admin,
+        Client(HttpTransport(config), observe=seen.append) as restricted,
         Client(gang_acts.Deaf(config), observe=seen.append) as deaf,
     ):
         await Stage(admin, fresh_namespace(plane), operator_client=restricted).play(gang_acts.native_gang)

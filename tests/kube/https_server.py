@@ -10,8 +10,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.cluster import ClusterConfig
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.lines import split_lines
 
 DATA = Path(__file__).parent / "data"
@@ -34,16 +34,16 @@ class Server:
 
 
 @asynccontextmanager
-async def transport_to(there: Server, /, *, options=None, **config) -> AsyncIterator[AiohttpTransport]:
+async def transport_to(there: Server, /, *, options=None, **config) -> AsyncIterator[HttpTransport]:
     """Give a transport to a server, with changes to its configuration and options of its own."""
-    transport = AiohttpTransport(there.config(**config), **(options or {}))
+    transport = HttpTransport(there.config(**config), **(options or {}))
     try:
         yield transport
     finally:
         await transport.close()
 
 
-async def lines_of(transport: AiohttpTransport, path: str = "/watch", **options) -> list[bytes]:
+async def lines_of(transport: HttpTransport, path: str = "/watch", **options) -> list[bytes]:
     """Return all the lines of a stream."""
     async with transport.stream(path, **options) as stream:
         return [line async for line in split_lines(stream.chunks())]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import in_cluster_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.retry import RetryPolicy
 from paddlejob.recipe.errors import SettingsError
 from paddlejob.recipe.lister import ClusterLister, ListingError
@@ -25,7 +25,7 @@ async def lister_for(server, tmp_path):
 
     def make(authority="ca.crt"):
         config = in_cluster_config(pod_environment(server), service_account(tmp_path / "sa", authority))
-        clients.append(Client(AiohttpTransport(config), retry_policy=RetryPolicy(max_tries=1)))
+        clients.append(Client(HttpTransport(config), retry_policy=RetryPolicy(max_tries=1)))
         return ClusterLister(clients[-1])
 
     yield make

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from devcluster import Cluster
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import in_cluster_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import PODS
 from paddlejob.recipe.assembly import Pace
 from paddlejob.recipe.console import Console
@@ -74,7 +74,7 @@ def pod_variables(control_plane):
 
 @pytest.fixture
 async def client(account, pod_variables):
-    async with Client(AiohttpTransport(in_cluster_config(pod_variables, account))) as found:
+    async with Client(HttpTransport(in_cluster_config(pod_variables, account))) as found:
         yield found
 
 
@@ -135,7 +135,7 @@ async def test_three_pods_train_with_the_variables_of_the_manifest(
             make_running_pod(control_plane, namespace, job, index, address)
         members = []
         for index in range(3):
-            transport = AiohttpTransport(in_cluster_config(pod_variables, account))
+            transport = HttpTransport(in_cluster_config(pod_variables, account))
             lister = ClusterLister(await stack.enter_async_context(Client(transport)))
             console = Console(sys.stdout.buffer, sys.stderr.buffer)
             members.append(Member(settings, chosen, lister, Identity(f"pod-{index}"), console))

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import in_cluster_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.recipe.assembly import Pace
 from paddlejob.recipe.console import Console
 from paddlejob.recipe.lister import ClusterLister
@@ -134,7 +134,7 @@ async def cluster(settings, tmp_path, chosen=None):
         server.pods = [pod(f"p{index}", address) for index, address in enumerate(place.addresses)]
         found = Cluster(server, msgspec.structs.replace(settings, port=place.port), [])
         for index, address in enumerate(place.addresses):
-            transport = AiohttpTransport(in_cluster_config(pod_environment(server), account))
+            transport = HttpTransport(in_cluster_config(pod_environment(server), account))
             client = await stack.enter_async_context(Client(transport))
             mine = with_environment(chosen or options(), POD_IP=address, RECORD_NAME=f"p{index}")
             console = Console(sys.stdout.buffer, sys.stderr.buffer)

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.cluster import ClusterConfig
 from paddlejob.kube.events import EventRecorder
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.lease import LeaderElector
 from paddlejob.operator import serving
 from paddlejob.operator.controller import Controller
@@ -49,7 +49,7 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
     metrics = Metrics()
     rng = random.Random()  # noqa: S311  (spreads retries, guards nothing)
     async with AsyncExitStack() as stack:
-        transport = AiohttpTransport(config)
+        transport = HttpTransport(config)
         client = await stack.enter_async_context(Client(transport, observe=metrics.observe_request, rng=rng))
         recorder = EventRecorder(client, COMPONENT, rng=rng, now=_now)
         await stack.enter_async_context(recorder)

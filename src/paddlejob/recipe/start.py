@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.kube import errors as kube_errors
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import SERVICE_ACCOUNT, in_cluster_config
+from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.recipe import errors, manifest
 from paddlejob.recipe.address import own_address
 from paddlejob.recipe.assembly import Assembly, Pace
@@ -46,7 +46,7 @@ async def start_in_cluster(
     """Run this pod's part of the Job and return its exit code."""
     console = Console(sys.stdout.buffer, sys.stderr.buffer)
     try:
-        transport = AiohttpTransport(in_cluster_config(options.program.inherited, service_account))
+        transport = HttpTransport(in_cluster_config(options.program.inherited, service_account))
     except kube_errors.ConfigError as error:
         console.say(f"error: {error}; use --local N to train without a cluster")
         return errors.SettingsError.exit_code

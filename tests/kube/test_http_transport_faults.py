@@ -8,8 +8,9 @@ import pytest
 from aiohttp import web
 
 from kube.https_server import Server, lines_of, listening, serve, serve_bytes, transport_to
-from paddlejob.kube.aiohttp_transport import _AiohttpStream
 from paddlejob.kube.errors import TransportError, TransportTimeoutError
+from paddlejob.kube.http_message import Head
+from paddlejob.kube.http_transport import HttpStream
 from paddlejob.kube.lines import split_lines
 from paddlejob.testing import virtual_loop
 
@@ -121,25 +122,21 @@ async def test_a_stream_that_falls_silent():
                 await anext(chunks)
 
 
-async def test_a_stream_that_breaks_is_found_out_without_a_time_limit(monkeypatch):
-    monkeypatch.setattr("paddlejob.kube.aiohttp_transport._LIVENESS_CHECK_SECONDS", 0.1)
+async def test_junk_in_a_stream_ends_it():
     heard = asyncio.Event()
-    talk = saying(CHUNKED + chunk(b"a\n"), b"junk\r\n", heard=heard)
+    talk = saying(CHUNKED + chunk(b"a\n"), b"junk\r\n", then="hang", heard=heard)
     async with serve_bytes(talk) as server, transport_to(server) as transport:
         assert await read_all(transport, heard=heard) == ([b"a"], TransportError)
 
 
-class SlowBody:
-    """An answer as the library gives it, with a chunk every 60 seconds."""
-
-    status, headers, transport = 200, {}, object()
+class SlowConnection:
+    """A connection that brings a chunk every 60 seconds."""
 
     def __init__(self):
-        self.content = self.connection = self
         self.chunks = [b"a", b"b", b"c", b""]
         self.next_at = 60.0
 
-    async def readany(self):
+    async def more(self):
         await asyncio.sleep(self.next_at - asyncio.get_running_loop().time())
         self.next_at += 60
         return self.chunks.pop(0)
@@ -147,7 +144,8 @@ class SlowBody:
 
 def slow_chunks(idle_timeout_seconds):
     async def main():
-        stream = _AiohttpStream(SlowBody(), Server().config(), idle_timeout_seconds)
+        head = Head(200, "OK", {}, persistent=True)
+        stream = HttpStream(SlowConnection(), head, Server().config(), idle_timeout_seconds)
         return [chunk async for chunk in stream.chunks()]
 
     return virtual_loop.run(main())

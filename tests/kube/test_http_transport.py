@@ -6,9 +6,9 @@ import pytest
 from aiohttp import web
 
 from kube.https_server import OTHER_CA, serve, transport_to
-from paddlejob.kube.aiohttp_transport import AiohttpTransport
 from paddlejob.kube.cluster import ClusterConfig, Impersonation, User
 from paddlejob.kube.errors import ConfigError, TransportError
+from paddlejob.kube.http_transport import HttpTransport
 
 
 async def test_a_request_arrives_as_it_was_meant():
@@ -150,4 +150,4 @@ async def test_insecure_trusts_anybody():
 
 def test_a_broken_authority_is_found_at_once():
     with pytest.raises(ConfigError, match="no PEM certificate"):
-        AiohttpTransport(ClusterConfig(server="https://kube.test", certificate_authority=b"text"))
+        HttpTransport(ClusterConfig(server="https://kube.test", certificate_authority=b"text"))
