@@ -14,7 +14,7 @@ import asyncio
 import enum
 import heapq
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
@@ -82,7 +82,8 @@ class WorkQueue(Generic[K]):
         self._running: dict[K, float] = {}
         self._dirty: dict[K, Priority] = {}
         self._failures: dict[K, int] = {}
-        self._wakeup = asyncio.Event()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """Workers without a key. One is woken for one key: to wake them all would cost with their number."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
@@ -141,8 +142,7 @@ class WorkQueue(Generic[K]):
             for lane in self._lanes_in_turn():
                 if lane:
                     return self._start(*lane.popitem(last=False))
-            self._wakeup.clear()
-            await self._wakeup.wait()
+            await self._woken()
         return None
 
     def done(self, key: K) -> None:
@@ -166,7 +166,8 @@ class WorkQueue(Generic[K]):
         self._delayed.clear()
         self._dirty.clear()
         self._arm_timer()
-        self._wakeup.set()
+        while self._waiting:
+            self._wake_one()
 
     async def drained(self) -> None:
         """Return when no worker has a key."""
@@ -199,7 +200,27 @@ class WorkQueue(Generic[K]):
             self._lanes[priority][key] = _now()
         elif known < priority:
             self._lanes[priority][key] = self._lanes[known].pop(key)
-        self._wakeup.set()
+        self._wake_one()
+
+    async def _woken(self) -> None:
+        """Wait to be woken; whoever is cancelled in that moment wakes another one instead."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():
+                self._wake_one()
+            elif waiter in self._waiting:
+                self._waiting.remove(waiter)
+            raise
+
+    def _wake_one(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     def _delay(self, key: K, deadline: float, priority: Priority) -> None:
         known = self._delayed.get(key)
