@@ -31,20 +31,20 @@ async def started(cluster, *, workers):
     assert cluster.status()["phase"] == "Running"
 
 
-def test_a_job_whose_pods_come_one_by_one_is_looked_at_once_a_second():
+def test_a_job_whose_pods_come_one_by_one_is_looked_at_now_and_then():
     async def act(cluster) -> None:
         await started(cluster, workers=WORKERS)
         passes = cluster.controller.metrics.passes.collect()[0].samples
-        assert sum(sample.value for sample in passes if sample.name.endswith("_total")) < 60
+        assert sum(sample.value for sample in passes if sample.name.endswith("_total")) < 30
 
     on_a_cluster(act)
 
 
-def test_mere_counts_are_written_once_in_two_seconds():
+def test_mere_counts_are_written_once_in_five_seconds():
     async def act(cluster) -> None:
         await started(cluster, workers=WORKERS)
         writes = list(cluster.server.log.select(verb="patch", resource="paddlejobs", identity="operator"))
-        assert len(writes) < 20
+        assert len(writes) < 12
 
     on_a_cluster(act)
 

@@ -168,7 +168,7 @@ def _unreadable() -> JobBuilder:
 def test_a_quiet_cluster_is_not_written_to():
     async def act(cluster) -> None:
         await cluster.submit(job().worker(2))
-        await cluster.operate(5)
+        await cluster.operate(10)
         cluster.server.log.clear()
         await cluster.operate(600)
         assert [write for write in cluster.server.log.writes if write.resource != "events"] == []

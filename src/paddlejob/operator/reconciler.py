@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import math
 from collections.abc import Callable
 from datetime import datetime
 
@@ -59,7 +60,8 @@ class Reconciler:
         self._tell = tell
         self._executor = Executor(client, consistency, writes_per_job=settings.writes_per_job)
         self._failures: dict[ObjectKey, tuple[WriteFailure, ...]] = {}
-        self._counts_due_at: dict[ObjectKey, float] = {}
+        self._written_at: dict[ObjectKey, float] = {}
+        """When a job's status was last written."""
 
     async def reconcile(self, key: ObjectKey) -> Result | float:
         """Bring one job a step further; a number is the time in seconds after which to look again.
@@ -117,7 +119,7 @@ class Reconciler:
         return decided
 
     async def _write_status(self, job: PaddleJob, decided: Plan) -> float | None:
-        """Write a status that differs; return how long mere counts are to be held back, None when written.
+        """Write a status that differs; return how long mere counts are held back, None when they are not.
 
         Creations are preceded by a write in any case, an empty one if need be: it is refused when the job has
         changed since it was looked at, for instance because another operator has seen it end.
@@ -125,25 +127,23 @@ class Reconciler:
         status, creates = decided.status, _creates(decided)
         key = job.metadata.key
         if status == job.status and not creates:
-            self._counts_due_at.pop(key, None)
             return None
-        if not creates and not _is_urgent(job.status, status):
-            clock = asyncio.get_running_loop().time()
-            due = self._counts_due_at.setdefault(key, clock + self._settings.counts_delay_seconds)
-            if due > clock:
-                return due - clock
+        clock = asyncio.get_running_loop().time()
+        due = self._written_at.get(key, -math.inf) + self._settings.counts_pause_seconds
+        if due > clock and not creates and not _is_urgent(job.status, status):
+            return due - clock
         metadata = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
         patch = {"metadata": metadata, "status": status_patch(job.status, status)}
         written = await self._client.patch(
             PADDLE_JOBS, job.metadata.namespace, job.name, patch, subresource="status"
         )
         self._consistency.wrote(key, PADDLE_JOBS, written.metadata.resource_version)
-        self._counts_due_at.pop(key, None)
+        self._written_at[key] = clock
         return None
 
     def _forget(self, key: ObjectKey) -> None:
         self._failures.pop(key, None)
-        self._counts_due_at.pop(key, None)
+        self._written_at.pop(key, None)
         self._consistency.forget(key)
         self._world.forget(key)
 

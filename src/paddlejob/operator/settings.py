@@ -18,10 +18,10 @@ class OperatorSettings(msgspec.Struct, frozen=True):
     """How many writes of one job may be under way: a large job leaves room for small ones beside it."""
     batch_seconds: float = 0.1
     """How long the changes of a job's pods are gathered before the job is looked at."""
-    idle_batch_seconds: float = 1.0
+    idle_batch_seconds: float = 2.0
     """The same for changes that decide nothing: our own writes coming back, a pod put on a node."""
-    counts_delay_seconds: float = 2.0
-    """How long mere counts are gathered before they are written into a job's status.
+    counts_pause_seconds: float = 5.0
+    """The least time between a write of a job's status and another one for mere counts.
 
     A change of phase is never held back, and takes the counts with it.
     """
