@@ -88,7 +88,7 @@ GOOD_JOBS: dict[str, JobBuilder] = {
     .worker(env=env("PADDLE_WITH_GLOO", value="0")),
     "gloo in the other of its two ways": job().ps().worker(env=env("PADDLE_WITH_GLOO", value="2")),
     "gloo as somebody else says": job()
-    .ps()
+    .ps(env=env("PADDLE_WITH_GLOO", value="0"))
     .worker(env=env("PADDLE_WITH_GLOO", **from_status("metadata.uid"))),
     "fields of a pod that only the API server knows": job().worker(
         pod={"tolerations": [{"operator": "Exists"}], "hostAliases": [], "schedulerName": "volcano"}

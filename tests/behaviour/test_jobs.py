@@ -191,6 +191,27 @@ def test_suspension_and_resumption(perform):
     perform(act)
 
 
+def test_a_job_whose_spec_became_invalid_runs_on_and_completes(perform):
+    async def act(stage: Stage) -> None:
+        stage.fates.set("demo-worker-0", Exit(0, 3.0))
+        await stage.submit(job().ps(1).worker(1))
+        await stage.phase("Running")
+        wrong = {"name": "paddle", "image": "paddle:test", "ports": [{"containerPort": "http"}]}
+        await stage.edit(worker={"template": {"spec": {"containers": [wrong]}}})
+        await stage.until(lambda: _has_reason(stage, "InvalidSpec"), "the mistake is told")
+        status = await stage.status()
+        assert status["phase"] == "Running"
+        assert 'ports[0].containerPort is "http"' in status["message"]
+        assert (await stage.phase("Completed"))["ps"]["ready"] == "1/1"
+        await stage.gone(PODS)
+
+    perform(act)
+
+
+async def _has_reason(stage: Stage, reason: str) -> bool:
+    return (await stage.status()).get("reason") == reason
+
+
 def test_deadlines_have_a_timer(perform):
     async def act(stage: Stage) -> None:
         await stage.submit(job().worker(1).spec(activeDeadlineSeconds=1))
