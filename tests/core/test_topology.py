@@ -8,7 +8,7 @@ from paddlejob.api.names import LABEL_ROLE, PROTECTED_ENV
 from paddlejob.api.v1 import Role
 from paddlejob.core.classify import Seat, roster_of
 from paddlejob.core.render import render_pod
-from paddlejob.core.topology import accelerators, config_data, config_hash, hosts_of, pod_env
+from paddlejob.core.topology import config_data, config_hash, hosts_of, pod_env
 from paddlejob.testing.build import job, world
 
 PS = {"PADDLE_PSERVERS_IP_PORT_LIST"}
@@ -195,23 +195,6 @@ ABSENT = {
 @pytest.mark.parametrize(("of", "role", "name"), ABSENT.values(), ids=ABSENT.keys())
 def test_the_environment_lacks(of, role, name):
     assert name not in env_of(world(of), role)
-
-
-RESOURCES = {
-    "none": ({}, set()),
-    "a GPU in limits": ({"limits": {"nvidia.com/gpu": 1, "cpu": 2}}, {"nvidia.com/gpu"}),
-    "a Kunlun XPU": ({"limits": {"baidu.com/xpu": "2"}}, {"baidu.com/xpu"}),
-    "an Ascend NPU": ({"requests": {"huawei.com/Ascend910": 8}}, {"huawei.com/Ascend910"}),
-    "a shared GPU of another vendor": ({"limits": {"aliyun.com/gpu-mem": 3}}, {"aliyun.com/gpu-mem"}),
-    "zero GPUs": ({"limits": {"nvidia.com/gpu": 0}}, set()),
-    "a network card is none": ({"limits": {"rdma/hca": 1}}, set()),
-    "a resource claim": ({"claims": [{"name": "device"}]}, {"claim/device"}),
-}
-
-
-@pytest.mark.parametrize(("resources", "expected"), RESOURCES.values(), ids=RESOURCES.keys())
-def test_accelerators_are_found(resources, expected):
-    assert accelerators(job().worker(1, resources=resources).build().spec.worker) == expected
 
 
 def test_the_hash_follows_the_content_not_the_order():

@@ -18,25 +18,11 @@ from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Intranet, Mode, PaddleJob, Role, RoleSpec
+from paddlejob.core.accelerators import accelerators
 from paddlejob.core.classify import Roster, Seat, pod_name
 from paddlejob.core.gang import Gang
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
-
-_ACCELERATOR_VENDORS = (
-    "nvidia.com/",
-    "amd.com/",
-    "huawei.com/",
-    "baidu.com/",
-    "kunlunxin.com/",
-    "cambricon.com/",
-    "hygon.com/",
-    "iluvatar.com/",
-    "metax-tech.com/",
-    "enflame.com/",
-    "habana.ai/",
-)
-_ACCELERATOR_WORDS = ("gpu", "npu", "xpu", "dcu", "mlu", "gcu", "ascend")
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -185,23 +171,6 @@ def _rank_env(site: Site, seat: Seat) -> dict[str, str]:
         if not accelerators(site.role_spec(seat.role)):
             env[Env.DISTRI_BACKEND] = "gloo"
     return env
-
-
-def accelerators(role_spec: RoleSpec) -> frozenset[str]:
-    """Return the names of the accelerator resources that the training container asks for."""
-    containers = (role_spec.template.get("spec") or {}).get("containers") or [{}]
-    resources = containers[0].get("resources") or {}
-    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    named = {name for name, amount in asked.items() if str(amount) != "0" and _is_accelerator(name)}
-    claims = {f"claim/{claim.get('name', '')}" for claim in resources.get("claims") or ()}
-    return frozenset(named | claims)
-
-
-def _is_accelerator(resource: str) -> bool:
-    kind = resource.rpartition("/")[2].lower()
-    return "/" in resource and (
-        resource.startswith(_ACCELERATOR_VENDORS) or any(word in kind for word in _ACCELERATOR_WORDS)
-    )
 
 
 def _endpoints(hosts: Sequence[str], port: int) -> str:

@@ -11,8 +11,8 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJob, RoleSpec
+from paddlejob.core.accelerators import accelerators
 from paddlejob.core.classify import Seat, pod_name
-from paddlejob.core.topology import accelerators
 from paddlejob.local import quantity
 from paddlejob.local.errors import InputError
 
