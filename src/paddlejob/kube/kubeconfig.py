@@ -91,7 +91,8 @@ def _cluster_config(cluster: ClusterEntry, file: Path, blame: str) -> ClusterCon
 def _provider_trouble(name: str) -> str:
     """Say what to write instead of an auth-provider: some left Kubernetes, oidc lives on in kubectl."""
     why = "was removed from Kubernetes" if name in _REMOVED_PROVIDERS else "is not supported here"
-    return f"auth-provider {name!r} {why}; use a token or an exec plugin such as {_PLUGINS.get(name, 'kubelogin')}"
+    plugin = _PLUGINS.get(name, "kubelogin")
+    return f"auth-provider {name!r} {why}; use a token or an exec plugin such as {plugin}"
 
 
 def _identity(user: UserEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> User:
