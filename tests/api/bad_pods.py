@@ -170,13 +170,6 @@ BAD_ENVIRONMENTS = [
         "every pod gets its own value of POD_IP",
     ),
     BadJob(
-        "the pod's address where the service's name is needed",
-        job().worker(env=env("POD_IP", **from_status("status.podIP"))).spec(intranet="Service"),
-        f"{FIRST}.env[0]",
-        "sets POD_IP",
-        None,
-    ),
-    BadJob(
         "a server's own port",
         job().worker().ps(env=[{"name": "A", "value": "1"}, *env("PADDLE_PORT")]),
         "spec.ps.template.spec.containers[0].env[1]",

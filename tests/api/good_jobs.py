@@ -60,6 +60,9 @@ GOOD_JOBS: dict[str, JobBuilder] = {
     "the pod's address as the operator would set it": job().worker(
         env=env("POD_IP", **from_status("status.podIP"))
     ),
+    "the pod's address where the operator sets a name": job()
+    .worker(env=env("POD_IP", **from_status("status.podIP")))
+    .spec(intranet="Service"),
     "a protected variable on the second container": containers(
         PADDLE, {"name": "log", "image": "log:1", "env": env("PADDLE_TRAINER_ID")}
     ),

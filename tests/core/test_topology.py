@@ -207,6 +207,15 @@ def test_every_identity_variable_is_protected():
     assert identity <= PROTECTED_ENV
 
 
+def test_a_name_takes_the_place_of_the_address_that_a_user_asks_for():
+    address = {"name": "POD_IP", "valueFrom": FROM_STATUS}
+    built = world(job().worker(2, env=[address]).spec(intranet="Service"))
+    env = render_pod(built.site(), Seat(Role.WORKER, 0))["spec"]["containers"][0]["env"]
+    assert [one for one in env if one["name"] == "POD_IP"] == [
+        {"name": "POD_IP", "value": "demo-worker-0.default"}
+    ]
+
+
 def test_a_user_variable_wins_where_it_is_safe():
     built = world(job().worker(2, env=[{"name": "PADDLE_DISTRI_BACKEND", "value": "nccl"}]))
     env = render_pod(built.site(), Seat(Role.WORKER, 0))["spec"]["containers"][0]["env"]

@@ -78,7 +78,7 @@ def _containers_errors(path: str, pod_spec: JsonObject, intranet: Intranet) -> I
     for index, container in enumerate(containers):
         yield from _container_errors(f"{here}[{index}]", container, seen)
     if isinstance(containers[0], dict):
-        yield from _training_container_errors(f"{here}[0]", containers[0], intranet)
+        yield from _training_container_errors(f"{here}[0]", containers[0])
     yield from shared_port_errors(here, containers, on_host_network=intranet is Intranet.HOST)
 
 
@@ -108,35 +108,38 @@ def _container_errors(path: str, container: Any, seen: set[str]) -> Iterator[Fie
     yield from port_errors(f"{path}.ports", container.get("ports"))
 
 
-def _training_container_errors(path: str, container: JsonObject, intranet: Intranet) -> Iterator[FieldError]:
+def _training_container_errors(path: str, container: JsonObject) -> Iterator[FieldError]:
     """Check what the operator adds to: it works on the first container alone."""
     yield from kind_errors(f"{path}.envFrom", container.get("envFrom"), list)
     yield from _resources_errors(f"{path}.resources", container.get("resources"))
     env = container.get("env")
     yield from kind_errors(f"{path}.env", env, list)
     for index, variable in enumerate(env) if isinstance(env, list) else ():
-        yield from _variable_errors(f"{path}.env[{index}]", variable, intranet)
+        yield from _variable_errors(f"{path}.env[{index}]", variable)
 
 
-def _variable_errors(path: str, variable: Any, intranet: Intranet) -> Iterator[FieldError]:
+def _variable_errors(path: str, variable: Any) -> Iterator[FieldError]:
     if not isinstance(variable, dict):
         yield wrong_kind(path, variable, dict)
         return
     name, value = variable.get("name"), variable.get("value")
     if not isinstance(name, str) or not name:
         yield FieldError(f"{path}.name", f"is {describe(name)}; name the variable")
-    elif name in names.PROTECTED_ENV and not _is_what_we_set(variable, intranet):
+    elif name in names.PROTECTED_ENV and not _is_what_we_set(variable):
         yield FieldError(path, f"sets {name}, which every pod gets its own value of; remove it")
     if value is not None and not isinstance(value, str):
         yield FieldError(f"{path}.value", _not_text(value))
 
 
-def _is_what_we_set(variable: JsonObject, intranet: Intranet) -> bool:
-    """POD_IP from the pod's own status is copied from many guides and harmless: it is our own value."""
+def _is_what_we_set(variable: JsonObject) -> bool:
+    """POD_IP from the pod's own status is copied from many guides, and means what we set: the pod's own host.
+
+    Where that is a name, the pod gets the name.
+    """
     source = variable.get("valueFrom")
     reference = source.get("fieldRef") if isinstance(source, dict) else None
     field = reference.get("fieldPath") if isinstance(reference, dict) else None
-    return variable["name"] == Env.POD_IP and field == POD_IP_SOURCE and intranet is not Intranet.SERVICE
+    return variable["name"] == Env.POD_IP and field == POD_IP_SOURCE
 
 
 def _resources_errors(path: str, resources: Any) -> Iterator[FieldError]:
