@@ -1,0 +1,64 @@
+"""docs/reference/environment.md says which pod gets which variable; here it is held against the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from paddlejob.api.names import PROTECTED_ENV, Env
+from paddlejob.api.v1 import Role
+from paddlejob.core.classify import Seat, roster_of
+from paddlejob.core.policy.elastic import with_rendezvous
+from paddlejob.core.topology import config_data, hosts_of, pod_env
+from paddlejob.testing.build import JobBuilder, job, world
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"
+HETER = job().ps(1).worker(1).heter(1)
+PODS: dict[str, tuple[JobBuilder, Role]] = {
+    "ps": (job().ps(1).worker(1), Role.PS),
+    "worker": (job().ps(1).worker(1), Role.WORKER),
+    "collective": (job().worker(2), Role.WORKER),
+    "heter ps": (HETER, Role.PS),
+    "heter worker": (HETER, Role.WORKER),
+    "heter": (HETER, Role.HETER),
+    "etcd": (job().worker(2).spec(elastic=1), Role.WORKER),
+}
+OURS = re.compile(rf"{Env.ATTEMPT}_\d.*")
+
+
+def given(of: JobBuilder, role: Role, *, etcd: bool) -> dict[str, str]:
+    """Return the variables of a pod, each with where it comes from."""
+    built = world(of).pods_with_addresses()
+    site = built.site()
+    spec = with_rendezvous(site.spec, site.job.spec, "10.0.0.9:2379" if etcd else "")
+    site = msgspec.structs.replace(site, spec=spec)
+    roster = roster_of("demo", built.spec.roles, built.snapshot().pods)
+    shared = config_data(site, hosts_of(site, roster) or {})
+    own = [variable["name"] for variable in pod_env(site, Seat(role, 0))]
+    return {
+        **dict.fromkeys((name for name in shared if not OURS.fullmatch(name)), "ConfigMap"),
+        **dict.fromkeys(own, "pod"),
+    }
+
+
+def rows() -> dict[str, dict[str, str]]:
+    """Return the table of the page: variable to column to cell."""
+    lines = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    titles, _, *body = [[cell.strip() for cell in line] for line in lines]
+    return {cells[0].strip("`"): dict(zip(titles, cells, strict=True)) for cells in body}
+
+
+@pytest.mark.parametrize("pod", PODS)
+def test_the_page_says_what_a_pod_gets(pod):
+    of, role = PODS[pod]
+    expected = given(of, role, etcd=pod == "etcd")
+    assert {name for name, cells in rows().items() if cells[pod]} == set(expected)
+    assert {name: rows()[name]["from"] for name in expected} == expected
+
+
+def test_the_page_says_which_variables_are_the_operators_own():
+    protected = {name for name, cells in rows().items() if cells["yours"] == "refused"}
+    assert protected == PROTECTED_ENV
