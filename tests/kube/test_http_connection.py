@@ -109,6 +109,25 @@ async def test_a_request_given_up_takes_its_connection_along():
         await asyncio.wait_for(closed.wait(), 10)
 
 
+async def test_an_answer_that_nobody_took_is_not_taken_for_the_next():
+    ours, theirs = socket.socketpair()
+    ours.settimeout(0)
+    connection = http_connection.Connection(ours, on_lost=lambda _: None)
+    with theirs:
+        given_up = asyncio.create_task(connection.ask(b"first"))
+        await asyncio.sleep(0)
+        theirs.sendall(ANSWER)
+        connection._readable()
+        given_up.cancel()
+        await asyncio.wait([given_up])
+        assert connection.reusable
+        second = asyncio.create_task(connection.ask(b"second"))
+        await asyncio.sleep(0)
+        theirs.sendall(ANSWER.replace(b"ok", b"no"))
+        assert (await second).body == b"no"
+    connection.close()
+
+
 async def test_plain_http_is_asked_of_the_proxy():
     heads = []
 

@@ -59,6 +59,10 @@ class Connection:
         """Whether another request may be sent."""
         return not self.lost and not self._unsent and (self._reader is None or self._reader.leaves_connection)
 
+    @property
+    def _awaits_answer(self) -> bool:
+        return self._reader is not None and not self._reader.done
+
     async def ask(self, request: bytes) -> Response:
         """Send a request and return its whole answer."""
         reader = self._send(request, AnswerReader(), whole=True)
@@ -94,6 +98,8 @@ class Connection:
         if self.lost:
             raise NoAnswerError
         self._reader, self._whole = reader, whole
+        # An answer that was complete when its reader gave up lies here still.
+        self._parts, self._unread = [], 0
         self._unsent = request
         self._flush()
         if self._unsent:
@@ -130,7 +136,7 @@ class Connection:
 
     def _received(self, data: bytes) -> bool:
         """Take bytes; tell whether to look for more at once."""
-        if not data or self._reader is None or self._reader.done:
+        if not data or self._reader is None or not self._awaits_answer:
             # A server that talks though nothing was asked is not to be trusted with a request.
             self._end(None)
             return False

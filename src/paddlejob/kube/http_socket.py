@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import SplitResult
 
@@ -69,7 +70,7 @@ async def shake_hands(sock: socket.socket, context: ssl.SSLContext, name: str) -
         raise
 
 
-async def _addresses(url: SplitResult) -> list[AddressInfo]:
+async def _addresses(url: SplitResult) -> Sequence[AddressInfo]:
     """Look a host up, unless it is an address already, which needs no thread to wait in."""
     host, port = url.hostname or "", port_of(url)
     try:
