@@ -7,32 +7,7 @@ import logging
 import pytest
 from click.testing import CliRunner
 
-from paddlejob.cli import operator
 from paddlejob.cli.main import main
-
-
-class Started:
-    """What the operator would have run with."""
-
-    def __init__(self, monkeypatch) -> None:
-        self.settings = self.process = self.kubeconfig = self.logging = None
-        monkeypatch.setattr(operator.manager, "run", self._run)
-        monkeypatch.setattr(operator, "load_config", self._load)
-        monkeypatch.setattr(operator, "_set_up_logging", self._log)
-
-    async def _run(self, _config, settings, process) -> None:
-        self.settings, self.process = settings, process
-
-    def _load(self, kubeconfig, _context) -> None:
-        self.kubeconfig = str(kubeconfig) if kubeconfig else None
-
-    def _log(self, level: str, form: str) -> None:
-        self.logging = (level, form)
-
-
-@pytest.fixture
-def started(monkeypatch) -> Started:
-    return Started(monkeypatch)
 
 
 def run(*arguments: str):

@@ -46,3 +46,14 @@ def test_without_a_cluster_it_says_what_it_tried(tmp_path):
     result = run("operator", "--kubeconfig", str(tmp_path / "none"))
     assert result.exit_code == 1
     assert "none" in result.output
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("10.96.0.1", False), ("fd00:1::1", True), ("", False)],
+    ids=["IPv4", "IPv6", "outside"],
+)
+def test_the_address_of_the_api_server_tells_of_ipv6(started, monkeypatch, host, expected):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    assert run("operator").exit_code == 0
+    assert started.settings.jobs.pods_have_ipv6 is expected
