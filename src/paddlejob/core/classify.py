@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
@@ -78,6 +77,8 @@ class Roster(msgspec.Struct, frozen=True):
     """Pods of the next attempt that wait in the wings for a place in the cluster."""
     wanted: tuple[Seat, ...]
     """Every seat, in order of creation."""
+    staying: tuple[Member, ...]
+    """The members that are not leaving, in seat order."""
 
     @property
     def vacant(self) -> tuple[Seat, ...]:
@@ -85,12 +86,11 @@ class Roster(msgspec.Struct, frozen=True):
         held = {member.seat for member in self.stale}
         return tuple(seat for seat in self.wanted if seat not in self.members and seat not in held)
 
-    def active(self, role: Role | None = None) -> Iterator[Member]:
-        """Yield the members that count, in seat order."""
-        for seat in self.wanted:
-            member = self.members.get(seat)
-            if member is not None and not member.is_leaving and role in (None, seat.role):
-                yield member
+    def active(self, role: Role | None = None) -> tuple[Member, ...]:
+        """Return the members that count, in seat order."""
+        if role is None:
+            return self.staying
+        return tuple(member for member in self.staying if member.seat.role is role)
 
     def desired(self, role: Role) -> int:
         """Return how many seats a role has."""
@@ -143,7 +143,9 @@ def roster_of(
             members[seat] = member
         else:
             surplus.append(member)
-    return Roster(members, tuple(surplus), tuple(stale), tuple(probes), wanted)
+    held = (members[seat] for seat in wanted if seat in members)
+    staying = tuple(member for member in held if not member.is_leaving)
+    return Roster(members, tuple(surplus), tuple(stale), tuple(probes), wanted, staying)
 
 
 def seat_of(job_name: str, pod: Pod) -> Seat | None:

@@ -46,7 +46,7 @@ def _fresh_standing(world: Snapshot, roster: Roster, gang_waits_for: str) -> Sta
     if refused is not None:
         return Standing(Phase.PENDING, Reason.CREATE_FAILED, explain.refusal(refused, world.job.name))
     unsettled = [member for member in roster.active() if not _is_up(member)]
-    missing = len(roster.wanted) - sum(1 for _ in roster.active())
+    missing = len(roster.wanted) - len(roster.active())
     if not unsettled and not missing:
         return Standing(Phase.RUNNING, Reason.PODS_RUNNING, f"{_tally(roster)} running")
     if world.predecessors:
