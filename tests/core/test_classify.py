@@ -75,7 +75,7 @@ STATES = {
 @pytest.mark.parametrize(("observed", "expected"), STATES.values(), ids=STATES.keys())
 def test_a_pod_counts_as(observed, expected):
     roster = roster_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
-    assert next(roster.active()).state is expected
+    assert roster.active()[0].state is expected
 
 
 SEATS = {
@@ -130,6 +130,6 @@ def test_the_failed_container_tells_the_ending():
         },
     )
     roster = roster_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
-    ending = ending_of(next(roster.active()))
+    ending = ending_of(roster.active()[0])
     assert ending is not None
     assert ending.exit_code == 9

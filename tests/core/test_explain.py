@@ -10,7 +10,7 @@ from paddlejob.testing.build import job, world
 
 
 def obstacle_of(built) -> str:
-    return obstacle(next(roster_of("demo", built.spec.roles, built.snapshot().pods).active()))
+    return obstacle(roster_of("demo", built.spec.roles, built.snapshot().pods).active()[0])
 
 
 def one(**status):
