@@ -8,7 +8,7 @@ import random
 import pytest
 
 from paddlejob.kube.errors import TransportError
-from paddlejob.kube.http_pool import KEEP_ALIVE_SECONDS, MOST_DIALS, Pool
+from paddlejob.kube.http_pool import KEEP_ALIVE_SECONDS, Pool
 from paddlejob.testing import virtual_loop
 
 
@@ -32,16 +32,10 @@ class Network:
     def __init__(self, seconds=0.01):
         self.seconds = seconds
         self.connections = []
-        self.dials = self.most_dials = 0
         self.failure = None
 
     async def dial(self, on_lost):
-        self.dials += 1
-        self.most_dials = max(self.most_dials, self.dials)
-        try:
-            await asyncio.sleep(self.seconds)
-        finally:
-            self.dials -= 1
+        await asyncio.sleep(self.seconds)
         if self.failure is not None:
             raise self.failure
         self.connections.append(FakeConnection(on_lost))
@@ -86,13 +80,18 @@ def test_a_connection_is_used_again_the_latest_first():
     on_a_network(act)
 
 
-def test_a_crowd_is_served_by_few_connections():
+def test_who_waits_takes_what_comes_first_a_new_connection_or_one_that_comes_free():
     async def act(network, pool):
-        await asyncio.gather(*(exchange(pool) for _ in range(1000)))
-        assert network.most_dials <= MOST_DIALS
-        assert len(network.connections) < 200
+        first = await pool.borrow()
+        waiting = asyncio.create_task(pool.borrow())
+        await asyncio.sleep(0.1)
+        pool.give_back(first)
+        assert await waiting is first
+        # The other one is there when it is needed.
+        await asyncio.sleep(2)
+        assert await pool.borrow() is network.connections[1]
 
-    on_a_network(act)
+    on_a_network(act, seconds=1)
 
 
 def test_there_are_never_more_than_the_limit():

@@ -40,7 +40,6 @@ class _Expecting(enum.Enum):
     TRAILER = enum.auto()
     CLOSE = enum.auto()
     """The body ends with the connection."""
-    NOTHING = enum.auto()
 
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> str:
@@ -81,6 +80,8 @@ class AnswerReader:
     def __init__(self, *, tunnel: bool = False) -> None:
         """Expect an answer; after a successful one to CONNECT (`tunnel`) other bytes than HTTP follow."""
         self.head: Head | None = None
+        self.done = False
+        """Whether the answer is complete."""
         self.exceeded = False
         """Whether bytes came after the answer that nobody asked for."""
         self._tunnel = tunnel
@@ -90,11 +91,6 @@ class AnswerReader:
         self._missing = 0
         """How much of the body, or of the chunk, has not arrived."""
         self._inflate: zlib._Decompress | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the answer is complete."""
-        return self._expecting is _Expecting.NOTHING
 
     @property
     def leaves_connection(self) -> bool:
@@ -137,7 +133,7 @@ class AnswerReader:
         """Take one element from a position on; return the position after it, None when it is cut."""
         match self._expecting:
             case _Expecting.CHUNK_SIZE:
-                return self._take_chunk_size(data, position)
+                return self._take_chunk(data, position, parts)
             case _Expecting.CHUNK | _Expecting.BODY:
                 return self._take_body(data, position, parts)
             case _Expecting.CHUNK_END:
@@ -146,7 +142,7 @@ class AnswerReader:
                 return self._take_head(data, position)
             case _Expecting.TRAILER:
                 return self._take_trailer(data, position)
-            case _Expecting.CLOSE | _Expecting.NOTHING:
+            case _Expecting.CLOSE:
                 parts.append(data[position:])
                 return len(data)
 
@@ -198,14 +194,20 @@ class AnswerReader:
                 self._end()
         return position + len(part)
 
-    def _take_chunk_size(self, data: bytes, position: int) -> int | None:
-        end = _line_end(data, position)
-        if end is None:
+    def _take_chunk(self, data: bytes, position: int, parts: list[bytes]) -> int | None:
+        """Take the size of a chunk, and the chunk as well where it is all there, as most are."""
+        line_end = _line_end(data, position)
+        if line_end is None:
             return None
-        size, _, _ = data[position:end].partition(b";")
-        self._missing = _number(size.decode("latin-1").strip(), 16)
-        self._expecting = _Expecting.CHUNK if self._missing else _Expecting.TRAILER
-        return end + 2
+        size, _, _ = data[position:line_end].partition(b";")
+        begin, length = line_end + 2, _number(size.decode("latin-1").strip(), 16)
+        end = begin + length
+        if length and data[end : end + 2] == b"\r\n":
+            parts.append(data[begin:end])
+            return end + 2
+        self._missing = length
+        self._expecting = _Expecting.CHUNK if length else _Expecting.TRAILER
+        return begin
 
     def _take_chunk_end(self, data: bytes, position: int) -> int | None:
         end = data[position : position + 2]
@@ -225,7 +227,7 @@ class AnswerReader:
         return end + 2
 
     def _end(self) -> None:
-        self._expecting = _Expecting.NOTHING
+        self.done = True
 
     def _unpacked(self, parts: list[bytes], inflate: zlib._Decompress) -> list[bytes]:
         try:

@@ -11,13 +11,6 @@ from paddlejob.kube.http_connection import Connection
 
 KEEP_ALIVE_SECONDS = 30.0
 """Shorter than servers and load balancers wait, so that no write goes into a connection just being closed."""
-MOST_DIALS = 8
-"""So many connections are opened at a time.
-
-A handshake costs both sides as much as several requests, and a crowd of requests is mostly served by
-connections that come free meanwhile.
-"""
-
 Dial = Callable[[Callable[[Connection], None]], Awaitable[Connection]]
 """Opens a connection, and has the function called when it is lost later. Raises TransportError."""
 
@@ -123,10 +116,7 @@ class Pool:
             self._waiters.remove(waiter)
 
     def _dial_for_waiters(self) -> None:
-        while (
-            len(self._dials) < min(len(self._waiters), MOST_DIALS)
-            and len(self._open) + len(self._dials) < self._limit
-        ):
+        while len(self._dials) < len(self._waiters) and len(self._open) + len(self._dials) < self._limit:
             task = asyncio.get_running_loop().create_task(self._dial_one(), name="open a connection")
             self._dials.add(task)
             task.add_done_callback(self._dialled)
