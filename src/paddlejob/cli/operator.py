@@ -62,7 +62,7 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 @click.option(
     "--etcd-server", default="", help="host:port of an etcd for Paddle's own elastic launcher. Default: none."
 )
-@click.option("--workers", default=32, show_default=True, help="How many jobs to work on at the same time.")
+@click.option("--workers", default=100, show_default=True, help="How many jobs to work on at the same time.")
 @click.option(
     "--kubeconfig", default="", help="A file. Default: $KUBECONFIG, the pod's identity, ~/.kube/config."
 )
