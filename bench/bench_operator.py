@@ -15,23 +15,29 @@ import statistics
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from load import create_job, create_pod, side_by_side
+from load import create_job, create_pod, side_by_side, submission
 from process import ROOT, Process, running
 
 from devcluster import ControlPlane
 from paddlejob.api import names
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.core.actions import Create
+from paddlejob.core.plan import plan
+from paddlejob.core.snapshot import Snapshot
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
+from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import PODS
+from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import JobBuilder, job
 
@@ -97,9 +103,45 @@ async def bare_loop(client: Client, name: str, count: int, labels: dict[str, str
 async def loop_with_kubelet(client: Client, count: int) -> float:
     """Return the same of a loop whose pods the simulated kubelet runs meanwhile, and remove them again."""
     rate = await bare_loop(client, "loop", count, {names.LABEL_RESOURCE_TYPE: "loop"})
-    for number in range(count):
-        await client.delete(PODS, "default", f"loop-{number}", grace_seconds=0)
+    await remove_pods(client)
     return rate
+
+
+async def requests_alone(client: Client, count: int) -> float:
+    """Return the pods a second when a script sends what the operator sends until the last pod is there.
+
+    That is the job, its first status and its pods, as the plan has them, for all jobs at the same time; no
+    watch and no waiting for one another. What an operator with these requests could reach at best.
+    """
+
+    async def send(number: int) -> None:
+        built = job(f"script-{number}").ps(2).worker(2)
+        created = await client.create(PADDLE_JOBS, "default", submission(built), type=PaddleJob)
+        decided = plan(Snapshot(created, datetime.now(UTC)))
+        status = {"status": status_patch(created.status, decided.status)}
+        await client.patch(PADDLE_JOBS, "default", created.name, status, subresource="status")
+        for stage in decided.stages:
+            creations = [action for action in stage if isinstance(action, Create)]
+            await asyncio.gather(
+                *(client.create(PODS, "default", action.manifest, strict=True) for action in creations)
+            )
+
+    began = time.perf_counter()
+    await side_by_side(range(count), send, in_flight=count)
+    rate = 4 * count / (time.perf_counter() - began)
+    for number in range(count):
+        await client.delete(PADDLE_JOBS, "default", f"script-{number}")
+    await remove_pods(client)
+    return rate
+
+
+async def remove_pods(client: Client) -> None:
+    """Remove all pods that a kubelet runs, and wait until they are gone."""
+    selector = names.LABEL_RESOURCE_TYPE
+    while pods := (await client.list(PODS, "default", label_selector=selector, type=Pod)).items:
+        for pod in pods:
+            with suppress(NotFoundError):
+                await client.delete(PODS, "default", pod.metadata.name, grace_seconds=0)
 
 
 def writes_so_far() -> int:
@@ -195,16 +237,19 @@ async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
         rates = {"a bare loop": await bare_loop(client, "bare", 1000)}
         arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(plane.kubeconfig))
         ports = ("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}", "--health-probe-bind-address", "0")
-        with running(*arguments, *ports, log=logs / "operator.log") as operator:
-            await asyncio.sleep(3)
-            if options.memory:
-                report(await memory(client, operator, options.memory))
-                return
-            with running("bench/bench_kubelet.py", str(plane.kubeconfig), log=logs / "kubelet.log"):
-                await asyncio.sleep(2)
-                rates["a bare loop with kubelet"] = await loop_with_kubelet(client, 4 * options.jobs)
-                report(await many_jobs(client, operator, options.jobs, rates))
-                report(await big_job(client, operator, options.big))
+        operator = running(*arguments, *ports, log=logs / "operator.log")
+        if options.memory:
+            with operator as process:
+                report(await memory(client, process, options.memory))
+            return
+        with running("bench/bench_kubelet.py", str(plane.kubeconfig), log=logs / "kubelet.log"):
+            await asyncio.sleep(2)
+            rates["a bare loop with kubelet"] = await loop_with_kubelet(client, 4 * options.jobs)
+            rates["its requests alone with kubelet"] = await requests_alone(client, options.jobs)
+            with operator as process:
+                await asyncio.sleep(3)
+                report(await many_jobs(client, process, options.jobs, rates))
+                report(await big_job(client, process, options.big))
                 report(await restart(client, 100))
 
 

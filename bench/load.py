@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from paddlejob.api.meta import JsonObject
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
@@ -29,12 +30,15 @@ async def side_by_side(
     await asyncio.gather(*(lane() for _ in range(in_flight)))
 
 
+def submission(built: JobBuilder) -> JsonObject:
+    """Return a job as its author writes it."""
+    manifest = built.manifest
+    return {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
+
+
 async def create_job(client: Client, built: JobBuilder) -> None:
     """Submit a job under its own name."""
-    manifest = built.manifest
-    await client.create(
-        PADDLE_JOBS, "default", {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
-    )
+    await client.create(PADDLE_JOBS, "default", submission(built))
 
 
 async def create_pod(client: Client, name: str, labels: dict[str, str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """One connection to a server: a request goes out, its answer comes in, whole or part by part.
 
 The event loop only tells when the socket can be read or written; asyncio's own TLS costs several times what a
-request costs otherwise (docs/decisions/0009).
+request costs otherwise (docs/decisions/0009-our-own-http.md).
 """
 
 from __future__ import annotations
