@@ -128,7 +128,6 @@ class Scene:
         self.server.register(custom_resource(SIZED))
         self.transport = UnrulyTransport(self.server)
         self.told: list[tuple[str | None, str | None, bool]] = []
-        self.undecodable: list[str] = []
         self.cache: Cache[Settings] = Cache()
         self.informer = self.make(CONFIG_MAPS, Settings, self.cache)
 
@@ -140,8 +139,6 @@ class Scene:
             cache=cache,
             rng=random.Random(0),
             on_change=self.changed,
-            on_undecodable=lambda metadata, error: self.undecodable.append(f"{metadata.name}: {error}"),
-            on_undecodable_gone=lambda metadata: self.undecodable.append(f"{metadata.name} is gone"),
             **options,
         )
 

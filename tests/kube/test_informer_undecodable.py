@@ -1,19 +1,20 @@
-"""Objects that do not fit their type: left out, told, and never in the way of others."""
+"""Objects that do not fit their type: left out or made the best of, and never in the way of others."""
 
 from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from kube.informer_scene import SIZED, Scene, Sized, play, sized
+from kube.informer_scene import SIZED, Scene, Sized, SizedSpec, play, sized
 from paddlejob.api.meta import ObjectKey
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.errors import TransportError
 
 
 @pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
-def test_an_object_that_does_not_decode_concerns_nobody_else(streaming_list: bool):
+def test_an_object_that_does_not_decode_concerns_nobody_else(streaming_list: bool, caplog):
     async def scenario(scene: Scene) -> None:
         cache: Cache[Sized] = Cache()
         informer = scene.make(SIZED, Sized, cache)
@@ -24,10 +25,11 @@ def test_an_object_that_does_not_decode_concerns_nobody_else(streaming_list: boo
             scene.server.create(SIZED, sized("worse", None))
             await cache.reached(str(scene.server.version))
             assert [found.metadata.name for found in cache] == ["good"]
-        assert [report.split(":")[0] for report in scene.undecodable] == ["bad", "worse"]
         assert informer.undecodable == 2
 
     play(scenario, streaming_list=streaming_list)
+    reports = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert [report.split()[1] for report in reports] == ["default/bad", "default/worse"]
 
 
 def test_an_object_that_stops_decoding_goes_and_may_come_back():
@@ -40,22 +42,24 @@ def test_an_object_that_stops_decoding_goes_and_may_come_back():
             scene.server.patch(SIZED, "default", "a", {"spec": {"size": "large"}})
             await cache.reached(str(scene.server.version))
             assert ObjectKey("default", "a") not in cache
+            assert informer.undecodable == 1
             scene.server.patch(SIZED, "default", "a", {"spec": {"size": 2}})
             await cache.reached(str(scene.server.version))
         assert scene.told == [(None, "a", True), ("a", None, False), (None, "a", False)]
-        assert [report.split(":")[0] for report in scene.undecodable] == ["a", "a is gone"]
+        assert informer.undecodable == 0
 
     play(scenario)
 
 
 @pytest.mark.parametrize("in_a_gap", [False, True], ids=["seen", "in-a-gap"])
-def test_the_end_of_an_object_that_did_not_decode_is_told(in_a_gap: bool):
+def test_the_end_of_an_object_that_did_not_decode_is_seen(in_a_gap: bool):
     async def scenario(scene: Scene) -> None:
         informer = scene.make(SIZED, Sized, Cache())
         scene.server.create(SIZED, sized("bad", "large"))
         scene.server.create(SIZED, sized("still-bad", "large"))
         async with scene.running(informer):
             await informer.synced.wait()
+            assert informer.undecodable == 2
             if in_a_gap:
                 scene.transport.streams = [TransportError("reset")]
                 scene.server.drop_watches()
@@ -64,6 +68,30 @@ def test_the_end_of_an_object_that_did_not_decode_is_told(in_a_gap: bool):
             if in_a_gap:
                 scene.server.compact()
             await informer.cache.reached(str(scene.server.version))
-        assert scene.undecodable[2:] == ["bad is gone"]
+        assert informer.undecodable == 1
+
+    play(scenario)
+
+
+def salvage(encoded: msgspec.Raw, metadata, error: msgspec.DecodeError) -> Sized:
+    assert "size" in str(error)
+    assert metadata.name.encode() in bytes(encoded)
+    return Sized(metadata, SizedSpec(0))
+
+
+def test_what_is_salvaged_is_an_object_like_others():
+    async def scenario(scene: Scene) -> None:
+        cache: Cache[Sized] = Cache()
+        informer = scene.make(SIZED, Sized, cache, salvage=salvage)
+        scene.server.create(SIZED, sized("listed", "large"))
+        async with scene.running(informer):
+            await informer.synced.wait()
+            scene.server.create(SIZED, sized("watched", "large"))
+            await cache.reached(str(scene.server.version))
+            assert [found.metadata.name for found in cache] == ["listed", "watched"]
+            scene.server.delete(SIZED, "default", "listed")
+            await cache.reached(str(scene.server.version))
+        assert scene.told == [(None, "listed", True), (None, "watched", False), ("listed", None, False)]
+        assert informer.undecodable == 0
 
     play(scenario)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, assert_never
 
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=HasMeta)
 T_contra = TypeVar("T_contra", bound=HasMeta, contravariant=True)
+T_co = TypeVar("T_co", bound=HasMeta, covariant=True)
 
 PAGE_SIZE = 500
 STREAM_SECONDS = (300, 600)
@@ -35,11 +36,11 @@ class OnChange(Protocol[T_contra]):
         """Take note. `initial` says that the object was there when the informer started."""
 
 
-OnUndecodable = Callable[[ObjectMeta, msgspec.DecodeError], None]
-"""Is told of an object that does not fit its type, before the cache drops what it held of it."""
+class Salvage(Protocol[T_co]):
+    """Makes the best of an object that does not fit its type."""
 
-OnUndecodableGone = Callable[[ObjectMeta], None]
-"""Is told when an object that did not fit its type is gone, or fits now."""
+    def __call__(self, encoded: msgspec.Raw, metadata: ObjectMeta, error: msgspec.DecodeError) -> T_co:
+        """Return what stands for it in the cache."""
 
 
 class Informer(Generic[T]):
@@ -61,9 +62,9 @@ class Informer(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         on_change: OnChange[T] | None = None,
-        on_undecodable: OnUndecodable | None = None,
-        on_undecodable_gone: OnUndecodableGone | None = None,
+        salvage: Salvage[T] | None = None,
     ) -> None:
+        """Prepare to watch; what does not decode is left out, unless `salvage` makes something of it."""
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -72,8 +73,7 @@ class Informer(Generic[T]):
         self._cache = cache
         self._rng = rng
         self._on_change = on_change
-        self._on_undecodable = on_undecodable
-        self._on_undecodable_gone = on_undecodable_gone
+        self._salvage = salvage
         self._decoder = msgspec.json.Decoder(type)
         self._state: watch.State = watch.Empty()
         self._staged: dict[ObjectKey, T | _Undecodable] = {}
@@ -215,7 +215,8 @@ class Informer(Generic[T]):
         try:
             return self._decoder.decode(encoded)
         except msgspec.DecodeError as error:
-            return _Undecodable(_metadata(encoded), error)
+            metadata = _metadata(encoded)
+            return self._salvage(encoded, metadata, error) if self._salvage else _Undecodable(metadata, error)
 
     def _next_request(self, received: watch.Input) -> watch.Request:
         """Step the machine with an input after which it always asks for something."""
@@ -271,11 +272,11 @@ class Informer(Generic[T]):
             self._leave_out(decoded)
             self._notify(self._cache.remove(decoded.metadata.key, resource_version), initial=False)
         else:
-            self._let_in(decoded.metadata.key)
+            self._undecodable.pop(decoded.metadata.key, None)
             self._notify(self._cache.apply(decoded, resource_version), initial=False)
 
     def _remove(self, key: ObjectKey, resource_version: str) -> None:
-        self._let_in(key)
+        self._undecodable.pop(key, None)
         self._notify(self._cache.remove(key, resource_version), initial=False)
 
     def _stage(self, decoded: T | _Undecodable) -> None:
@@ -287,8 +288,7 @@ class Informer(Generic[T]):
     def _replace(self, resource_version: str) -> None:
         staged, self._staged = self._staged, {}
         left_out = {key: entry for key, entry in staged.items() if isinstance(entry, _Undecodable)}
-        for key in [key for key in self._undecodable if key not in left_out]:
-            self._let_in(key)
+        self._undecodable = {key: known for key, known in self._undecodable.items() if key in left_out}
         for undecodable in left_out.values():
             self._leave_out(undecodable)
         listed = (entry for entry in staged.values() if not isinstance(entry, _Undecodable))
@@ -303,15 +303,6 @@ class Informer(Generic[T]):
         if known and known.metadata.resource_version == undecodable.metadata.resource_version:
             return
         log.warning("%s %s is left out, it does not decode: %s", self._resource.kind, key, error)
-        if self._on_undecodable is not None:
-            with self._guarded():
-                self._on_undecodable(undecodable.metadata, error)
-
-    def _let_in(self, key: ObjectKey) -> None:
-        undecodable = self._undecodable.pop(key, None)
-        if undecodable is not None and self._on_undecodable_gone is not None:
-            with self._guarded():
-                self._on_undecodable_gone(undecodable.metadata)
 
     def _notify(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
         if self._on_change is None:

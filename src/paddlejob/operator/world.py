@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from paddlejob.api import defaulting
-from paddlejob.api.meta import HasMeta, ObjectKey
+from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, PodStatus, Service
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus, Phase
@@ -134,7 +134,7 @@ class World:
         return frozenset(port for other, port in self._host_ports.items() if other != key)
 
     def _job_informer(self) -> Informer[PaddleJob]:
-        return _JobInformer(
+        return Informer(
             self._client,
             PADDLE_JOBS,
             type=PaddleJob,
@@ -142,6 +142,7 @@ class World:
             rng=self._rng,
             namespace=self._settings.namespace or None,
             on_change=self._job_changed,
+            salvage=_readable_job,
         )
 
     def _child_informer(self, resource: Resource, kind: type[T], cache: Cache[T]) -> Informer[T]:
@@ -199,16 +200,6 @@ class World:
         return any(_progress(other) < reached for other in others)
 
 
-class _JobInformer(Informer[PaddleJob]):
-    """Leaves no job out: one that does not fit its type has its pods, its name and its past all the same."""
-
-    def _decode(self, encoded: msgspec.Raw) -> PaddleJob:
-        decoded = super()._decode(encoded)
-        if isinstance(decoded, PaddleJob):
-            return decoded
-        return PaddleJob(decoded.metadata, status=_readable_status(encoded), undecodable=str(decoded.error))
-
-
 class _StatusOnly(msgspec.Struct, frozen=True):
     status: PaddleJobStatus = PaddleJobStatus()
 
@@ -219,6 +210,11 @@ class _Phase(msgspec.Struct, frozen=True):
 
 class _PhaseOnly(msgspec.Struct, frozen=True):
     status: _Phase = _Phase()
+
+
+def _readable_job(encoded: msgspec.Raw, metadata: ObjectMeta, error: msgspec.DecodeError) -> PaddleJob:
+    """Leave no job out: one that does not fit its type has its pods, its name and its past all the same."""
+    return PaddleJob(metadata, status=_readable_status(encoded), undecodable=str(error))
 
 
 def _readable_status(encoded: msgspec.Raw) -> PaddleJobStatus:
