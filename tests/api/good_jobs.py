@@ -78,6 +78,11 @@ GOOD_JOBS: dict[str, JobBuilder] = {
         2, env=env("PADDLE_MASTER", **from_status("status.hostIP"))
     ),
     "a master of one worker alone": job().worker(1, env=env("PADDLE_MASTER", value="127.0.0.1:8080")),
+    "a master that the launcher does not look at": job().worker(
+        2,
+        command=["python", "-m", "paddle.distributed.launch", "train.py"],
+        env=env("PADDLE_MASTER", value="127.0.0.1:8080"),
+    ),
     "a master that servers and workers do without": job()
     .ps()
     .worker(2, env=env("PADDLE_MASTER", value="localhost")),

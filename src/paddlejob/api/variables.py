@@ -21,6 +21,7 @@ from paddlejob.api.v1 import Mode, Role
 
 _JUDGED = (Env.MASTER, Env.WITH_GLOO, Env.GLOO_RENDEZVOUS)
 _GLOO_ON = ("1", "2")
+_LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
 
 
 class _Variable(msgspec.Struct, frozen=True):
@@ -32,7 +33,7 @@ class _Variable(msgspec.Struct, frozen=True):
 def variable_errors(spec: EffectiveSpec) -> Iterator[FieldError]:
     """Yield the variables with which a job's pods would not find together."""
     env = {role: _env(f"spec.{role}.template", each.template) for role, each in spec.roles}
-    if spec.mode is Mode.COLLECTIVE:
+    if spec.mode is Mode.COLLECTIVE and not _is_launched(dict(spec.roles)[Role.WORKER].template):
         yield from _master_errors(env[Role.WORKER])
     if Role.PS in env:
         yield from _lone_gloo_errors(env) if spec.with_gloo == 0 else _split_gloo_errors(env)
@@ -77,16 +78,28 @@ def _split_gloo_errors(env: dict[Role, dict[str, _Variable]]) -> Iterator[FieldE
 
 
 def _env(path: str, template: JsonObject) -> dict[str, _Variable]:
-    """Return the judged variables of a template's first container, whatever else may be wrong with it."""
-    pod_spec = template.get("spec")
-    containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None
-    first = containers[0] if isinstance(containers, list) and containers else None
-    listed = first.get("env") if isinstance(first, dict) else None
+    """Return the judged variables of a template's training container."""
+    listed = _training_container(template).get("env")
     return {
         each["name"]: _Variable(f"{path}.spec.containers[0].env[{index}]", each.get("value"))
         for index, each in enumerate(listed if isinstance(listed, list) else ())
         if isinstance(each, dict) and each.get("name") in _JUDGED
     }
+
+
+def _is_launched(template: JsonObject) -> bool:
+    """Tell whether Paddle's launcher is seen to start the program: it goes by the endpoints alone."""
+    container = _training_container(template)
+    command = f"{container.get('command')} {container.get('args')}"
+    return any(launcher in command for launcher in _LAUNCHERS)
+
+
+def _training_container(template: JsonObject) -> JsonObject:
+    """Return a template's first container, whatever else may be wrong with it."""
+    pod_spec = template.get("spec")
+    containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None
+    first = containers[0] if isinstance(containers, list) and containers else None
+    return first if isinstance(first, dict) else {}
 
 
 def _is_own_host(endpoint: str) -> bool:
