@@ -72,6 +72,10 @@ GOOD_JOBS: dict[str, JobBuilder] = {
     "variables that the user may set": job().worker(
         env=[*env("PADDLE_JOB_ID"), *env("PADDLE_DISTRI_BACKEND")]
     ),
+    "a port of the node that is none": job().worker(ports=[{"containerPort": 80, "hostPort": 0}]),
+    "a port of the node that is none, on its network": job()
+    .worker(ports=[{"containerPort": 80, "hostPort": 0}])
+    .spec(intranet="Host"),
     "a master that all workers reach": job().worker(2, env=env("PADDLE_MASTER", value="10.0.0.9:8080")),
     "a master by name": job().worker(2, env=env("PADDLE_MASTER", value="master.team:8080")),
     "a master that is not written out": job().worker(

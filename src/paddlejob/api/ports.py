@@ -47,7 +47,7 @@ def declared_ports(template: JsonObject) -> frozenset[int]:
 def _number_errors(path: str, port: JsonObject) -> Iterator[FieldError]:
     for field in ("containerPort", "hostPort"):
         number = port.get(field)
-        if not _is_port(number) and (number is not None or field == "containerPort"):
+        if not _is_port(number) and not (field == "hostPort" and _is_unset(number)):
             yield FieldError(f"{path}.{field}", f"is {describe(number)}; write a number from 1 to 65535")
 
 
@@ -82,7 +82,7 @@ def _host_network_errors(path: str, containers: list[Any]) -> Iterator[FieldErro
     taken: dict[tuple[int, str], str] = {}
     for here, port in _declared(containers, path):
         number, host_port = port["containerPort"], port.get("hostPort")
-        if host_port not in (None, number):
+        if host_port != number and not _is_unset(host_port):
             yield FieldError(
                 f"{here}.hostPort",
                 f"is {host_port}, but with intranet Host it is the containerPort {number}; remove it",
@@ -105,6 +105,11 @@ def _declared(containers: list[Any], path: str) -> Iterator[tuple[str, JsonObjec
 
 def _protocol(port: JsonObject) -> str:
     return str(port.get("protocol") or "TCP")
+
+
+def _is_unset(number: Any) -> bool:
+    """Kubernetes takes 0 for no port at all."""
+    return number is None or (number == 0 and not isinstance(number, bool))
 
 
 def _is_port(number: Any) -> TypeGuard[int]:
