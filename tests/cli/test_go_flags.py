@@ -106,8 +106,8 @@ def test_names_that_zap_has_for_the_log_are_read(started, written, expected):
 
 REFUSED = {
     "--leader-elect=maybe": "is 'maybe'; write true or false",
-    "--zap-log-level=loud": "is 'loud'; write debug, info, warning or error",
-    "--zap-encoder=xml": "is 'xml'; write text or json",
+    "--zap-log-level=loud": "'loud' is not one of 'debug', 'info', 'warning', 'error'",
+    "--zap-encoder=xml": "'xml' is not one of 'text', 'json'",
     "--no-such-flag=1": "No such option",
     "--namespace": "requires an argument",
 }

@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
-_LEVELS = ("debug", "info", "warning", "error")
 _ZAP_LEVELS = {"warn": "warning", "dpanic": "error", "panic": "error", "fatal": "error"}
 _IGNORED = f"{__name__}.ignored"
 
@@ -31,21 +30,28 @@ def truth(text: object) -> bool:
     return word in _TRUE
 
 
-def log_level(text: str) -> str:
-    """Read a level of logging by our name or by zap's, where a number is a verbosity."""
-    word = text.lower()
-    level = _ZAP_LEVELS.get(word, "debug" if word.isdecimal() and int(word) else word)
-    if level not in _LEVELS:
-        raise click.BadParameter(f"is {text!r}; write debug, info, warning or error")
-    return level
+class LogLevel(click.Choice[str]):
+    """A level of logging by our name or by zap's, where a number is a verbosity."""
+
+    def __init__(self) -> None:
+        super().__init__(("debug", "info", "warning", "error"), case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read what was given by either name."""
+        word = str(value).lower()
+        known = _ZAP_LEVELS.get(word, "debug" if word.isdecimal() and int(word) else value)
+        return super().convert(known, param, ctx)
 
 
-def log_format(text: str) -> str:
-    """Read a form of log lines by our name or by zap's."""
-    form = "text" if text.lower() == "console" else text.lower()
-    if form not in ("text", "json"):
-        raise click.BadParameter(f"is {text!r}; write text or json")
-    return form
+class LogFormat(click.Choice[str]):
+    """A form of log lines by our name or by zap's."""
+
+    def __init__(self) -> None:
+        super().__init__(("text", "json"), case_sensitive=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read what was given by either name."""
+        return super().convert("text" if str(value).lower() == "console" else value, param, ctx)
 
 
 class GoCommand(click.Command):

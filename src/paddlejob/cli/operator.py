@@ -13,8 +13,15 @@ import click
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.cli import go_flags
-from paddlejob.cli.go_flags import GoCommand, GoSwitch, ignored_option, report_ignored, truth
+from paddlejob.cli.go_flags import (
+    GoCommand,
+    GoSwitch,
+    LogFormat,
+    LogLevel,
+    ignored_option,
+    report_ignored,
+    truth,
+)
 from paddlejob.core.gang import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.config import load_config
@@ -72,16 +79,14 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     "--zap-log-level",
     "log_level",
     default="info",
-    type=go_flags.log_level,
-    metavar="[debug|info|warning|error]",
+    type=LogLevel(),
 )
 @click.option(
     "--log-format",
     "--zap-encoder",
     "log_format",
     default="text",
-    type=go_flags.log_format,
-    metavar="[text|json]",
+    type=LogFormat(),
 )
 @ignored_option("--zap-devel", "--log-level and --log-format say all there is to say of the log", GoSwitch)
 @ignored_option("--zap-stacktrace-level", "an error that nobody foresaw is always logged with its stack")
