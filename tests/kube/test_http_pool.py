@@ -179,6 +179,15 @@ def test_a_failure_is_told_to_one_that_waits():
     on_a_network(act)
 
 
+def test_a_failure_that_nobody_foresaw_is_told_as_well():
+    async def act(network, pool):
+        network.failure = ValueError("a defect")
+        with pytest.raises(ValueError, match="a defect"):
+            await pool.borrow()
+
+    on_a_network(act)
+
+
 def test_who_gives_up_leaves_the_connection_to_the_next():
     async def act(network, pool):
         connection = await pool.borrow()

@@ -151,3 +151,21 @@ async def test_insecure_trusts_anybody():
 def test_a_broken_authority_is_found_at_once():
     with pytest.raises(ConfigError, match="no PEM certificate"):
         HttpTransport(ClusterConfig(server="https://kube.test", certificate_authority=b"text"))
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"server": "https://kube.test:many"}, "server 'https://kube.test:many' has no port that exists"),
+        ({"server": "https://kube.test:99999"}, "has no port that exists; write https://HOST:PORT"),
+        ({"server": "kube.test:6443"}, "server 'kube.test:6443' is no address; write https://HOST:PORT"),
+        ({"server": "https:///api"}, "is no address"),
+        (
+            {"server": "https://kube.test", "proxy_url": "http://me:secret@proxy.test:x"},
+            "proxy 'http://proxy.test:x' has no port that exists; write http://HOST:PORT",
+        ),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_found_at_once(config, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        HttpTransport(ClusterConfig(**config))

@@ -10,20 +10,25 @@ from collections.abc import Callable
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from paddlejob.kube.cluster import ClusterConfig
-from paddlejob.kube.errors import TransportError, TransportTimeoutError
+from paddlejob.kube.errors import ConfigError, TransportError, TransportTimeoutError
 from paddlejob.kube.http_connection import Connection, NoAnswerError
 from paddlejob.kube.http_message import HttpError, header_lines, request_bytes
 from paddlejob.kube.http_socket import connect, port_of, shake_hands
+
+_EXAMPLES = {"server": "https://HOST:PORT", "proxy": "http://HOST:PORT"}
 
 
 class Dialer:
     """Knows the way to one server."""
 
     def __init__(self, config: ClusterConfig, *, timeout_seconds: float) -> None:
-        """Read the addresses."""
+        """Read the addresses.
+
+        Raises ConfigError for one that leads nowhere.
+        """
         self._config = config
-        self._server = urlsplit(config.server)
-        self._proxy = urlsplit(config.proxy_url) if config.proxy_url else None
+        self._server = _address("server", config.server)
+        self._proxy = _address("proxy", config.proxy_url) if config.proxy_url else None
         self._timeout_seconds = timeout_seconds
 
     @property
@@ -106,9 +111,7 @@ class Dialer:
 
     @property
     def _shown_proxy(self) -> str:
-        """The proxy's URL without the password in it."""
-        parts = urlsplit(self._config.proxy_url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return _without_password(urlsplit(self._config.proxy_url))
 
     @staticmethod
     def _credentials(proxy: SplitResult) -> list[tuple[str, str]]:
@@ -116,3 +119,19 @@ class Dialer:
             return []
         pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
         return [("Proxy-Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")]
+
+
+def _address(what: str, url: str) -> SplitResult:
+    parts = urlsplit(url)
+    shown = _without_password(parts)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"the {what} {shown!r} is no address; write {_EXAMPLES[what]}")
+    try:
+        port_of(parts)
+    except ValueError as error:
+        raise ConfigError(f"the {what} {shown!r} has no port that exists; write {_EXAMPLES[what]}") from error
+    return parts
+
+
+def _without_password(url: SplitResult) -> str:
+    return url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()

@@ -124,7 +124,7 @@ class Pool:
     async def _dial_one(self) -> None:
         try:
             connection = await self._dial(self._lost)
-        except TransportError as error:
+        except Exception as error:  # noqa: BLE001  (it belongs to the one who waits; he must not wait on)
             waiter = self._next_waiter()
             if waiter is not None:
                 waiter.set_exception(error)

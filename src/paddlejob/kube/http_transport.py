@@ -43,7 +43,7 @@ class HttpTransport:
 
         The server names us after `user_agent`, up to its first slash, as the manager of the fields we write.
         Streams have connections of their own, above `connection_limit`.
-        Raises ConfigError when the certificate authority cannot be used.
+        Raises ConfigError when an address or the certificate authority cannot be used.
         """
         self._config = config
         self._authenticator = authenticator or authenticator_for(config.user)
