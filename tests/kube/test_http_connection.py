@@ -66,34 +66,26 @@ async def test_a_connection_that_the_server_has_closed_is_not_used_again():
     assert asked == 3
 
 
-async def test_a_server_that_talks_too_much_is_not_asked_again_over_that_connection():
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(ANSWER + ANSWER, id="the server talks too much"),
+        pytest.param(ANSWER.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), id="it keeps nothing alive"),
+    ],
+)
+async def test_a_connection_that_is_not_asked_again(answer):
     connections = 0
 
     async def talk(reader, writer):
         nonlocal connections
         connections += 1
-        writer.write(ANSWER + ANSWER)
+        writer.write(answer)
         await asyncio.Event().wait()
 
     async with serve_bytes(talk) as server, transport_to(server) as transport:
         for _ in range(3):
             assert (await transport.request("GET", "/")).body == b"ok"
     assert connections == 3
-
-
-async def test_an_answer_without_keep_alive_is_the_last():
-    connections = 0
-
-    async def talk(reader, writer):
-        nonlocal connections
-        connections += 1
-        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
-        await asyncio.Event().wait()
-
-    async with serve_bytes(talk) as server, transport_to(server) as transport:
-        for _ in range(2):
-            assert (await transport.request("GET", "/")).body == b"ok"
-    assert connections == 2
 
 
 async def test_a_request_given_up_takes_its_connection_along():

@@ -59,29 +59,28 @@ async def test_a_rotated_client_certificate_is_shown_after_a_refusal(tmp_path):
     assert len(server.requests) == 3
 
 
-async def test_a_token_rotated_on_the_way_is_sent_again(tmp_path):
-    token_file = tmp_path / "token"
+def rotating(token_file):
+    """A handler that accepts the token to which it turns the file when it is first asked."""
     token_file.write_text("old")
 
     async def handler(request):
         token_file.write_text("new")
         return await only("new")(request)
 
-    async with serve(handler) as server, transport_to(server, user=User(token_file=token_file)) as transport:
+    return handler
+
+
+async def test_a_token_rotated_on_the_way_is_sent_again(tmp_path):
+    user = User(token_file=tmp_path / "token")
+    async with serve(rotating(user.token_file)) as server, transport_to(server, user=user) as transport:
         response = await transport.request("POST", "/", body=b"body")
     assert (response.status, response.body) == (200, b"welcome")
     assert [await request.read() for request in server.requests] == [b"body", b"body"]
 
 
 async def test_a_token_rotated_while_a_stream_opens(tmp_path):
-    token_file = tmp_path / "token"
-    token_file.write_text("old")
-
-    async def handler(request):
-        token_file.write_text("new")
-        return await only("new")(request)
-
-    async with serve(handler) as server, transport_to(server, user=User(token_file=token_file)) as transport:
+    user = User(token_file=tmp_path / "token")
+    async with serve(rotating(user.token_file)) as server, transport_to(server, user=user) as transport:
         assert await lines_of(transport) == [b"welcome"]
 
 

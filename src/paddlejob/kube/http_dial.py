@@ -9,13 +9,12 @@ import ssl
 from collections.abc import Callable
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from paddlejob.kube.address import port_of, read_address, without_password
 from paddlejob.kube.cluster import ClusterConfig
-from paddlejob.kube.errors import ConfigError, TransportError, TransportTimeoutError
+from paddlejob.kube.errors import TransportError, TransportTimeoutError
 from paddlejob.kube.http_connection import Connection, NoAnswerError
 from paddlejob.kube.http_message import HttpError, header_lines, request_bytes
-from paddlejob.kube.http_socket import connect, port_of, shake_hands
-
-_EXAMPLES = {"server": "https://HOST:PORT", "proxy": "http://HOST:PORT"}
+from paddlejob.kube.http_socket import connect, shake_hands
 
 
 class Dialer:
@@ -27,20 +26,16 @@ class Dialer:
         Raises ConfigError for one that leads nowhere.
         """
         self._config = config
-        self._server = _address("server", config.server)
-        self._proxy = _address("proxy", config.proxy_url) if config.proxy_url else None
+        self._server = read_address(config.server, "the server", "https://HOST:PORT")
+        self._proxy = (
+            read_address(config.proxy_url, "the proxy", "http://HOST:PORT") if config.proxy_url else None
+        )
         self._timeout_seconds = timeout_seconds
-
-    @property
-    def host(self) -> str:
+        self.host = self._server.netloc.rpartition("@")[2]
         """The server's name and port as requests carry it."""
-        return self._server.netloc.rpartition("@")[2]
-
-    @property
-    def target_prefix(self) -> str:
-        """What comes before a path: a proxy that is not tunnelled through needs the whole URL."""
         path = self._server.path.rstrip("/")
-        return f"http://{self.host}{path}" if self._asks_proxy else path
+        self.target_prefix = f"http://{self.host}{path}" if self._asks_proxy else path
+        """What comes before a path: a proxy that is not tunnelled through needs the whole URL."""
 
     @property
     def proxy_headers(self) -> list[tuple[str, str]]:
@@ -111,7 +106,7 @@ class Dialer:
 
     @property
     def _shown_proxy(self) -> str:
-        return _without_password(urlsplit(self._config.proxy_url))
+        return without_password(urlsplit(self._config.proxy_url))
 
     @staticmethod
     def _credentials(proxy: SplitResult) -> list[tuple[str, str]]:
@@ -119,19 +114,3 @@ class Dialer:
             return []
         pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
         return [("Proxy-Authorization", f"Basic {base64.b64encode(pair.encode()).decode()}")]
-
-
-def _address(what: str, url: str) -> SplitResult:
-    parts = urlsplit(url)
-    shown = _without_password(parts)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"the {what} {shown!r} is no address; write {_EXAMPLES[what]}")
-    try:
-        port_of(parts)
-    except ValueError as error:
-        raise ConfigError(f"the {what} {shown!r} has no port that exists; write {_EXAMPLES[what]}") from error
-    return parts
-
-
-def _without_password(url: SplitResult) -> str:
-    return url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import SplitResult
 
+from paddlejob.kube.address import port_of
+
 _ANOTHER_ADDRESS_AFTER_SECONDS = 0.25
 """When a name has several addresses and the first gives no sign; the first that answers is taken."""
 
@@ -41,11 +43,6 @@ async def connect(url: SplitResult) -> socket.socket:
             attempt.add_done_callback(_close_late)
             attempt.cancel()
     raise failures[0]
-
-
-def port_of(url: SplitResult) -> int:
-    """Return the port of a URL."""
-    return url.port or (443 if url.scheme == "https" else 80)
 
 
 async def shake_hands(sock: socket.socket, context: ssl.SSLContext, name: str) -> ssl.SSLSocket:

@@ -8,10 +8,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
+from paddlejob.kube.address import read_address
 from paddlejob.kube.cluster import ClusterConfig, ExecPlugin, Impersonation, User
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.kubeconfig_file import ClusterEntry, ExecEntry, UserEntry, read_files
@@ -68,9 +68,7 @@ def _names(entries: Mapping[str, Any]) -> str:
 
 
 def _cluster_config(cluster: ClusterEntry, file: Path, blame: str) -> ClusterConfig:
-    url = urlsplit(cluster.server)
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        raise ConfigError(f"{blame}: server {cluster.server!r} is no address; write https://HOST:PORT")
+    read_address(cluster.server, f"{blame}: server", "https://HOST:PORT")
     authority = _pem(cluster, "certificate_authority", file, blame)
     if isinstance(authority, Path):
         authority = authority.read_bytes()

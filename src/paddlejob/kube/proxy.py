@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit
 
+from paddlejob.kube.address import port_of, read_address
 from paddlejob.kube.errors import ConfigError
 
 
@@ -36,12 +37,13 @@ def usable_proxy(proxy_url: str, source: str) -> str:
         )
     if not url.hostname:
         raise ConfigError(f"{source} names no host; write it as http://HOST:PORT")
+    read_address(proxy_url, source, "http://HOST:PORT")
     return proxy_url
 
 
 def _is_reached_directly(url: SplitResult, no_proxy: str) -> bool:
     host = (url.hostname or "").lower()
-    port = url.port or (443 if url.scheme == "https" else 80)
+    port = port_of(url)
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):
         return True

@@ -129,7 +129,7 @@ class World:
         self._host_ports.pop(key, None)
 
     def _taken_host_ports(self, key: ObjectKey, job: PaddleJob) -> frozenset[int]:
-        if defaulting.effective(job.spec).intranet is not Intranet.HOST or job.status.host_port:
+        if defaulting.read_intranet(job.spec.intranet) is not Intranet.HOST or job.status.host_port:
             return frozenset()
         return frozenset(port for other, port in self._host_ports.items() if other != key)
 
