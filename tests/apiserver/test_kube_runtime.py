@@ -186,15 +186,25 @@ async def test_the_watermark_opens_when_the_cache_has_seen_the_write(client, nam
         assert consistency.opened_unseen == 0
 
 
+async def told(client: Client, namespace: str, selector: str, times: int) -> None:
+    """Wait until the one event of a selection has been told so often."""
+    async with asyncio.timeout(30):
+        while True:
+            events = (await client.list(EVENTS, namespace, field_selector=selector)).items
+            if [event["count"] for event in events] == [times]:
+                return
+            await asyncio.sleep(0.02)
+
+
 async def test_an_event_is_found_by_its_object_and_counts_repeats(client, namespace):
     created = (await client.create(CONFIG_MAPS, namespace, config_map("a"))).metadata
     about = ObjectReference.to(CONFIG_MAPS, created)
+    selector = f"involvedObject.uid={created.uid},reason=Trouble"
     limits = EventLimits(repeat_seconds=0.1)
     async with EventRecorder(client, "test", rng=random.Random(), now=now, limits=limits) as recorder:
-        for _ in range(3):
+        for times in (1, 2, 3):
             recorder.record(about, "Warning", "Trouble", "it does not work " + "训" * 1000)
-            await asyncio.sleep(0.15)
-    selector = f"involvedObject.uid={created.uid},reason=Trouble"
+            await told(client, namespace, selector, times)
     [event] = (await client.list(EVENTS, namespace, field_selector=selector)).items
     assert (event["type"], event["count"]) == ("Warning", 3)
     assert recorder.dropped == 0

@@ -28,7 +28,14 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.config import load_config
 from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.lease import LeaderElector, LeaseTiming
-from paddlejob.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, SERVICES, Resource
+from paddlejob.kube.resource import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LEASES,
+    NAMESPACES,
+    SERVICES,
+    Resource,
+)
 from paddlejob.operator.manager import LEASE_NAME
 from paddlejob.testing.build import job
 from paddlejob.testing.outcomes import Exit
@@ -157,7 +164,16 @@ async def lead_once(restricted: Client) -> None:
         now=lambda: datetime.now(UTC),
         timing=timing,
     )
-    await elector.run(lambda: asyncio.sleep(0.5))
+
+    async def work() -> None:
+        while True:
+            spec = (await restricted.get(LEASES, installed.NAMESPACE, LEASE_NAME))["spec"]
+            if spec["renewTime"] > spec["acquireTime"]:
+                return
+            await asyncio.sleep(0.05)
+
+    async with asyncio.timeout(30):
+        await elector.run(work)
 
 
 def requests_of(log: Path) -> list[dict[str, Any]]:

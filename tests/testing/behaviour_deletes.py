@@ -141,13 +141,23 @@ async def _(api: Api) -> None:
     assert (await api.get(CONFIG_MAPS, "owner")).code == 200
 
 
+async def known_to_collector(api: Api) -> None:
+    """Wait until the collector, which learns of objects by watching, has seen all that were made so far.
+
+    It sees config maps in order, and removes one whose owner is nobody as soon as it has seen it.
+    """
+    nobody = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "nobody", "uid": "no-such-uid"}}
+    await api.create(CONFIG_MAPS, config_map("seen-last", nobody))
+    await api.gone(CONFIG_MAPS, "seen-last")
+
+
 @behaviour("an object with one owner left stays and loses the reference to the other", controllers=True)
 async def _(api: Api) -> None:
     gone = (await api.create(CONFIG_MAPS, config_map("gone"))).body
     stays = (await api.create(CONFIG_MAPS, config_map("stays"))).body
     references = [owner_reference(gone), owner_reference(stays)]
     await api.create(CONFIG_MAPS, config_map("child", ownerReferences=references))
-    await asyncio.sleep(1)  # a real collector learns of objects by watching
+    await known_to_collector(api)
     await api.delete(CONFIG_MAPS, "gone")
     async with asyncio.timeout(30):
         while len((await api.get(CONFIG_MAPS, "child")).metadata["ownerReferences"]) > 1:
@@ -161,7 +171,7 @@ async def _(api: Api) -> None:
     blocking = config_map("child", finalizers=["a.b/c"])
     blocking["metadata"]["ownerReferences"] = [owner_reference(owner, blockOwnerDeletion=True)]
     await api.create(CONFIG_MAPS, blocking)
-    await asyncio.sleep(1)
+    await known_to_collector(api)
     answer = await api.delete(CONFIG_MAPS, "owner", propagationPolicy="Foreground")
     assert answer.metadata["finalizers"] == ["foregroundDeletion"]
     async with asyncio.timeout(30):
@@ -176,7 +186,7 @@ async def _(api: Api) -> None:
 async def _(api: Api) -> None:
     owner = (await api.create(CONFIG_MAPS, config_map("owner"))).body
     await api.create(CONFIG_MAPS, config_map("child", owner))
-    await asyncio.sleep(1)
+    await known_to_collector(api)
     answer = await api.delete(CONFIG_MAPS, "owner", propagationPolicy="Orphan")
     assert answer.metadata["finalizers"] == ["orphan"]
     await api.gone(CONFIG_MAPS, "owner")
