@@ -15,7 +15,7 @@ from devcluster.image_build import build_image
 from devcluster.node import Node
 from devcluster.pinning import drift, pin
 from devcluster.programs import CONTROL_PLANE_PROGRAMS, DevclusterError, module
-from devcluster.requirements import obstacle_to_a_node
+from devcluster.requirements import missing_packages, obstacle_to_a_node
 from devcluster.settings import DEFAULT_COMPONENTS, Settings
 
 MEBIBYTE = 2**20
@@ -160,8 +160,13 @@ def _kubectl(options: argparse.Namespace) -> int:
 
 def _check(_: argparse.Namespace) -> int:
     obstacle = obstacle_to_a_node()
-    print(obstacle or "A real node can run here.")
-    return 0 if obstacle is None else 1
+    if obstacle is not None:
+        print(obstacle)
+        return 1
+    missing = missing_packages()
+    first = f" once apt-get has installed {', '.join(missing)}" if missing else ""
+    print(f"A real node can run here{first}.")
+    return 0
 
 
 def _image(options: argparse.Namespace) -> int:

@@ -20,6 +20,8 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CLUSTER_DOMAIN = "cluster.local"
 PLUGIN_DIRECTORIES = ("/usr/lib/cni", "/opt/cni/bin")
 """Where Debian and everybody else put the network plugins."""
+NETWORK_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
+"""The plugins that containerd and the pods' network below call."""
 COREDNS_READY_PORT = 8181
 KUBE_PROXY_HEALTH_PORT = 10256
 

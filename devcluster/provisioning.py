@@ -13,6 +13,7 @@ from devcluster.cluster import Access
 from devcluster.kubeconfig import write_kubeconfig
 from devcluster.node_components import NODE_NAME, PLUGIN_DIRECTORIES, configuration_files
 from devcluster.programs import DevclusterError, module
+from devcluster.requirements import plugin_directory
 from devcluster.settings import API_SERVER_NAMES, LOOPBACK, PORTS, Settings, Site
 
 ADMINISTRATOR = "admin"
@@ -79,7 +80,7 @@ def _issue_certificates(settings: Settings, site: Site, pki: Path) -> None:
 
 
 def _write_node_files(settings: Settings, site: Site) -> None:
-    plugins = next((path for path in PLUGIN_DIRECTORIES if Path(path, "bridge").exists()), None)
+    plugins = plugin_directory()
     if plugins is None:
         raise DevclusterError(f"There are no network plugins in {' or '.join(PLUGIN_DIRECTORIES)}.")
     for path, text in configuration_files(settings, site, plugins).items():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from devcluster.build import Progress, ensure
 from devcluster.cgroups import has_memory_limits
-from devcluster.node_components import PLUGIN_DIRECTORIES
+from devcluster.node_components import NETWORK_PLUGINS, PLUGIN_DIRECTORIES
 from devcluster.processes import ADMINISTRATION
 from devcluster.programs import PROGRAMS, DevclusterError
 from devcluster.settings import Settings
@@ -20,7 +20,6 @@ PACKAGES = {
     "containerd": "containerd",
     "ctr": "containerd",
     "runc": "runc",
-    "bridge": "containernetworking-plugins",
     "iptables": "iptables",
     "ip": "iproute2",
     "mmdebstrap": "mmdebstrap",
@@ -29,6 +28,8 @@ PACKAGES = {
     "mount": "mount",
 }
 """The programs a node needs from the system, and the Debian packages that have them."""
+PLUGIN_PACKAGE = "containernetworking-plugins"
+"""Its programs are looked for in their own directory: `bridge` on the PATH is a program of iproute2."""
 
 ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
 """Runs a command whose mounts and processes end with it."""
@@ -61,6 +62,9 @@ def require_node(progress: Progress | None = None) -> None:
     missing = missing_packages()
     if missing:
         _install(missing, progress or Progress(sys.stderr))
+    still_missing = missing_packages()
+    if still_missing:
+        raise DevclusterError(f"The installed packages lack programs of {', '.join(still_missing)}.")
 
 
 def obstacle_to_a_node() -> str | None:
@@ -94,14 +98,24 @@ def _refusal_of_namespaces() -> str:
 
 def find_program(name: str) -> Path | None:
     """Find a program of the system, also where only administrators look."""
-    plugins = ":".join(PLUGIN_DIRECTORIES)
-    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{ADMINISTRATION}:{plugins}")
+    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{ADMINISTRATION}")
     return Path(found) if found else None
+
+
+def plugin_directory() -> str | None:
+    """Find the directory that has every network plugin of a node, None when there is none."""
+    return next((path for path in PLUGIN_DIRECTORIES if _has_plugins(Path(path))), None)
+
+
+def _has_plugins(directory: Path) -> bool:
+    return all(os.access(directory / name, os.X_OK) for name in NETWORK_PLUGINS)
 
 
 def missing_packages(packages: Mapping[str, str] = PACKAGES) -> list[str]:
     """Name the Debian packages whose programs are not here."""
     missing = {package for program, package in packages.items() if find_program(program) is None}
+    if plugin_directory() is None:
+        missing.add(PLUGIN_PACKAGE)
     return sorted(missing if KEYRING.exists() else missing | {"debian-archive-keyring"})
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from devcluster import requirements
+from devcluster import cli, requirements
 from devcluster.build import Progress
 from devcluster.programs import DevclusterError
 from devcluster.requirements import find_program, missing_packages, obstacle_to_a_node, require_node
@@ -81,6 +81,7 @@ def test_an_obstacle_is_said_in_one_sentence(capable, spoil, words):
 
 def test_missing_packages_are_named_once_each(monkeypatch):
     monkeypatch.setattr(requirements, "find_program", lambda name: None)
+    monkeypatch.setattr(requirements, "plugin_directory", lambda: "/usr/lib/cni")
     monkeypatch.setattr(requirements, "KEYRING", requirements.Path("/"))
     assert missing_packages({"ctr": "containerd", "containerd": "containerd", "ip": "iproute2"}) == [
         "containerd",
@@ -88,12 +89,57 @@ def test_missing_packages_are_named_once_each(monkeypatch):
     ]
 
 
+def test_a_program_named_bridge_on_the_path_is_not_the_network_plugin(tmp_path, monkeypatch):
+    elsewhere, plugins = tmp_path / "sbin", tmp_path / "cni"
+    install(elsewhere, "bridge", "host-local", "loopback", "portmap")
+    monkeypatch.setenv("PATH", str(elsewhere))
+    monkeypatch.setattr(requirements, "PLUGIN_DIRECTORIES", (str(plugins),))
+    monkeypatch.setattr(requirements, "KEYRING", requirements.Path("/"))
+    assert missing_packages({}) == ["containernetworking-plugins"]
+    install(plugins, "bridge", "host-local", "loopback")
+    assert missing_packages({}) == ["containernetworking-plugins"]
+    install(plugins, "portmap")
+    assert missing_packages({}) == []
+
+
+def install(directory, *names):
+    directory.mkdir(exist_ok=True)
+    for name in names:
+        (directory / name).touch(0o755)
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        ([], "A real node can run here.\n"),
+        (["runc", "mount"], "A real node can run here once apt-get has installed runc, mount.\n"),
+    ],
+)
+def test_check_says_what_is_still_to_be_installed(capable, capsys, missing, words):
+    for module in (requirements, cli):
+        capable.setattr(module, "missing_packages", lambda: missing)
+    assert cli.main(["check"]) == 0
+    assert capsys.readouterr().out == words
+
+
 def test_missing_packages_are_installed_and_it_is_said(capable):
-    capable.setattr(requirements, "missing_packages", lambda: ["runc"])
+    report_missing(capable, ["runc"], ["runc"], [])
     calls, said = answer(capable, 0), io.StringIO()
     require_node(Progress(said))
     assert said.getvalue() == "installing the Debian packages runc\n"
     assert calls[-1] == "apt-get install --yes --quiet --no-install-recommends runc"
+
+
+def test_an_installed_package_without_its_programs_is_named(capable):
+    report_missing(capable, ["runc"], ["runc"], ["runc"])
+    with pytest.raises(DevclusterError, match="The installed packages lack programs of runc"):
+        require_node(Progress(io.StringIO()))
+
+
+def report_missing(monkeypatch, *reports):
+    """Let each look for missing packages report the next of these."""
+    remaining = iter(reports)
+    monkeypatch.setattr(requirements, "missing_packages", lambda: next(remaining))
 
 
 def test_packages_that_cannot_be_installed_are_named_with_the_reason(capable):
