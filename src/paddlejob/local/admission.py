@@ -14,6 +14,7 @@ from paddlejob.local.capabilities import Capabilities
 from paddlejob.local.documents import JobFile
 from paddlejob.local.errors import InputError
 from paddlejob.local.images import Images
+from paddlejob.local.ports import size_errors
 from paddlejob.local.volumes import Claims
 
 _NOT_RUN = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
@@ -54,6 +55,7 @@ def notes(job: PaddleJob, images: Images) -> Iterator[str]:
 
 def _complaints(read: JobFile, machine: Machine) -> Iterator[str]:
     job, can_mount = read.job, machine.allowed.can_mount
+    yield from size_errors(job)
     if effective(job.spec).intranet is Intranet.SERVICE and not can_mount:
         yield f"spec.intranet is Service, which needs host names, but {capabilities.WAY_OUT}; or write PodIP"
     for role, spec in job.spec.roles():

@@ -28,9 +28,9 @@ from paddlejob.local.admission import Machine
 from paddlejob.local.capabilities import Capabilities
 from paddlejob.local.errors import InputError
 from paddlejob.local.node import BACK_OFF_SECONDS, Node, search_path, write_python_shims
+from paddlejob.local.ports import reserve
 from paddlejob.local.recorder import Recorder
 from paddlejob.local.run_directory import RunDirectory
-from paddlejob.local.slot import reserve
 from paddlejob.local.volumes import Claims
 from paddlejob.local.world import Ending, Observer, World
 
@@ -97,13 +97,13 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
         *admission.notes(job, machine.images),
         *((provision.note,) if provision.note else ()),
     )
-    with reserve() as slot, _new_run(options, job) as run:
+    with reserve() as ports, _new_run(options, job) as run:
         node = _node(options, machine, provision, run, python=python, secrets=read.secrets)
-        recorder = Recorder(run, slot.base_port)
+        recorder = Recorder(run, ports.first)
         world = World(
             job,
             node,
-            slot,
+            ports,
             config_maps=dict(read.config_maps),
             observers=(recorder, *observers),
             settings=options.settings,

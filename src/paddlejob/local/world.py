@@ -37,7 +37,8 @@ from paddlejob.local.errors import InputError
 from paddlejob.local.hosts import hosts_file
 from paddlejob.local.node import Node
 from paddlejob.local.pod import LocalPod
-from paddlejob.local.slot import Slot
+from paddlejob.local.ports import size_errors
+from paddlejob.port_block import PortBlock
 
 
 class Ending(enum.StrEnum):
@@ -72,7 +73,7 @@ class World:
         self,
         job: PaddleJob,
         node: Node,
-        slot: Slot,
+        ports: PortBlock,
         *,
         config_maps: dict[str, Contents] | None = None,
         observers: tuple[Observer, ...] = (),
@@ -80,9 +81,9 @@ class World:
     ) -> None:
         self.job = job
         self._node = node
-        self._slot = slot
+        self._ports = ports
         self._settings = msgspec.structs.replace(
-            settings or Settings(), base_port=slot.base_port, host_port_range=slot.port_range
+            settings or Settings(), base_port=ports.first, host_port_range=(ports.first, ports.last)
         )
         self._given_config_maps = dict(config_maps or {})
         self._observers = observers
@@ -148,7 +149,7 @@ class World:
         if self.job.status.phase.is_terminal or self._stop or self.job.metadata.deletion_timestamp:
             raise InputError(f"the job has ended ({self.job.status.phase or 'stopped'})")
         changed = msgspec.structs.replace(self.job, spec=msgspec.structs.replace(self.job.spec, **fields))
-        if errors := validate(changed):
+        if errors := (*validate(changed), *size_errors(changed)):
             raise InputError.of(errors)
         if changed.spec != self.job.spec:
             generation = self.job.metadata.generation + 1
@@ -258,7 +259,7 @@ class World:
 
     def _address(self, pod: str) -> str:
         """Return a pod's address, which its successors of the same name have too."""
-        return self._slot.address(self._numbers.setdefault(pod, len(self._numbers)))
+        return self._ports.address(self._numbers.setdefault(pod, len(self._numbers)))
 
     def _hosts(self, pod: LocalPod) -> str:
         services = [(name, self._address(name)) for name in self._services]
