@@ -13,6 +13,7 @@ import enum
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -22,6 +23,7 @@ from paddlejob.api import meta
 from paddlejob.kube import answer, errors, retry
 from paddlejob.kube.answer import ListOf, Written
 from paddlejob.kube.resource import PODS, Resource
+from paddlejob.kube.server_clock import ServerClock
 from paddlejob.kube.transport import Response, Stream, Transport
 
 if TYPE_CHECKING:
@@ -74,12 +76,23 @@ class Client:
         retry_policy: retry.RetryPolicy | None = None,
         rng: random.Random | None = None,
         timeout_seconds: float = 30.0,
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         self._transport = transport
         self._observe = observe
         self._retry_policy = retry_policy or retry.RetryPolicy()
         self._rng = rng or random.Random()  # noqa: S311  (spreads retries, guards nothing)
         self._timeout_seconds = timeout_seconds
+        self._now = now or _utc_now
+        self._server_clock = ServerClock()
+
+    @property
+    def server_time_offset(self) -> float:
+        """Seconds that the API server's clock is ahead of ours, negative if behind; 0.0 until known.
+
+        Accurate to about a second; compare `now() + offset` with the timestamps that the server sets.
+        """
+        return self._server_clock.offset_seconds
 
     async def __aenter__(self) -> Self:
         return self
@@ -304,7 +317,7 @@ class Client:
 
     async def _try(self, call: _Call) -> bytes:
         loop = asyncio.get_running_loop()
-        started, code = loop.time(), 0
+        started, sent, code = loop.time(), self._now(), 0
         try:
             response = await self._request(call)
             code = response.status
@@ -312,6 +325,8 @@ class Client:
             self._record(call.verb, call.label, code, loop.time() - started)
         if not 200 <= code < 300:
             raise answer.error_from(response)
+        if date := response.headers.get("date"):
+            self._server_clock.observe(date, sent, self._now())
         return response.body
 
     async def _request(self, call: _Call) -> Response:
@@ -371,6 +386,10 @@ def _or_default(wanted: type[T] | None, default: type[Any]) -> type[T]:
 
 def _label(resource: Resource, subresource: str | None) -> str:
     return f"{resource.plural}/{subresource}" if subresource else resource.plural
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _given(**parameters: str) -> dict[str, str]:
