@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from local.jobs import config_map, container, job, role
 from local.processes import eventually, marked
-from paddlejob.local import container_loop
+from paddlejob.core.snapshot import Settings
+from paddlejob.local import container_loop, world
 from paddlejob.local.errors import InputError
+from paddlejob.local.volumes import PodVolumes
 from paddlejob.local.world import Ending
 
 FOR_EVER = "echo up; while :; do sleep 60; done"
@@ -319,3 +324,27 @@ def _waiting(run, pod):
     pods = run.pods.get(f"job-{pod}")
     waiting = pods and pods.status.container_statuses[0].state.waiting
     return waiting.reason if waiting else ""
+
+
+async def test_a_pod_that_does_not_go_leaves_the_run_responsive(start, monkeypatch):
+    released, decide = threading.Event(), world.plan
+    monkeypatch.setattr(PodVolumes, "remove", lambda _: released.wait(60))
+    snapshots = []
+
+    def counted(snapshot):
+        snapshots.append(snapshot)
+        if len(snapshots) > 1000:
+            released.set()
+            raise AssertionError("the run spins")
+        return decide(snapshot)
+
+    monkeypatch.setattr(world, "plan", counted)
+    settings = Settings(force_delete_seconds=0.0)
+    run = await start(job(worker=role(1, FOR_EVER, terminationGracePeriodSeconds=0)), settings=settings)
+    await run.said("worker-0", "up")
+    run.world.suspend()
+    await asyncio.sleep(0.5)
+    released.set()
+    await eventually(lambda: run.task.done() or run.notebook.gone == ["job-worker-0"])
+    run.world.interrupt()
+    assert await run.ended() is Ending.INTERRUPTED

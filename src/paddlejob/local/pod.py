@@ -116,7 +116,9 @@ class LocalPod:
         self._calls.wake.set()
 
     def delete(self, *, at_once: bool = False) -> None:
-        """Ask the pod to end, within its grace period or at once."""
+        """Ask the pod to end, within its grace period or at once. Asking again changes nothing."""
+        if self.is_leaving and (self._calls.at_once.is_set() or not at_once):
+            return
         if not self.is_leaving:
             due = datetime.now(UTC) + timedelta(seconds=self._grace_seconds)
             self._metadata = msgspec.structs.replace(self._metadata, deletion_timestamp=due)

@@ -93,6 +93,7 @@ class World:
         self._numbers: dict[str, int] = {}
         self._version = 1
         self._look = asyncio.Event()
+        self._requeue: asyncio.TimerHandle | None = None
         self._stop: Ending | None = None
         self._mistake: BaseException | None = None
         self._watchers: set[asyncio.Task[None]] = set()
@@ -177,10 +178,11 @@ class World:
             for action in stage:
                 self._execute(action)
         self._tell(decided.events_when_done)
-        if decided.stages:
-            self._look.set()
+        if self._requeue is not None:
+            self._requeue.cancel()
         if decided.requeue_after_seconds is not None:
-            asyncio.get_running_loop().call_later(decided.requeue_after_seconds, self._look.set)
+            loop = asyncio.get_running_loop()
+            self._requeue = loop.call_later(decided.requeue_after_seconds, self._look.set)
 
     def _plan(self) -> Plan:
         return plan(
@@ -195,27 +197,33 @@ class World:
         )
 
     def _execute(self, action: Action) -> None:
+        """Carry out an action. Whatever changes something asks for another look; repeating it does not."""
         match action:
             case Create(kind=Kind.POD):
                 self._create_pod(action.manifest)
             case Create(kind=Kind.SERVICE):
                 self._services[action.name] = Service(self._stored(action.manifest))
                 self._refresh_hosts()
+                self._look.set()
             case Create(kind=Kind.CONFIG_MAP) | ReplaceConfig():
                 data = action.manifest["data"]
                 self._config_map = ConfigMap(self._stored(action.manifest), data)
+                self._look.set()
             case Wake():
                 if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
                     pod.annotate(names.ANNOTATION_CONFIG_HASH, action.config_hash)
+                    self._look.set()
             case Delete(kind=Kind.POD):
                 if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
                     pod.delete(at_once=action.force)
             case Delete():
-                self._services.pop(action.name, None)
+                if self._services.pop(action.name, None):
+                    self._look.set()
             case DeleteJob():
                 self.delete()
             case RemoveFinalizer():
                 self._update_job(metadata=self._metadata(finalizers=()))
+                self._look.set()
             case Create() | PatchGroup():
                 raise AssertionError(action.kind)
             case _:
