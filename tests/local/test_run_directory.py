@@ -7,7 +7,7 @@ import os
 import pytest
 
 from local.jobs import job, text
-from paddlejob.local import memory, run_directory
+from paddlejob.local import run_directory
 from paddlejob.local.documents import read
 from paddlejob.local.errors import InputError
 from paddlejob.local.run_directory import Record, RunDirectory
@@ -83,24 +83,7 @@ def test_where_runs_are(environ, place):
     assert str(run_directory.state_directory(environ)) == place
 
 
-def test_memory_of_a_killed_run_is_removed_and_that_of_a_live_one_is_not(make, tmp_path):
-    space = tmp_path / "shm"
-    space.mkdir()
-    dead, alive = make("dead"), make("alive")
-    places = [memory.claim(run, space) for run in (dead, alive)]
-    lock = alive.lock()
-    memory.sweep(space)
-    os.close(lock)
-    assert [place.exists() for place in places] == [False, True]
-
-
-def test_what_is_not_ours_is_never_removed(tmp_path):
-    stranger = tmp_path / "paddlejob-stranger"
-    stranger.mkdir()
-    memory.sweep(tmp_path)
-    assert stranger.exists()
-
-
-def test_without_memory_the_disk_will_do(make, tmp_path):
+def test_what_is_not_a_lock_file_says_nothing_and_keeps_nobody_waiting(make):
     run = make("job")
-    assert memory.claim(run, tmp_path / "nowhere").parent == run.path
+    os.mkfifo(run.path / ".lock")
+    assert not run.is_alive

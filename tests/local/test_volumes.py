@@ -32,7 +32,7 @@ async def test_memory_volumes_are_in_memory_and_leave_nothing_behind(finish):
     mount = {"mountPath": "/dev/shm"}
     run = await finish(job(worker=worker(script, {"emptyDir": {"medium": "Memory"}}, mount=mount)))
     assert run.log("worker-0") == "tmpfs\n"
-    assert not list(Path("/dev/shm").glob(f"paddlejob-{run.directory.name}*"))
+    assert not list(Path("/dev/shm").glob(f"paddlejob-{run.directory.name}/job-*"))
 
 
 async def test_every_pod_has_its_own_shared_memory(finish):

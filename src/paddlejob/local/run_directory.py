@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +20,7 @@ import msgspec
 
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.local import file_lock
 from paddlejob.local.errors import InputError
 
 RUNS_VARIABLE = "PADDLEJOB_RUNS"
@@ -101,22 +100,15 @@ class RunDirectory:
 
     def lock(self) -> int:
         """Mark the run as alive for as long as the returned descriptor is open."""
-        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Nobody else wants it; whoever looks whether the run is alive holds it for a moment only.
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        return descriptor
+        return file_lock.hold(self.path / ".lock")
 
     @property
     def is_alive(self) -> bool:
         """Whether a runner is at work on it."""
         try:
-            with (self.path / ".lock").open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return file_lock.is_held(self.path / ".lock")
         except OSError:
             return False
-        return False
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:

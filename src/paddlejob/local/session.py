@@ -19,8 +19,8 @@ from paddlejob.local import (
     capabilities,
     documents,
     images,
-    memory,
     run_directory,
+    shm,
     volumes,
 )
 from paddlejob.local.accelerators import Provision
@@ -74,8 +74,7 @@ class Session:
             self._recorder.finish(str(ending))
             return ending
         finally:
-            for temporary in (self._node.memory, self.run_directory.path / "volumes"):
-                shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(self.run_directory.path / "volumes", ignore_errors=True)
 
 
 @contextlib.asynccontextmanager
@@ -97,8 +96,8 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
         *admission.notes(job, machine.images),
         *((provision.note,) if provision.note else ()),
     )
-    with reserve() as ports, _new_run(options, job) as run:
-        node = _node(options, machine, provision, run, python=python, secrets=read.secrets)
+    with reserve() as ports, _new_run(options, job) as run, shm.claim(run) as memory:
+        node = _node(options, machine, provision, run, memory, python=python, secrets=read.secrets)
         recorder = Recorder(run, ports.first)
         world = World(
             job,
@@ -113,7 +112,7 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
 
 @contextlib.contextmanager
 def _new_run(options: Options, job: PaddleJob) -> Iterator[RunDirectory]:
-    memory.sweep()
+    shm.sweep()
     run = run_directory.create(options.runs, job.name)
     (run.path / "job.yaml").write_text(options.text)
     lock = run.lock()
@@ -132,6 +131,7 @@ def _node(
     machine: Machine,
     provision: Provision,
     run: RunDirectory,
+    memory: Path,
     *,
     python: str,
     secrets: Mapping[str, documents.Contents],
@@ -142,7 +142,7 @@ def _node(
     return Node(
         name=os.uname().nodename,
         run=run,
-        memory=memory.claim(run),
+        memory=memory,
         capabilities=machine.allowed,
         images=machine.images,
         claims=machine.claims,

@@ -217,8 +217,8 @@ class World:
                 if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
                     pod.delete(at_once=action.force)
             case Delete():
-                if self._services.pop(action.name, None):
-                    self._look.set()
+                del self._services[action.name]
+                self._look.set()
             case DeleteJob():
                 self.delete()
             case RemoveFinalizer():
