@@ -41,16 +41,31 @@ def test_a_list_is_read_like_its_items():
 
 
 REFUSED = {
-    "two jobs need a choice": (text(job("one"), job("two")), "--name, which is one of one, two"),
+    "two jobs need a choice": (text(job("one"), job("two")), "choose one with --name (one, two)"),
     "an empty file": ("", "has no PaddleJob; it is empty"),
     "a file of other kinds": (text(config_map("x")), "has no PaddleJob, only ConfigMap"),
-    "broken YAML": ("a: [", "the file is not YAML"),
+    "broken YAML": ("a: [", "the file is not valid YAML: line 2, column 1"),
     "a document that is a list": ("[1, 2]", "document 1 of the file is not an object"),
     "another group's job": (
         text({**job(), "apiVersion": "kubeflow.org/v1"}),
         "apiVersion is kubeflow.org/v1",
     ),
-    "a wrong type": (text(job(worker={"replicas": "two"})), "spec.worker.replicas cannot be read"),
+    "a tab": ("a:\n\tb: 1", "line 2 is indented with a tab; use spaces"),
+    "a key that is set twice": (
+        "a:\n  b: 1\n  c: 2\n  b: 3",
+        "line 4, column 3: b is set twice",
+    ),
+    "a zero byte": ("a: \0", "the file is not valid YAML"),
+    "depth": ("[" * 5000 + "]" * 5000, "nested too deeply"),
+    "a file that contains itself": (text(job(worker="&")).replace('"&"', "&b [*b]"), "is a list"),
+    "the kind in lower case": (text({**job(), "kind": "paddlejob"}), "kind is paddlejob; write PaddleJob"),
+    "an item that is no object": (text({"kind": "List", "items": [1]}), "has an item that is not an object"),
+    "a config map's number": (
+        text(job(), {**config_map("c"), "data": {"a": 1}}),
+        "ConfigMap c: data[a] is 1, but must be text; put it in quotes",
+    ),
+    "a key that leaves the volume": (text(job(), config_map("c", **{"../x": ""})), "data has the key '../x'"),
+    "a key that is the directory": (text(job(), config_map("c", **{".": ""})), "data has the key '.'"),
     "no workers": (text(job(worker=role(0))), "spec.worker.replicas is 0"),
     "a bad name": (text(job("Not_A_Name")), "metadata.name is"),
     "no metadata": (text({**job(), "metadata": None}), "metadata.name is missing"),

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import yaml
 
 from paddlejob.api import names
+from paddlejob.api.field_error import FieldError
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import validate
+from paddlejob.local import strict, yaml_text
 from paddlejob.local.errors import InputError
 
 Contents = Mapping[str, bytes]
 """The entries of a ConfigMap or a Secret."""
 
 _BUILTIN = "v1"
+_DATA_KEY = re.compile(r"(?!\.\.)(?!\.$)[-._a-zA-Z0-9]{1,253}")
 _EXPLAINED = {
     "PodGroup": "all pods of a job start together here anyway",
     "PersistentVolume": "a claim is a directory here; choose it with --volume CLAIM=DIR",
@@ -39,13 +42,20 @@ class JobFile(msgspec.Struct, frozen=True):
     """What was read but has no effect here, one sentence each."""
 
 
-def read(text: str, *, name: str = "", namespace: str = "") -> JobFile:
+def read(text: str, *, name: str = "", namespace: str = "", source: str = "the file") -> JobFile:
     """Read a file's text; `name` renames its job or, where it has several, chooses one.
 
     Raises InputError.
     """
-    documents = list(_documents(text))
-    chosen = _choose(documents, name)
+    try:
+        return _read(text, name, namespace, source)
+    except RecursionError as error:
+        raise InputError(f"{source} is nested too deeply") from error
+
+
+def _read(text: str, name: str, namespace: str, source: str) -> JobFile:
+    documents = list(_documents(text, source))
+    chosen = _choose(documents, name, source)
     job = _job(chosen, name, namespace)
     others = [each for each in documents if each is not chosen and not _is_job(each)]
     return JobFile(
@@ -56,39 +66,40 @@ def read(text: str, *, name: str = "", namespace: str = "") -> JobFile:
     )
 
 
-def _documents(text: str) -> Iterator[JsonObject]:
-    try:
-        loaded = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError as error:
-        raise InputError(f"the file is not YAML: {' '.join(str(error).split())}") from error
-    for position, document in enumerate(loaded, start=1):
+def _documents(text: str, source: str) -> Iterator[JsonObject]:
+    for position, document in enumerate(yaml_text.load_all(text, source), start=1):
         if document is None:
             continue
         if not isinstance(document, dict):
-            raise InputError(f"document {position} of the file is not an object; check its indentation")
+            raise InputError(f"document {position} of {source} is not an object; check its indentation")
         items = document.get("items") if document.get("kind") == "List" else None
-        yield from items if isinstance(items, list) else (document,)
+        for each in items if isinstance(items, list) else (document,):
+            if not isinstance(each, dict):
+                raise InputError(f"the List in {source} has an item that is not an object")
+            yield each
 
 
-def _choose(documents: list[JsonObject], name: str) -> JsonObject:
+def _choose(documents: list[JsonObject], name: str, source: str) -> JsonObject:
     jobs = [each for each in documents if _is_job(each)]
     if not jobs:
-        raise InputError(_no_job(documents))
+        raise InputError(_no_job(documents, source))
     if len(jobs) == 1:
         return jobs[0]
     found = next((each for each in jobs if _name(each) == name), None)
     if found is None:
         known = ", ".join(_name(each) for each in jobs)
-        raise InputError(f"the file has {len(jobs)} jobs; choose one with --name, which is one of {known}")
+        raise InputError(f"{source} has {len(jobs)} jobs; choose one with --name ({known})")
     return found
 
 
-def _no_job(documents: list[JsonObject]) -> str:
+def _no_job(documents: list[JsonObject], source: str) -> str:
     foreign = next((each for each in documents if each.get("kind") == names.KIND), None)
     if foreign is not None:
         return f"apiVersion is {foreign.get('apiVersion')}; only {names.API_VERSION} is understood"
-    kinds = ", ".join(str(each.get("kind")) for each in documents)
-    return f"the file has no {names.KIND}" + (f", only {kinds}" if kinds else "; it is empty")
+    kinds = [str(each.get("kind")) for each in documents]
+    if misspelt := next((kind for kind in kinds if strict.suggestion(kind, (names.KIND,))), None):
+        return f"kind is {misspelt}; write {names.KIND}"
+    return f"{source} has no {names.KIND}" + (f", only {', '.join(kinds)}" if kinds else "; it is empty")
 
 
 def _job(document: JsonObject, name: str, namespace: str) -> PaddleJob:
@@ -110,17 +121,43 @@ def _job(document: JsonObject, name: str, namespace: str) -> PaddleJob:
         finalizers=(),
     )
     job = msgspec.structs.replace(job, metadata=settled)
-    if errors := validate(job):
+    if errors := _errors(job, document):
         raise InputError.of(errors)
     return job
 
 
+def _errors(job: PaddleJob, document: JsonObject) -> list[FieldError]:
+    """Return everything that is wrong with a job: its fields one by one, then as a whole."""
+    fields = list(strict.field_errors(document))
+    reported = {each.field for each in fields}
+    if job.undecodable and fields:
+        return fields
+    return [*fields, *(each for each in validate(job) if each.field not in reported)]
+
+
+def _check_data(document: JsonObject) -> None:
+    """Refuse what the API server would refuse; a key becomes the name of a file."""
+    where = f"{document['kind']} {_name(document)}"
+    errors = [f"{where}: {each}" for each in strict.field_errors(document)]
+    for field in ("data", "binaryData", "stringData"):
+        values = document.get(field)
+        errors += [
+            f"{where}: {field} has the key {key!r}; use letters, digits, '-', '_' and '.'"
+            for key in (values if isinstance(values, dict) else ())
+            if not _DATA_KEY.fullmatch(str(key))
+        ]
+    if errors:
+        raise InputError(*errors)
+
+
 def _config_map(document: JsonObject) -> Contents:
+    _check_data(document)
     plain = {key: str(value).encode() for key, value in (document.get("data") or {}).items()}
     return {**plain, **_decoded(document, "binaryData")}
 
 
 def _secret(document: JsonObject) -> Contents:
+    _check_data(document)
     plain = {key: str(value).encode() for key, value in (document.get("stringData") or {}).items()}
     return {**_decoded(document, "data"), **plain}
 

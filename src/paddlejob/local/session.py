@@ -83,7 +83,8 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
 
     Raises InputError before anything was started.
     """
-    read = documents.read(options.text, name=options.name, namespace=options.namespace)
+    source = str(options.file or "standard input")
+    read = documents.read(options.text, name=options.name, namespace=options.namespace, source=source)
     python = find_python(options)
     options.runs.mkdir(parents=True, exist_ok=True)
     allowed = options.allowed or await capabilities.probe(options.runs)

@@ -1,0 +1,98 @@
+"""Job files are checked as strictly as on a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from local.jobs import container, job, role, text
+from paddlejob.local.documents import read
+from paddlejob.local.errors import InputError
+
+MAIN = "spec.worker.template.spec.containers[0]"
+
+
+def worker(**fields):
+    return job(worker=role(1, containers=[container("true", **fields)]))
+
+
+def pod(**fields):
+    return job(worker=role(1, **fields))
+
+
+REFUSED = {
+    "a misspelt field of a role": (
+        job(worker={**role(1), "replica": 2}),
+        "spec.worker.replica is not a known field",
+    ),
+    "a field in lower case": (
+        job(cleanpodpolicy="Always"),
+        "spec.cleanpodpolicy is not a known field; did you mean cleanPodPolicy?",
+    ),
+    "a misspelt role": (job(wroker=role(1)), "spec.wroker is not a known field"),
+    "something else": (job(nothing=1), "spec.nothing is not a known field"),
+    "a field beside the spec": ({**job(), "sepc": {}}, "sepc is not a known field"),
+    "misspelt labels": (
+        {**job(), "metadata": {"name": "job", "lables": {}}},
+        "metadata.lables is not a known field; did you mean labels?",
+    ),
+    "envs": (worker(envs=[]), f"{MAIN}.envs is not a known field; did you mean env?"),
+    "comand": (worker(comand=["echo"]), f"{MAIN}.comand is not a known field"),
+    "volumeMount": (
+        worker(volumeMount=[]),
+        f"{MAIN}.volumeMount is not a known field; did you mean volumeMounts?",
+    ),
+    "nodeSelecter": (
+        pod(nodeSelecter={}),
+        "spec.worker.template.spec.nodeSelecter is not a known field; did you mean nodeSelector?",
+    ),
+    "a field of a volume": (
+        pod(volumes=[{"name": "v", "emptyDir": {"size": "1Gi"}}]),
+        "volumes[0].emptyDir.size is not a known field; did you mean sizeLimit?",
+    ),
+    "a command that is text": (worker(command="echo hi"), f'{MAIN}.command is "echo hi", but must be a list'),
+    "arguments that are text": (worker(args="--lr 0.1"), f'{MAIN}.args is "--lr 0.1", but must be a list'),
+    "a word of the command that is a number": (
+        worker(command=["sleep", 60]),
+        f"{MAIN}.command[1] is 60, but must be text; put it in quotes",
+    ),
+    "a count that is text": (
+        job(worker=role("two")),
+        'spec.worker.replicas is "two", but must be a whole number',
+    ),
+    "a count that is true": (job(backoffLimit=True), "spec.backoffLimit is true, but must be a whole number"),
+    "text for true": (pod(hostIPC="yes"), 'hostIPC is "yes", but must be true or false'),
+    "labels that are a list": (pod(nodeSelector=["a"]), "nodeSelector is a list, but must be an object"),
+}
+
+
+@pytest.mark.parametrize(("document", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_a_cluster_refuses_is_refused(document, sentence):
+    with pytest.raises(InputError) as refusal:
+        read(text(document))
+    assert sentence in str(refusal.value)
+
+
+ACCEPTED = {
+    "an amount as a number": worker(resources={"limits": {"cpu": 2, "memory": "1Gi"}}),
+    "a port by name or number": worker(readinessProbe={"httpGet": {"port": 80}}),
+    "a sidecar's own restart policy": pod(initContainers=[container("true", restartPolicy="Always")]),
+    "null for nothing": pod(volumes=None, nodeSelector=None),
+    "selectors of any name": pod(nodeSelector={"a.b/c": "d"}),
+}
+
+
+@pytest.mark.parametrize("document", ACCEPTED.values(), ids=ACCEPTED)
+def test_what_a_cluster_accepts_is_accepted(document):
+    assert read(text(document)).job.spec.worker
+
+
+def test_every_mistake_is_told_at_once():
+    with pytest.raises(InputError) as refusal:
+        read(text(job(worker={**role("two"), "replica": 1}, intranet="Nowhere", suspend="no")))
+    assert len(refusal.value.sentences) == 3
+
+
+def test_a_date_without_quotes_is_text_as_kubectl_reads_it():
+    written = text(job(worker=role(1, nodeSelector={"day": "DAY"}))).replace('"DAY"', "2026-01-01")
+    [(_, spec)] = read(written).job.spec.roles()
+    assert spec.template["spec"]["nodeSelector"] == {"day": "2026-01-01"}
