@@ -39,7 +39,7 @@ async def test_optional_objects_may_be_missing(finish):
 
 async def test_a_template_that_cannot_be_read_is_refused(start):
     with pytest.raises(InputError, match="a pod template cannot be read"):
-        await start(job(worker=role(1, volumes=["not an object"])))
+        await start(job(worker=role(1, volumes=[{"name": "v", "hostPath": {}}])))
 
 
 async def test_what_a_cluster_would_run_and_we_do_not_is_noted(finish):

@@ -144,6 +144,22 @@ REFUSED = {
         "name is w, but the pod has no such volume",
     ),
     "a relative path": ({"emptyDir": {}}, {"mountPath": "x"}, "mountPath is x; write an absolute path"),
+    "a file outside of the volume": (
+        {"configMap": {"name": "job", "items": [{"key": "a", "path": "../../.bashrc"}]}},
+        {},
+        'volumes[0].configMap.items[0].path is "../../.bashrc"; write a path inside the volume',
+    ),
+    "an absolute file": (
+        {"projected": {"sources": [{"downwardAPI": {"items": [{"path": "/etc/x", "fieldRef": {}}]}}]}},
+        {},
+        'volumes[0].projected.sources[0].downwardAPI.items[0].path is "/etc/x"',
+    ),
+    "a name that is a path": ({"name": "../v", "emptyDir": {}}, {}, 'volumes[0].name is "../v"'),
+    "a claim that is a path": (
+        {"persistentVolumeClaim": {"claimName": "../../other"}},
+        {},
+        'claimName is "../../other"; use lower-case',
+    ),
     "a config map that is not in the file": (
         {"configMap": {"name": "c"}},
         {},
@@ -169,6 +185,18 @@ async def test_a_part_outside_of_the_volume_is_refused(finish):
         job(worker=worker("true", {"emptyDir": {}}, mount={"subPath": "../x"}), backoffLimit=0)
     )
     assert "write a path inside the volume" in run.status.message
+
+
+async def test_a_link_does_not_lead_out_of_the_volume(finish, directory, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (directory / "link").symlink_to(outside)
+    volume = {"hostPath": {"path": str(directory)}}
+    run = await finish(
+        job(worker=worker("touch /volume/x", volume, mount={"subPath": "link/made"}), backoffLimit=0)
+    )
+    assert "leads out of the volume" in run.status.message
+    assert not list(outside.iterdir())
 
 
 BAD_CLAIMS = {"no directory": "data", "one that does not exist": "data=/no/such"}

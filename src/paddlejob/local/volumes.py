@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from paddlejob.api.field_error import describe, is_dns_label
 from paddlejob.api.meta import JsonObject
 from paddlejob.local import environment
 from paddlejob.local.documents import Contents
@@ -94,6 +95,7 @@ def _place_of(volume: JsonObject, claims: Claims) -> Path | None:
 
 
 def _volume_complaints(path: str, volume: JsonObject) -> Iterator[str]:
+    yield from _path_complaints(path, volume)
     if "nfs" in volume:
         server = volume["nfs"].get("server")
         yield (
@@ -107,6 +109,29 @@ def _volume_complaints(path: str, volume: JsonObject) -> Iterator[str]:
         host_path = volume["hostPath"]
         if not str(host_path.get("type") or "").endswith("OrCreate") and not Path(host_path["path"]).exists():
             yield f"{path}.hostPath.path is {host_path['path']}, which does not exist here; make it first"
+
+
+def _path_complaints(path: str, volume: JsonObject) -> Iterator[str]:
+    """Yield what would lead out of the volume's own directory; the API server refuses it too."""
+    if "name" in volume and not is_dns_label(str(volume["name"])):
+        yield f"{path}.name is {describe(volume['name'])}; use lower-case letters, digits and '-'"
+    claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+    if claim is not None and not all(map(is_dns_label, str(claim).split("."))):
+        yield (
+            f"{path}.persistentVolumeClaim.claimName is {describe(claim)}; "
+            "use lower-case letters, digits, '-' and '.'"
+        )
+    for field in _MAKERS:
+        for index, item in enumerate((volume.get(field) or {}).get("items") or ()):
+            if not _stays_inside(str(item.get("path") or "")):
+                where = f"{path}.{field}.items[{index}].path"
+                yield f"{where} is {describe(item.get('path'))}; write a path inside the volume, without '..'"
+    for index, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+        yield from _path_complaints(f"{path}.projected.sources[{index}]", source)
+
+
+def _stays_inside(path: str) -> bool:
+    return bool(path) and not posixpath.isabs(path) and ".." not in path.split("/")
 
 
 def _volume_mounts(path: str, pod_spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
@@ -245,9 +270,12 @@ def _host_path(reference: JsonObject) -> Path:
 
 
 def _inside(source: Path, inside: str) -> Path:
-    if posixpath.isabs(inside) or ".." in inside.split("/"):
-        raise InputError(f"subPath is {inside}; write a path inside the volume")
-    path = source / inside
+    """Return a part of a volume. Links inside the volume may not lead out of it."""
+    path = (source / inside).resolve()
+    if not _stays_inside(inside) or not path.is_relative_to(source.resolve()):
+        raise InputError(
+            f"subPath is {inside}, which leads out of the volume; write a path inside the volume"
+        )
     if not path.exists():
         path.mkdir(parents=True)
     return path
