@@ -95,15 +95,29 @@ GPU = {"limits": {"amd.com/gpu": 1}}
 ON_GPU = job(worker=role(1, containers=[container("true", resources=GPU)]))
 BAD_INPUT = {
     "a bad job": (text(job(worker=role(0))), (), "paddlejob: spec.worker.replicas is 0"),
-    "a file that is no YAML": ("a: [", (), "paddlejob: the file is not YAML"),
+    "a file that is no YAML": ("a: [", (), "job.yaml is not valid YAML: line 2"),
     "a bad option": (text(job()), ("--image", "x"), "paddlejob: --image x: write IMAGE=DIR"),
+    "logs of no pod": (
+        text(job()),
+        ("--logs", "7"),
+        "--logs 7: there is no such pod; give all, none or one of",
+    ),
+    "logs of nobody": (text(job()), ("--logs", "foo"), "or one of worker-0, worker-1"),
+    "another encoding": ("名字".encode("gbk"), (), "job.yaml is not UTF-8 text; save it as UTF-8"),
+    "a binary file": (bytes(range(256)), (), "job.yaml is not UTF-8 text"),
+    "a directory that cannot be written": (
+        text(job()),
+        ("--run-dir", "/proc/runs"),
+        "cannot write to /proc/runs: No such file or directory; choose another directory with --run-dir",
+    ),
+    "too many pods": (text(job(worker=role(5000))), (), "has 5000 pods, but one machine runs at most 4094"),
     "an accelerator with --strict": (text(ON_GPU), ("--strict",), "without --strict it would run on the CPU"),
 }
 
 
 @pytest.mark.parametrize(("written", "options", "sentence"), BAD_INPUT.values(), ids=BAD_INPUT)
 def test_bad_input_is_2_and_one_sentence(command, tmp_path, written, options, sentence):
-    (tmp_path / "job.yaml").write_text(written)
+    (tmp_path / "job.yaml").write_bytes(written if isinstance(written, bytes) else written.encode())
     done = command("run", tmp_path / "job.yaml", *options)
     assert done.returncode == 2
     assert sentence in done.stderr
@@ -180,6 +194,27 @@ def test_other_ways_to_stop(background, command, file, output, number):
     process.send_signal(number)
     assert process.wait() == 130
     assert not marked(command.mark)
+
+
+def test_a_second_hang_up_does_not_cut_the_saving_short(background, command, file, output):
+    script = "trap 'echo saving; sleep 1; echo saved; exit 143' TERM; echo up; while :; do sleep 0.1; done"
+    process = background(file(job(worker=role(1, script))))
+    says_up(output)
+    process.send_signal(signal.SIGHUP)
+    eventually_sync(lambda: "| saving" in output())
+    process.send_signal(signal.SIGHUP)
+    assert process.wait() == 130
+    assert "| saved" in output()
+    assert not marked(command.mark)
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(command, file):
+    path = file(job(worker=role(1, "seq 1 100000; sleep 0.5; echo done")))
+    words = ["bash", "-c", f"{' '.join(PADDLEJOB)} run {path} | head -1; exit ${{PIPESTATUS[0]}}"]
+    done = subprocess.run(words, env=command.environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "worker-0 | 1\n")
+    assert "Completed in" in done.stderr
+    assert "Completed" in command("runs").stdout
 
 
 def test_nothing_survives_when_the_runner_is_killed(background, command, file, output):

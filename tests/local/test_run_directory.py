@@ -64,11 +64,49 @@ def test_runs_are_found_by_name_by_job_and_by_age(make, tmp_path):
     assert run_directory.find(tmp_path).path == other.path
 
 
+def test_a_run_to_look_at_is_of_that_job_before_one_whose_name_begins_so(make, tmp_path):
+    run, longer = make("resnet"), make("resnet50")
+    assert run_directory.find(tmp_path, "resnet").path == run.path
+    assert run_directory.find(tmp_path, "resnet5").path == longer.path
+
+
+ACTED_ON = {
+    "the full name": ("{old}", False, "old"),
+    "the only run of a job": ("other", False, "other"),
+    "the beginning of a name": ("oth", False, "there is no run oth"),
+    "a job with several runs": ("job", False, "job could be {new}, {old}; give the full name"),
+    "no name": ("", False, "that could be {other}, {new}, {old}; give the full name"),
+    "the only live run of a job": ("job", True, "new"),
+    "the only live run of all": ("", True, "new"),
+    "a job without a live run": ("other", True, "other is not running"),
+}
+
+
+@pytest.mark.parametrize(("name", "live", "found"), ACTED_ON.values(), ids=ACTED_ON)
+def test_a_run_to_act_on_is_named_exactly_or_the_only_one(make, tmp_path, name, live, found):
+    runs = {"old": make("job"), "new": make("job"), "other": make("other")}
+    texts = {key: run.name for key, run in runs.items()}
+    lock = runs["new"].lock()
+    try:
+        if found in runs:
+            assert run_directory.choose(tmp_path, name.format(**texts), live=live).path == runs[found].path
+        else:
+            with pytest.raises(InputError, match=found.format(**texts)):
+                run_directory.choose(tmp_path, name.format(**texts), live=live)
+    finally:
+        os.close(lock)
+
+
+def test_before_the_first_run_that_is_said(tmp_path):
+    with pytest.raises(InputError, match=r"there are no runs in .* yet"):
+        run_directory.find(tmp_path)
+
+
 def test_a_run_that_does_not_exist_is_refused_with_those_that_do(make, tmp_path):
     run = make("job")
     with pytest.raises(InputError, match=f"there is no run none; the newest are {run.name}"):
         run_directory.find(tmp_path, "none")
-    with pytest.raises(InputError, match="is empty"):
+    with pytest.raises(InputError, match="there are no runs"):
         run_directory.find(tmp_path / "nowhere")
 
 

@@ -61,6 +61,17 @@ async def test_a_claim_is_a_directory_that_outlives_the_run(finish):
     assert run.log("worker-0") == "kept\n"
 
 
+async def test_where_a_claim_is_and_whether_it_has_files_is_noted(finish, tmp_path, directory):
+    where = f"claim data is {tmp_path}/volumes/default/data"
+    way_out = "choose another with --volume data=DIR"
+    first = await finish(job(worker=worker("touch /volume/x", CLAIM)))
+    assert first.session.notes == (f"{where} (new and empty); {way_out}",)
+    second = await finish(job(worker=worker("true", CLAIM)))
+    assert second.session.notes == (f"{where} (with files of earlier runs); {way_out}",)
+    chosen = await finish(job(worker=worker("true", CLAIM)), volumes=(f"data={directory}",))
+    assert chosen.session.notes == ()
+
+
 async def test_a_claim_can_be_any_directory(finish, directory):
     (directory / "x").write_text("mine\n")
     run = await finish(job(worker=worker("cat /volume/x", CLAIM)), volumes=(f"data={directory}",))

@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from paddlejob.cli import local_runs
+from paddlejob.local import run_directory
 from paddlejob.local.control import Order, send
+from paddlejob.local.errors import InputError
 
 
 @click.command("delete")
@@ -17,7 +19,9 @@ from paddlejob.local.control import Order, send
 def command(run: str, runs: Path) -> None:
     """End RUN if it lives; if it has ended, remove its logs and everything else it left."""
     with local_runs.errors_shown():
-        found = local_runs.find(runs, run)
+        if not run:
+            raise InputError("RUN is empty; give the name of a run")
+        found = run_directory.choose(runs, run, live=False)
         if found.is_alive:
             click.echo(
                 f"{found.name}: {send(found, Order('delete'))}; its traces stay until it is deleted again"

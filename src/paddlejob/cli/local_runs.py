@@ -58,5 +58,10 @@ def errors_shown() -> Iterator[None]:
 
 
 def find(runs: Path, name: str) -> RunDirectory:
-    """Return the run that is meant. Raises InputError."""
+    """Return the run to look at. Raises InputError."""
     return run_directory.find(runs, name)
+
+
+def find_live(runs: Path, name: str) -> RunDirectory:
+    """Return the one live run to act on. Raises InputError."""
+    return run_directory.choose(runs, name, live=True)

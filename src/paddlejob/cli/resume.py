@@ -14,7 +14,7 @@ from paddlejob.local.control import Order, send
 @local_runs.run_argument
 @local_runs.directory_option
 def command(run: str, runs: Path) -> None:
-    """Start the pods of a suspended RUN again; without RUN, of the newest."""
+    """Start the pods of a suspended RUN again; without RUN, of the only live one."""
     with local_runs.errors_shown():
-        found = local_runs.find(runs, run)
+        found = local_runs.find_live(runs, run)
         click.echo(f"{found.name}: {send(found, Order('resume'))}")

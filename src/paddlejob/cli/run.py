@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from paddlejob.cli import local_runs
+from paddlejob.local.errors import InputError
 from paddlejob.local.output import Output
 
 
@@ -53,8 +54,10 @@ def command(
     from paddlejob.local.session import Options  # noqa: PLC0415
 
     is_stdin = str(file) == "-"
+    with local_runs.errors_shown():
+        text = _text(file, sys.stdin.buffer.read() if is_stdin else file.read_bytes())
     options = Options(
-        text=sys.stdin.read() if is_stdin else file.read_text(),
+        text=text,
         file=None if is_stdin else file,
         runs=runs,
         name=name,
@@ -62,11 +65,19 @@ def command(
         python=python,
         images=images,
         volumes=volumes,
+        logs=logs or "all",
         strict=strict,
         environ=dict(os.environ),
     )
     with local_runs.errors_shown():
         sys.exit(asyncio.run(watch.run(options, _output(form, logs))))
+
+
+def _text(file: Path, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 text; save it as UTF-8") from error
 
 
 def _output(form: str, logs: str | None) -> Output:

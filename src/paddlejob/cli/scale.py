@@ -17,5 +17,5 @@ from paddlejob.local.control import Order, send
 def command(run: str, workers: int, runs: Path) -> None:
     """Give RUN another number of WORKERS."""
     with local_runs.errors_shown():
-        found = local_runs.find(runs, run)
+        found = local_runs.find_live(runs, run)
         click.echo(f"{found.name}: {send(found, Order('scale', workers))}")

@@ -39,18 +39,30 @@ def check(read: JobFile, machine: Machine) -> None:
         raise InputError(*complaints)
 
 
-def notes(job: PaddleJob, images: Images) -> Iterator[str]:
-    """Yield what a cluster would honour and this machine does not."""
-    told = set()
+def notes(job: PaddleJob, machine: Machine) -> Iterator[str]:
+    """Yield what a cluster would do and this machine does not, and which directories it uses instead."""
+    yield from _claim_notes(job, machine.claims)
+    images, told = machine.images, set()
     for role, spec in job.spec.roles():
         for field, each in _containers(spec.template["spec"]):
             ignored = [name for name in _NOT_RUN if each.get(name)]
             if ignored:
                 path = f"spec.{role}.template.spec.{field}"
-                yield f"{path}: {' and '.join(ignored)} of {each.get('name')} are not run here"
+                yield f"{path}: {' and '.join(ignored)} of container {each.get('name')} ignored locally"
             if (image := images.find(str(each.get("image")))) and image.name not in told:
                 told.add(image.name)
                 yield from (f"{image.directory / 'Dockerfile'}: {note}" for note in image.config.notes)
+
+
+def _claim_notes(job: PaddleJob, claims: Claims) -> Iterator[str]:
+    """Yield where the data of claims is; unlike a run's own files, it stays for the next run."""
+    volumes = [each for _, spec in job.spec.roles() for each in spec.template["spec"].get("volumes") or ()]
+    used = (str((each.get("persistentVolumeClaim") or {}).get("claimName") or "") for each in volumes)
+    for claim in sorted(set(filter(None, used)) - set(claims.chosen)):
+        directory = claims.directory(claim)
+        is_kept = directory.is_dir() and any(directory.iterdir())
+        state = "with files of earlier runs" if is_kept else "new and empty"
+        yield f"claim {claim} is {directory} ({state}); choose another with --volume {claim}=DIR"
 
 
 def _complaints(read: JobFile, machine: Machine) -> Iterator[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.local.errors import InputError
 from paddlejob.local.run_directory import RunDirectory
 
 CHUNK_BYTES = 1 << 20
@@ -153,6 +155,15 @@ def speaker(job: str, lines: Lines, *, is_training: bool) -> str:
 def short_name(job: str, pod: str) -> str:
     """Return a pod's name without the job's: worker-0."""
     return pod.removeprefix(f"{job}-")
+
+
+def check_selection(job: PaddleJob, selection: str) -> None:
+    """Raise InputError when a selection means no pod of the job."""
+    pods = [f"{job.name}-{role}-{index}" for role, spec in job.spec.roles() for index in range(spec.replicas)]
+    if selection not in ("all", "none") and not chosen_pods(job.name, selection, pods):
+        shown = [short_name(job.name, pod) for pod in pods]
+        several = f"{shown[0]} to {shown[-1]}" if len(shown) > 5 else ", ".join(shown)
+        raise InputError(f"--logs {selection}: there is no such pod; give all, none or one of {several}")
 
 
 def chosen_pods(job: str, selection: str, pods: Iterable[str]) -> set[str]:

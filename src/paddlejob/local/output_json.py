@@ -15,16 +15,17 @@ from paddlejob.local.board import Board
 from paddlejob.local.logs import Lines, chosen_pods
 from paddlejob.local.output import EXIT_CODES
 from paddlejob.local.session import Session
+from paddlejob.local.stream import Stream
 from paddlejob.local.world import Ending
 
 
 class JsonOutput:
     """Prints run, note, job, pod, event, log and result objects; each has a `type` and a `time`."""
 
-    def __init__(self, logs: str, stream: BinaryIO | None = None) -> None:
+    def __init__(self, logs: str, stream: BinaryIO | Stream | None = None) -> None:
         self._logs = logs
         self.may_skip = logs == "none"
-        self._stream = stream or sys.stdout.buffer
+        self._stream = stream or Stream(sys.stdout.buffer)
         self._board: Board | None = None
         self._session: Session | None = None
         self._job_said: tuple[str, str, str] | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from typing import TextIO, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,6 +18,7 @@ from paddlejob.local import summary
 from paddlejob.local.board import Board, Row
 from paddlejob.local.logs import Lines, Prefixes, chosen_pods, short_name
 from paddlejob.local.session import Session
+from paddlejob.local.stream import Stream
 from paddlejob.local.world import Ending
 
 QUIET_SECONDS = 10.0
@@ -40,7 +43,7 @@ class LiveOutput:
     def __init__(self, logs: str, console: Console | None = None) -> None:
         self._logs = logs
         self.may_skip = True
-        self._console = console or Console(stderr=False, highlight=False)
+        self._console = console or Console(file=cast("TextIO", Stream(sys.stdout)), highlight=False)
         self._live: Live | None = None
         self._board: Board | None = None
         self._session: Session | None = None

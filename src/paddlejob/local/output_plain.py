@@ -13,6 +13,7 @@ from paddlejob.local import summary
 from paddlejob.local.board import Board
 from paddlejob.local.logs import Lines, Prefixes, chosen_pods, short_name
 from paddlejob.local.session import Session
+from paddlejob.local.stream import Stream
 from paddlejob.local.world import Ending
 
 _NUMBERS = re.compile(r"[0-9]+")
@@ -22,12 +23,17 @@ class PlainOutput:
     """Prints what happens, in order."""
 
     def __init__(
-        self, logs: str, *, words: BinaryIO | None = None, news: TextIO | None = None, colours: bool = False
+        self,
+        logs: str,
+        *,
+        words: BinaryIO | Stream | None = None,
+        news: TextIO | Stream | None = None,
+        colours: bool = False,
     ) -> None:
         self._logs = logs
         self.may_skip = logs == "none"
-        self._words = words or sys.stdout.buffer
-        self._news = news or sys.stderr
+        self._words = words or Stream(sys.stdout.buffer)
+        self._news = news or Stream(sys.stderr)
         self._colours = colours
         self._board: Board | None = None
         self._session: Session | None = None

@@ -50,6 +50,11 @@ class RunDirectory:
         """The run's name."""
         return self.path.name
 
+    @property
+    def job_name(self) -> str:
+        """The name of the job that ran."""
+        return self.name.rpartition("-")[0]
+
     def log(self, pod: str, container: str) -> Path:
         """Return the log of a container."""
         return self.path / "logs" / pod / f"{container}.log"
@@ -142,19 +147,46 @@ def all_runs(runs: Path) -> list[RunDirectory]:
 
 
 def find(runs: Path, name: str = "") -> RunDirectory:
-    """Return the run of that name, of a name that begins so, or the job's newest; without a name the newest.
+    """Return a run to look at: that of this name, else the newest of this job, else one whose name begins so.
 
-    Raises InputError.
+    Without a name it is the newest of all. Raises InputError.
     """
     present = all_runs(runs)
-    exact = next((each for each in present if each.name == name), None)
-    chosen = exact or next((each for each in present if each.name.startswith(name)), None)
-    if chosen is None:
-        known = ", ".join(each.name for each in present[:5])
-        raise InputError(
-            f"there is no run {name}; " + (f"the newest are {known}" if known else f"{runs} is empty")
-        )
-    return chosen
+    for fits in (
+        lambda run: run.name == name,
+        lambda run: run.job_name == name,
+        lambda run: run.name.startswith(name),
+    ):
+        if found := next(filter(fits, present), None):
+            return found
+    raise _no_run(runs, name, present)
+
+
+def choose(runs: Path, name: str, *, live: bool) -> RunDirectory:
+    """Return the one run to act on: the one of exactly this name, or the only (live) one of this job.
+
+    Without a name it is the only live run of all. Raises InputError, also when there are several.
+    """
+    present = all_runs(runs)
+    meant = [each for each in present if name in (each.name, each.job_name, "")]
+    exact = [each for each in meant if each.name == name]
+    candidates = exact or [each for each in meant if each.is_alive or not live]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        listed = ", ".join(each.name for each in candidates)
+        raise InputError(f"{name or 'that'} could be {listed}; give the full name of the run")
+    if meant:
+        raise InputError(f"{name or 'no run'} is not running; `paddlejob runs` lists all runs")
+    raise _no_run(runs, name, present)
+
+
+def _no_run(runs: Path, name: str, present: list[RunDirectory]) -> InputError:
+    if not present:
+        return InputError(f"there are no runs in {runs} yet")
+    return InputError(
+        f"there is no run {name}; the newest are {', '.join(each.name for each in present[:5])}"
+    )
 
 
 def _age(run: Path) -> int:

@@ -27,6 +27,7 @@ from paddlejob.local.accelerators import Provision
 from paddlejob.local.admission import Machine
 from paddlejob.local.capabilities import Capabilities
 from paddlejob.local.errors import InputError
+from paddlejob.local.logs import check_selection
 from paddlejob.local.node import BACK_OFF_SECONDS, Node, search_path, write_python_shims
 from paddlejob.local.ports import reserve
 from paddlejob.local.recorder import Recorder
@@ -48,6 +49,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     python: str = ""
     images: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
+    logs: str = "all"
+    """Whose output is shown: all, none, a worker's rank, or a pod such as ps-1."""
     strict: bool = False
     back_off_seconds: float = BACK_OFF_SECONDS
     environ: Mapping[str, str] = {}
@@ -85,8 +88,10 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
     """
     source = str(options.file or "standard input")
     read = documents.read(options.text, name=options.name, namespace=options.namespace, source=source)
+    check_selection(read.job, options.logs)
     python = find_python(options)
-    options.runs.mkdir(parents=True, exist_ok=True)
+    with _writable(options.runs):
+        options.runs.mkdir(parents=True, exist_ok=True)
     allowed = options.allowed or await capabilities.probe(options.runs)
     machine = Machine(images.collect(options.images, options.file), allowed, _claims(options, read.job))
     admission.check(read, machine)
@@ -94,7 +99,7 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
     job = _taken_over(provision.job)
     notes = (
         *read.notes,
-        *admission.notes(job, machine.images),
+        *admission.notes(job, machine),
         *((provision.note,) if provision.note else ()),
     )
     with reserve() as ports, _new_run(options, job) as run, shm.claim(run) as memory:
@@ -114,13 +119,24 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
 @contextlib.contextmanager
 def _new_run(options: Options, job: PaddleJob) -> Iterator[RunDirectory]:
     shm.sweep()
-    run = run_directory.create(options.runs, job.name)
-    (run.path / "job.yaml").write_text(options.text)
-    lock = run.lock()
+    with _writable(options.runs):
+        run = run_directory.create(options.runs, job.name)
+        (run.path / "job.yaml").write_text(options.text)
+        lock = run.lock()
     try:
         yield run
     finally:
         os.close(lock)
+
+
+@contextlib.contextmanager
+def _writable(runs: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {runs}: {error.strerror}; choose another directory with --run-dir"
+        ) from error
 
 
 def _claims(options: Options, job: PaddleJob) -> Claims:

@@ -67,12 +67,17 @@ def _show_rest(follower: Follower, output: Output) -> None:
 
 @contextlib.contextmanager
 def _stopped_by_signals(session: Session, output: Output) -> Iterator[None]:
-    """End the run at a signal: with grace at the first, at once at the next."""
+    """End the run at a signal: gracefully at the first, at once at the next.
+
+    A hang-up is never the next: a shell that loses its terminal sends its own after the kernel's.
+    """
     loop = asyncio.get_running_loop()
     times = 0
 
-    def stop() -> None:
+    def stop(number: signal.Signals) -> None:
         nonlocal times
+        if number == signal.SIGHUP and times:
+            return
         times += 1
         if times > 2:
             # Somebody is in a hurry, perhaps because nobody reads our output; the supervisors do the rest.
@@ -81,7 +86,7 @@ def _stopped_by_signals(session: Session, output: Output) -> Iterator[None]:
         session.world.interrupt()
 
     for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     try:
         yield
     finally:
