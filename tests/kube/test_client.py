@@ -214,7 +214,7 @@ async def test_a_redirect_is_no_success():
 
 async def test_an_answer_of_another_kind():
     client, _ = client_of(ok({"spec": "text"}))
-    with pytest.raises(errors.UndecodableError, match="no Pod"):
+    with pytest.raises(errors.UndecodableError, match="not a valid Pod"):
         await client.get(PODS, "ns", "p", type=Pod)
 
 

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from kube.deep_json import DEPTHS, DeepTransport, deep
 from kube.informer_scene import SIZED, Scene, Sized, SizedSpec, play, sized
 from paddlejob.api.meta import ObjectKey
 from paddlejob.kube.cache import Cache
@@ -73,16 +74,16 @@ def test_the_end_of_an_object_that_did_not_decode_is_seen(in_a_gap: bool):
     play(scenario)
 
 
-def salvage(encoded: msgspec.Raw, metadata, error: msgspec.DecodeError) -> Sized:
-    assert "size" in str(error)
+def on_decode_error(encoded: msgspec.Raw, metadata, message: str) -> Sized:
+    assert "size" in message or "nested more than" in message
     assert metadata.name.encode() in bytes(encoded)
     return Sized(metadata, SizedSpec(0))
 
 
-def test_what_is_salvaged_is_an_object_like_others():
+def test_what_stands_for_an_undecodable_object_is_an_object_like_others():
     async def scenario(scene: Scene) -> None:
         cache: Cache[Sized] = Cache()
-        informer = scene.make(SIZED, Sized, cache, salvage=salvage)
+        informer = scene.make(SIZED, Sized, cache, on_decode_error=on_decode_error)
         scene.server.create(SIZED, sized("listed", "large"))
         async with scene.running(informer):
             await informer.synced.wait()
@@ -95,3 +96,33 @@ def test_what_is_salvaged_is_an_object_like_others():
         assert informer.undecodable == 0
 
     play(scenario)
+
+
+@pytest.mark.parametrize("handled", [True, False], ids=["handled", "ignored"])
+@pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
+@pytest.mark.parametrize("levels", DEPTHS)
+def test_an_object_that_is_nested_too_deeply_concerns_nobody_else(levels, streaming_list, handled):
+    """Its name and version are known all the same: the watch goes on from there, without another list."""
+
+    async def scenario(scene: Scene) -> None:
+        cache: Cache[Sized] = Cache()
+        scene.transport = DeepTransport(scene.server, "informer", None)
+        options = {"on_decode_error": on_decode_error} if handled else {}
+        informer = scene.make(SIZED, Sized, cache, **options)
+        scene.server.create(SIZED, sized("listed", 1) | {"extra": deep(levels)})
+        scene.server.create(SIZED, sized("good", 1))
+        async with scene.running(informer):
+            await informer.synced.wait()
+            scene.server.create(SIZED, sized("watched", 1) | {"extra": deep(levels)})
+            scene.server.patch(SIZED, "default", "good", {"spec": {"size": 2}})
+            await cache.reached(str(scene.server.version))
+            sizes = {found.metadata.name: found.spec.size for found in cache}
+            # Sized has no field for the extra part; whoever asks to be told of errors wants all or nothing.
+            assert sizes == {"listed": int(not handled), "good": 2, "watched": int(not handled)}
+            scene.server.delete(SIZED, "default", "listed")
+            scene.server.patch(SIZED, "default", "watched", {"extra": None})
+            await cache.reached(str(scene.server.version))
+            assert {found.metadata.name: found.spec.size for found in cache} == {"good": 2, "watched": 1}
+        assert (informer.lists, informer.undecodable, informer.last_error) == (1, 0, "")
+
+    play(scenario, streaming_list=streaming_list)

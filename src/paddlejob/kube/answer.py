@@ -7,13 +7,16 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from paddlejob.api import meta
-from paddlejob.kube import errors, transport
+from paddlejob.kube import decoding, errors, transport
 
 T = TypeVar("T")
 
 
 class Written(meta.View, frozen=True):
-    """What a writer wants to know of the object it wrote; decodes far cheaper than the whole object."""
+    """What a writer wants to know of the object it wrote; decodes far cheaper than the whole object.
+
+    It is found in every object, however deeply the rest of it is nested.
+    """
 
     metadata: meta.ObjectMeta = meta.ObjectMeta()
 
@@ -44,22 +47,25 @@ class _ListBody(msgspec.Struct, Generic[T], frozen=True):
 def decode(body: bytes, as_type: type[T]) -> T:
     """Return the object in an answer.
 
-    Raises UndecodableError when the bytes are no JSON or do not fit the type.
+    Raises UndecodableError when the bytes are not valid JSON, do not fit the type, or are nested too deeply.
     """
+    decoder = _decoder(as_type)
     try:
-        return _decoder(as_type).decode(body)
-    except msgspec.DecodeError as error:
+        return decoding.decode(decoder, body) if as_type is Written else decoder.decode(body)
+    except decoding.DECODE_ERRORS as error:
         raise _undecodable(body, as_type.__name__, error) from error
 
 
 def decode_list(body: bytes, item_type: type[T]) -> ListOf[T]:
     """Return the page of objects in an answer.
 
-    Raises UndecodableError as `decode` does; list `msgspec.Raw` to decode the items one by one.
+    Raises UndecodableError as `decode` does; list `msgspec.Raw` to decode the items one by one, with
+    `decoding.decode`, which explains what becomes of an item that is nested too deeply.
     """
+    decoder = _list_decoder(item_type)
     try:
-        page = _list_decoder(item_type).decode(body)
-    except msgspec.DecodeError as error:
+        page = decoding.decode(decoder, body) if item_type is msgspec.Raw else decoder.decode(body)
+    except decoding.DECODE_ERRORS as error:
         raise _undecodable(body, f"list of {item_type.__name__}", error) from error
     return ListOf(page.metadata, page.items or ())
 
@@ -102,7 +108,7 @@ def _list_decoder(item_type: type[T]) -> msgspec.json.Decoder[_ListBody[T]]:
 def _status_in(response: transport.Response) -> errors.Status:
     try:
         status = _decoder(errors.Status).decode(response.body)
-    except msgspec.DecodeError:
+    except decoding.DECODE_ERRORS:
         # A proxy or a load balancer answered, not the API server.
         return errors.Status(code=response.status, message=_excerpt(response.body))
     # The HTTP code is the one that everybody between us and the server has seen.
@@ -115,9 +121,9 @@ def _retry_after_seconds(response: transport.Response) -> float | None:
     return float(value) if value.isdecimal() else None
 
 
-def _undecodable(body: bytes, wanted: str, error: msgspec.DecodeError) -> errors.UndecodableError:
+def _undecodable(body: bytes, wanted: str, error: Exception) -> errors.UndecodableError:
     detail = f"{error}" if isinstance(error, msgspec.ValidationError) else f"{error}: {_excerpt(body)}"
-    return errors.UndecodableError(f"the API server's answer is no {wanted}: {detail}")
+    return errors.UndecodableError(f"the API server's response is not a valid {wanted}: {detail}")
 
 
 def _excerpt(body: bytes) -> str:

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar, assert_never
 import msgspec
 
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, View
-from paddlejob.kube import answer, errors, lines, watch
+from paddlejob.kube import answer, decoding, errors, lines, watch
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import Resource
@@ -36,11 +36,11 @@ class OnChange(Protocol[T_contra]):
         """Take note. `initial` says that the object was there when the informer started."""
 
 
-class Salvage(Protocol[T_co]):
-    """Makes the best of an object that does not fit its type."""
+class OnDecodeError(Protocol[T_co]):
+    """Makes the best of an object that does not fit its type, or is nested too deeply to be read."""
 
-    def __call__(self, encoded: msgspec.Raw, metadata: ObjectMeta, error: msgspec.DecodeError) -> T_co:
-        """Return what stands for it in the cache."""
+    def __call__(self, encoded: msgspec.Raw, metadata: ObjectMeta, message: str) -> T_co:
+        """Return what the cache holds in its place; `encoded` may lack what is nested too deeply."""
 
 
 class Informer(Generic[T]):
@@ -62,9 +62,14 @@ class Informer(Generic[T]):
         label_selector: str = "",
         field_selector: str = "",
         on_change: OnChange[T] | None = None,
-        salvage: Salvage[T] | None = None,
+        on_decode_error: OnDecodeError[T] | None = None,
     ) -> None:
-        """Prepare to watch; what does not decode is left out, unless `salvage` makes something of it."""
+        """Prepare to watch.
+
+        Without `on_decode_error`, an object that does not fit its type is left out of the cache, and parts
+        that are nested too deeply are ignored, as every part that the type does not have. With it, the object
+        is read whole or not at all.
+        """
         self._client = client
         self._resource = resource
         self._namespace = namespace
@@ -73,7 +78,7 @@ class Informer(Generic[T]):
         self._cache = cache
         self._rng = rng
         self._on_change = on_change
-        self._salvage = salvage
+        self._on_decode_error = on_decode_error
         self._decoder = msgspec.json.Decoder(type)
         self._state: watch.State = watch.Empty()
         self._staged: dict[ObjectKey, T | _Undecodable] = {}
@@ -148,7 +153,7 @@ class Informer(Generic[T]):
                         return following
                 following = self._read([splitter.finish()], opened_at)
                 return following or self._next_request(watch.Eof(_now() - opened_at))
-        except (TimeoutError, errors.KubeError, msgspec.DecodeError) as error:
+        except (TimeoutError, errors.KubeError, *decoding.DECODE_ERRORS) as error:
             return self._next_request(_ending(error, None if opened_at is None else _now() - opened_at))
 
     def _query(self, request: watch.OpenStream) -> dict[str, str]:
@@ -176,7 +181,7 @@ class Informer(Generic[T]):
                 type=msgspec.Raw,
             )
             payloads = tuple(self._decode(item) for item in page.items)
-        except (errors.KubeError, msgspec.DecodeError) as error:
+        except (errors.KubeError, *decoding.DECODE_ERRORS) as error:
             return self._next_request(_ending(error, None))
         self._alive()
         metadata = page.metadata
@@ -192,7 +197,7 @@ class Informer(Generic[T]):
         return None
 
     def _event(self, line: bytes, opened_at: float) -> watch.Input:
-        event = _EVENT_DECODER.decode(line)
+        event = decoding.decode(_EVENT_DECODER, line)
         match event.type:
             case "ADDED" | "MODIFIED":
                 decoded = self._decode(event.object)
@@ -213,10 +218,14 @@ class Informer(Generic[T]):
 
     def _decode(self, encoded: msgspec.Raw) -> T | _Undecodable:
         try:
-            return self._decoder.decode(encoded)
-        except msgspec.DecodeError as error:
-            metadata = _metadata(encoded)
-            return self._salvage(encoded, metadata, error) if self._salvage else _Undecodable(metadata, error)
+            if self._on_decode_error and decoding.is_too_deep(encoded):
+                raise msgspec.ValidationError(f"nested more than {decoding.MAX_DEPTH} levels deep")
+            return decoding.decode(self._decoder, encoded)
+        except decoding.DECODE_ERRORS as error:
+            metadata, message = _metadata(encoded), str(error)
+        if self._on_decode_error is None:
+            return _Undecodable(metadata, message)
+        return self._on_decode_error(encoded, metadata, message)
 
     def _next_request(self, received: watch.Input) -> watch.Request:
         """Step the machine with an input after which it always asks for something."""
@@ -297,12 +306,14 @@ class Informer(Generic[T]):
         self.synced.set()
 
     def _leave_out(self, undecodable: _Undecodable) -> None:
-        key, error = undecodable.metadata.key, undecodable.error
+        key = undecodable.metadata.key
         known = self._undecodable.get(key)
         self._undecodable[key] = undecodable
         if known and known.metadata.resource_version == undecodable.metadata.resource_version:
             return
-        log.warning("%s %s is left out, it does not decode: %s", self._resource.kind, key, error)
+        log.warning(
+            "%s %s is left out, it does not decode: %s", self._resource.kind, key, undecodable.message
+        )
 
     def _notify(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
         if self._on_change is None:
@@ -354,7 +365,7 @@ class _IdentityOnly(View, frozen=True):
 
 class _Undecodable(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
-    error: msgspec.DecodeError
+    message: str
 
 
 _EVENT_DECODER = msgspec.json.Decoder(_Event)
@@ -369,9 +380,9 @@ def _metadata(encoded: msgspec.Raw) -> ObjectMeta:
     A grace period of thousands of years is valid, and makes a date that Python cannot hold.
     """
     try:
-        return _META_DECODER.decode(encoded).metadata
-    except msgspec.ValidationError:
-        found = _IDENTITY_DECODER.decode(encoded).metadata
+        return decoding.decode(_META_DECODER, encoded).metadata
+    except decoding.DECODE_ERRORS:
+        found = decoding.decode(_IDENTITY_DECODER, encoded).metadata
         return ObjectMeta(found.name, found.namespace, found.uid, found.resource_version)
 
 

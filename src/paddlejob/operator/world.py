@@ -18,6 +18,7 @@ from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.actions import Kind
 from paddlejob.core.policy.gang_choice import relevant_systems
 from paddlejob.core.snapshot import Snapshot, WriteFailure
+from paddlejob.kube import decoding
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Informer
@@ -142,7 +143,7 @@ class World:
             rng=self._rng,
             namespace=self._settings.namespace or None,
             on_change=self._job_changed,
-            salvage=_readable_job,
+            on_decode_error=_readable_job,
         )
 
     def _child_informer(self, resource: Resource, kind: type[T], cache: Cache[T]) -> Informer[T]:
@@ -212,17 +213,21 @@ class _PhaseOnly(msgspec.Struct, frozen=True):
     status: _Phase = _Phase()
 
 
-def _readable_job(encoded: msgspec.Raw, metadata: ObjectMeta, error: msgspec.DecodeError) -> PaddleJob:
+_STATUS_DECODER = msgspec.json.Decoder(_StatusOnly)
+_PHASE_DECODER = msgspec.json.Decoder(_PhaseOnly)
+
+
+def _readable_job(encoded: msgspec.Raw, metadata: ObjectMeta, message: str) -> PaddleJob:
     """Leave no job out: one that does not fit its type has its pods, its name and its past all the same."""
-    return PaddleJob(metadata, status=_readable_status(encoded), undecodable=str(error))
+    return PaddleJob(metadata, status=_readable_status(encoded), undecodable=message)
 
 
 def _readable_status(encoded: msgspec.Raw) -> PaddleJobStatus:
     """Return the status of a job that does not decode, or at least its phase: what has ended stays so."""
-    with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(encoded, type=_StatusOnly).status
-    with suppress(msgspec.DecodeError):
-        return PaddleJobStatus(phase=msgspec.json.decode(encoded, type=_PhaseOnly).status.phase)
+    with suppress(*decoding.DECODE_ERRORS):
+        return decoding.decode(_STATUS_DECODER, encoded).status
+    with suppress(*decoding.DECODE_ERRORS):
+        return PaddleJobStatus(phase=decoding.decode(_PHASE_DECODER, encoded).status.phase)
     return PaddleJobStatus()
 
 
