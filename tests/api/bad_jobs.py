@@ -208,8 +208,22 @@ BAD_ROLES = [
         "an amount that is none",
         job().worker().spec(schedulingPolicy={"minResources": {"memory": "4 Gi"}}),
         "spec.schedulingPolicy.minResources[memory]",
-        'is "4 Gi"; write a quantity such as 2 or 4Gi',
+        'is "4 Gi"; write a quantity such as 2, 500m or 4Gi',
         'spec.schedulingPolicy.minResources.memory: Invalid value: "4 Gi"',
+    ),
+    BadJob(
+        "an amount with an exponent that fills the memory",
+        job().worker().spec(schedulingPolicy={"minResources": {"cpu": "1e999999999"}}),
+        "spec.schedulingPolicy.minResources[cpu]",
+        'is "1e999999999"; write a quantity such as 2, 500m or 4Gi',
+        'spec.schedulingPolicy.minResources.cpu: Invalid value: "1e999999999"',
+    ),
+    BadJob(
+        "an amount with too many digits",
+        job().worker().spec(schedulingPolicy={"minResources": {"cpu": "9" * 65}}),
+        "spec.schedulingPolicy.minResources[cpu]",
+        "write a quantity such as 2, 500m or 4Gi",
+        "spec.schedulingPolicy.minResources.cpu: Too long: may not be more than 64",
     ),
 ]
 

@@ -219,6 +219,13 @@ BAD_ENVIRONMENTS = [
         None,
     ),
     BadJob(
+        "an amount with an exponent that fills the memory",
+        job().worker(resources={"requests": {"cpu": "1e999999999"}}),
+        f"{FIRST}.resources.requests[cpu]",
+        'is "1e999999999"; write a quantity such as 2, 500m or 4Gi',
+        None,
+    ),
+    BadJob(
         "claims that are no objects",
         job().worker(resources={"claims": ["gpu"]}),
         f"{FIRST}.resources.claims[0]",

@@ -9,8 +9,8 @@ import pytest
 
 from core import test_gang_resources as cases
 from devcluster import Cluster
+from paddlejob.api.quantity import write_all
 from paddlejob.core.policy.gang_resources import pod_requests
-from paddlejob.core.quantity import write_all
 
 MERGE = {"content_type": "application/merge-patch+json"}
 SUFFIXES = ("m", "", "k", "M", "G", "Ki", "Mi", "Gi")

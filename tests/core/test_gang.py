@@ -306,17 +306,23 @@ class TestSize:
             3,
             {"cpu": "3", "memory": "3Gi"},
         ),
-        "an amount that is none is left to the API server": (
-            job().worker(1, resources={"requests": {"cpu": "much"}}),
-            1,
-            None,
-        ),
     }
 
     @pytest.mark.parametrize(("of", "members", "room"), SIZES.values(), ids=SIZES)
     def test_size(self, of, members, room):
         spec = spec_of(of)
         assert (spec["minMember"], spec.get("minResources")) == (members, room)
+
+    @pytest.mark.parametrize("cpu", ["much", "1e999999999", "9" * 100_000])
+    def test_an_amount_that_cannot_be_counted_is_refused_at_once(self, cpu):
+        plan = cluster(job().worker(1, resources={"requests": {"cpu": cpu}})).plan()
+        assert (actions(plan), plan.status.reason) == ([], "InvalidSpec")
+        assert "resources.requests[cpu]" in plan.status.message
+
+    def test_an_amount_that_somebody_wrote_into_our_group_is_replaced(self):
+        spec = {**spec_of(PLAIN), "minResources": {"cpu": "1e999999999"}}
+        [patch] = actions(cluster().pod_group(**spec).plan())
+        assert patch.changes == {"minResources": {"cpu": "4", "memory": "4Gi"}}
 
     def test_an_elastic_jobs_lower_bound_counts(self):
         of = job().worker(8)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from paddlejob.api.quantity import write_all
 from paddlejob.core.policy.gang_resources import gang_requests, pod_requests
-from paddlejob.core.quantity import write_all
 
 
 def container(requests=None, limits=None, **fields):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from paddlejob.api import lifecycle
+from paddlejob.api import lifecycle, quantity
 from paddlejob.api.defaulting import WITH_GLOO_RANGE
 from paddlejob.api.meta import Condition, JsonObject
 from paddlejob.api.v1 import (
@@ -21,7 +21,7 @@ from paddlejob.api.v1 import (
     SchedulingPolicy,
     SuccessPolicy,
 )
-from paddlejob.api.validation import MAX_REPLICAS, QUANTITY_PATTERN
+from paddlejob.api.validation import MAX_REPLICAS
 
 WORD: Final = 32
 """Longest text of a field that holds one of a few words."""
@@ -138,7 +138,8 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
             "additionalProperties": {
                 "x-kubernetes-int-or-string": True,
                 "anyOf": [{"type": "integer"}, {"type": "string"}],
-                "pattern": QUANTITY_PATTERN,
+                "maxLength": quantity.MAX_LENGTH,
+                "pattern": f"^{quantity.PATTERN}$",
             },
         },
     },

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from paddlejob.api import names
+from paddlejob.api import names, quantity
 from paddlejob.api.field_error import FieldError, describe, is_dns_label, kind_errors, wrong_kind
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
@@ -147,11 +147,25 @@ def _resources_errors(path: str, resources: Any) -> Iterator[FieldError]:
     if not isinstance(resources, dict):
         return
     for field in ("requests", "limits"):
-        yield from kind_errors(f"{path}.{field}", resources.get(field), dict)
+        yield from _amounts_errors(f"{path}.{field}", resources.get(field))
     claims = resources.get("claims")
     yield from kind_errors(f"{path}.claims", claims, list)
     for index, claim in enumerate(claims) if isinstance(claims, list) else ():
         yield from kind_errors(f"{path}.claims[{index}]", claim, dict, may_be_empty=False)
+
+
+def _amounts_errors(path: str, amounts: Any) -> Iterator[FieldError]:
+    yield from kind_errors(path, amounts, dict)
+    for resource, amount in amounts.items() if isinstance(amounts, dict) else ():
+        yield from quantity_errors(f"{path}[{resource}]", amount)
+
+
+def quantity_errors(path: str, amount: Any) -> Iterator[FieldError]:
+    """Yield that a value is not an amount of a resource."""
+    try:
+        quantity.parse(amount)
+    except ValueError:
+        yield FieldError(path, f"is {describe(amount)}; write a quantity such as 2, 500m or 4Gi")
 
 
 def _not_text(value: Any) -> str:

@@ -19,7 +19,7 @@ from paddlejob.api.defaulting import (
 )
 from paddlejob.api.field_error import DNS_LABEL, DNS_LABEL_MAX, FieldError, describe
 from paddlejob.api.lifecycle import lifecycle_errors
-from paddlejob.api.template import template_errors
+from paddlejob.api.template import quantity_errors, template_errors
 from paddlejob.api.v1 import CleanPodPolicy, Intranet, PaddleJob, PaddleJobSpec, Role, RoleSpec
 from paddlejob.api.variables import variable_errors
 
@@ -31,10 +31,6 @@ MAX_REPLICAS = 5000
 MAX_VARIABLE_BYTES = 128 * 1024
 """Linux refuses to start a program with a longer variable (MAX_ARG_STRLEN)."""
 
-QUANTITY_PATTERN = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
-"""How Kubernetes writes amounts: 2, 0.5, 500m, 4Gi, 1e3."""
-
-_QUANTITY = re.compile(QUANTITY_PATTERN)
 _DECODER_MESSAGE = re.compile(r"(?P<what>.*) - at `\$\.(?P<path>.+)`")
 
 
@@ -162,11 +158,7 @@ def _scheduling_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:
             f"is {policy.min_available}, but the job has {pods} pods; write a number from 0 to {pods}",
         )
     for resource, amount in policy.min_resources.items():
-        if not _QUANTITY.match(str(amount)):
-            yield FieldError(
-                f"{path}.minResources[{resource}]",
-                f"is {describe(amount)}; write a quantity such as 2 or 4Gi",
-            )
+        yield from quantity_errors(f"{path}.minResources[{resource}]", amount)
 
 
 def _endpoint_list_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from paddlejob.api import quantity
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJob, RoleSpec
 from paddlejob.core.accelerators import accelerators
 from paddlejob.core.classify import Seat, pod_name
-from paddlejob.local import quantity
 from paddlejob.local.errors import InputError
 
 NVIDIA = "nvidia.com/gpu"
@@ -64,7 +64,7 @@ def _count(role: RoleSpec) -> int:
     resources = _training_container(role).get("resources") or {}
     amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     return sum(
-        max(1, int(quantity.parse(str(amounts[name])))) if name in amounts else 1
+        max(1, int(quantity.parse(amounts[name]).amount)) if name in amounts else 1
         for name in accelerators(role)
     )
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from paddlejob.api import quantity
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
-from paddlejob.local import quantity
 from paddlejob.local.documents import Contents
 
 KEPT_FROM_HERE = (
@@ -161,7 +161,10 @@ def resource_field(reference: JsonObject, container: JsonObject) -> str:
         amount = (resources.get("limits") or {}).get(name, "0")
     if amount is None:
         amount = _machine_amount(name)
-    return quantity.in_units_of(str(amount), str(reference.get("divisor") or "1"))
+    try:
+        return quantity.in_units_of(amount, reference.get("divisor") or "1")
+    except ValueError as error:
+        raise ConfigMissingError(f"cannot tell {path}: {error}") from error
 
 
 def _machine_amount(resource: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -9,11 +10,11 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.quantity import Quantity, parse_all
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.actions import Kind
 from paddlejob.core.policy.elastic import worker_range
 from paddlejob.core.policy.gang_resources import gang_requests
-from paddlejob.core.quantity import parse_all
 
 API_VERSIONS = {
     Kind.POD_GROUP: "scheduling.volcano.sh/v1beta1",
@@ -90,7 +91,7 @@ def changes_of(wanted: JsonObject, group: PodGroup, kind: Kind) -> JsonObject:
     if wanted.get("priorityClassName", "") != spec.priority_class_name:
         changes["priorityClassName"] = wanted.get("priorityClassName")
     room = wanted.get("minResources", {})
-    if parse_all(room) != parse_all(spec.min_resources):
+    if parse_all(room) != _readable(spec.min_resources):
         changes["minResources"] = {**dict.fromkeys(spec.min_resources), **room} if room else None
     return changes
 
@@ -105,6 +106,14 @@ def bad_news(group: PodGroup) -> str:
     if latest is None or _BAD_NEWS.get(latest.type) != latest.status:
         return ""
     return f"{latest.reason}: {' '.join(latest.message.split())}".strip(": ")
+
+
+def _readable(amounts: Mapping[str, int | str]) -> dict[str, Quantity] | None:
+    """Return amounts that anybody may have written into our PodGroup, None when they mean nothing."""
+    try:
+        return parse_all(amounts)
+    except ValueError:
+        return None
 
 
 def _room(job: PaddleJob, counts: dict[Role, int]) -> JsonObject:

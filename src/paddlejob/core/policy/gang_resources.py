@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.core.quantity import Quantity, Resources, largest, parse_all, total, write_all
+from paddlejob.api.quantity import Quantity, Resources, largest, parse_all, total, write_all
 
 
 def pod_requests(pod_spec: JsonObject) -> dict[str, Quantity]:
