@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -140,6 +141,40 @@ def test_a_resumed_split_does_not_count_again(train, job, monkeypatch):
     assert run_split(job, 3, train).manifest.shards[0].lines == 34
 
 
+def test_a_resumed_split_finds_its_inputs_where_they_are_mounted_now(train, job, tmp_path, monkeypatch):
+    with monkeypatch.context() as broken, pytest.raises(BrokenError):
+        run_broken(broken, job, train, 3)
+    kept = {one.index for one in split.shards_present(job)}
+    train.parent.rename(tmp_path / "elsewhere")
+    report = run_split(job, 3, tmp_path / "elsewhere" / "train.txt")
+    assert kept
+    assert set(report.written) == {0, 1, 2} - kept
+    assert b"".join(shard(job, index) for index in range(3)) == lines(100)
+
+
+def test_the_same_content_elsewhere_with_another_time_is_the_same_split(train, job, tmp_path):
+    run_split(job, 3, train)
+    assert run_split(job, 3, write(tmp_path / "again" / "train.txt", lines(100))).written == ()
+
+
+@pytest.mark.parametrize("by", By)
+def test_other_content_of_the_same_length_and_time_is_another_split(train, job, by):
+    run_split(job, 3, train, by=by)
+    times = (train.stat().st_atime_ns, train.stat().st_mtime_ns)
+    train.write_bytes(lines(100, "LINE"))
+    os.utime(train, ns=times)
+    with pytest.raises(DataError, match="holds another split"):
+        run_split(job, 3, train, by=by)
+    run_split(job, 3, train, by=by, force=True)
+    assert b"".join(shard(job, index) for index in range(3)) == lines(100, "LINE")
+
+
+def test_unchanged_inputs_are_not_read_again(train, job, monkeypatch):
+    run_split(job, 3, train)
+    monkeypatch.setattr("paddlejob.recipe.split_cuts.count_lines", None)
+    assert run_split(job, 3, train).written == ()
+
+
 def test_another_split_is_not_replaced_unasked(train, job):
     run_split(job, 3, train)
     with pytest.raises(DataError, match="holds another split, of other files or into 3 shards: use --force"):
@@ -158,6 +193,14 @@ def test_a_strangers_directory_is_never_removed(train, job):
     with pytest.raises(DataError, match="was not written by this command"):
         run_split(job, 3, train, force=True)
     assert (job / "1" / "thesis.txt").read_bytes() == b"precious"
+
+
+def test_a_strangers_file_in_a_shard_is_never_removed(train, job):
+    run_split(job, 3, train)
+    note = write(job / "1" / "notes.txt", b"precious")
+    with pytest.raises(DataError, match=r"1/notes.txt was not written by this command: move it away"):
+        run_split(job, 2, train, force=True)
+    assert (note.read_bytes(), split.manifest.read_job(job).split_count) == (b"precious", 3)
 
 
 def test_too_many_shards_are_refused(train, job):
@@ -270,7 +313,7 @@ def test_training_scripts_are_placed_next_to_the_shards(train, job, tmp_path):
     write(config / "data" / "train.txt", b"an example's own data\n")
     for _ in range(2):
         run_split(job, 2, train, config_directories=(config,))
-    assert [path.name for path in (job / "quick_start").iterdir()] == ["train.py"]
+    assert [path.name for path in (job / "quick_start").glob("[!.]*")] == ["train.py"]
 
 
 def test_edited_training_scripts_are_kept_unless_forced(train, job, tmp_path):
@@ -281,3 +324,40 @@ def test_edited_training_scripts_are_kept_unless_forced(train, job, tmp_path):
         run_split(job, 2, train, config_directories=(config,))
     run_split(job, 2, train, config_directories=(config,), force=True)
     assert (job / "quick_start" / "train.py").read_bytes() == b"print(1)\n"
+
+
+@pytest.mark.parametrize("name", ["output", "0", "7", ".split", ".git", "manifest.json", "SHA256SUMS"])
+def test_training_scripts_never_take_a_reserved_name(train, job, tmp_path, name):
+    run_split(job, 2, train)
+    write(job / "output" / "pass-00009" / "model", b"precious")
+    before = tree(job)
+    config = write(tmp_path / "scripts" / name / "train.py", b"print(1)\n").parent
+    with pytest.raises(DataError, match="is reserved in OUT_DIR: rename"):
+        run_split(job, 2, train, config_directories=(config,), force=True)
+    assert tree(job) == before
+
+
+def test_a_root_directory_is_not_taken_for_scripts(train, job):
+    with pytest.raises(DataError, match="--config-dir /: the name '' is reserved"):
+        run_split(job, 2, train, config_directories=(Path("/"),), force=True)
+
+
+def test_a_directory_of_a_person_is_never_replaced_by_scripts(train, job, tmp_path):
+    config = write(tmp_path / "notes" / "train.py", b"print(1)\n").parent
+    write(job / "notes" / "thesis.txt", b"precious")
+    with pytest.raises(DataError, match=r"notes was not written by this command .*: move it away"):
+        run_split(job, 2, train, config_directories=(config,), force=True)
+    assert (job / "notes" / "thesis.txt").read_bytes() == b"precious"
+    assert split.shards_present(job) == []
+
+
+def test_two_directories_of_scripts_of_one_name_are_refused(train, job, tmp_path):
+    configs = [write(tmp_path / where / "conf" / "train.py", b"").parent for where in "ab"]
+    with pytest.raises(DataError, match="have the same name"):
+        run_split(job, 2, train, config_directories=tuple(configs))
+
+
+def test_a_job_inside_its_scripts_is_refused(train, tmp_path):
+    config = write(tmp_path / "conf" / "train.py", b"").parent
+    with pytest.raises(DataError, match="lies inside --config-dir"):
+        run_split(config / "job", 2, train, config_directories=(config,))

@@ -1,31 +1,51 @@
-"""A split that is killed without warning, at whatever moment, leaves whole shards or none."""
+"""A split killed by the kernel, at a moment between two steps, leaves whole shards or none.
+
+test_split_interrupted.py dies at every operation, but inside this process; here a real process dies.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
 from paddlejob.recipe import manifest, split
-from recipe.line_files import run_split, shard, write
+from recipe.line_files import lines, run_split, shard, write
 
-SPLIT = "import sys; from paddlejob.cli.data import command; command()"
+KILLED_AT = """
+import os, signal, sys
+from paddlejob.cli.data import command
+from paddlejob.recipe import split, split_write
+
+def die(*_arguments, **_options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+split.WRITERS = 1
+{patch} = die
+command(sys.argv[1:])
+"""
 
 
 @pytest.mark.parametrize(
-    "moment", ["run-*/shard-0/data/train.txt", "run-*/shard-0/manifest.json", "../0/manifest.json"]
+    ("moment", "whole"),
+    [
+        pytest.param("split_write.Writer.copy", 0, id="before any data"),
+        pytest.param("split_write._Output.finish", 0, id="with a file that is not on the disk"),
+        pytest.param("split_write.ShardDraft.commit", 0, id="with a shard that has no manifest"),
+        pytest.param("split_write.set_aside", 0, id="with a shard that is not in its place"),
+        pytest.param("split._publish", 3, id="with all shards and no manifest"),
+    ],
 )
-def test_killed(tmp_path, moment):
-    train = write(tmp_path / "train.txt", b"one sample of many\n" * 500_000)
+def test_killed(tmp_path, moment, whole):
+    train = write(tmp_path / "train.txt", lines(1000))
     job = tmp_path / "job"
-    command = [sys.executable, "-c", SPLIT, "split", str(train), "--out-dir", str(job), "--split-count", "3"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not list((job / ".split").glob(moment)) and process.poll() is None:
-            time.sleep(0.0005)
-        process.kill()
+    arguments = ["split", str(train), "--out-dir", str(job), "--split-count", "3", "--quiet"]
+    program = KILLED_AT.format(patch=moment)
+    ended = subprocess.run([sys.executable, "-c", program, *arguments], check=False, timeout=60)
+    assert ended.returncode == -9
+    assert len(split.shards_present(job)) == whole
     assert all(manifest.is_whole(job, one) for one in split.shards_present(job))
-    run_split(job, 3, train)
+    assert run_split(job, 3, train).written == tuple(range(whole, 3))
     assert b"".join(shard(job, index) for index in range(3)) == train.read_bytes()
     assert sorted(path.name for path in (job / ".split").iterdir()) == ["lock"]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from paddlejob.recipe.errors import DataError, SettingsError
@@ -60,10 +62,65 @@ def test_a_damaged_shard_is_not_trained_with(settings, tmp_path):
         fill(settings, 1, tmp_path / "work")
 
 
-def test_a_shard_without_a_manifest_is_copied_as_it_is(settings, tmp_path):
-    (settings.job_directory / "1" / "manifest.json").unlink()
+def test_data_without_any_manifest_is_copied_as_it_is(settings, tmp_path):
+    for path in settings.job_directory.rglob("manifest.json"):
+        path.unlink()
     write(settings.job_directory / "1" / "data" / "train.txt", b"by hand\n")
+    check_job(settings, 3)
     assert (fill(settings, 1, tmp_path / "work") / "train.txt").read_bytes() == b"by hand\n"
+
+
+def test_a_shard_whose_manifest_is_gone_is_not_trained_with(settings, tmp_path):
+    (settings.job_directory / "1" / "manifest.json").unlink()
+    with pytest.raises(DataError, match=r"job/1 is not part of the split of .*: split the data again"):
+        fill(settings, 1, tmp_path / "work")
+
+
+def test_a_shard_of_another_split_is_not_trained_with(settings, tmp_path):
+    write(tmp_path / "other" / "train.txt", lines(9, "other"))
+    other = Settings(job_name="other-job", job_path=tmp_path, train_config_dir="conf")
+    run_split(other.job_directory, 3, tmp_path / "other")
+    shutil.rmtree(settings.job_directory / "1")
+    (other.job_directory / "1").rename(settings.job_directory / "1")
+    with pytest.raises(DataError, match="job/1 is not part of the split"):
+        fill(settings, 1, tmp_path / "work")
+
+
+def test_a_shard_in_the_place_of_another_is_not_trained_with(settings, tmp_path):
+    shutil.rmtree(settings.job_directory / "1")
+    (settings.job_directory / "2").rename(settings.job_directory / "1")
+    with pytest.raises(DataError, match="is the manifest of shard 2"):
+        fill(settings, 1, tmp_path / "work")
+
+
+def test_an_unfinished_split_is_not_trained_with(settings, tmp_path):
+    (settings.job_directory / "manifest.json").unlink()
+    with pytest.raises(DataError, match=r"the split in .* is not finished: run the same"):
+        check_job(settings, 3)
+    with pytest.raises(DataError, match=r"the split in .* is not finished: run the same"):
+        fill(settings, 1, tmp_path / "work")
+
+
+@pytest.mark.parametrize("gone", [["train.txt"], ["dict/words"], ["train.txt", "dict/words"]])
+def test_a_shard_that_lacks_a_file_is_not_trained_with(settings, tmp_path, gone):
+    for name in gone:
+        (settings.job_directory / "1" / "data" / name).unlink()
+    with pytest.raises(DataError, match=f"1/data/{min(gone)} is missing: split the data again"):
+        fill(settings, 1, tmp_path / "work")
+
+
+def test_a_file_that_no_manifest_lists_is_named(settings, tmp_path):
+    write(settings.job_directory / "1" / "data" / ".nfs0001", b"kept by NFS\n")
+    fill(settings, 1, tmp_path / "work")
+    write(settings.job_directory / "1" / "data" / "more.txt", b"by hand\n")
+    with pytest.raises(DataError, match=r"1/data/more.txt is not part of the split: move it away"):
+        fill(settings, 1, tmp_path / "work")
+
+
+def test_a_manifest_of_bottomless_depth_is_refused(settings):
+    write(settings.job_directory / "manifest.json", b'{"deep":' + b"[" * 100_000)
+    with pytest.raises(DataError, match="is not a manifest"):
+        check_job(settings, 3)
 
 
 def test_a_missing_shard_is_named(settings, tmp_path):

@@ -60,7 +60,7 @@ def data() -> None:
     type=click.Choice([by.value for by in By]),
     default=By.LINES.value,
     show_default=True,
-    help="What is made equal. Lines: every trainer has as many samples. Bytes: one reading less.",
+    help="What is made equal: lines, so that every trainer has as many samples, or bytes.",
 )
 @click.option("--each", is_flag=True, help="Cut every file into SPLIT_COUNT parts, not the set as a whole.")
 @click.option("--copy", is_flag=True, help="Copy shared files to every shard rather than hard-link them.")

@@ -22,8 +22,9 @@ import msgspec
 from paddlejob.recipe import errors
 from paddlejob.recipe.split_plan import By, Source
 
-VERSION = 1
+VERSION = 2
 NAME = "manifest.json"
+CHECKSUMS = "SHA256SUMS"
 
 AnyManifest = TypeVar("AnyManifest", bound="Manifest | ShardManifest")
 
@@ -39,8 +40,8 @@ class SplitKey(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def digest(self) -> str:
-        """A name for this split that ignores where the files were mounted."""
-        facts = [(file.name, file.size, file.modified_ns) for file in (*self.sources, *self.shared)]
+        """A name for this split: it follows from the content of the files, not from their times or place."""
+        facts = [(file.name, file.size, file.sha256) for file in (*self.sources, *self.shared)]
         order = (VERSION, self.split_count, self.by.value, self.each, len(self.sources), facts)
         return hashlib.sha256(msgspec.json.encode(order)).hexdigest()
 
@@ -83,6 +84,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     by: By
     sources: tuple[Source, ...]
     shards: tuple[ShardManifest, ...]
+    shared: tuple[Source, ...] = ()
     version: int = VERSION
 
 
@@ -92,8 +94,12 @@ def read_job(job: Path) -> Manifest | None:
 
 
 def read_shard(job: Path, index: int) -> ShardManifest | None:
-    """Return the manifest of a finished shard, or None."""
-    return _read(job / str(index) / NAME, ShardManifest)
+    """Return the manifest of a finished shard, or None. Raises DataError."""
+    path = job / str(index) / NAME
+    found = _read(path, ShardManifest)
+    if found is not None and found.index != index:
+        raise errors.DataError(f"{path} is the manifest of shard {found.index}: move the directory back")
+    return found
 
 
 def _read(path: Path, kind: type[AnyManifest]) -> AnyManifest | None:
@@ -101,7 +107,7 @@ def _read(path: Path, kind: type[AnyManifest]) -> AnyManifest | None:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise errors.DataError(
             f"{path} is not a manifest of `paddlejob data split` ({error}): move it away"
         ) from error
@@ -132,13 +138,23 @@ def checksum_lines(shards: Sequence[ShardManifest]) -> str:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a small file so that readers see the old one or the new one, never a part."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    with unfinished.open("wb") as stream:
+    replace_whole(path, content, path.parent)
+
+
+def replace_whole(path: Path, content: bytes, scratch: Path) -> None:
+    """Do the same with the unfinished file elsewhere on the same storage, where leftovers are cleaned up."""
+    unfinished = scratch / f".{path.name}.{os.getpid()}"
+    write_durably(unfinished, content)
+    unfinished.replace(path)
+    sync_directory(path.parent)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a small file, onto the disk."""
+    with path.open("wb") as stream:
         stream.write(content)
         stream.flush()
         os.fsync(stream.fileno())
-    unfinished.replace(path)
-    sync_directory(path.parent)
 
 
 def encode(value: Manifest | ShardManifest) -> bytes:

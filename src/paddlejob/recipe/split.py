@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.recipe import errors, manifest
-from paddlejob.recipe.config_copy import place_config
+from paddlejob.recipe.config_copy import place_config, stale_configs
 from paddlejob.recipe.manifest import FileEntry, Manifest, ShardManifest, SplitKey
 from paddlejob.recipe.progress import ProgressSink, human
-from paddlejob.recipe.split_cuts import plan_shards
+from paddlejob.recipe.split_cuts import PLAN, plan_shards, read_inputs
 from paddlejob.recipe.split_inputs import TRAINING_NAMES, gather
 from paddlejob.recipe.split_plan import By, Shard, Source
 from paddlejob.recipe.split_write import (
@@ -30,6 +30,7 @@ from paddlejob.recipe.split_write import (
     copy_plain,
     link_or_copy,
     make_parent,
+    set_aside,
     whole,
     writing,
 )
@@ -64,20 +65,32 @@ class SplitReport(msgspec.Struct, frozen=True):
 def split(request: SplitRequest, progress: ProgressSink) -> SplitReport:
     """Split the inputs, or find that it has been done.
 
-    Guarantees: a shard directory is complete or absent, whenever the process dies; a second run writes only
-    what is missing; nothing that this command did not write is ever removed.
+    Guarantees: whenever the process dies, a directory of the job is as it was, absent, or complete, and
+    manifest.json is there only when all of them belong to one split; a second run writes only what is
+    missing; nothing that this command did not write is ever removed.
     Raises RecipeError.
     """
-    inputs = gather(request.inputs, request.shared, request.training_names, request.job)
-    key = SplitKey(request.split_count, request.by, request.each, inputs.split, inputs.shared)
-    with _scratch(request.job) as scratch:
-        check_replaceable(request.job, key, force=request.force)
-        missing = missing_shards(request.job, key)
+    job = request.job
+    inputs = gather(request.inputs, request.shared, request.training_names, job)
+    configs = stale_configs(request.config_directories, job, force=request.force)
+    with _scratch(job) as scratch:
+        reading = read_inputs(inputs, job, progress)
+        key = SplitKey(
+            request.split_count, request.by, request.each, reading.inputs.split, reading.inputs.shared
+        )
+        missing = missing_shards(job, key)
+        outdated = [*missing, *_surplus_shards(job, key)]
+        check_replaceable(job, key, outdated, force=request.force)
+        if outdated or configs:
+            _unpublish(job)
         if missing:
-            _write_missing(request, key, missing, scratch, progress)
-        finished = _publish(request.job, key)
-    for directory in request.config_directories:
-        place_config(directory, request.job, force=request.force)
+            shards = plan_shards(key, reading.indexes, job / ".split", scratch, progress)
+            _write_missing(request, key, {index: shards[index] for index in missing}, scratch, progress)
+        for index in outdated[len(missing) :]:
+            set_aside(job / str(index), scratch)  # of an earlier split into more shards; --force was given
+        for source, target in configs.items():
+            place_config(source, target, scratch)
+        finished = _publish(job, key, scratch)
     return SplitReport(finished, tuple(missing))
 
 
@@ -112,11 +125,11 @@ def _lock(descriptor: int, job: Path) -> bool:
     return True
 
 
-def check_replaceable(job: Path, key: SplitKey, *, force: bool) -> None:
-    """Refuse to replace another split, unless forced, and foreign directories always. Raises DataError."""
-    for index in range(key.split_count):
-        if manifest.read_shard(job, index) is None and _has_content(job / str(index)):
-            raise errors.DataError(f"{job / str(index)} was not written by this command: move it away")
+def check_replaceable(job: Path, key: SplitKey, outdated: Sequence[int], *, force: bool) -> None:
+    """Refuse to replace another split, unless forced, and foreign files always. Raises DataError."""
+    for index in outdated:
+        for foreign in _foreign(job / str(index), manifest.read_shard(job, index)):
+            raise errors.DataError(f"{foreign} was not written by this command: move it away")
     strange = [shard for shard in shards_present(job) if shard.split != key.digest]
     if strange and not force:
         raise errors.DataError(
@@ -125,8 +138,16 @@ def check_replaceable(job: Path, key: SplitKey, *, force: bool) -> None:
         )
 
 
-def _has_content(directory: Path) -> bool:
-    return directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
+def _foreign(directory: Path, shard: ShardManifest | None) -> Iterator[Path]:
+    """Yield what a shard's directory holds besides the shard."""
+    if shard is None:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            yield directory
+        return
+    own = {directory / manifest.NAME, *(directory / "data" / entry.path for entry in shard.files)}
+    for path in sorted(directory.rglob("*")):
+        if path not in own and (path.is_symlink() or not path.is_dir()):
+            yield path
 
 
 def shards_present(job: Path) -> list[ShardManifest]:
@@ -142,6 +163,10 @@ def missing_shards(job: Path, key: SplitKey) -> list[int]:
     return [index for index in range(key.split_count) if index not in good]
 
 
+def _surplus_shards(job: Path, key: SplitKey) -> list[int]:
+    return [shard.index for shard in shards_present(job) if shard.index >= key.split_count]
+
+
 def check_space(job: Path, needed: int) -> None:
     """Refuse to begin what cannot be finished. Raises SpaceError."""
     facts = os.statvfs(job)
@@ -153,13 +178,11 @@ def check_space(job: Path, needed: int) -> None:
 
 
 def _write_missing(
-    request: SplitRequest, key: SplitKey, missing: Sequence[int], scratch: Path, progress: ProgressSink
+    request: SplitRequest, key: SplitKey, shards: Mapping[int, Shard], scratch: Path, progress: ProgressSink
 ) -> None:
-    (request.job / manifest.NAME).unlink(missing_ok=True)
-    shards = plan_shards(key, request.job / ".split", progress)
-    own = sum(piece.size for index in missing for piece in shards[index])
+    own = sum(piece.size for shard in shards.values() for piece in shard)
     shared = sum(source.size for source in key.shared)
-    check_space(request.job, own + shared * (len(missing) if request.copy_shared else 1))
+    check_space(request.job, own + shared * (len(shards) if request.copy_shared else 1))
     progress.begin("writing shards", own + shared)
     writer = Writer(progress.advance)
     try:
@@ -168,7 +191,7 @@ def _write_missing(
         crew = _ShardWriter(
             job=request.job, scratch=scratch, key=key, writer=writer, shared=common, give=give
         )
-        crew.write_all({index: shards[index] for index in missing})
+        crew.write_all(shards)
     finally:
         progress.end()
 
@@ -225,14 +248,18 @@ class _ShardWriter:
             raise
 
 
-def _publish(job: Path, key: SplitKey) -> Manifest:
-    for shard in shards_present(job):
-        if shard.index >= key.split_count:
-            shutil.rmtree(job / str(shard.index))  # of an earlier split into more shards; --force was given
+def _unpublish(job: Path) -> None:
+    """Say that the job is in work, before anything of it changes."""
+    (job / manifest.NAME).unlink(missing_ok=True)
+    manifest.sync_directory(job)
+
+
+def _publish(job: Path, key: SplitKey, scratch: Path) -> Manifest:
     shards = tuple(shards_present(job))
-    finished = Manifest(key.digest, key.split_count, key.by, key.sources, shards)
+    finished = Manifest(key.digest, key.split_count, key.by, key.sources, shards, key.shared)
     if manifest.read_job(job) != finished:
-        manifest.write_whole(job / "SHA256SUMS", manifest.checksum_lines(shards).encode())
-        manifest.write_whole(job / manifest.NAME, manifest.encode(finished))
-    (job / ".split" / "plan.json").unlink(missing_ok=True)
+        sums = manifest.checksum_lines(shards).encode()
+        manifest.replace_whole(job / manifest.CHECKSUMS, sums, scratch)
+        manifest.replace_whole(job / manifest.NAME, manifest.encode(finished), scratch)
+    (job / ".split" / PLAN).unlink(missing_ok=True)
     return finished

@@ -89,12 +89,12 @@ def _walk(directory: Path) -> Iterator[Path]:
 
 
 def _source(path: Path, name: str) -> Source:
-    facts = path.stat()
+    source = Source.of(path.resolve(), name)
     if not path.is_file():
         raise errors.DataError(f"{path} is not a regular file: write its content to one first")
     if not os.access(path, os.R_OK):
         raise errors.DataError(f"cannot read {path}: permission denied")
-    return Source(name=name, origin=str(path.resolve()), size=facts.st_size, modified_ns=facts.st_mtime_ns)
+    return source
 
 
 def _check_names(sources: Sequence[Source]) -> None:

@@ -1,8 +1,8 @@
 """Where to cut: pure arithmetic from line counts and sizes to the byte ranges of every shard.
 
 Shards are equal by lines, as the historic data job made them: a line is a training sample, so every trainer
-has the same number of samples and of batches, and none waits for another at the end of a pass. Equal bytes
-(`By.BYTES`) spares one reading of the files, for sets whose lines are about equally long anyway.
+has the same number of samples and of batches, and none waits for another at the end of a pass. `By.BYTES`
+makes them equal by size.
 
 A set of files is one long run of lines: at most one file is cut at each border between two shards. Where the
 files of a set mean different things, each is a group of its own and every shard gets its share of every file.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import msgspec
 
@@ -27,12 +28,27 @@ class By(enum.Enum):
 
 
 class Source(msgspec.Struct, frozen=True, rename="camel"):
-    """A file to read: where it is, what it is called in a shard, and how to notice that it changed."""
+    """A file to read: where it is, what it is called in a shard, what it holds, and how to see it change."""
 
     name: str
     origin: str
     size: int
-    modified_ns: int
+    modified_ns: int = 0
+    changed_ns: int = 0
+    inode: int = 0
+    sha256: str = ""
+    """Of the content; empty while it has not been read."""
+
+    @property
+    def stamp(self) -> tuple[int, int, int, int]:
+        """What differs when a file is written to or replaced, even if its times are set back."""
+        return (self.size, self.modified_ns, self.changed_ns, self.inode)
+
+    @classmethod
+    def of(cls, path: Path, name: str) -> Source:
+        """Look at a file. Raises OSError."""
+        facts = path.stat()
+        return cls(name, str(path), facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
 
 
 class Cut(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from array import array
 from collections.abc import Callable, Iterator
@@ -21,11 +22,12 @@ Advance = Callable[[int], None]
 class LineIndex:
     """How many line ends each stretch of a file holds, so that any line is found by reading one stretch."""
 
-    def __init__(self, source: Source, stretch: int, marks: array[int], lines: int) -> None:
+    def __init__(self, source: Source, stretch: int, marks: array[int], *, lines: int, sha256: str) -> None:
         self._source = source
         self._stretch = stretch
         self._marks = marks
         self.lines = lines
+        self.sha256 = sha256
 
     def offset_of(self, line: int) -> int:
         """Return where line number `line` (from 0) begins; the number of lines gives the end of the file."""
@@ -43,13 +45,15 @@ def count_lines(source: Source, advance: Advance) -> LineIndex:
     """Read the whole file once and return its index. Raises DataError."""
     stretch = max(BLOCK, -(-source.size // MAX_MARKS // BLOCK) * BLOCK)
     marks = array("Q", [0] * -(-source.size // stretch))
-    position, last = 0, b"\n"
+    position, last, digest = 0, b"\n", hashlib.sha256()
     for block in blocks(source, 0, source.size):
+        digest.update(block)
         marks[position // stretch] += block.count(b"\n")
         position += len(block)
         last = block[-1:]
         advance(len(block))
-    return LineIndex(source, stretch, marks, sum(marks) + (last != b"\n"))
+    lines = sum(marks) + (last != b"\n")
+    return LineIndex(source, stretch, marks, lines=lines, sha256=digest.hexdigest())
 
 
 def next_line_start(source: Source, offset: int) -> int:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -108,10 +109,10 @@ def check_unchanged(sources: Sequence[Source]) -> None:
     """Refuse sources that were written to since the split began. Raises DataError."""
     for source in sources:
         try:
-            now = Path(source.origin).stat()
+            now = Source.of(Path(source.origin), source.name)
         except OSError as error:
             raise unreadable(source.origin, error) from error
-        if (now.st_size, now.st_mtime_ns) != (source.size, source.modified_ns):
+        if now.stamp != source.stamp:
             raise changed(source)
 
 
@@ -140,6 +141,12 @@ def make_parent(target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
 
 
+def set_aside(target: Path, scratch: Path) -> None:
+    """Take a directory out of its place with one rename, so that no part of it is ever left there."""
+    if target.is_symlink() or target.exists():
+        target.rename(Path(tempfile.mkdtemp(prefix="old-", dir=scratch)) / target.name)
+
+
 class ShardDraft:
     """A shard under a temporary name; `commit` moves data and manifest into place with one rename."""
 
@@ -165,12 +172,11 @@ class ShardDraft:
 
     def commit(self, job: Path, facts: ShardManifest) -> None:
         """Publish the shard."""
-        target = job / str(self.index)
-        manifest.write_whole(self.directory / manifest.NAME, manifest.encode(facts))
+        manifest.write_durably(self.directory / manifest.NAME, manifest.encode(facts))
         manifest.sync_directory(self.directory / "data")
-        if target.exists() and manifest.read_shard(job, self.index) is not None:
-            shutil.rmtree(target)
-        self.directory.rename(target)
+        manifest.sync_directory(self.directory)
+        set_aside(job / str(self.index), self.directory.parent)
+        self.directory.rename(job / str(self.index))
         manifest.sync_directory(job)
 
     def discard(self) -> None:

@@ -32,7 +32,7 @@ def verify_file(path: Path, entry: FileEntry, advance: Advance) -> None:
     if not path.is_file() or path.stat().st_size != entry.size:
         raise errors.DataError(f"{path} is missing or not {entry.size} bytes long: split the data again")
     digest = hashlib.sha256()
-    for block in blocks(Source(entry.path, str(path), entry.size, 0), 0, entry.size):
+    for block in blocks(Source(entry.path, str(path), entry.size), 0, entry.size):
         digest.update(block)
         advance(len(block))
     if digest.hexdigest() != entry.sha256:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from paddlejob.recipe import errors, manifest
@@ -17,23 +17,34 @@ MARKER = ".paddlejob-workdir"
 
 
 def check_job(settings: Settings, trainers: int) -> None:
-    """Refuse scripts that are not there, and data split for another number of trainers. Raises DataError."""
+    """Refuse scripts that are not there, and data not split for this number of trainers. Raises DataError."""
     if not settings.config_directory.is_dir():
         raise errors.DataError(
             f"TRAIN_CONFIG_DIR {settings.config_directory} is not a directory: put the training scripts there"
         )
-    found = manifest.read_job(settings.job_directory)
-    if found is not None and found.split_count != trainers:
+    job = settings.job_directory
+    found = manifest.read_job(job)
+    if found is None:
+        if any((job / str(index) / manifest.NAME).exists() for index in range(trainers)):
+            raise _unfinished(job)
+    elif found.split_count != trainers:
         raise errors.DataError(
-            f"the data in {settings.job_directory} is split into {found.split_count} shards, "
+            f"the data in {job} is split into {found.split_count} shards, "
             f"but the Job has {trainers} trainers: make them equal"
         )
+
+
+def _unfinished(job: Path) -> errors.DataError:
+    return errors.DataError(
+        f"the split in {job} is not finished: run the same `paddlejob data split` command again"
+    )
 
 
 def fill_workspace(settings: Settings, trainer: int, directory: Path, writer: Writer) -> Path:
     """Copy scripts and shard, and return the data directory.
 
-    Guarantees: data that has a manifest was compared with its checksums while it was copied.
+    Guarantees: data that `paddlejob data split` wrote belongs to one finished split, is complete, and was
+    compared with its checksums while it was copied. Data put there by other means is copied as it is.
     Raises SettingsError, DataError, SpaceError.
     """
     _claim(directory)
@@ -51,10 +62,36 @@ def fill_workspace(settings: Settings, trainer: int, directory: Path, writer: Wr
         raise errors.DataError(
             f"there is no shard for trainer {trainer}: {shard} is missing; run `paddlejob data split` first"
         )
-    facts = manifest.read_shard(settings.job_directory, trainer)
-    for source in _files(shard):
+    facts = _facts(settings.job_directory, trainer)
+    sources = list(_files(shard))
+    if facts is not None:
+        sources = _listed(shard, facts, {source.name: source for source in sources})
+    for source in sources:
         _copy(source, directory / "data" / source.name, facts, writer)
     return directory / "data"
+
+
+def _facts(job: Path, trainer: int) -> ShardManifest | None:
+    """Return what a shard must hold, None when it was not written by `paddlejob data split`."""
+    whole_split, own = manifest.read_job(job), manifest.read_shard(job, trainer)
+    if whole_split is None and own is not None:
+        raise _unfinished(job)
+    if whole_split is not None and own not in whole_split.shards:
+        raise errors.DataError(
+            f"{job / str(trainer)} is not part of the split of {job / manifest.NAME}: split the data again"
+        )
+    return own
+
+
+def _listed(shard: Path, facts: ShardManifest, found: Mapping[str, Source]) -> list[Source]:
+    """Return the files of a manifest. Raises DataError when one is missing, or there is another one."""
+    listed = {entry.path for entry in facts.files}
+    for name in sorted(listed - found.keys()):
+        raise errors.DataError(f"{shard / name} is missing: split the data again")
+    for name in sorted(found.keys() - listed):
+        if not name.rpartition("/")[2].startswith("."):  # such as what NFS keeps of a removed file
+            raise errors.DataError(f"{shard / name} is not part of the split: move it away, or split it too")
+    return [found[entry.path] for entry in facts.files]
 
 
 def _claim(directory: Path) -> None:
@@ -73,7 +110,7 @@ def _claim(directory: Path) -> None:
 def _files(shard: Path) -> Iterator[Source]:
     for path in sorted(shard.rglob("*")):
         if path.is_file():
-            yield Source(path.relative_to(shard).as_posix(), str(path), path.stat().st_size, 0)
+            yield Source.of(path, path.relative_to(shard).as_posix())
 
 
 def _copy(source: Source, target: Path, facts: ShardManifest | None, writer: Writer) -> None:
