@@ -5,12 +5,29 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from paddlejob.api.meta import ObjectMeta, OwnerReference
-from paddlejob.api.pod import ContainerState, ContainerStatus, ContainerWaiting, Pod, PodCondition, PodStatus
+from paddlejob.api.pod import (
+    ContainerState,
+    ContainerStatus,
+    ContainerWaiting,
+    Pod,
+    PodAddress,
+    PodCondition,
+    PodStatus,
+)
 from paddlejob.recipe.peers import INDEX_ANNOTATION
 
 
 def pod(
-    name, address="", phase="Running", *, index=None, job="job-1", deleted=False, waiting="", unscheduled=""
+    name,
+    address="",
+    phase="Running",
+    *,
+    second="",
+    index=None,
+    job="job-1",
+    deleted=False,
+    waiting="",
+    unscheduled="",
 ) -> Pod:
     owner = OwnerReference(api_version="batch/v1", kind="Job", name="j", uid=job, controller=True)
     meta = ObjectMeta(
@@ -25,5 +42,11 @@ def pod(
     conditions = (
         (PodCondition(type="PodScheduled", status="False", message=unscheduled),) if unscheduled else ()
     )
-    status = PodStatus(phase=phase, pod_ip=address, container_statuses=containers, conditions=conditions)
+    status = PodStatus(
+        phase=phase,
+        pod_ip=address,
+        pod_ips=tuple(PodAddress(one) for one in (address, second) if one),
+        container_statuses=containers,
+        conditions=conditions,
+    )
     return Pod(metadata=meta, status=status)

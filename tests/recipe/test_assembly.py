@@ -101,7 +101,7 @@ async def test_a_pod_replaced_before_all_had_come_is_no_obstacle(world):
         pytest.param(
             lambda world: world.pods.pop(), "missing: 1 pod not created yet", id="a pod that never came"
         ),
-        pytest.param(lambda world: None, "not here yet: 127.1", id="a pod that runs and never answers"),
+        pytest.param(lambda world: None, "not here yet: 127.", id="a pod that runs and never answers"),
         pytest.param(
             lambda world: setattr(world, "failures", 10**9), "connection refused", id="no api server"
         ),

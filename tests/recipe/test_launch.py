@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from paddlejob.recipe.errors import SettingsError
-from paddlejob.recipe.launch import Place, endpoints, is_historic, plan_launch
+from paddlejob.recipe.launch import Place, is_historic, plan_launch
 from paddlejob.recipe.settings import read_settings
 from recipe.test_settings import DOCUMENT
 
@@ -159,7 +159,3 @@ def test_the_jobs_own_environment_may_choose_directories_and_threads():
     theirs = launch(settings=settings, CHECKPOINT_DIR="/x", CPU_NUM="1").trainer.environment
     assert "CHECKPOINT_DIR" not in theirs
     assert "CPU_NUM" not in theirs
-
-
-def test_ipv6_endpoints_are_bracketed():
-    assert endpoints(["fd00::1", "10.0.0.1"], 80) == "[fd00::1]:80,10.0.0.1:80"

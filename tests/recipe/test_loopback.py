@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from paddlejob import port_block
 from paddlejob.recipe import loopback
 from paddlejob.recipe.address import interface_address, own_address
 from paddlejob.recipe.errors import SettingsError
@@ -19,6 +20,19 @@ def test_two_runs_at_once_share_neither_ports_nor_addresses():
         assert not set(one.addresses) & set(other.addresses)
 
 
+def test_runs_of_the_local_runner_are_respected():
+    with loopback_place(2, FIRST, 5) as free:
+        pass
+    with port_block.reserve([free.port // 20 * 20], 20) as other, loopback_place(2, free.port, 5) as moved:
+        assert moved.port > other.last
+        assert not {other.address(node) for node in range(9)} & set(moved.addresses)
+
+
+def test_a_large_window_is_tried_at_places_that_do_not_overlap():
+    with loopback_place(1, FIRST, 50) as one, loopback_place(1, FIRST, 50) as other:
+        assert one.port + 50 <= other.port
+
+
 def test_a_port_in_use_anywhere_in_the_window_moves_the_run_on():
     with loopback_place(1, FIRST, 5) as free, socket.create_server(("127.9.9.9", free.port + 3)):
         pass
@@ -28,7 +42,7 @@ def test_a_port_in_use_anywhere_in_the_window_moves_the_run_on():
 
 def test_when_all_are_taken_it_says_so(monkeypatch):
     monkeypatch.setattr(loopback, "BLOCKS", 1)
-    with loopback_place(1, FIRST, 5), pytest.raises(SettingsError, match="no 5 free ports"):
+    with loopback_place(1, FIRST, 5), pytest.raises(SettingsError, match="no 5 consecutive ports are free"):
         loopback_place(1, FIRST, 5).__enter__()
 
 

@@ -34,9 +34,23 @@ def test_every_pod_sees_one_order_whatever_the_list_says(seed):
     assert [roster.me for roster in rosters] == [0, 1, 2]
 
 
-def test_addresses_are_sorted_as_numbers_and_ipv4_comes_first():
-    pods = [pod("v6", "fd00::1"), C, B, A]
-    assert names(call_roll(pods, 4, ME)) == ["a", "b", "c", "v6"]
+def test_addresses_are_sorted_as_numbers():
+    assert names(call_roll([C, B, A], 3, ME)) == ["a", "b", "c"]
+
+
+def test_the_ipv4_address_of_a_pod_with_both_is_taken():
+    pods = [pod("a", "fd00::9", second="10.0.0.9"), pod("b", "fd00::1", second="10.0.0.10")]
+    roster = call_roll(pods, 2, Identity(address="fd00::1"))
+    assert (roster.addresses, roster.me) == (("10.0.0.9", "10.0.0.10"), 1)
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_an_address_that_paddle_cannot_read_is_named(index):
+    verdict = call_roll([pod("a", "fd00::1", index=index)], 1, Identity("a"))
+    assert verdict == Hopeless(
+        "pod a has only the IPv6 address fd00::1, and PaddlePaddle connects its processes over IPv4: "
+        "run the Job where pods have IPv4 addresses too"
+    )
 
 
 def test_the_index_of_an_indexed_job_comes_before_addresses():

@@ -53,6 +53,27 @@ def test_a_whole_training():
     assert replay(*HELLOS, *everybody(Serving()), *everybody(Done())) == [Serve(), Train(), Over()]
 
 
+@pytest.mark.parametrize("member", [-4, -1, 3, 7])
+def test_a_member_that_is_not_of_the_roster_is_refused(member):
+    hub = Hub.waiting_for(ROSTER)
+    assert admit(hub, Hello(member, ROSTER)) == Refused(f"there is no trainer {member} among 3")
+
+
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [
+        pytest.param(Stage.HERE, Hello(1, ROSTER), id="a second greeting does not mean that it is done"),
+        pytest.param(Stage.HERE, Done(), id="no trainer is done before it had a server"),
+        pytest.param(Stage.SERVING, Serving(), id="nothing is said twice"),
+        pytest.param(Stage.DONE, Serving(), id="nobody goes back"),
+    ],
+)
+def test_what_is_said_out_of_turn_ends_training(stage, message):
+    step = hear(hub_at(Stage.SERVING, stage, Stage.SERVING), 1, message)
+    kind = type(message).__name__
+    assert step.tell_all == Abort(1, f"trainer 1 (10.0.0.2): sent {kind} out of turn")
+
+
 @pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
 def test_the_order_in_which_pods_come_does_not_matter(order):
     events = [(member, Hello(member, ROSTER)) for member in order]

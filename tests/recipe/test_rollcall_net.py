@@ -56,7 +56,7 @@ async def test_a_failure_reaches_the_others_with_its_reason(hub, join):
     await sessions[2].until(Serve)
     sessions[1].say(Gone("exit code 3"))
     for other in (sessions[0], sessions[2]):
-        with pytest.raises(PeerFailedError, match=r"trainer 1 \(127.1.\d+.2\): exit code 3"):
+        with pytest.raises(PeerFailedError, match=r"trainer 1 \(127[.\d]+\.2\): exit code 3"):
             await other.until(Over)
 
 
@@ -86,10 +86,18 @@ async def test_another_roster_is_refused(hub, join, place):
         await session.until(Serve)
 
 
-async def test_strangers_do_no_harm(hub, join, place):
-    _, writer = await asyncio.open_connection(place.addresses[0], place.port)
-    writer.write(b"GET / HTTP/1.1\r\n\r\n")
-    await writer.drain()
+STRANGERS = {
+    "another protocol": b"GET / HTTP/1.1\r\n\r\n",
+    "deeper than can be decoded": b'{"say":"hello","deep":' + b"[" * 100_000 + b"\n",
+    "a member of a larger job": b'{"say":"hello","member":7,"roster":["10.0.0.1"]}\n',
+}
+
+
+@pytest.mark.parametrize("line", STRANGERS.values(), ids=STRANGERS)
+async def test_strangers_do_no_harm(hub, join, place, line):
+    reader, writer = await asyncio.open_connection(place.addresses[0], place.port)
+    writer.write(line)
+    await reader.read()  # until it is hung up on
     writer.close()
     sessions = [await join(member) for member in range(3)]
     await sessions[2].until(Serve)
@@ -101,5 +109,5 @@ async def test_a_hub_that_does_not_answer(place):
 
 
 async def test_a_port_that_is_taken(hub, place):
-    with pytest.raises(SettingsError, match=r"cannot listen at 127\.1"):
+    with pytest.raises(SettingsError, match=r"cannot listen at 127\."):
         await HubServer(place.addresses, lambda: None).open(place.addresses[0], place.port)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -76,7 +78,7 @@ async def test_three_nodes_train_each_on_its_own_shard(settings):
 
 async def test_a_trainers_exit_code_is_passed_on_and_ends_the_others(settings, capfdbinary):
     assert await start_locally(settings, 3, options("--fail", "1:37")) == 37
-    assert b"trainer 1 (127.1." in capfdbinary.readouterr().err
+    assert b"trainer 1 (127." in capfdbinary.readouterr().err
 
 
 async def test_a_server_that_ends_at_once_is_a_failure_even_with_code_0(settings, capfdbinary):
@@ -108,6 +110,35 @@ async def test_a_signal_reaches_the_trainers(settings):
     await until(lambda: all('"trainer"' in log(settings, node) for node in range(3)))
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 143
+
+
+def processes_of(settings):
+    """Return the ids of all processes that were started for a job."""
+    mark = f"CHECKPOINT_DIR={settings.output_directory}".encode()
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark in path.read_bytes().split(b"\0"):
+                found.add(int(path.parent.name))
+    return found
+
+
+async def test_nothing_is_left_of_a_run_that_is_killed(settings, tmp_path):
+    job = {"JOB_NAME": "job", "JOB_PATH": str(settings.job_path), "TRAIN_CONFIG_DIR": "programs"}
+    command = f"{sys.executable} -m paddlejob.cli.main start --local 3 --hang --helper --program"
+    started = subprocess.Popen(
+        [*command.split(), PYTHON],
+        env={**os.environ, **job, "CONF_PADDLE_PORT": "14000", "TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with started:
+        try:
+            await until(lambda: len(processes_of(settings)) == 9)  # servers, trainers and helpers
+        finally:
+            started.kill()
+    assert started.returncode == -9
+    await until(lambda: not processes_of(settings))
 
 
 async def test_a_signal_ends_the_wait_for_others(settings, tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
+from paddlejob.core.topology import endpoint
 from paddlejob.recipe import arguments, errors
 from paddlejob.recipe.settings import Settings
 
@@ -121,11 +122,6 @@ def _defaults(settings: Settings) -> dict[str, str]:
     if settings.trainer_count is not None:
         chosen["CPU_NUM"] = str(settings.trainer_count)
     return chosen
-
-
-def endpoint(address: str, port: int) -> str:
-    """Return address and port as one word."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def endpoints(addresses: Sequence[str], port: int) -> str:

@@ -127,7 +127,7 @@ def _find(pods: Sequence[Pod], me: Identity) -> Pod | None:
         if me.index is not None and completion_index(pod) == me.index:
             return pod
     for pod in alive:
-        if me.address and pod.status.pod_ip == me.address:
+        if me.address and me.address in _addresses(pod):
             return pod
     return None
 
@@ -144,16 +144,30 @@ def _numbered(running: Sequence[Pod], own: Pod, uid: str) -> Verdict:
     indexes = sorted(index for pod in running if (index := completion_index(pod)) is not None)
     if indexes and indexes != list(range(len(running))):
         return Waiting(len(running), (f"indexes 0 to {len(running) - 1} (there are {indexes})",))
-    shared = [
-        address for address, count in Counter(pod.status.pod_ip for pod in running).items() if count > 1
-    ]
+    at = {pod.metadata.name: ipv4_address(pod) for pod in running}
+    for pod in running:
+        if not at[pod.metadata.name]:
+            return Hopeless(
+                f"pod {pod.metadata.name} has only the IPv6 address {pod.status.pod_ip}, and PaddlePaddle "
+                "connects its processes over IPv4: run the Job where pods have IPv4 addresses too"
+            )
+    shared = [address for address, count in Counter(at.values()).items() if count > 1]
     if shared:
         return Hopeless(
             f"two pods have the address {shared[0]}: with hostNetwork each pod needs a node of its own"
         )
     ordered = sorted(running, key=_order)
-    peers = tuple(Peer(pod.metadata.name, pod.status.pod_ip) for pod in ordered)
+    peers = tuple(Peer(pod.metadata.name, at[pod.metadata.name]) for pod in ordered)
     return Roster(peers, ordered.index(own), uid)
+
+
+def ipv4_address(pod: Pod) -> str:
+    """Return the address that Paddle can use, which may be a pod's second one; empty when there is none."""
+    return next((address for address in _addresses(pod) if ":" not in address), "")
+
+
+def _addresses(pod: Pod) -> tuple[str, ...]:
+    return (pod.status.pod_ip, *(address.ip for address in pod.status.pod_ips))
 
 
 def completion_index(pod: Pod) -> int | None:
@@ -162,17 +176,10 @@ def completion_index(pod: Pod) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _order(pod: Pod) -> tuple[int, int, int]:
+def _order(pod: Pod) -> int:
+    """Return a sort key that puts 10.0.0.9 before 10.0.0.10."""
     index = completion_index(pod)
-    if index is not None:
-        return (index, 0, 0)
-    return (0, *address_order(pod.status.pod_ip))
-
-
-def address_order(address: str) -> tuple[int, int]:
-    """Return a sort key that puts 10.0.0.9 before 10.0.0.10, and IPv4 before IPv6."""
-    parsed = ipaddress.ip_address(address)
-    return (parsed.version, int(parsed))
+    return int(ipaddress.IPv4Address(ipv4_address(pod))) if index is None else index
 
 
 def describe_missing(siblings: Sequence[Pod], expected: int) -> tuple[str, ...]:

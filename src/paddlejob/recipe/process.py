@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from paddlejob.recipe import errors
 from paddlejob.recipe.console import LogTee
 from paddlejob.recipe.launch import Process
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 LAST_OUTPUT_SECONDS = 5.0
 """How long to read on after a process ended, when something it started still holds its output open."""
@@ -23,11 +29,44 @@ def exit_code(status: int) -> int:
     return status if status >= 0 else 128 - status
 
 
+def _die_with_parent(parent: int) -> None:
+    """Run in a new process: have the kernel kill it when its parent is gone, however that went."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+class GroupGuard:
+    """A shell that kills a process group when this process dies without having ended the group itself.
+
+    The kernel kills only our own children; what a trainer has started, such as the processes that feed it
+    data, would stay.
+    """
+
+    def __init__(self, group: int) -> None:
+        self._shell: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):  # an image without a shell
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", 'read -r ended || kill -s KILL -- "-$1"', "sh", str(group)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def dismiss(self) -> None:
+        """Say that the group has ended."""
+        if self._shell is not None:
+            with contextlib.suppress(OSError):
+                self._shell.communicate(b"ended\n")
+
+
 class Child:
     """A running process."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: int, tee: LogTee) -> None:
         self._process = process
+        self._guard = GroupGuard(process.pid)
         self._output = output
         self._tee = tee
         self._sent: int | None = None
@@ -79,6 +118,7 @@ class Child:
             copying.cancel()
             await asyncio.wait([copying])
             self._tee.close()
+            self._guard.dismiss()
         return exit_code(status)
 
     def _send_to_group(self, number: int) -> None:
@@ -116,6 +156,7 @@ async def running(
             stdout=write_end,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=partial(_die_with_parent, os.getpid()),
         )
     except OSError as error:
         os.close(output)

@@ -82,6 +82,7 @@ class Stage(enum.IntEnum):
     DONE = 3
 
 
+_REACHES: Mapping[type[Message], Stage] = {Serving: Stage.SERVING, Done: Stage.DONE}
 _ANNOUNCES: Mapping[Stage, FromHub] = {Stage.HERE: Serve(), Stage.SERVING: Train(), Stage.DONE: Over()}
 
 
@@ -121,6 +122,8 @@ def admit(hub: Hub, hello: Hello) -> Step | Refused:
         return Refused(f"training was given up: {hub.aborted.reason}")
     if hello.roster != hub.roster:
         return Refused("another list of pods")
+    if not 0 <= hello.member < len(hub.roster):
+        return Refused(f"there is no trainer {hello.member} among {len(hub.roster)}")
     if hub.stages[hello.member] is not Stage.ABSENT:
         return Refused(f"trainer {hello.member} is here already")
     return _advance(hub, hello.member, Stage.HERE)
@@ -130,8 +133,10 @@ def hear(hub: Hub, member: int, message: FromMember) -> Step:
     """Take note of what a member says."""
     if isinstance(message, Gone):
         return lose(hub, member, message.reason)
-    stage = Stage.SERVING if isinstance(message, Serving) else Stage.DONE
-    return _advance(hub, member, stage)
+    reached = _REACHES.get(type(message))
+    if reached is None or reached != hub.stages[member] + 1:
+        return lose(hub, member, f"sent {type(message).__name__} out of turn")
+    return _advance(hub, member, reached)
 
 
 def lose(hub: Hub, member: int, reason: str) -> Step:

@@ -110,7 +110,7 @@ class HubServer:
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _keep_alive(writer)
-        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+        with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError, RecursionError):
             # Of a broken line or a stranger; `_converse` has drawn the consequences.
             await self._converse(reader, writer)
 
@@ -201,7 +201,7 @@ class Session:
                 self._announced[type(message)].set_result(None)
                 if isinstance(message, Over):
                     break
-        except (OSError, ValueError, msgspec.MsgspecError):
+        except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             pass  # a broken line: the hub is gone, as far as this pod can tell
         self._fail(failure)
         self._writer.close()  # at once, since the hub waits for it before it leaves

@@ -1,6 +1,6 @@
 """Stands for a training script: opens the ports of real servers, in their order, and does as it is told.
 
-    train.py [--fail TRAINER:CODE] [--hang] [--server-ends CODE] [--server-fails]
+    train.py [--fail TRAINER:CODE] [--hang] [--helper] [--server-ends CODE] [--server-fails]
 
 As with Paddle, server 0 opens its own port only after all trainers have met at its rendezvous.
 """
@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,6 +52,8 @@ def meet():
 
 
 def train():
+    if "--helper" in sys.argv:  # as what feeds a trainer with data
+        subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with socket.create_connection(rendezvous()) as meeting:
         meeting.sendall(b"here")
         assert meeting.recv(16) == b"met"
