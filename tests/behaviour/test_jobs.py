@@ -8,7 +8,15 @@ from behaviour.stage import Stage
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
-from paddlejob.testing.outcomes import Evict, Exit, FailImagePull, crash, run_out_of_memory
+from paddlejob.testing.outcomes import (
+    Evict,
+    Exit,
+    FailImagePull,
+    RunForever,
+    Unschedulable,
+    crash,
+    run_out_of_memory,
+)
 
 PS_JOB = job().ps(2).worker(2)
 
@@ -36,18 +44,23 @@ def test_a_parameter_server_job_from_start_to_end(perform):
     perform(act)
 
 
-POLICIES = {
-    "Always": (False, False),
-    "Never": (True, True),
-    "OnFailure": (True, False),
-    "OnCompletion": (False, True),
+BOTH = ["demo-ps-0", "demo-worker-0"]
+KEPT = {
+    ("Completed", "Always"): [],
+    ("Completed", "Never"): BOTH,
+    ("Completed", "OnFailure"): BOTH,
+    ("Completed", "OnCompletion"): [],
+    ("Failed", "Always"): [],
+    ("Failed", "Never"): BOTH,
+    ("Failed", "OnFailure"): [],
+    ("Failed", "OnCompletion"): ["demo-worker-0"],
 }
+"""A server that runs, and a worker that has ended."""
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("ending", ["Completed", "Failed"])
-def test_pods_stay_or_go_as_the_policy_says(perform, policy, ending):
-    kept = POLICIES[policy][ending == "Failed"]
+@pytest.mark.parametrize(("ending", "policy"), KEPT)
+def test_pods_stay_or_go_as_the_policy_says(perform, ending, policy):
+    kept = KEPT[ending, policy]
 
     async def act(stage: Stage) -> None:
         stage.fates.set(
@@ -56,10 +69,11 @@ def test_pods_stay_or_go_as_the_policy_says(perform, policy, ending):
         await stage.submit(job().ps(1).worker(1).spec(cleanPodPolicy=policy))
         status = await stage.phase(ending)
         assert status["ps"]["ready"] == "1/1"
-        if kept:
-            assert await stage.names() == ["demo-ps-0", "demo-worker-0"]
-        else:
-            await stage.gone(PODS)
+
+        async def only_these_are_left() -> bool:
+            return await stage.names() == kept
+
+        await stage.until(only_these_are_left, f"only {kept} are left")
         assert (await stage.status())["ps"]["ready"] == "1/1"
 
     perform(act)
@@ -216,6 +230,26 @@ def test_deadlines_have_a_timer(perform):
     async def act(stage: Stage) -> None:
         await stage.submit(job().worker(1).spec(activeDeadlineSeconds=1))
         assert (await stage.phase("Failed"))["reason"] == "DeadlineExceeded"
+
+    perform(act)
+
+
+def test_a_deadline_stops_every_pod_that_runs(perform):
+    async def act(stage: Stage) -> None:
+        await stage.submit(job().ps(1).worker(1).spec(activeDeadlineSeconds=1, cleanPodPolicy="Never"))
+        await stage.phase("Failed")
+        await stage.gone(PODS)
+
+    perform(act)
+
+
+def test_pods_of_a_failed_job_never_start(perform):
+    async def act(stage: Stage) -> None:
+        stage.fates.set("demo-worker-0", Unschedulable(for_seconds=3, then=RunForever()))
+        await stage.submit(job().worker(1).spec(startupDeadlineSeconds=1, cleanPodPolicy="Never"))
+        assert (await stage.phase("Failed"))["reason"] == "StartupDeadlineExceeded"
+        await stage.gone(PODS)
+        assert stage.kubelet.starts == []
 
     perform(act)
 

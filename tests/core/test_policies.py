@@ -2,21 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.api.v1 import CleanPodPolicy, Phase
-from paddlejob.core.policy.cleanup import cleans
 from paddlejob.core.policy.host_port import choose_base_port
-
-MATRIX = {
-    CleanPodPolicy.ALWAYS: (True, True),
-    CleanPodPolicy.NEVER: (False, False),
-    CleanPodPolicy.ON_FAILURE: (False, True),
-    CleanPodPolicy.ON_COMPLETION: (True, False),
-}
-
-
-@pytest.mark.parametrize(("policy", "expected"), MATRIX.items())
-def test_pods_are_cleaned_on_completion_and_failure(policy, expected):
-    assert (cleans(policy, Phase.COMPLETED), cleans(policy, Phase.FAILED)) == expected
 
 
 def test_a_base_port_is_stable_for_a_job():

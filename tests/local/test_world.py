@@ -242,14 +242,14 @@ async def test_a_deleted_job_ends(start):
 CLEANINGS = {
     "Always removes the pods of a failed job": ("Always", 2),
     "OnFailure removes the pods of a failed job": ("OnFailure", 2),
-    "OnCompletion leaves them": ("OnCompletion", 0),
+    "OnCompletion stops the one that runs": ("OnCompletion", 1),
     "Never leaves them": ("Never", 0),
 }
 
 
 @pytest.mark.parametrize(("policy", "removed"), CLEANINGS.values(), ids=CLEANINGS)
 async def test_clean_pod_policy(start, policy, removed):
-    run = await start(job(worker=role(2, "exit 1"), cleanPodPolicy=policy))
+    run = await start(job(ps=role(1, FOR_EVER), worker=role(1, "exit 1"), cleanPodPolicy=policy))
     removed_by_core = []
     original = run.world._clear
 

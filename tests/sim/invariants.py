@@ -11,6 +11,7 @@ from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.fake_api import ApiServer
 from paddlejob.testing.fake_log import WriteRecord
 from paddlejob.testing.pod_worker import ContainerStart
+from sim import pods_after_end
 
 TERMINAL = ("Completed", "Failed")
 
@@ -198,9 +199,8 @@ def _check_rest(server: ApiServer, uid: str, each: JsonObject) -> None:
         return
     if phase not in TERMINAL:
         raise BrokenInvariantError(f"{name} came to rest as {phase or 'nothing'}: {status.get('message')}")
-    cleaned = {"Always": TERMINAL, "OnFailure": ("Failed",), "OnCompletion": ("Completed",)}
-    if phase in cleaned.get(spec["cleanPodPolicy"], ()) and pods:
-        raise BrokenInvariantError(f"{name} is {phase} and keeps {len(pods)} pods")
+    if broken := pods_after_end.what_is_wrong(each, pods):
+        raise BrokenInvariantError(f"{name}: {broken}")
     ended = status["completionTime"]
     late = [pod["metadata"]["name"] for pod in pods if pod["metadata"]["creationTimestamp"] > ended]
     if late:

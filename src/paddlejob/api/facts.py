@@ -45,7 +45,8 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
     PaddleJobSpec: {
         "clean_pod_policy": {
             "description": "When the pods of a finished job are deleted: Always, Never, OnFailure or "
-            "OnCompletion (the default). Never is good for debugging: the logs stay.",
+            "OnCompletion (the default). Pods that still run when a job fails are stopped too, unless it is "
+            "Never, which is good for debugging: the logs stay.",
             "maxLength": WORD,
         },
         "clean_policy": {
@@ -83,11 +84,13 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         },
         "suspend": {"description": "Whether the job's pods are taken away until this is false again."},
         "active_deadline_seconds": {
-            "description": "How long the job may run; time in suspension does not count.",
+            "description": "How long the job may run; time in suspension does not count. Then its pods are "
+            "stopped, whatever cleanPodPolicy says.",
             "minimum": 1,
         },
         "startup_deadline_seconds": {
-            "description": "How long the job may take until all its pods run for the first time.",
+            "description": "How long the job may take until all its pods run for the first time. Then its "
+            "pods are stopped, whatever cleanPodPolicy says.",
             "minimum": 1,
         },
         "ttl_seconds_after_finished": {

@@ -6,14 +6,17 @@ import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import Phase
+from paddlejob.api.v1 import PaddleJobStatus, Phase, Role
 from paddlejob.core import status
 from paddlejob.core.actions import DeleteJob, Kind, Plan, Stages
-from paddlejob.core.classify import Roster
+from paddlejob.core.classify import Roster, Seat, member_of, seat_of, training_container_name
 from paddlejob.core.policy import deadline, gang
-from paddlejob.core.policy.cleanup import born_too_late, cleanup, deletions
+from paddlejob.core.policy.cleanup import born_too_late, cleanup, completed_at, deletions, ending_of
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
+
+NO_SEAT = Seat(Role.WORKER, 0)
+"""For a pod whose name this operator never gives; it is cleaned up like any other."""
 
 
 def release(world: Snapshot) -> Plan:
@@ -26,9 +29,9 @@ def release(world: Snapshot) -> Plan:
 
 def end(world: Snapshot, spec: EffectiveSpec, roster: Roster, verdict: Standing) -> Plan:
     """Record the verdict; the shell writes the status before it deletes anything."""
-    final = status.next_status(world.job, spec, roster, verdict, world.now)
-    stages = cleanup(spec.clean_pod_policy, verdict.phase, world.pods, world.services)
-    return Plan(final, (*stages, *_without_gang(world)))
+    ended = completed_at(world.pods, world.now)
+    final = status.next_status(world.job, spec, roster, verdict, world.now, completion_time=ended)
+    return Plan(final, (*_cleanup(world, spec, final), *_without_gang(world)))
 
 
 def tidy(world: Snapshot, spec: EffectiveSpec) -> Plan:
@@ -37,7 +40,7 @@ def tidy(world: Snapshot, spec: EffectiveSpec) -> Plan:
     left = deadline.seconds_to_live(job, world.now)
     if left is not None and left <= 0:
         return Plan(job.status, ((DeleteJob(job.name, job.metadata.uid),),))
-    stages = cleanup(spec.clean_pod_policy, job.status.phase, world.pods, world.services)
+    stages = _cleanup(world, spec, job.status)
     late = () if stages else born_too_late(world.pods, job.status.completion_time)
     stages = stages or ((late,) if late else ())
     return Plan(job.status, (*stages, *_without_gang(world)), requeue_after_seconds=left)
@@ -64,6 +67,15 @@ def suspend(world: Snapshot, spec: EffectiveSpec, roster: Roster, *, obstacle: s
     resting = status.next_status(world.job, spec, roster, standing, world.now, **changes)
     stage = deletions(Kind.POD, world.pods)
     return Plan(resting, (*((stage,) if stage else ()), *_without_gang(world)))
+
+
+def _cleanup(world: Snapshot, spec: EffectiveSpec, final: PaddleJobStatus) -> Stages:
+    """Delete what the policy does not keep; pods beside the wanted seats and of any attempt count too."""
+    training = {role: training_container_name(role_spec) for role, role_spec in spec.roles}
+    seats = ((seat_of(world.job.name, pod) or NO_SEAT, pod) for pod in world.pods)
+    members = (member_of(seat, pod, training.get(seat.role, "")) for seat, pod in seats)
+    ending = ending_of(final.phase, final.reason)
+    return cleanup(spec.clean_pod_policy, ending, members, world.services)
 
 
 def _without_gang(world: Snapshot) -> Stages:

@@ -1,41 +1,90 @@
-"""What is deleted when a job has ended."""
+"""What is deleted when a job has ended. docs/fault-tolerance.md shows it as one table."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 from datetime import datetime
 
+from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod, Service
 from paddlejob.api.v1 import CleanPodPolicy, Phase
 from paddlejob.core.actions import Action, Delete, Kind
+from paddlejob.core.classify import Member
 
-_CLEANS = {
-    CleanPodPolicy.ALWAYS: (Phase.COMPLETED, Phase.FAILED),
-    CleanPodPolicy.NEVER: (),
-    CleanPodPolicy.ON_FAILURE: (Phase.FAILED,),
-    CleanPodPolicy.ON_COMPLETION: (Phase.COMPLETED,),
+
+class Ending(enum.Enum):
+    """The ways to end that make a difference to pods."""
+
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    DEADLINE_EXCEEDED = "Failed by a deadline"
+
+
+class Progress(enum.Enum):
+    """How far a pod has come."""
+
+    NOT_STARTED = "not started"
+    RUNNING = "running"
+    """Also a pod whose training container has ended beside a sidecar: it still holds its place on a node."""
+    ENDED = "ended"
+
+
+_ENDED, _STARTED = frozenset({Progress.ENDED}), frozenset({Progress.RUNNING, Progress.ENDED})
+_KEPT = {
+    (Ending.COMPLETED, CleanPodPolicy.NEVER): _STARTED,
+    (Ending.COMPLETED, CleanPodPolicy.ON_FAILURE): _STARTED,
+    (Ending.FAILED, CleanPodPolicy.NEVER): _STARTED,
+    (Ending.FAILED, CleanPodPolicy.ON_COMPLETION): _ENDED,
+    (Ending.DEADLINE_EXCEEDED, CleanPodPolicy.NEVER): _ENDED,
+    (Ending.DEADLINE_EXCEEDED, CleanPodPolicy.ON_COMPLETION): _ENDED,
 }
+"""Which pods are kept. A pod that has not started has no logs to keep and nothing left to do: it never is."""
 
 
-def cleans(policy: CleanPodPolicy, ending: Phase) -> bool:
-    """Return whether pods go when a job ends this way."""
-    return ending in _CLEANS[policy]
+def ending_of(phase: Phase, reason: str) -> Ending:
+    """Return how a job ended, from its status."""
+    if phase is Phase.COMPLETED:
+        return Ending.COMPLETED
+    by_deadline = reason in (Reason.DEADLINE_EXCEEDED, Reason.STARTUP_DEADLINE_EXCEEDED)
+    return Ending.DEADLINE_EXCEEDED if by_deadline else Ending.FAILED
+
+
+def progress_of(member: Member) -> Progress:
+    """Return how far a pod has come; it has ended when all of its containers have."""
+    if member.pod.status.phase in ("Succeeded", "Failed"):
+        return Progress.ENDED
+    is_pending = member.pod.status.phase in ("", "Pending")
+    return Progress.NOT_STARTED if is_pending and not member.has_started else Progress.RUNNING
+
+
+def keeps(policy: CleanPodPolicy, ending: Ending, progress: Progress) -> bool:
+    """Return whether a pod is kept after the end of its job."""
+    return progress in _KEPT.get((ending, policy), ())
 
 
 def cleanup(
-    policy: CleanPodPolicy, ending: Phase, pods: Iterable[Pod], services: Iterable[Service]
+    policy: CleanPodPolicy, ending: Ending, members: Iterable[Member], services: Iterable[Service]
 ) -> tuple[tuple[Action, ...], ...]:
-    """Return the deletions for an ended job: its pods in any state, then their services."""
-    if not cleans(policy, ending):
-        return ()
-    return tuple(stage for stage in (deletions(Kind.POD, pods), deletions(Kind.SERVICE, services)) if stage)
+    """Return the deletions for an ended job: pods, then their services unless some pods are kept."""
+    pods = (member.pod for member in members if not keeps(policy, ending, progress_of(member)))
+    unused = () if (ending, policy) in _KEPT else services
+    return tuple(stage for stage in (deletions(Kind.POD, pods), deletions(Kind.SERVICE, unused)) if stage)
 
 
 def born_too_late(pods: Iterable[Pod], ended: datetime | None) -> tuple[Action, ...]:
-    """Return deletions for pods that came after the end: an operator that had not heard of it made them."""
+    """Return deletions for pods that came after the end: an operator that had not heard of it made them.
+
+    `completed_at` sees to it that no pod of the job itself is among them, whatever the clocks say.
+    """
     if ended is None:
         return ()
     return deletions(Kind.POD, (pod for pod in pods if (pod.metadata.creation_timestamp or ended) > ended))
+
+
+def completed_at(pods: Iterable[Pod], now: datetime) -> datetime:
+    """Return the time of the end, which is not before the creation of any pod that was there."""
+    return max([now, *(pod.metadata.creation_timestamp or now for pod in pods)])
 
 
 def overdue(

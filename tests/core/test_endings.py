@@ -1,0 +1,103 @@
+"""What becomes of pods when their job ends: the table of docs/fault-tolerance.md is what the core does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from paddlejob.api.v1 import CleanPodPolicy, Phase
+from paddlejob.core.actions import Delete, Kind
+from paddlejob.core.policy.cleanup import Ending, Progress
+from paddlejob.testing.build import NOW, WorldBuilder, job, world
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "fault-tolerance.md"
+PODS = {
+    "demo-worker-0": Progress.ENDED,
+    "demo-worker-1": Progress.RUNNING,
+    "demo-worker-2": Progress.NOT_STARTED,
+}
+RUNNING_STATE = {"running": {"startedAt": "2026-01-01T12:00:00Z"}}
+
+
+def documented() -> dict[tuple[str, str, str], str]:
+    """Return the fate of each pod, by ending, progress and policy, as the page has it."""
+    rows = [line.strip("| ").split("|") for line in DOCUMENT.read_text().splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    first = next(number for number, row in enumerate(cells) if row[:2] == ["the job", "its pods"])
+    policies = [cell.split("`")[1] for cell in cells[first][2:]]
+    table = cells[first + 2 : first + 2 + len(Ending) * len(Progress)]
+    return {
+        (ending, progress, policy): fate
+        for ending, progress, *fates in table
+        for policy, fate in zip(policies, fates, strict=True)
+    }
+
+
+def about_to_end(ending: Ending, policy: str) -> WorldBuilder:
+    """Return a job in its last moment, with a pod of each kind."""
+    of = job().worker(3).spec(cleanPodPolicy=policy, activeDeadlineSeconds=60)
+    of = of.spec(successPolicy="Worker0") if ending is Ending.COMPLETED else of
+    built = world(of).phase(Phase.RUNNING, active_since=NOW, start_time=NOW)
+    built = built.later(61 if ending is Ending.DEADLINE_EXCEEDED else 30)
+    built.running("worker", 1).waiting("worker", 2)
+    return built.succeeded("worker", 0) if ending is Ending.COMPLETED else built.failed("worker", 0)
+
+
+def deleted(built: WorldBuilder) -> set[str]:
+    actions = [action for stage in built.plan().stages for action in stage]
+    return {action.name for action in actions if isinstance(action, Delete) and action.kind is Kind.POD}
+
+
+@pytest.mark.parametrize("ending", Ending)
+@pytest.mark.parametrize("policy", CleanPodPolicy)
+def test_pods_are_kept_and_deleted_as_documented(ending, policy):
+    table = documented()
+    assert len(table) == len(list(product(Ending, Progress, CleanPodPolicy)))
+    expected = {
+        name for name, progress in PODS.items() if table[ending.value, progress.value, policy] == "deleted"
+    }
+    assert set(table.values()) == {"kept", "deleted"}
+    built = about_to_end(ending, policy)
+    assert deleted(built) == expected
+    ended = built.status(built.plan().status)
+    assert ended.job.status.phase.is_terminal
+    assert deleted(ended.later(3600)) == expected
+
+
+def test_a_pod_that_a_sidecar_keeps_alive_has_not_ended():
+    built = about_to_end(Ending.FAILED, "OnCompletion")
+    terminated = {"terminated": {"exitCode": 1, "reason": "Error"}}
+    containers = [{"name": "paddle", "state": terminated}, {"name": "proxy", "state": RUNNING_STATE}]
+    built.pod("worker", 0, {"phase": "Running", "podIP": "10.0.1.1", "containerStatuses": containers})
+    assert built.plan().status.phase is Phase.FAILED
+    assert "demo-worker-0" in deleted(built)
+
+
+def test_a_sidecar_that_runs_does_not_make_a_training_container_started():
+    built = about_to_end(Ending.FAILED, "Never")
+    waiting = {"waiting": {"reason": "CreateContainerConfigError"}}
+    containers = [{"name": "paddle", "state": waiting}, {"name": "proxy", "state": RUNNING_STATE}]
+    built.pod("worker", 2, {"phase": "Pending", "podIP": "10.0.1.3", "containerStatuses": containers})
+    assert deleted(built) == {"demo-worker-2"}
+
+
+@pytest.mark.parametrize("behind_seconds", [0, 2, 600])
+@pytest.mark.parametrize("ending", [Ending.COMPLETED, Ending.FAILED])
+def test_no_pod_of_the_job_itself_counts_as_late_when_the_operators_clock_is_behind(ending, behind_seconds):
+    built = about_to_end(ending, "Never")
+    for manifest in built._pods.values():
+        created = built.now + timedelta(seconds=behind_seconds)
+        manifest["metadata"]["creationTimestamp"] = created.isoformat()
+    built.status(built.plan().status)
+    assert deleted(built) == {"demo-worker-2"}
+
+
+def test_a_pod_that_came_after_the_end_is_deleted_even_if_it_runs():
+    built = about_to_end(Ending.COMPLETED, "Never")
+    built.status(built.plan().status)
+    late = (built.now + timedelta(seconds=1)).isoformat()
+    built.running("worker", 2)._pods[built.seats()[2]]["metadata"]["creationTimestamp"] = late
+    assert deleted(built) == {"demo-worker-2"}

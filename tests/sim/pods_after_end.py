@@ -1,0 +1,32 @@
+"""Which pods an ended job may still have, in words of its own: the core is not asked."""
+
+from __future__ import annotations
+
+from paddlejob.api.meta import JsonObject
+
+ENDED = ("Succeeded", "Failed")
+DEADLINES = ("DeadlineExceeded", "StartupDeadlineExceeded")
+KEEPS_NO_POD = {
+    "Always": ("Completed", "Failed"),
+    "OnFailure": ("Failed",),
+    "OnCompletion": ("Completed",),
+    "Never": (),
+}
+
+
+def what_is_wrong(ended: JsonObject, pods: list[JsonObject]) -> str:
+    """Return which pod of an ended job should not be there, empty when all is well."""
+    status, policy = ended["status"], ended["spec"].get("cleanPodPolicy", "OnCompletion")
+    phase = status["phase"]
+    if phase in KEEPS_NO_POD[policy] and pods:
+        return f"is {phase} and keeps {len(pods)} pods with cleanPodPolicy {policy}"
+    stops_all = phase == "Failed" and (policy != "Never" or status["reason"] in DEADLINES)
+    active = [pod for pod in pods if pod["status"].get("phase") not in ENDED]
+    if stops_all and active:
+        return f"is {phase} ({status['reason']}) and {_names(active)} still run"
+    waiting = [pod for pod in active if pod["status"].get("phase", "Pending") == "Pending"]
+    return f"is {phase} and {_names(waiting)} may still start" if waiting else ""
+
+
+def _names(pods: list[JsonObject]) -> list[str]:
+    return [pod["metadata"]["name"] for pod in pods]
