@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # One seed for hashes, so that a simulated history is the same in every process.
-PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest
+# LOOP=uvloop runs the tests that need a real event loop on uvloop.
+PYTEST := PYTHONHASHSEED=0 PADDLEJOB_TEST_LOOP=$(LOOP) $(BIN)/python -m pytest
 STAMP := $(VENV)/.installed
 
 help: ## Show the commands

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from devcluster import ApiError, Cluster, ControlPlane, ensure
 from devcluster.background import Background
 from devcluster.programs import CONTROL_PLANE_PROGRAMS
+
+if os.environ.get("PADDLEJOB_TEST_LOOP") == "uvloop":
+    import uvloop
+
+    def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+        """Run the tests that need a real event loop on uvloop: make test-unit LOOP=uvloop."""
+        return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

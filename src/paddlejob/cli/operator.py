@@ -128,11 +128,10 @@ def command(
         lease_namespace=lease_namespace,
     )
     try:
-        asyncio.run(manager.run(config, settings, process))
+        with asyncio.Runner(loop_factory=manager.new_event_loop) as runner:
+            runner.run(manager.run(config, settings, process))
     except LeaseLostError as error:
-        raise click.ClickException(
-            f"{error}; starting again as a stand-by is for whoever started me"
-        ) from None
+        raise click.ClickException(f"{error}; exiting, to be restarted as a standby") from None
 
 
 def _read_port_range(text: str) -> tuple[int, int]:

@@ -9,6 +9,7 @@ A write whose outcome is unknown raises TransportError; the caller looks again a
 from __future__ import annotations
 
 import asyncio
+import copy
 import enum
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -85,6 +86,22 @@ class Client:
         self._timeout_seconds = timeout_seconds
         self._now = now or _utc_now
         self._server_clock = ServerClock()
+        self._may_write: Callable[[], bool] = _always
+
+    def fenced(self, may_write: Callable[[], bool]) -> Client:
+        """Return a client on the same connections that writes only while `may_write` returns True.
+
+        It is asked right before every try: neither a write that waited to be sent again nor a process that
+        was suspended can then write after its lease has expired. Other writes raise NotLeaderError.
+        """
+        fenced = copy.copy(self)
+        fenced._may_write = may_write  # noqa: SLF001
+        return fenced
+
+    @property
+    def may_write(self) -> bool:
+        """Whether a write would be sent now."""
+        return self._may_write()
 
     @property
     def server_time_offset(self) -> float:
@@ -316,6 +333,8 @@ class Client:
             await asyncio.sleep(delay)
 
     async def _try(self, call: _Call) -> bytes:
+        if call.method != "GET" and not self._may_write():
+            raise errors.NotLeaderError(f"cannot {call.verb} {call.label}: this process is not the leader")
         loop = asyncio.get_running_loop()
         started, sent, code = loop.time(), self._now(), 0
         try:
@@ -378,6 +397,10 @@ class _ResourceName(msgspec.Struct, frozen=True):
 
 class _ResourceNames(msgspec.Struct, frozen=True):
     resources: tuple[_ResourceName, ...] = ()
+
+
+def _always() -> bool:
+    return True
 
 
 def _or_default(wanted: type[T] | None, default: type[Any]) -> type[T]:

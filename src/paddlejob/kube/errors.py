@@ -5,6 +5,7 @@ KubeError
 ├── TransportError           no answer: connection refused, reset, TLS, time-out
 │   ├── TransportTimeoutError
 │   └── CredentialsError     the request was not sent: no token or certificate could be had just now
+├── NotLeaderError           the request was not sent: this process is not, or no longer, the leader
 ├── UndecodableError         the server answered with something that is not what was asked for
 └── ApiError                 the server answered with a Status (code, reason, message, causes)
     ├── BadRequestError      400  a body that does not decode strictly, for one
@@ -42,6 +43,10 @@ class TransportTimeoutError(TransportError):
 
 class CredentialsError(TransportError):
     """No credentials could be had, so the request was not sent; the message says why."""
+
+
+class NotLeaderError(KubeError):
+    """The write was not sent, because this process does not hold the lease that allows it."""
 
 
 class UndecodableError(KubeError):

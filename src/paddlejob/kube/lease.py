@@ -89,9 +89,9 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the lease is held at this instant.
+        """Whether the lease is held at this instant: the fence of a leader's writes (`Client.fenced`).
 
-        A process that was stopped and goes on sees at once that its time is over: ask before every write.
+        A process that was suspended and continues sees at once that its time is over.
         """
         return self._is_elected and self._remaining_seconds() > 0
 

@@ -78,14 +78,13 @@ class WorkQueue(Generic[K]):
         self._delayed: dict[K, tuple[float, Priority]] = {}
         self._heap: list[tuple[float, int, K]] = []
         """The deadlines of delayed keys; an entry that `_delayed` does not confirm is stale."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: tuple[float, asyncio.TimerHandle] | None = None
+        """What rings next, and when: not every event loop's handle can tell."""
         self._running: dict[K, float] = {}
         self._dirty: dict[K, Priority] = {}
         self._failures: dict[K, int] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Workers without a key. One is woken for one key: to wake them all would cost with their number."""
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._closed = False
         self._pushed = 0
         self._served = 0
@@ -155,8 +154,6 @@ class WorkQueue(Generic[K]):
             self._observe_work(_now() - started)
         if key in self._dirty:
             self._make_ready(key, self._dirty.pop(key))
-        if not self._running:
-            self._idle.set()
 
     def close(self) -> None:
         """Take no more keys and drop those that wait: what they are about stands in the cluster."""
@@ -169,10 +166,6 @@ class WorkQueue(Generic[K]):
         while self._waiting:
             self._wake_one()
 
-    async def drained(self) -> None:
-        """Return when no worker has a key."""
-        await self._idle.wait()
-
     def _ready_priority(self, key: K) -> Priority | None:
         return next((priority for priority, lane in self._lanes.items() if key in lane), None)
 
@@ -182,7 +175,6 @@ class WorkQueue(Generic[K]):
 
     def _start(self, key: K, since: float) -> K:
         self._served += 1
-        self._idle.clear()
         self._running[key] = now = _now()
         if self._observe_wait is not None:
             self._observe_wait(now - since)
@@ -244,11 +236,11 @@ class WorkQueue(Generic[K]):
         while self._heap and not self._is_current(self._heap[0][0], self._heap[0][2]):
             heapq.heappop(self._heap)
         deadline = self._heap[0][0] if self._heap else None
-        if self._timer is not None and self._timer.when() != deadline:
-            self._timer.cancel()
+        if self._timer is not None and self._timer[0] != deadline:
+            self._timer[1].cancel()
             self._timer = None
         if self._timer is None and deadline is not None:
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._ring, deadline)
+            self._timer = deadline, asyncio.get_running_loop().call_at(deadline, self._ring, deadline)
 
     def _ring(self, deadline: float) -> None:
         self._timer = None

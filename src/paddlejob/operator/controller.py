@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
 
 from paddlejob.api.meta import ObjectKey
@@ -26,6 +25,7 @@ from paddlejob.operator.world import Touch, World
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
+"""How long the end of the process may wait for the reconciles under way."""
 
 
 class Controller:
@@ -41,6 +41,7 @@ class Controller:
         recorder: EventRecorder,
         metrics: Metrics | None = None,
     ) -> None:
+        self._client = client
         self._settings = settings
         self._now = now
         self._recorder = recorder
@@ -67,22 +68,25 @@ class Controller:
         await self.world.gangs.settled()
 
     async def work(self) -> None:
-        """Reconcile until cancelled; passes under way are finished first, within a bound."""
+        """Reconcile until cancelled; reconciles under way then finish first, if they may still write."""
         await self.synced()
         workers = [
             asyncio.create_task(self._worker(), name=f"worker {number}")
             for number in range(self._settings.workers)
         ]
         try:
-            await asyncio.gather(*workers)
+            # Cancelling this cancels no worker, as it would with gather.
+            await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             self.queue.close()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    await self.queue.drained()
+            if self._client.may_write:
+                await asyncio.wait(workers, timeout=DRAIN_SECONDS)
             for worker in workers:
                 worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            ended = await asyncio.gather(*workers, return_exceptions=True)
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
 
     async def _worker(self) -> None:
         while (key := await self.queue.get()) is not None:

@@ -44,7 +44,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 async def run(config: ClusterConfig, settings: OperatorSettings, process: ProcessSettings) -> None:
     """Work until SIGTERM or SIGINT.
 
-    Raises LeaseLostError when another process has taken over: the caller ends, and is started afresh.
+    Raises LeaseLostError when another process has taken over: the caller ends, and is started again.
     """
     metrics = Metrics()
     rng = random.Random()  # noqa: S311  (spreads retries, guards nothing)
@@ -53,9 +53,10 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
         client = await stack.enter_async_context(Client(transport, observe=metrics.observe_request, rng=rng))
         recorder = EventRecorder(client, COMPONENT, rng=rng, now=_now)
         await stack.enter_async_context(recorder)
-        controller = Controller(client, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
-        await _serve(stack, controller, metrics, process)
         elector = _elector(client, config, process, rng) if process.leader_election else None
+        writer = client.fenced(lambda: elector.is_leader) if elector else client
+        controller = Controller(writer, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
+        await _serve(stack, controller, metrics, process)
         await _until_signalled(_lead(controller, elector))
 
 
@@ -83,12 +84,18 @@ async def _lead(controller: Controller, elector: LeaderElector | None) -> None:
         finally:
             controller.metrics.leader.set(0)
 
-    async with asyncio.TaskGroup() as group:
-        watching = group.create_task(controller.watch(), name="watch")
-        try:
-            await (work() if elector is None else elector.run(work))
-        finally:
-            watching.cancel()
+    watching = asyncio.create_task(controller.watch(), name="watch")
+    leading = asyncio.create_task(work() if elector is None else elector.run(work), name="lead")
+    try:
+        await asyncio.wait({watching, leading}, return_when=asyncio.FIRST_COMPLETED)
+        first = leading if leading.done() else watching
+    finally:
+        # The work ends before the watches that it depends on.
+        for task in (leading, watching):
+            task.cancel()
+            await asyncio.wait({task})
+    # Not a TaskGroup: it would wrap LeaseLostError into an ExceptionGroup, which nobody expects.
+    first.result()
 
 
 async def _serve(
@@ -121,10 +128,20 @@ async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _stop(task: asyncio.Task[None], number: signal.Signals) -> None:
-    log.info("%s: finishing the passes under way", number.name)
+    log.info("%s: finishing the reconciles under way", number.name)
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_DFL)
     task.cancel()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's loop if it is installed (`pip install 'paddlejob[operator]'`), else Python's own."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 def _now() -> datetime:
