@@ -20,9 +20,13 @@ from paddlejob.testing.fake_api import ApiServer, FakeTransport
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
 
 
-@types.coroutine
-def pausable(coroutine, process: Process):
+async def pausable(coroutine, process: Process):
     """Run a coroutine, but nothing of it while its process is stopped; it hears later what happened then."""
+    return await steps(coroutine, process)
+
+
+@types.coroutine
+def steps(coroutine, process: Process):
     error: BaseException | None = None
     while True:
         try:
