@@ -106,8 +106,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=500)
     options = parser.parse_args()
     with ControlPlane.start() as plane:
-        plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy/v1/crd.yaml"))
-        plane.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+        plane.apply(ROOT / "deploy/v1/crd.yaml")
         asyncio.run(measure(plane, options.count))
 
 

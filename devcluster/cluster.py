@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from devcluster.build import ensure
 from devcluster.client import Client
 from devcluster.kubeconfig import write_kubeconfig
+from devcluster.manifests import apply, await_found, read_manifests
 
 KUBECTL_TIMEOUT_SECONDS = 60.0
 
@@ -71,6 +73,15 @@ class Cluster:
     def request(self, method: str, path: str, body: object = None, **options: Any) -> Any:
         """Send a request as administrator; see Client.request."""
         return self._client.request(method, path, body, **options)
+
+    def apply(self, *manifests: Path | Mapping[str, Any]) -> None:
+        """Apply objects, or all objects of files; see manifests.apply."""
+        for each in manifests:
+            apply(self.request, read_manifests(each) if isinstance(each, Path) else [each])
+
+    def await_found(self, path: str) -> None:
+        """Wait until a path can be read; see manifests.await_found."""
+        await_found(self.request, path)
 
     def service_account_token(self, namespace: str, name: str, *, lifetime_seconds: int = 3600) -> str:
         """Mint a token of an existing service account, for tests of RBAC as it really is."""

@@ -57,14 +57,10 @@ PROGRAMS = {
 SHARED_BUILD_SECONDS = {"kubernetes": 180}
 """What the first program of a family pays for the libraries that the others then find compiled."""
 
-CONTROL_PLANE_PROGRAMS = (
-    "etcd",
-    "pki",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubectl",
-)
+API_SERVER_PROGRAMS = ("etcd", "pki", "kube-apiserver", "kube-controller-manager")
+"""What the default components of a cluster are."""
+
+CONTROL_PLANE_PROGRAMS = (*API_SERVER_PROGRAMS, "kube-scheduler", "kubectl")
 """What `build` makes when it is not told what to build."""
 
 NODE_PROGRAMS = ("kubelet", "kube-proxy", "coredns", "pause")

@@ -1,17 +1,31 @@
-"""One real control plane for all tests that ask for it."""
+"""One real control plane for all tests that ask for it, and the programs that tests ask for."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
 
 import pytest
 
-from devcluster import ApiError, Cluster, ControlPlane, ensure
+from devcluster import Cluster, ControlPlane, ensure
 from devcluster.background import Background
-from devcluster.programs import CONTROL_PLANE_PROGRAMS
+from devcluster.programs import API_SERVER_PROGRAMS
+
+PROGRAM_OF = {"kubectl": "kubectl", "helm": "helm", "old_server": "apiextensions-apiserver"}
+"""Fixtures, and the programs that they run beside the API server."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests that need more than the API server; keep those of a cluster of their own in one process."""
+    for item in items:
+        fixtures = set(_fixtures(item))
+        if PROGRAM_OF.keys() & fixtures:
+            item.add_marker("tools")
+        if "control_plane" not in fixtures:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 if os.environ.get("PADDLEJOB_TEST_LOOP") == "uvloop":
     import uvloop
@@ -23,12 +37,45 @@ if os.environ.get("PADDLEJOB_TEST_LOOP") == "uvloop":
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build before the first test: a first build takes minutes, a test's time limit does not."""
-    needed = any(item.get_closest_marker("apiserver") for item in session.items)
-    if not needed or session.config.option.collectonly:
+    programs = _programs(session.items)
+    if not programs or session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        ensure(CONTROL_PLANE_PROGRAMS)
+        ensure(programs)
+
+
+def _programs(items: Iterable[pytest.Item]) -> list[str]:
+    asked = {name for item in items for name in _fixtures(item)}
+    needs_server = any(item.get_closest_marker("apiserver") for item in items)
+    tools = [program for fixture, program in PROGRAM_OF.items() if fixture in asked]
+    return [*(API_SERVER_PROGRAMS if needs_server else ()), *tools]
+
+
+def _fixtures(item: pytest.Item) -> Iterable[str]:
+    return getattr(item, "fixturenames", ())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kubectl_is_asked_for(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Refuse kubectl in a run in which no test asked for it: it would be built in the middle of a test."""
+    items = request.session.items
+    if any("kubectl" in _fixtures(item) or item.get_closest_marker("node") for item in items):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "kubectl", _refuse_kubectl)
+        yield
+
+
+def _refuse_kubectl(*_: Any, **__: Any) -> NoReturn:
+    pytest.fail("a test that runs kubectl must use the fixture `kubectl`")
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> None:
+    """Say that a test runs Cluster.kubectl, so that the program is built before the first test."""
+    ensure(["kubectl"])
 
 
 @pytest.fixture(scope="session")
@@ -48,20 +95,7 @@ def namespace(control_plane: Cluster) -> Iterator[str]:
     body = {"metadata": {"generateName": "test-"}}
     name = control_plane.request("POST", "/api/v1/namespaces", body)["metadata"]["name"]
     path = f"/api/v1/namespaces/{name}"
-    _await_service_account(control_plane, f"{path}/serviceaccounts/default")
+    # Pods are refused until the controller has made the namespace's service account.
+    control_plane.await_found(f"{path}/serviceaccounts/default")
     yield name
     control_plane.request("DELETE", path)
-
-
-def _await_service_account(cluster: Cluster, path: str) -> None:
-    """Pods are refused until the controller has made the namespace's service account."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            cluster.request("GET", path)
-        except ApiError as error:
-            if error.code != 404 or time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return

@@ -35,8 +35,7 @@ def objects(path: Path) -> list[dict[str, Any]]:
 
 def apply(cluster: Cluster, *files: Path) -> None:
     """Apply files and wait until PaddleJobs can be created."""
-    cluster.kubectl("apply", "--server-side", *(f"--filename={file}" for file in files))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+    cluster.apply(*files)
 
 
 def refresh_garbage_collector(plane: ControlPlane) -> None:

@@ -66,6 +66,7 @@ def test_a_service_account_may_do_only_what_rbac_grants(control_plane: Cluster, 
     assert refused.value.code == 403
 
 
+@pytest.mark.usefixtures("kubectl")
 def test_its_own_kubectl_acts_as_a_service_account(control_plane: Cluster, namespace: str) -> None:
     kubeconfig = control_plane.service_account_kubeconfig(namespace, "default")
     answer = control_plane.kubectl("auth", "whoami", "-o", "name", "-o", "json", kubeconfig=kubeconfig)

@@ -45,20 +45,11 @@ def open_crd(group: str, version: str, kind: str) -> dict[str, Any]:
     }
 
 
-def install(cluster: Cluster, *definitions: dict[str, Any]) -> None:
-    for definition in definitions:
-        cluster.kubectl(
-            "apply", "--server-side", "--validate=strict", "-f", "-", stdin=json.dumps(definition)
-        )
-        name = f"crd/{definition['metadata']['name']}"
-        cluster.kubectl("wait", name, "--for=condition=Established", "--timeout=30s")
-
-
 @pytest.fixture(scope="session")
 def cluster(control_plane: Cluster) -> Cluster:
     """The control plane with PaddleJob, and with a stand-in for Volcano's PodGroup."""
     podgroups = open_crd("scheduling.volcano.sh", "v1beta1", "PodGroup")
-    install(control_plane, yaml.safe_load(CRD_FILE.read_text()), podgroups)
+    control_plane.apply(yaml.safe_load(CRD_FILE.read_text()), podgroups)
     return control_plane
 
 
@@ -110,6 +101,7 @@ def stored(cluster: Cluster, namespace: str) -> Iterator[Stored]:
 
 
 @pytest.mark.parametrize("name", SUBMITTED)
+@pytest.mark.usefixtures("kubectl")
 def test_kubectl_creates_every_manifest_of_the_documents(cluster: Cluster, name: str) -> None:
     text = (files.HERE / f"{name}.yaml").read_text().replace(files.PLACEHOLDER, "registry.example.org/me")
     said = cluster.kubectl("create", "--validate=strict", "--dry-run=server", "-f", "-", stdin=text)
@@ -150,18 +142,21 @@ def test_a_typo_is_named(cluster: Cluster, builder: JobBuilder, words: str) -> N
     assert words in refusal(cluster, builder)
 
 
+@pytest.mark.usefixtures("kubectl")
 def test_kubectl_prints_the_columns_of_the_documents(cluster: Cluster, stored: Stored) -> None:
     header, row = cluster.kubectl("get", "pdj", "-n", stored.namespace).splitlines()
     assert header.split() == ["NAME", "STATUS", "MODE", "PS", "WORKER", "AGE"]
     assert row.split()[:5] == ["wide", "Completed", "PS", "2/2", "0/2"]
 
 
+@pytest.mark.usefixtures("kubectl")
 def test_wide_output_says_why(cluster: Cluster, stored: Stored) -> None:
     header, row = cluster.kubectl("get", "pdj", "-n", stored.namespace, "-o", "wide").splitlines()
     assert header.split()[6:] == ["HETER", "REASON", "MESSAGE"]
     assert row.endswith("WorkersSucceeded   all workers ended well")
 
 
+@pytest.mark.usefixtures("kubectl")
 def test_kubectl_scales_the_workers(cluster: Cluster, stored: Stored) -> None:
     cluster.kubectl("scale", "pdj/wide", "-n", stored.namespace, "--replicas=3")
     scale = cluster.request("GET", f"{stored.path}/scale")
@@ -169,12 +164,14 @@ def test_kubectl_scales_the_workers(cluster: Cluster, stored: Stored) -> None:
     assert scale["status"] == {"replicas": 2, "selector": "batch.paddlepaddle.org/job-name=wide"}
 
 
+@pytest.mark.usefixtures("kubectl")
 def test_scaling_is_held_to_the_rules(cluster: Cluster, stored: Stored) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         cluster.kubectl("scale", "pdj/wide", "-n", stored.namespace, "--replicas=0")
     assert "should be greater than or equal to 1" in refused.value.stderr
 
 
+@pytest.mark.usefixtures("kubectl")
 def test_kubectl_waits_for_a_condition(cluster: Cluster, stored: Stored) -> None:
     said = cluster.kubectl(
         "wait", "pdj/wide", "-n", stored.namespace, "--for=condition=Completed", "--timeout=5s"
@@ -182,6 +179,7 @@ def test_kubectl_waits_for_a_condition(cluster: Cluster, stored: Stored) -> None
     assert "condition met" in said
 
 
+@pytest.mark.usefixtures("kubectl")
 def test_kubectl_explains_a_field(cluster: Cluster) -> None:
     assert "Gloo barriers" in cluster.kubectl("explain", "pdj.spec.withGloo")
 
@@ -216,12 +214,12 @@ def test_a_job_that_is_older_than_the_rules_can_be_finished(cluster: Cluster, na
     """Only what changes is held to a rule: an earlier operator's jobs get their status and are deleted."""
     group = f"{namespace}.example.org"
     path = f"/apis/{group}/v1/namespaces/{namespace}/paddlejobs"
-    install(cluster, open_crd(group, "v1", "PaddleJob"))
+    cluster.apply(open_crd(group, "v1", "PaddleJob"))
     odd = {"intranet": "Mesh", "cleanPodPolicy": "Sometimes", "worker": {"replicas": 0}}
     manifest = {"apiVersion": f"{group}/v1", "kind": "PaddleJob", "spec": odd, "metadata": {"name": "older"}}
     cluster.request("POST", path, manifest)
     rules = json.loads(json.dumps(crd_v1()).replace("batch.paddlepaddle.org", group))
-    cluster.kubectl("replace", "-f", "-", stdin=json.dumps(rules))
+    cluster.apply(rules)
     await_refusal(cluster, path, {**manifest, "metadata": {"name": "newer"}})
     merge(cluster, f"{path}/older", {"metadata": {"finalizers": None, "annotations": {"seen": "yes"}}})
     finished = merge(cluster, f"{path}/older/status", {"status": {"phase": "Completed"}})

@@ -57,8 +57,7 @@ class VolcanoStage(GangStage):
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
     with ControlPlane.start() as plane:
-        plane.kubectl("apply", "--server-side", "--filename", str(ROOT / "deploy/v1/crd.yaml"))
-        plane.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+        plane.apply(ROOT / "deploy/v1/crd.yaml")
         yield plane
 
 
@@ -83,8 +82,7 @@ def install(plane: ControlPlane, *, status_subresource: bool) -> None:
     definition = copy.deepcopy(VOLCANO)
     if status_subresource:
         definition["spec"]["versions"][0]["subresources"] = {"status": {}}
-    plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
-    plane.kubectl("wait", "--for=condition=Established", f"crd/{VOLCANO['metadata']['name']}")
+    plane.apply(definition)
 
 
 def is_there(plane: ControlPlane, path: str) -> bool:

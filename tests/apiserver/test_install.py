@@ -18,6 +18,8 @@ from tests.apiserver.test_crd import open_crd
 EXAMPLES = sorted((installed.DEPLOY / "examples").glob("*.yaml"))
 BOTH_FILES = (f"--filename={installed.CRD}", f"--filename={installed.OPERATOR}")
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/paddlejobs.batch.paddlepaddle.org"
+pytestmark = pytest.mark.usefixtures("kubectl")
+
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/paddle-manager-role"
 
 
@@ -96,10 +98,6 @@ def test_the_operators_pod_is_admitted_where_the_restricted_standard_is_enforced
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_accepted_as_it_is(ready: Cluster, example: Path) -> None:
     definition = open_crd("scheduling.volcano.sh", "v1beta1", "PodGroup")
-    if is_gone(
-        ready, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
-    ):
-        ready.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
-        ready.kubectl("wait", "--for=condition=Established", f"crd/{definition['metadata']['name']}")
+    ready.apply(definition)
     said = ready.kubectl("create", "--validate=strict", "--dry-run=server", f"--filename={example}")
     assert said.count("created (server dry run)") == len(installed.objects(example))

@@ -30,7 +30,6 @@ from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.lease import LeaderElector, LeaseTiming
 from paddlejob.kube.resource import (
     CONFIG_MAPS,
-    CUSTOM_RESOURCE_DEFINITIONS,
     LEASES,
     NAMESPACES,
     SERVICES,
@@ -234,9 +233,7 @@ async def test_gangs_need_every_right_that_they_are_granted_and_no_other(strict:
 def install_gangs(plane: ControlPlane) -> None:
     """Install stand-ins for Volcano and Kueue."""
     for resource in (*gang_acts.GANG_KINDS, gang_acts.FLAVORS):
-        definition = gang_acts.definition(resource)
-        plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), definition)
-        plane.kubectl("wait", "--for=condition=Established", f"crd/{definition['metadata']['name']}")
+        plane.apply(gang_acts.definition(resource))
     flavor = {"metadata": {"name": "default"}, "spec": {"nodeLabels": {}}}
     head = {"apiVersion": gang_acts.FLAVORS.api_version, "kind": gang_acts.FLAVORS.kind}
     plane.request("POST", gang_acts.FLAVORS.path(), {**head, **flavor})

@@ -39,8 +39,7 @@ Act = Callable[[Stage], Awaitable[None]]
 @pytest.fixture
 def perform(control_plane: Cluster, namespace: str) -> Callable[[Act], None]:
     """Return a function that plays an act with the operator on the real API server."""
-    control_plane.kubectl("apply", "--server-side", "-f", str(CRD))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+    control_plane.apply(CRD)
 
     async def play(act: Act) -> None:
         async with Client(HttpTransport(load_config(control_plane.kubeconfig))) as client:

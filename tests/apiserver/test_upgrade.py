@@ -29,6 +29,8 @@ ENDED = "2036-01-01T00:00:00Z"
 """After the pods were made, whenever the test runs."""
 PODS_OF_DEMO = ["demo-ps-0", "demo-worker-0", "demo-worker-1"]
 
+pytestmark = pytest.mark.usefixtures("kubectl")
+
 
 async def trains(left: Inheritance, *, second_worker=running, **spec) -> None:
     """A parameter server job that is at it."""

@@ -27,8 +27,7 @@ def perform(request: pytest.FixtureRequest) -> Callable[[Act], None]:
     if request.param == "memory":
         return _in_memory
     cluster = request.getfixturevalue("control_plane")
-    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/paddlejobs.batch.paddlepaddle.org")
+    cluster.apply(CRD)
     namespace = request.getfixturevalue("namespace")
     return lambda act: asyncio.run(_on_a_real_one(cluster.kubeconfig, namespace, act))
 

@@ -1,4 +1,4 @@
-"""Programs that only the tests of an installation need: helm, and an API server of the old days."""
+"""Runs helm for the tests of an installation."""
 
 from __future__ import annotations
 
@@ -11,20 +11,6 @@ import pytest
 from devcluster import ensure
 
 Helm = Callable[..., str]
-
-PROGRAM_OF = {"helm": "helm", "old_server": "apiextensions-apiserver"}
-"""Fixtures and the programs that they run."""
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build before the first test: a first build takes minutes, a test's time limit does not."""
-    used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    needed = [program for fixture, program in PROGRAM_OF.items() if fixture in used]
-    if not needed or session.config.option.collectonly:
-        return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        ensure(needed)
 
 
 @pytest.fixture(scope="session")

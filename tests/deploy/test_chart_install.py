@@ -13,7 +13,7 @@ from paddlejob.testing.build import job
 from tests.apiserver.test_crd import open_crd
 from tests.deploy.test_chart import CHART
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.usefixtures("kubectl")]
 
 JOBS = "/apis/batch.paddlepaddle.org/v1/namespaces/default/paddlejobs"
 DEPLOYMENT = "deployment/paddle-controller-manager"

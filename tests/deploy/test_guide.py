@@ -60,7 +60,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.apiserver
-@pytest.mark.usefixtures("helm")
+@pytest.mark.usefixtures("kubectl", "helm")
 def test_its_commands_run_as_they_are(shell) -> None:
     text = sections(GUIDES[0])
     for line in (line for section in ORDER for line in commands(text[section])):

@@ -11,7 +11,6 @@ import yaml
 from devcluster import ControlPlane, ensure
 from devcluster.settings import DEFAULT_CONTROLLERS
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
-from tests.gang.waiting import until_there
 
 KUBERNETES = "kubernetes-1.36"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -39,5 +38,5 @@ def plane() -> Iterator[ControlPlane]:
         kubernetes=KUBERNETES,
     ) as plane:
         plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), yaml.safe_load(CRD.read_text()))
-        until_there(plane, "/apis/batch.paddlepaddle.org/v1/paddlejobs")
+        plane.await_found("/apis/batch.paddlepaddle.org/v1/paddlejobs")
         yield plane

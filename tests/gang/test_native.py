@@ -20,7 +20,6 @@ from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from paddlejob.testing.build import job
 from paddlejob.testing.outcomes import Exit, crash
-from tests.gang.waiting import until_there
 from tests.operator.gang_stage import GangStage
 
 pytestmark = pytest.mark.gang
@@ -67,7 +66,7 @@ def perform(plane: ControlPlane) -> Iterator[Callable[..., None]]:
     """Return a function that plays an act in a fresh namespace, which is removed afterwards."""
     body = {"metadata": {"generateName": "gang-"}}
     name = plane.request("POST", "/api/v1/namespaces", body)["metadata"]["name"]
-    until_there(plane, f"/api/v1/namespaces/{name}/serviceaccounts/default")
+    plane.await_found(f"/api/v1/namespaces/{name}/serviceaccounts/default")
 
     async def main(act: Act, scheduling: str) -> None:
         async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:

@@ -12,7 +12,6 @@ from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from scripts import manifests
 from tests.apiserver import gang_acts, installed
-from tests.gang.waiting import until_there
 
 pytestmark = pytest.mark.gang
 
@@ -39,7 +38,7 @@ def create_account(plane: ControlPlane) -> None:
 def fresh_namespace(plane: ControlPlane) -> str:
     made = plane.request("POST", "/api/v1/namespaces", {"metadata": {"generateName": "rights-"}})
     name: str = made["metadata"]["name"]
-    until_there(plane, f"/api/v1/namespaces/{name}/serviceaccounts/default")
+    plane.await_found(f"/api/v1/namespaces/{name}/serviceaccounts/default")
     return name
 
 
