@@ -1,12 +1,14 @@
-# One Makefile. `make test` is what CI runs; `make demo` trains for real on this machine.
+# `make test` is the quick suite, `make test-all` the rest; CI runs both. `make demo` trains on this machine.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-VENV := .venv
+# Another Python than the machine's own gets a virtualenv of its own: make test-unit PYTHON=python3.13
+VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 BIN := $(VENV)/bin
 # One seed for hashes, so that a simulated history is the same in every process.
 # LOOP=uvloop runs the tests that need a real event loop on uvloop.
 PYTEST := PYTHONHASHSEED=0 PADDLEJOB_TEST_LOOP=$(LOOP) $(BIN)/python -m pytest
+UNIT := not apiserver and not paddle and not node and not gang
 STAMP := $(VENV)/.installed
 
 help: ## Show the commands
@@ -32,9 +34,11 @@ demo-resnet: $(STAMP) ## Train ResNet collectively, here and now
 	$(BIN)/python scripts/example_data.py resnet > /dev/null && \
 	$(BIN)/paddlejob run deploy/examples/resnet.yaml --python "$$python" $(DEMO_ARGS)
 
-test: lint test-unit test-apiserver test-paddle ## Everything that must pass; builds a Kubernetes on first use
+test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
 
-test-fast: lint test-unit ## The same without the real API server and without real Paddle
+test-all: test-pythons test-tools test-gang test-seeds e2e-where-possible ## The rest: older and newer Pythons, kubectl, helm, gangs, all seeds, a node
+
+test-fast: lint test-unit ## `make test` without the real API server and without real Paddle
 
 lint: $(STAMP) ## Style, types, layers, and that generated files are current
 	$(BIN)/ruff check .
@@ -44,11 +48,21 @@ lint: $(STAMP) ## Style, types, layers, and that generated files are current
 	$(BIN)/python scripts/generate.py --check
 
 test-unit: $(STAMP) ## Unit, property and simulation tests
-	$(PYTEST) -n 2 -m 'not apiserver and not paddle and not node and not gang'
+	$(PYTEST) -n 2 -m '$(UNIT)'
+
+test-pythons: $(STAMP) ## Unit tests on every other supported Python of this machine
+	@set -e; for python in $$($(BIN)/python scripts/pythons.py); do \
+		echo "unit tests on $$python"; $(MAKE) --no-print-directory test-unit PYTHON="$$python"; \
+	done
+
+test-seeds: $(STAMP) ## Every history of the simulation, of which `make test` plays the first
+	PADDLEJOB_SEEDS=2000 $(PYTEST) -n 2 tests/sim
 
 test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
-	$(BIN)/python -m devcluster build
-	$(PYTEST) -m apiserver
+	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools'
+
+test-tools: $(STAMP) ## The suite that runs kubectl, helm and an API server of Kubernetes 1.21
+	$(PYTEST) -n 2 --dist loadgroup -m tools
 
 test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which knows gangs
 	$(PYTEST) -m gang
@@ -59,6 +73,9 @@ test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
 e2e: $(STAMP) ## Train in containers on a real node, with the operator installed; needs root
 	@$(BIN)/python -m devcluster check
 	$(PYTEST) -m node tests/e2e
+
+e2e-where-possible: $(STAMP)
+	@if $(BIN)/python -m devcluster check; then timeout --kill-after=60 1350 $(MAKE) --no-print-directory e2e; fi
 
 bench: $(STAMP) ## Measure the operator beside a bare create loop
 	PYTHONPATH=. $(BIN)/python bench/bench_operator.py
@@ -88,6 +105,6 @@ constraints: ## Pin the newest versions of what the project needs
 	mv constraints.new constraints.txt && rm -rf .constraints-venv
 
 clean: ## Remove what was made in this folder; caches outside it stay
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-fast lint test-unit test-apiserver test-gang test-paddle e2e bench bench-local soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-fast lint test-unit test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible bench bench-local soak generate format constraints clean

@@ -1,16 +1,19 @@
-"""Thousands of histories, each from one seed. `python tests/sim/soak.py SEED` plays one again."""
+"""Hundreds of histories, each from one seed. `python tests/sim/soak.py SEED` plays one again."""
 
 from __future__ import annotations
+
+import os
 
 import pytest
 
 from sim.simulation import play
 
 SEEDS_PER_TEST = 50
-TESTS = 40
+SEEDS = int(os.environ.get("PADDLEJOB_SEEDS", "300"))
+"""`make test-seeds` plays more of them."""
 
 
-@pytest.mark.parametrize("batch", range(TESTS))
+@pytest.mark.parametrize("batch", range(SEEDS // SEEDS_PER_TEST))
 @pytest.mark.timeout(600)
 def test_histories(batch):
     for seed in range(batch * SEEDS_PER_TEST, (batch + 1) * SEEDS_PER_TEST):
