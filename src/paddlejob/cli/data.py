@@ -8,19 +8,20 @@ from typing import NoReturn
 
 import click
 
-from paddlejob.recipe import errors, progress
-from paddlejob.recipe.manifest import Manifest
-from paddlejob.recipe.split import SplitReport, SplitRequest
-from paddlejob.recipe.split import split as split_data
-from paddlejob.recipe.split_inputs import TRAINING_NAMES
-from paddlejob.recipe.split_plan import By
-from paddlejob.recipe.verify import verify as verify_data
+from paddlejob.plainjob import errors
+from paddlejob.plainjob.data import progress
+from paddlejob.plainjob.data.inputs import TRAINING_NAMES
+from paddlejob.plainjob.data.layout import By
+from paddlejob.plainjob.data.manifest import Manifest
+from paddlejob.plainjob.data.split import SplitReport, SplitRequest
+from paddlejob.plainjob.data.split import split as split_data
+from paddlejob.plainjob.data.verify import verify as verify_data
 
 _PATH = click.Path(path_type=Path)
 _OUT_DIR = click.option(
     "--out-dir", envvar="OUT_DIR", show_envvar=True, required=True, type=_PATH, help="The job's directory."
 )
-_QUIET = click.option("--quiet", is_flag=True, help="No progress.")
+_QUIET = click.option("--quiet", is_flag=True, help="Do not print progress.")
 
 
 @click.group()
@@ -37,7 +38,7 @@ def data() -> None:
     show_envvar=True,
     required=True,
     type=click.IntRange(min=1),
-    help="How many shards: one for each trainer.",
+    help="Number of shards: one for each trainer.",
 )
 @click.option(
     "--split",
@@ -46,24 +47,24 @@ def data() -> None:
     multiple=True,
     default=TRAINING_NAMES,
     show_default=True,
-    help="Which files of an INPUT directory to split; all others go whole to every shard.",
+    help="Files of an INPUT directory to split; all others are copied to every shard.",
 )
-@click.option("--share", multiple=True, type=_PATH, help="A file or directory that every shard gets whole.")
+@click.option("--share", multiple=True, type=_PATH, help="File or directory to copy to every shard.")
 @click.option(
     "--config-dir",
     multiple=True,
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Training scripts, copied to OUT_DIR under their directory's name.",
+    help="Directory of training scripts to copy to OUT_DIR.",
 )
 @click.option(
     "--by",
     type=click.Choice([by.value for by in By]),
     default=By.LINES.value,
     show_default=True,
-    help="What is made equal: lines, so that every trainer has as many samples, or bytes.",
+    help="Make shards equal in lines, so that all trainers have the same number of samples, or in bytes.",
 )
-@click.option("--each", is_flag=True, help="Cut every file into SPLIT_COUNT parts, not the set as a whole.")
-@click.option("--copy", is_flag=True, help="Copy shared files to every shard rather than hard-link them.")
+@click.option("--each", is_flag=True, help="Split every file, instead of the set as a whole.")
+@click.option("--copy", is_flag=True, help="Copy shared files instead of hard-linking them.")
 @click.option("--force", is_flag=True, help="Replace another split in OUT_DIR.")
 @_QUIET
 def split(
@@ -81,8 +82,8 @@ def split(
 ) -> None:
     """Split line files into OUT_DIR/{0..SPLIT_COUNT-1}/data.
 
-    INPUT is a file of lines, or a directory of them; a set of files is split as one run of lines. Safe to run
-    again: finished shards are kept, and an interrupted split goes on where it was.
+    INPUT is a file of lines or a directory of such files; several files are split as one sequence of lines.
+    Safe to run again: finished shards are kept, and an interrupted split is resumed.
     """
     request = SplitRequest(
         job=out_dir,
@@ -98,10 +99,10 @@ def split(
     )
     try:
         report = split_data(request, _progress(quiet))
-    except errors.RecipeError as error:
+    except errors.PlainJobError as error:
         _fail(error)
     except KeyboardInterrupt:
-        click.echo("interrupted: finished shards are kept, the same command goes on from there", err=True)
+        click.echo("interrupted: finished shards are kept; run the same command again to resume", err=True)
         sys.exit(130)
     _say_report(report, out_dir)
 
@@ -110,10 +111,10 @@ def split(
 @_OUT_DIR
 @_QUIET
 def verify(out_dir: Path, quiet: bool) -> None:
-    """Read all shards of OUT_DIR again and compare them with their checksums."""
+    """Verify the checksums of all shards in OUT_DIR."""
     try:
         found = verify_data(out_dir, _progress(quiet))
-    except errors.RecipeError as error:
+    except errors.PlainJobError as error:
         _fail(error)
     click.echo(f"{out_dir}: {_count(found)} match their checksums")
 
@@ -122,7 +123,7 @@ def _progress(quiet: bool) -> progress.ProgressSink:
     return progress.Silent() if quiet else progress.for_stream(sys.stderr)
 
 
-def _fail(error: errors.RecipeError) -> NoReturn:
+def _fail(error: errors.PlainJobError) -> NoReturn:
     click.echo(f"error: {error}", err=True)
     sys.exit(error.exit_code)
 

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import click
 
-from paddlejob.recipe import errors
-from paddlejob.recipe.arguments import separate
-from paddlejob.recipe.assembly import Pace
-from paddlejob.recipe.launch import DEFAULT_PROGRAM
-from paddlejob.recipe.node import Program
-from paddlejob.recipe.settings import Settings, read_settings
-from paddlejob.recipe.start import StartOptions, start_in_cluster, start_locally
+from paddlejob.plainjob import errors
+from paddlejob.plainjob.rendezvous.rendezvous import Timing
+from paddlejob.plainjob.run.arguments import separate
+from paddlejob.plainjob.run.launch import DEFAULT_PROGRAM
+from paddlejob.plainjob.run.pod import Program
+from paddlejob.plainjob.run.start import StartOptions, start_in_cluster, start_locally
+from paddlejob.plainjob.settings import JobSettings, read_settings
 
 _PASSED = "paddlejob.passed"
 
 
 class StartCommand(click.Command):
-    """Takes its own options out of the arguments and leaves all others to the trainer, in their order."""
+    """Parses its own options and passes all other arguments to the trainer, in order."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse our own part only."""
+        """Parse our own options only."""
         own = {
             name: not parameter.is_flag
             for parameter in self.get_params(ctx)
@@ -43,13 +43,13 @@ class StartCommand(click.Command):
     "--local",
     metavar="N",
     type=click.IntRange(1, 250),
-    help="Run N nodes on this machine, without a cluster.",
+    help="Run N pods as processes on this machine, without a cluster.",
 )
 @click.option(
     "--program",
     default=DEFAULT_PROGRAM,
     show_default=True,
-    help="What to run as server and as trainer; 'paddle train' keeps the command line of before Fleet.",
+    help="Command to run as server and as trainer; 'paddle train' runs the binary of PaddlePaddle 0.x.",
 )
 @click.option(
     "--deadline",
@@ -64,7 +64,7 @@ class StartCommand(click.Command):
 @click.option(
     "--workdir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where scripts and shard are copied to, and training runs; default: a temporary directory.",
+    help="Directory to copy scripts and shard to, and to train in; default: a temporary directory.",
 )
 @click.pass_context
 def start(ctx: click.Context, local: int | None, program: str, deadline: float, workdir: Path | None) -> None:
@@ -83,12 +83,12 @@ def start(ctx: click.Context, local: int | None, program: str, deadline: float, 
       CONF_PADDLE_GRADIENT_NUM      number of trainers [the Job's parallelism]
       TRAINER_COUNT                 threads of a trainer
 
-    Arguments that are not listed here go to the trainer as they are; so does everything after `--`.
+    All other arguments, and everything after `--`, are passed to the trainer.
     """  # noqa: D301 - click wants the backspace itself, not a backslash
     inherited = dict(os.environ)
     options = StartOptions(
         program=Program(command=anchored(program, Path.cwd()), passed=ctx.meta[_PASSED], inherited=inherited),
-        pace=Pace(deadline_seconds=deadline),
+        timing=Timing(deadline_seconds=deadline),
         work_directory=workdir,
     )
     try:
@@ -99,7 +99,7 @@ def start(ctx: click.Context, local: int | None, program: str, deadline: float, 
     sys.exit(asyncio.run(_start(settings, local, options)))
 
 
-async def _start(settings: Settings, local: int | None, options: StartOptions) -> int:
+async def _start(settings: JobSettings, local: int | None, options: StartOptions) -> int:
     if local is None:
         return await start_in_cluster(settings, options)
     return await start_locally(settings, local, options)

@@ -1,0 +1,1 @@
+"""From files to shards on shared storage: `paddlejob data`."""

@@ -1,0 +1,105 @@
+"""Putting the training scripts next to the shards, as `<job>/<name>`, which TRAIN_CONFIG_DIR names."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from paddlejob.plainjob import errors
+from paddlejob.plainjob.data import manifest
+from paddlejob.plainjob.data.writer import set_aside
+
+DATA = "data"
+"""Where a shard goes; a directory of that name beside the scripts, an example's own data, stays behind."""
+MARKER = ".paddlejob-scripts"
+"""In a directory of scripts that was copied here, and may therefore be replaced."""
+_RESERVED = {"output", manifest.NAME, manifest.CHECKSUMS}
+
+
+def without_data(source: Path) -> Callable[[str, list[str]], set[str]]:
+    """Return what shutil.copytree shall leave out of a directory of training scripts."""
+
+    def left_out(directory: str, names: list[str]) -> set[str]:
+        return {name for name in names if _is_left_out(name, at_top=Path(directory) == source)}
+
+    return left_out
+
+
+def _is_left_out(name: str, *, at_top: bool) -> bool:
+    return name.startswith(".") or name == "__pycache__" or (at_top and name == DATA)
+
+
+def stale_configs(sources: Sequence[Path], job: Path, *, force: bool) -> dict[Path, Path]:
+    """Return where each directory of training scripts has to be copied, without those that are there already.
+
+    Guarantees: scripts that differ from their source are replaced only when forced, since they may have
+    been edited there, and a directory that was not placed by this command is never replaced.
+    Raises DataError.
+    """
+    targets = {source: _target(source, job) for source in dict.fromkeys(sources)}
+    if len(set(targets.values())) < len(targets):
+        raise errors.DataError(
+            f"two of --config-dir {', '.join(map(str, targets))} have the same name: rename one of them"
+        )
+    stale = {
+        source: target
+        for source, target in targets.items()
+        if not (target.is_dir() and _same(source, target))
+    }
+    for source, target in stale.items():
+        _check_replaceable(source, target, force=force)
+    return stale
+
+
+def _target(source: Path, job: Path) -> Path:
+    name = source.resolve().name
+    if not name or name.startswith(".") or name.isdecimal() or name in _RESERVED:
+        raise errors.DataError(
+            f"--config-dir {source}: the name {name!r} is reserved in OUT_DIR: rename the directory"
+        )
+    if job.resolve().is_relative_to(source.resolve()):
+        raise errors.DataError(f"OUT_DIR {job} lies inside --config-dir {source}: copy the scripts elsewhere")
+    return job / name
+
+
+def _check_replaceable(source: Path, target: Path, *, force: bool) -> None:
+    if not target.is_symlink() and not target.exists():
+        return
+    if not (target / MARKER).exists():
+        raise errors.DataError(
+            f"{target} was not written by this command and differs from {source}: move it away"
+        )
+    if not force:
+        raise errors.DataError(f"{target} differs from {source}: use --force to replace it")
+
+
+def place_config(source: Path, target: Path, scratch: Path) -> None:
+    """Copy a directory of training scripts; it appears whole or not at all. Raises DataError."""
+    fresh = scratch / f"config-{target.name}"
+    try:
+        shutil.copytree(source, fresh, ignore=without_data(source))
+        (fresh / MARKER).touch()
+        set_aside(target, scratch)
+        fresh.rename(target)
+    except (OSError, shutil.Error) as error:
+        raise errors.DataError(f"cannot copy {source} to {target}: {error}") from error
+
+
+def _same(source: Path, target: Path) -> bool:
+    names = _visible(source)
+    if names != _visible(target):
+        return False
+    return all(filecmp.cmp(source / name, target / name, shallow=False) for name in names)
+
+
+def _visible(directory: Path) -> set[str]:
+    """Return the files that are copied, as relative names."""
+    found = set()
+    for path in directory.rglob("*"):
+        parts = path.relative_to(directory).parts
+        left_out = any(_is_left_out(part, at_top=depth == 0) for depth, part in enumerate(parts))
+        if path.is_file() and not left_out:
+            found.add("/".join(parts))
+    return found

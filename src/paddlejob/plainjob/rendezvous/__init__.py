@@ -1,0 +1,1 @@
+"""How the pods of a Job find each other and keep in step."""

@@ -1,0 +1,185 @@
+"""What a pod does once all have joined: copy its shard, serve, train, wait for the others, exit."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from paddlejob.plainjob import errors
+from paddlejob.plainjob.data.writer import Writer
+from paddlejob.plainjob.rendezvous.address import until_listening
+from paddlejob.plainjob.rendezvous.barrier import AllDone, Left, ServerReady, StartTrainers, TrainerDone
+from paddlejob.plainjob.rendezvous.coordinator import CoordinatorClient
+from paddlejob.plainjob.rendezvous.peers import Peers
+from paddlejob.plainjob.run.console import Console, LogTee
+from paddlejob.plainjob.run.launch import Launch, Place, ProcessSpec, plan_launch
+from paddlejob.plainjob.run.process import Child, running
+from paddlejob.plainjob.run.race import race
+from paddlejob.plainjob.run.signals import Interruptions
+from paddlejob.plainjob.run.workspace import check_job, fill_workspace
+from paddlejob.plainjob.settings import JobSettings
+
+FIRST_FAILURE_SECONDS = 5.0
+"""How long trainer 0 may take to say who failed first."""
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, and how long to wait for it."""
+
+    command: str
+    passed: tuple[str, ...] = ()
+    inherited: Mapping[str, str] = {}
+    ready_seconds: float = 300.0
+    """How long a server may take to open its port."""
+    grace_seconds: float = 25.0
+    """Between SIGTERM and SIGKILL."""
+    lone_trainer_seconds: float = 30.0
+    """How long a trainer may outlive its server: servers that are told to stop do so before the trainers."""
+
+
+class TrainerError(errors.PlainJobError):
+    """The trainer failed or was stopped; its exit code becomes ours."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = code
+
+
+class PodRunner:
+    """One pod among its peers."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        peers: Peers,
+        client: CoordinatorClient,
+        *,
+        program: Program,
+        directory: Path,
+        console: Console,
+        interruptions: Interruptions,
+    ) -> None:
+        self._settings, self._peers, self._client = settings, peers, client
+        self._program, self._directory = program, directory
+        self._console, self._interruptions = console, interruptions
+        self._split = ""
+        self._logs = settings.output_directory / f"node_{peers.me}"
+
+    async def run(self) -> None:
+        """Train, and return when all trainers have succeeded.
+
+        Raises TrainerError, PeerFailedError or another PlainJobError, after the other pods were told.
+        """
+        with self._reporting_failure():
+            check_job(self._settings, len(self._peers.peers))
+            place = await race(self._prepare(), self._peer_failure())
+            program = self._program
+            launch = plan_launch(self._settings, place, program.command, program.passed, program.inherited)
+            async with self._running(launch.server, self._console.server_line) as server:
+                with self._reporting_failure():
+                    await self._serve_and_train(launch, server)
+        self._console.say("all trainers have succeeded")
+
+    async def _serve_and_train(self, launch: Launch, server: Child) -> None:
+        await race(self._ready(launch), self._server_before_training(server), self._peer_failure())
+        self._client.send(ServerReady(self._split))
+        await race(self._client.wait_for(StartTrainers), self._server_before_training(server))
+        await self._train(launch, server)
+        self._client.send(TrainerDone())
+        await race(self._client.wait_for(AllDone), self._server_without_crash(server))
+
+    @contextmanager
+    def _reporting_failure(self) -> Iterator[None]:
+        """Report a failure to the others at once, before the processes still running here are stopped."""
+        try:
+            yield
+        except errors.PlainJobError as error:
+            self._client.send(Left(str(error)))
+            raise
+        except asyncio.CancelledError:
+            self._client.send(Left("stopped"))
+            raise
+
+    async def _prepare(self) -> Place:
+        me, writer = self._peers.me, Writer(lambda _size: None, durable=False)
+        self._console.say(
+            f"trainer {me} of {len(self._peers.peers)}: copying shard {me} to {self._directory}"
+        )
+        try:
+            workspace = await asyncio.to_thread(fill_workspace, self._settings, me, self._directory, writer)
+        finally:
+            writer.stop()
+        self._split = workspace.split
+        job_id = self._peers.job_uid or self._settings.job_name
+        return Place(addresses=self._peers.addresses, me=me, data_directory=workspace.data, job_id=job_id)
+
+    async def _ready(self, launch: Launch) -> None:
+        seconds = self._program.ready_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await until_listening(self._peers.addresses[self._peers.me], launch.ready_port)
+        except TimeoutError as error:
+            raise errors.PlainJobError(
+                f"its server did not open port {launch.ready_port} in {seconds:g} s: {self._see('server')}"
+            ) from error
+
+    async def _train(self, launch: Launch, server: Child) -> None:
+        async with self._running(launch.trainer, self._console.trainer_line) as trainer:
+            with self._reporting_failure(), self._interruptions.forwarded_to(trainer):
+                code = await race(trainer.wait(), self._server_while_training(server), self._peer_failure())
+        number = self._interruptions.received
+        if number is not None:
+            raise TrainerError(code or 128 + number, f"stopped by {signal.Signals(number).name}")
+        if code:
+            message = f"its trainer exited with code {code}: {self._see('train')}"
+            await self._raise_first_failure(message)
+            raise TrainerError(code, message)
+
+    async def _raise_first_failure(self, message: str) -> None:
+        """Raise PeerFailedError when this trainer failed only because another pod had left."""
+        self._client.send(Left(message))
+        try:
+            async with asyncio.timeout(FIRST_FAILURE_SECONDS):
+                await self._peer_failure()
+        except errors.PeerFailedError as error:
+            if error.trainer != self._peers.me:
+                raise
+        except TimeoutError:
+            return
+
+    async def _peer_failure(self) -> None:
+        """Raises PeerFailedError when another pod is lost."""
+        await self._client.wait_for(AllDone)
+
+    async def _server_before_training(self, server: Child) -> None:
+        code = await server.wait()  # a server that cannot listen exits with code 0
+        raise errors.PlainJobError(f"its server exited with code {code} too early: {self._see('server')}")
+
+    async def _server_without_crash(self, server: Child) -> None:
+        code = await server.wait()
+        if code:
+            raise errors.PlainJobError(f"its server exited with code {code}: {self._see('server')}")
+
+    async def _server_while_training(self, server: Child) -> None:
+        await self._server_without_crash(server)
+        seconds = self._program.lone_trainer_seconds
+        await asyncio.sleep(seconds)
+        raise errors.PlainJobError(f"its server exited, but its trainer did not within {seconds:g} seconds")
+
+    def _running(
+        self, process: ProcessSpec, show: Callable[[bytes], None]
+    ) -> AbstractAsyncContextManager[Child]:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        header = f"--- {now} trainer {self._peers.me}: {shlex.join(process.command)}\n"
+        tee = LogTee(self._logs / f"{process.name}.log", show, header)
+        return running(process, self._directory, tee, self._program.inherited, self._program.grace_seconds)
+
+    def _see(self, log: str) -> str:
+        return f"see {self._logs / log}.log"

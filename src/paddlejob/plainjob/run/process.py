@@ -1,0 +1,171 @@
+"""One child process: in its own process group, its output logged, its exit code reported as by a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from paddlejob.plainjob import errors
+from paddlejob.plainjob.run.console import LogTee
+from paddlejob.plainjob.run.launch import ProcessSpec
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+LAST_OUTPUT_SECONDS = 5.0
+"""How long to read on after a process ended, when something it started still holds its output open."""
+
+
+def exit_code(status: int) -> int:
+    """Return a process's code as a shell does: 128 + n for signal n."""
+    return status if status >= 0 else 128 - status
+
+
+def _die_with_parent(parent: int) -> None:
+    """Run in a new process: have the kernel kill it when its parent is gone, however that went."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGKILL)
+
+
+class GroupGuard:
+    """A shell that kills a process group when this process dies without having ended the group itself.
+
+    The kernel kills only our own children; what a trainer has started, such as the processes that feed it
+    data, would stay.
+    """
+
+    def __init__(self, group: int) -> None:
+        self._shell: subprocess.Popen[bytes] | None = None
+        with contextlib.suppress(OSError):  # an image without a shell
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", 'read -r ended || kill -s KILL -- "-$1"', "sh", str(group)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def dismiss(self) -> None:
+        """Say that the group has ended."""
+        if self._shell is not None:
+            with contextlib.suppress(OSError):
+                self._shell.communicate(b"ended\n")
+
+
+class Child:
+    """A running process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, output: int, tee: LogTee) -> None:
+        self._process = process
+        self._guard = GroupGuard(process.pid)
+        self._output = output
+        self._tee = tee
+        self._sent: int | None = None
+        self._ended = asyncio.create_task(self._follow())
+
+    async def wait(self) -> int:
+        """Return the exit code, after all output has been written."""
+        return await asyncio.shield(self._ended)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.done()
+
+    def send(self, number: int) -> None:
+        """Send a signal to the process; only SIGKILL goes to all that it started as well.
+
+        A trainer stops its own children, such as the processes that feed it data: without them it could not
+        finish the batch before it saves. A shell dies of the signal without forwarding it; then its children
+        get it too.
+        """
+        if self._process.returncode is None:
+            self._sent = number
+            if number == signal.SIGKILL:
+                self._send_to_group(number)
+            else:
+                self._process.send_signal(number)
+
+    async def stop(self, grace_seconds: float) -> int:
+        """Stop it with SIGTERM, after the grace period with SIGKILL; return its exit code."""
+        self.send(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_seconds):
+                return await self.wait()
+        self.send(signal.SIGKILL)
+        return await self.wait()
+
+    async def _follow(self) -> int:
+        copying = asyncio.create_task(self._copy())
+        try:
+            status = await self._process.wait()
+            if self._sent is not None and status == -self._sent:
+                self._send_to_group(self._sent)
+            await asyncio.wait([copying], timeout=LAST_OUTPUT_SECONDS)
+            if not copying.done():
+                self._send_to_group(signal.SIGKILL)
+                await asyncio.wait([copying], timeout=LAST_OUTPUT_SECONDS)
+        finally:
+            copying.cancel()
+            await asyncio.wait([copying])
+            self._tee.close()
+            self._guard.dismiss()
+        return exit_code(status)
+
+    def _send_to_group(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    async def _copy(self) -> None:
+        output = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(output), os.fdopen(self._output, "rb", buffering=0)
+        )
+        try:
+            while chunk := await output.read(1 << 16):
+                self._tee.write(chunk)
+        finally:
+            transport.close()
+
+
+@asynccontextmanager
+async def running(
+    process: ProcessSpec, directory: Path, tee: LogTee, inherited: Mapping[str, str], grace_seconds: float
+) -> AsyncIterator[Child]:
+    """Run a process; it has always ended when the block is left.
+
+    Raises SettingsError when the program cannot be started.
+    """
+    # A pipe of our own: with asyncio's, a process has not ended while something it started holds it open.
+    output, write_end = os.pipe()
+    try:
+        started = await asyncio.create_subprocess_exec(
+            *process.command,
+            cwd=directory,
+            env={**inherited, **process.environment},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=partial(_die_with_parent, os.getpid()),
+        )
+    except OSError as error:
+        os.close(output)
+        tee.close()
+        raise errors.SettingsError(f"cannot start {process.command[0]!r}: {error.strerror}") from error
+    finally:
+        os.close(write_end)
+    child = Child(started, output, tee)
+    try:
+        yield child
+    finally:
+        await child.stop(grace_seconds)
