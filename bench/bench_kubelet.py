@@ -6,8 +6,8 @@ import asyncio
 import sys
 
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.testing.kubelet import Kubelet
 from paddlejob.testing.outcomes import RunForever
 

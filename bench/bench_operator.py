@@ -32,11 +32,11 @@ from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
 from paddlejob.kube.errors import NotFoundError
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import PODS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import JobBuilder, job

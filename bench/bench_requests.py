@@ -19,9 +19,9 @@ from process import ROOT, cpu_seconds
 
 from devcluster import ControlPlane
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import PODS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 

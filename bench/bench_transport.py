@@ -1,8 +1,9 @@
-"""What a request costs the client over our own transport, beside aiohttp, in one run.
+"""What a request costs the client, and what connections cost in memory, by how many there may be.
 
-    PYTHONPATH=. python bench/bench_transport.py
+    PYTHONPATH=. python bench/bench_transport.py [--count 1000] [--connections 8 16 32 64 100]
 
-Both create the same pods on a real API server, taking turns; only this process's CPU time counts.
+Creates pods on a real API server, 100 at a time as the operator does, in a new process for each number of
+connections and in several rounds; only the CPU time and peak memory of that process count.
 """
 
 from __future__ import annotations
@@ -10,82 +11,71 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
+import resource
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Awaitable, Callable
 
-import aiohttp
 import msgspec
-from load import IN_FLIGHT, side_by_side
+from load import side_by_side
 
 from devcluster import ControlPlane
-from paddlejob.kube.auth import authenticator_for
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
-from paddlejob.kube.tls import tls_context
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 
 PATH = "/api/v1/namespaces/default/pods"
-ROUNDS = 5
-
-Post = Callable[[bytes], Awaitable[int]]
-number = itertools.count()
+IN_FLIGHT = 100
+ROUNDS = 3
 
 
-def pod() -> bytes:
+def pod(name: str) -> bytes:
     spec = {"containers": [{"name": "paddle", "image": "paddle:test"}]}
-    return msgspec.json.encode({"metadata": {"name": f"pod-{next(number)}"}, "spec": spec})
+    return msgspec.json.encode({"metadata": {"name": name}, "spec": spec})
 
 
-async def milliseconds(post: Post, count: int, in_flight: int) -> float:
-    """Return the CPU time of one creation."""
+async def load(kubeconfig: str, name: str, count: int, connections: int) -> dict[str, float]:
+    """Create pods; return what one took, and the most memory that this process had."""
+    transport = HttpTransport(load_config(kubeconfig), connection_limit=connections)
 
-    async def create(_: int) -> None:
-        assert await post(pod()) == 201
+    async def create(number: int) -> None:
+        assert (await transport.request("POST", PATH, body=pod(f"{name}-{number}"))).status == 201
 
-    began = time.process_time()
-    await side_by_side(range(count), create, in_flight)
-    return 1000 * (time.process_time() - began) / count
+    cpu, began = time.process_time(), time.perf_counter()
+    await side_by_side(range(count), create, IN_FLIGHT)
+    seconds = time.perf_counter() - began
+    await transport.close()
+    return {
+        "requests/s": count / seconds,
+        "ms of CPU": 1000 * (time.process_time() - cpu) / count,
+        "MB at most": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
 
 
-async def measure(plane: ControlPlane, count: int) -> None:
-    config = load_config(plane.kubeconfig)
-    identity = await authenticator_for(config.user).identity()
-    context = tls_context(config, identity.client_certificate)
-    own = HttpTransport(config)
-    headers = {"Content-Type": "application/json", "Authorization": identity.authorization}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
-
-        async def over_aiohttp(body: bytes) -> int:
-            async with session.post(config.server + PATH, data=body, headers=headers) as response:
-                await response.read()
-                return response.status
-
-        async def over_own(body: bytes) -> int:
-            return (await own.request("POST", PATH, body=body)).status
-
-        for in_flight in (1, IN_FLIGHT):
-            posts = {"aiohttp": over_aiohttp, "our own": over_own}
-            costs: dict[str, list[float]] = {name: [] for name in posts}
-            # The first round opens connections and fills caches.
-            for turn, (name, post) in itertools.product(range(ROUNDS + 1), posts.items()):
-                cost = await milliseconds(post, count, in_flight)
-                if turn:
-                    costs[name].append(cost)
-            medians = {name: statistics.median(each) for name, each in costs.items()}
-            shown = ", ".join(f"{name} {median:.2f} ms" for name, median in medians.items())
-            print(
-                f"  {in_flight:3} in flight: {shown}, {medians['our own'] / medians['aiohttp']:.0%}",
-                flush=True,
-            )
-    await own.close()
+def measure(plane: ControlPlane, count: int, limits: list[int]) -> None:
+    figures: dict[int, list[dict[str, float]]] = {limit: [] for limit in limits}
+    # Taking turns, so that a busy minute of the machine hits all of them.
+    for turn, limit in itertools.product(range(ROUNDS), limits):
+        load_of = ["--load", str(plane.kubeconfig), f"pod-{turn}-{limit}", str(count), str(limit)]
+        child = subprocess.run([sys.executable, __file__, *load_of], check=True, stdout=subprocess.PIPE)
+        figures[limit].append(json.loads(child.stdout))
+    for limit, rounds in figures.items():
+        shown = (f"{statistics.median(each[name] for each in rounds):8.2f} {name}" for name in rounds[0])
+        print(f"  {limit:4} connections:" + "".join(shown), flush=True)
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--load"]:
+        kubeconfig, name, count, connections = sys.argv[2:]
+        print(json.dumps(asyncio.run(load(kubeconfig, name, int(count), int(connections)))))
+        return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--connections", type=int, nargs="+", default=[8, 16, 32, 64, 100])
     options = parser.parse_args()
     with ControlPlane.start() as plane:
-        asyncio.run(measure(plane, options.count))
+        measure(plane, options.count, options.connections)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "control_plane" not in fixtures:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
 
+
 if os.environ.get("PADDLEJOB_TEST_LOOP") == "uvloop":
     import uvloop
 

@@ -10,9 +10,9 @@ from typing import Any
 from behaviour.stage import Stage
 from paddlejob.core.actions import Kind
 from paddlejob.kube.errors import NotFoundError
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.transport import Stream
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import (
     FLAVORS_OF,
     PADDLE_JOBS,

@@ -16,8 +16,8 @@ import yaml
 from behaviour.stage import Stage
 from devcluster import Cluster, ControlPlane
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from devcluster import ApiError, Cluster
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from tests.testing import behaviour_deletes, behaviour_reads, behaviour_writes
 from tests.testing.behaviour import BEHAVIOURS, WIDGET_DEFINITION, WIDGETS, Api
 

@@ -18,9 +18,9 @@ import yaml
 from devcluster import ApiError, ControlPlane
 from documents import files
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.testing.build import job
 from paddlejob.testing.outcomes import Exit

@@ -12,13 +12,13 @@ import pytest
 from paddlejob.api.meta import ObjectMeta, View
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.events import EventLimits, EventRecorder, ObjectReference
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.lease import LeaderElector, LeaseTiming
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, LEASES, Resource
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 
 LATER = Resource("runtime.example.org", "v1", "laters", "Later")
 DEFINITIONS = Resource(

@@ -25,8 +25,6 @@ from behaviour.stage import Stage
 from devcluster import ApiError, ControlPlane
 from devcluster import Client as PlainClient
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.lease import LeaderElector, LeaseTiming
 from paddlejob.kube.resource import (
     CONFIG_MAPS,
@@ -35,6 +33,8 @@ from paddlejob.kube.resource import (
     SERVICES,
     Resource,
 )
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.manager import LEASE_NAME
 from paddlejob.testing.build import job
 from paddlejob.testing.outcomes import Exit

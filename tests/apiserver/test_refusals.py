@@ -12,8 +12,8 @@ import pytest
 from behaviour.stage import Stage
 from devcluster import ApiError, Cluster
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.testing.build import job
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"

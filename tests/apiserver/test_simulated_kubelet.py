@@ -10,9 +10,9 @@ import pytest
 from devcluster import Cluster
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.testing.kubelet import Kubelet
 from paddlejob.testing.outcomes import Exit, Outcome, RunForever, crash
 from paddlejob.testing.pod_worker import Timing

@@ -13,9 +13,9 @@ from behaviour.stage import QUICK, Stage
 from devcluster import ControlPlane
 from paddlejob.api import names
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet import Kubelet

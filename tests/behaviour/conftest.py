@@ -11,8 +11,8 @@ import yaml
 
 from behaviour.stage import Stage
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.fake_api import ApiServer
 

@@ -23,9 +23,9 @@ from documents import files
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client as KubeClient
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.informer import Informer
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 

@@ -14,9 +14,9 @@ import pytest
 
 from devcluster import ControlPlane
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import load_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import PODS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from paddlejob.testing.build import job
 from paddlejob.testing.outcomes import Exit, crash

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from paddlejob.kube.auth import FileAuthenticator, Identity, PluginAuthenticator, authenticator_for
-from paddlejob.kube.cluster import ExecPlugin, User
 from paddlejob.kube.errors import CredentialsError
-from paddlejob.kube.exec_plugin import PluginCredentials
-from paddlejob.kube.tls import ClientCertificate
+from paddlejob.kube.transport.auth import FileAuthenticator, Identity, PluginAuthenticator, authenticator_for
+from paddlejob.kube.transport.cluster import ExecPlugin, User
+from paddlejob.kube.transport.exec_plugin import PluginCredentials
+from paddlejob.kube.transport.tls import ClientCertificate
 
 
 class Time:

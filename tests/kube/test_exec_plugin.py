@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.kube.cluster import ExecPlugin
 from paddlejob.kube.errors import CredentialsError
-from paddlejob.kube.exec_plugin import PluginCredentials, run_plugin
-from paddlejob.kube.tls import ClientCertificate
+from paddlejob.kube.transport.cluster import ExecPlugin
+from paddlejob.kube.transport.exec_plugin import PluginCredentials, run_plugin
+from paddlejob.kube.transport.tls import ClientCertificate
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"

@@ -6,9 +6,9 @@ import pytest
 from aiohttp import web
 
 from kube.https_server import OTHER_CA, serve, transport_to
-from paddlejob.kube.cluster import ClusterConfig, Impersonation, User
 from paddlejob.kube.errors import ConfigError, TransportError
-from paddlejob.kube.http_transport import HttpTransport
+from paddlejob.kube.transport.cluster import ClusterConfig, Impersonation, User
+from paddlejob.kube.transport.http import HttpTransport
 
 
 async def test_a_request_arrives_as_it_was_meant():
@@ -149,20 +149,23 @@ async def test_insecure_trusts_anybody():
 
 
 def test_a_broken_authority_is_found_at_once():
-    with pytest.raises(ConfigError, match="no PEM certificate"):
+    with pytest.raises(ConfigError, match="not a PEM certificate"):
         HttpTransport(ClusterConfig(server="https://kube.test", certificate_authority=b"text"))
 
 
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        ({"server": "https://kube.test:many"}, "server 'https://kube.test:many' has no port that exists"),
-        ({"server": "https://kube.test:99999"}, "has no port that exists; write https://HOST:PORT"),
-        ({"server": "kube.test:6443"}, "server 'kube.test:6443' is no address; write https://HOST:PORT"),
-        ({"server": "https:///api"}, "is no address"),
+        (
+            {"server": "https://kube.test:many"},
+            "the server: invalid URL 'https://kube.test:many': invalid port",
+        ),
+        ({"server": "https://kube.test:99999"}, "invalid port; write https://HOST:PORT"),
+        ({"server": "kube.test:6443"}, "the server: invalid URL 'kube.test:6443'; write https://HOST:PORT"),
+        ({"server": "https:///api"}, "invalid URL"),
         (
             {"server": "https://kube.test", "proxy_url": "http://me:secret@proxy.test:x"},
-            "proxy 'http://proxy.test:x' has no port that exists; write http://HOST:PORT",
+            "the proxy: invalid URL 'http://proxy.test:x': invalid port; write http://HOST:PORT",
         ),
     ],
 )

@@ -6,9 +6,9 @@ import pytest
 from aiohttp import web
 
 from kube.https_server import DATA, lines_of, serve, shown_name, transport_to
-from paddlejob.kube.auth import Identity
-from paddlejob.kube.cluster import ExecPlugin, User
 from paddlejob.kube.errors import CredentialsError, TransportError
+from paddlejob.kube.transport.auth import Identity
+from paddlejob.kube.transport.cluster import ExecPlugin, User
 
 V1 = "client.authentication.k8s.io/v1"
 CERTIFICATE = (DATA / "client.crt").read_bytes()
@@ -35,7 +35,7 @@ async def test_a_client_certificate_is_shown():
 async def test_a_missing_client_certificate_is_refused():
     async with serve(client_certificates=True) as server, transport_to(server) as transport:
         with pytest.raises(
-            TransportError, match=f"the connection to {server.url} broke|closed the connection"
+            TransportError, match=f"the connection to {server.url} failed|closed the connection"
         ):
             await transport.request("GET", "/")
 

@@ -5,9 +5,9 @@ import base64
 import pytest
 import yaml
 
-from paddlejob.kube.cluster import Impersonation, User
 from paddlejob.kube.errors import ConfigError
-from paddlejob.kube.kubeconfig import read_kubeconfig
+from paddlejob.kube.transport.cluster import Impersonation, User
+from paddlejob.kube.transport.kubeconfig import read_kubeconfig
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"
@@ -218,9 +218,11 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
         ),
         pytest.param(kubeconfig(context={"user": "x"}), "no user 'x'; there are: dev", id="unknown user"),
         pytest.param(
-            kubeconfig(cluster={"server": "kube.test:6443"}), "is no address; write https://", id="no scheme"
+            kubeconfig(cluster={"server": "kube.test:6443"}),
+            "server: invalid URL 'kube.test:6443'; write https://",
+            id="no scheme",
         ),
-        pytest.param(kubeconfig(cluster={"server": ""}), "server '' is no address", id="no server"),
+        pytest.param(kubeconfig(cluster={"server": ""}), "server: invalid URL ''", id="no server"),
         pytest.param(
             kubeconfig(cluster={"certificate-authority": "ca.crt"}),
             "ca.crt does not exist",
@@ -238,7 +240,7 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
         ),
         pytest.param(
             kubeconfig(cluster={"proxy-url": "socks5://p"}),
-            "proxy-url is a proxy of kind 'socks5'",
+            "proxy-url: socks5:// proxies are not supported",
             id="socks",
         ),
         pytest.param(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.kube.cluster import ClusterConfig
 from paddlejob.kube.errors import ConfigError, CredentialsError
-from paddlejob.kube.tls import ClientCertificate, tls_context
+from paddlejob.kube.transport.cluster import ClusterConfig
+from paddlejob.kube.transport.tls import ClientCertificate, tls_context
 
 DATA = Path(__file__).parent / "data"
 CERTIFICATE = (DATA / "client.crt").read_bytes()
@@ -25,6 +25,15 @@ def test_the_given_authority_is_the_only_one():
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
+@pytest.mark.parametrize(
+    "comment", ["# Zertifizierungsstelle für Köln\n".encode(), "# Köln\n".encode("latin-1"), b"\xff\x00\n"]
+)
+def test_an_authority_may_have_comments_in_any_encoding(comment):
+    authority = (DATA / "ca.crt").read_bytes()
+    context = tls_context(config(certificate_authority=comment + authority + b"\n" + comment + authority))
+    assert [found["subject"] for found in context.get_ca_certs()] == [((("commonName", "ca"),),)]
+
+
 def test_verification_is_that_of_go_clients():
     flags = tls_context(config()).verify_flags
     assert not flags & ssl.VERIFY_X509_STRICT
@@ -38,7 +47,7 @@ def test_insecure_checks_nothing():
 
 @pytest.mark.parametrize("authority", [b"text", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\nx\n"])
 def test_an_authority_that_is_none(authority):
-    with pytest.raises(ConfigError, match=r"the certificate authority for https://.* is no PEM certificate"):
+    with pytest.raises(ConfigError, match=r"a file: the certificate authority for https://.* is not a PEM"):
         tls_context(config(certificate_authority=authority))
 
 

@@ -24,9 +24,9 @@ from paddlejob.cli.go_flags import (
 )
 from paddlejob.core.gang import Scheduling
 from paddlejob.core.snapshot import Settings
-from paddlejob.kube.config import load_config
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.lease import LeaseLostError
+from paddlejob.kube.transport.config import load_config
 from paddlejob.operator import manager
 from paddlejob.operator.manager import ProcessSettings
 from paddlejob.operator.settings import OperatorSettings

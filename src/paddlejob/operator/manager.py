@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 from paddlejob.kube.client import Client
-from paddlejob.kube.cluster import ClusterConfig
 from paddlejob.kube.events import EventRecorder
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.lease import LeaderElector
+from paddlejob.kube.transport.cluster import ClusterConfig
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import serving
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.metrics import Metrics

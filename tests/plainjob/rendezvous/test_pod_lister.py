@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import in_cluster_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.retry import RetryPolicy
+from paddlejob.kube.transport.config import in_cluster_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.plainjob.errors import SettingsError
 from paddlejob.plainjob.rendezvous.peers import JobShape
 from paddlejob.plainjob.rendezvous.pod_lister import ClusterLister, ListingError

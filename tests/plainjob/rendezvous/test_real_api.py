@@ -14,9 +14,9 @@ import yaml
 
 from devcluster import Cluster
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import in_cluster_config
-from paddlejob.kube.http_transport import HttpTransport
 from paddlejob.kube.resource import PODS
+from paddlejob.kube.transport.config import in_cluster_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.plainjob.errors import SettingsError
 from paddlejob.plainjob.rendezvous.loopback import loopback_place
 from paddlejob.plainjob.rendezvous.peers import JobShape, PodIdentity

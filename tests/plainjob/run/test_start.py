@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import in_cluster_config
-from paddlejob.kube.http_transport import HttpTransport
+from paddlejob.kube.transport.config import in_cluster_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.plainjob.rendezvous.loopback import loopback_place
 from paddlejob.plainjob.rendezvous.peers import PodIdentity
 from paddlejob.plainjob.rendezvous.pod_lister import ClusterLister

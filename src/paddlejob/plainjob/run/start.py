@@ -13,8 +13,8 @@ import msgspec
 
 from paddlejob.kube import errors as kube_errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.config import SERVICE_ACCOUNT, in_cluster_config
-from paddlejob.kube.http_transport import HttpTransport
+from paddlejob.kube.transport.config import SERVICE_ACCOUNT, in_cluster_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.plainjob import errors
 from paddlejob.plainjob.data import manifest
 from paddlejob.plainjob.rendezvous.address import own_address

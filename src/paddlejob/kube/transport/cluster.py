@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from paddlejob.kube.transport.url import without_password
+
 
 class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """A program that prints credentials (client.authentication.k8s.io)."""
@@ -70,5 +72,6 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     user: User = User()
 
     def __repr__(self) -> str:
-        """Show where this leads, and no secret; a proxy's URL may hold a password."""
-        return f"ClusterConfig(server={self.server!r}, source={self.source!r}, user={self.user!r})"
+        """Show where this leads, and no secret: the URLs of the server and of a proxy may hold passwords."""
+        server = without_password(self.server)
+        return f"ClusterConfig(server={server!r}, source={self.source!r}, user={self.user!r})"

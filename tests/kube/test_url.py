@@ -3,9 +3,65 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.kube.errors import ConfigError
-from paddlejob.kube.proxy import proxy_from_env, usable_proxy
+from paddlejob.kube.transport.url import parse_url, port_of, proxy_from_env, usable_proxy, without_password
 
 PROXY = "http://proxy:3128"
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("https://kube.test", 443),
+        ("http://kube.test./a", 80),
+        ("https://[fd00::1]:6443", 6443),
+        ("https://me:secret@kube.test:1", 1),
+    ],
+)
+def test_urls(url, port):
+    assert port_of(parse_url(url, "server", "URL")) == port
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("kube.test:6443", "server: invalid URL 'kube.test:6443'; write URL"),
+        ("", "server: invalid URL ''; write URL"),
+        ("https://[fd00::1", "server: invalid URL: Invalid IPv6 URL; write URL"),
+        ("https://me:secret@[fd00::1", "server: invalid URL: Invalid IPv6 URL; write URL"),
+        (
+            "https://me:secret@kube.test:x",
+            "server: invalid URL 'https://kube.test:x': invalid port; write URL",
+        ),
+        ("https://kube.test:99999", "server: invalid URL 'https://kube.test:99999': invalid port; write URL"),
+        ("https://api..example", "server: invalid URL 'https://api..example': invalid host name; write URL"),
+        (
+            f"https://{'a' * 64}.example",
+            f"server: invalid URL 'https://{'a' * 64}.example': invalid host name; write URL",
+        ),
+    ],
+)
+def test_invalid_urls(url, sentence):
+    with pytest.raises(ConfigError) as caught:
+        parse_url(url, "server", "URL")
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:secret@kube.test:1/a", "https://kube.test:1/a"),
+        ("https://me:se@cret@kube.test", "https://kube.test"),
+        ("https://kube.test", "https://kube.test"),
+        ("https://me:secret@[fd00::1", "(invalid URL)"),
+    ],
+)
+def test_urls_are_shown_without_passwords(url, shown):
+    assert without_password(url) == shown
+
+
+def test_a_proxy_of_the_environment_is_checked_as_strictly():
+    with pytest.raises(ConfigError, match=r"HTTPS_PROXY: invalid URL 'http://proxy\.test:x': invalid port"):
+        proxy_from_env("https://kube.test", {"HTTPS_PROXY": "proxy.test:x"})
 
 
 @pytest.mark.parametrize(
@@ -76,18 +132,19 @@ def test_no_proxy_in_lower_case():
     [
         (
             "socks5://proxy:1080",
-            "the place is a proxy of kind 'socks5', and only http:// proxies can be used",
+            "proxy-url: socks5:// proxies are not supported; write http://HOST:PORT",
         ),
-        ("https://proxy:3128", "the place is a proxy of kind 'https', and only http:// proxies can be used"),
-        ("proxy:3128", "only http:// proxies can be used"),
-        ("http://", "the place names no host; write it as http://HOST:PORT"),
+        ("https://proxy:3128", "proxy-url: https:// proxies are not supported; write http://HOST:PORT"),
+        ("proxy:3128", "proxy-url: invalid URL 'proxy:3128'; write http://HOST:PORT"),
+        ("http://", "proxy-url: invalid URL 'http://'; write http://HOST:PORT"),
+        ("http://[::1", "proxy-url: invalid URL: Invalid IPv6 URL; write http://HOST:PORT"),
     ],
 )
 def test_unusable(url, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        usable_proxy(url, "the place")
+        usable_proxy(url, "proxy-url")
 
 
 def test_an_unusable_proxy_of_the_environment_is_named():
-    with pytest.raises(ConfigError, match="the environment's HTTPS_PROXY"):
+    with pytest.raises(ConfigError, match="environment variable HTTPS_PROXY: socks5://"):
         proxy_from_env("https://a.test", {"HTTPS_PROXY": "socks5://proxy"})

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import msgspec
 
-from paddlejob.kube.cluster import ClusterConfig
 from paddlejob.kube.errors import ConfigError, CredentialsError
+from paddlejob.kube.transport.cluster import ClusterConfig
+from paddlejob.kube.transport.url import without_password
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
@@ -42,10 +43,13 @@ def tls_context(config: ClusterConfig, client_certificate: ClientCertificate | N
 def _verifying_context(config: ClusterConfig) -> ssl.SSLContext:
     try:
         authority = config.certificate_authority
-        context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
-    except (ssl.SSLError, UnicodeDecodeError) as error:
+        # Text around the certificates may be in any encoding, and Python takes ASCII only.
+        text = authority.decode("ascii", "backslashreplace") if authority else None
+        context = ssl.create_default_context(cadata=text)
+    except ssl.SSLError as error:
         raise ConfigError(
-            f"the certificate authority for {config.server} is no PEM certificate: {config.source}"
+            f"{config.source or 'certificate-authority'}: the certificate authority for "
+            f"{without_password(config.server)} is not a PEM certificate"
         ) from error
     # Many clusters have authorities without a key identifier, which Python's strict mode refuses since 3.13.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -13,9 +13,9 @@ from typing import Annotated
 
 import msgspec
 
-from paddlejob.kube.cluster import ExecPlugin
 from paddlejob.kube.errors import CredentialsError
-from paddlejob.kube.tls import ClientCertificate
+from paddlejob.kube.transport.cluster import ExecPlugin
+from paddlejob.kube.transport.tls import ClientCertificate
 
 TIMEOUT_SECONDS = 60.0
 INTERACTIVE_TIMEOUT_SECONDS = 300.0

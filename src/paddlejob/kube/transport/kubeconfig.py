@@ -1,4 +1,4 @@
-"""From a kubeconfig's entries to a cluster that can be talked to."""
+"""Kubeconfig files: their format, how several are merged, and the cluster that a context means."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import yaml
 
-from paddlejob.kube.address import read_address
-from paddlejob.kube.cluster import ClusterConfig, ExecPlugin, Impersonation, User
 from paddlejob.kube.errors import ConfigError
-from paddlejob.kube.kubeconfig_file import ClusterEntry, ExecEntry, UserEntry, read_files
-from paddlejob.kube.proxy import usable_proxy
+from paddlejob.kube.transport.cluster import ClusterConfig, ExecPlugin, Impersonation, User
+from paddlejob.kube.transport.url import parse_url, usable_proxy
 
 EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
@@ -36,7 +35,7 @@ def read_kubeconfig(paths: Sequence[Path], context: str | None = None) -> Cluste
     Guarantees kubectl's merging: the first file to name an entry, or a current context, wins whole.
     Raises ConfigError with what to change.
     """
-    merged = read_files(paths)
+    merged = _read_files(paths)
     source = os.pathsep.join(map(str, paths))
     chosen = context or merged.current_context
     if not chosen:
@@ -67,8 +66,8 @@ def _names(entries: Mapping[str, Any]) -> str:
     return ", ".join(sorted(entries)) or "none"
 
 
-def _cluster_config(cluster: ClusterEntry, file: Path, blame: str) -> ClusterConfig:
-    read_address(cluster.server, f"{blame}: server", "https://HOST:PORT")
+def _cluster_config(cluster: _ClusterEntry, file: Path, blame: str) -> ClusterConfig:
+    parse_url(cluster.server, f"{blame}: server", "https://HOST:PORT")
     authority = _pem(cluster, "certificate_authority", file, blame)
     if isinstance(authority, Path):
         authority = authority.read_bytes()
@@ -93,7 +92,7 @@ def _provider_trouble(name: str) -> str:
     return f"auth-provider {name!r} {why}; use a token or an exec plugin such as {plugin}"
 
 
-def _identity(user: UserEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> User:
+def _identity(user: _UserEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> User:
     if user.auth_provider is not None:
         raise ConfigError(f"{blame}: {_provider_trouble(user.auth_provider.name)}")
     certificate = _pem(user, "client_certificate", file, blame)
@@ -114,7 +113,7 @@ def _identity(user: UserEntry, file: Path, blame: str, cluster_info: Mapping[str
     )
 
 
-def _impersonation(user: UserEntry, blame: str) -> Impersonation | None:
+def _impersonation(user: _UserEntry, blame: str) -> Impersonation | None:
     if user.as_user:
         return Impersonation(
             user=user.as_user, uid=user.as_uid, groups=user.as_groups, extra=user.as_user_extra
@@ -124,7 +123,7 @@ def _impersonation(user: UserEntry, blame: str) -> Impersonation | None:
     return None
 
 
-def _exec_plugin(plugin: ExecEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> ExecPlugin:
+def _exec_plugin(plugin: _ExecEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> ExecPlugin:
     if not plugin.command:
         raise ConfigError(f"{blame}: command is missing")
     if plugin.api_version not in EXEC_API_VERSIONS:
@@ -149,7 +148,7 @@ def _exec_plugin(plugin: ExecEntry, file: Path, blame: str, cluster_info: Mappin
     )
 
 
-def _cluster_info(config: ClusterConfig, cluster: ClusterEntry) -> dict[str, Any]:
+def _cluster_info(config: ClusterConfig, cluster: _ClusterEntry) -> dict[str, Any]:
     """Return `spec.cluster` of an ExecCredential."""
     authority = base64.b64encode(config.certificate_authority or b"").decode()
     settings = [entry.extension for entry in cluster.extensions if entry.name == _EXEC_EXTENSION]
@@ -164,7 +163,7 @@ def _cluster_info(config: ClusterConfig, cluster: ClusterEntry) -> dict[str, Any
     return {key: value for key, value in info.items() if value}
 
 
-def _pem(entry: ClusterEntry | UserEntry, field: str, file: Path, blame: str) -> bytes | Path | None:
+def _pem(entry: _ClusterEntry | _UserEntry, field: str, file: Path, blame: str) -> bytes | Path | None:
     """Return what `field`-data holds, else the file that `field` names, else None."""
     label = field.replace("_", "-")
     if data := getattr(entry, f"{field}_data"):
@@ -183,3 +182,143 @@ def _pem(entry: ClusterEntry | UserEntry, field: str, file: Path, blame: str) ->
 def _beside(file: Path, name: str) -> Path:
     """Return a path that is relative to the kubeconfig that names it."""
     return file.parent.absolute() / name
+
+
+def _read_files(paths: Sequence[Path]) -> _Kubeconfig:
+    """Return what some files say together.
+
+    Guarantees kubectl's merging: the first file to name an entry, or a current context, wins whole.
+    Raises ConfigError when a file cannot be read or understood.
+    """
+    merged = _Kubeconfig()
+    for path in paths:
+        file = _parse(path)
+        merged.current_context = merged.current_context or file.current_context
+        for cluster in file.clusters:
+            merged.clusters.setdefault(cluster.name, (cluster.cluster, path))
+        for user in file.users:
+            merged.users.setdefault(user.name, (user.user, path))
+        for context in file.contexts:
+            merged.contexts.setdefault(context.name, (context.context, path))
+    return merged
+
+
+def _parse(path: Path) -> _File:
+    try:
+        content = yaml.safe_load(path.read_bytes())
+        return msgspec.convert(_without_nulls(content or {}), _File)
+    except OSError as error:
+        raise ConfigError(f"kubeconfig {path} cannot be read: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        # Without the library's own excerpt of the file, which may hold a secret.
+        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ConfigError(f"kubeconfig {path} is no YAML{line}: {error.problem}") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ConfigError(f"kubeconfig {path} is no YAML text") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"kubeconfig {path} has a field of the wrong type: {error}") from error
+
+
+def _without_nulls(value: Any) -> Any:
+    """Drop keys without a value, which tools like to write."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+class _Extension(msgspec.Struct, frozen=True):
+    name: str
+    extension: Any = None
+
+
+class _ClusterEntry(msgspec.Struct, frozen=True, rename="kebab"):
+    """Where an API server is."""
+
+    server: str = ""
+    tls_server_name: str = ""
+    insecure_skip_tls_verify: bool = False
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    proxy_url: str = ""
+    extensions: tuple[_Extension, ...] = ()
+
+
+class _EnvVar(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
+class _ExecEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """A program that prints credentials."""
+
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[_EnvVar, ...] = ()
+    api_version: str = ""
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class _AuthProvider(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _UserEntry(msgspec.Struct, frozen=True, rename="kebab"):
+    """Ways to authenticate."""
+
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(name="tokenFile", default="")
+    username: str = ""
+    password: str = ""
+    as_user: str = msgspec.field(name="as", default="")
+    as_uid: str = ""
+    as_groups: tuple[str, ...] = ()
+    as_user_extra: dict[str, tuple[str, ...]] = {}
+    auth_provider: _AuthProvider | None = None
+    exec: _ExecEntry | None = None
+
+
+class _ContextEntry(msgspec.Struct, frozen=True):
+    """A cluster, a user and a namespace."""
+
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _NamedCluster(msgspec.Struct, frozen=True):
+    name: str
+    cluster: _ClusterEntry = _ClusterEntry()
+
+
+class _NamedUser(msgspec.Struct, frozen=True):
+    name: str
+    user: _UserEntry = _UserEntry()
+
+
+class _NamedContext(msgspec.Struct, frozen=True):
+    name: str
+    context: _ContextEntry = _ContextEntry()
+
+
+class _File(msgspec.Struct, frozen=True, rename="kebab"):
+    current_context: str = ""
+    clusters: tuple[_NamedCluster, ...] = ()
+    users: tuple[_NamedUser, ...] = ()
+    contexts: tuple[_NamedContext, ...] = ()
+
+
+class _Kubeconfig(msgspec.Struct):
+    """Several files as one; each entry remembers its file, which its relative paths start from."""
+
+    current_context: str = ""
+    clusters: dict[str, tuple[_ClusterEntry, Path]] = {}
+    users: dict[str, tuple[_UserEntry, Path]] = {}
+    contexts: dict[str, tuple[_ContextEntry, Path]] = {}

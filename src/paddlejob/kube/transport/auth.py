@@ -12,10 +12,10 @@ from typing import Protocol
 
 import msgspec
 
-from paddlejob.kube.cluster import User
 from paddlejob.kube.errors import CredentialsError
-from paddlejob.kube.exec_plugin import PluginCredentials, run_plugin
-from paddlejob.kube.tls import ClientCertificate
+from paddlejob.kube.transport.cluster import User
+from paddlejob.kube.transport.exec_plugin import PluginCredentials, run_plugin
+from paddlejob.kube.transport.tls import ClientCertificate
 
 log = logging.getLogger(__name__)
 
@@ -202,8 +202,13 @@ def _authorization(user: User) -> str:
     if user.token:
         return _bearer(user.token)
     if user.username:
-        return f"Basic {base64.b64encode(f'{user.username}:{user.password}'.encode()).decode()}"
+        return basic(user.username, user.password)
     return ""
+
+
+def basic(username: str, password: str) -> str:
+    """Return the value of an Authorization header for a password."""
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
 
 
 def _bearer(token: str) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from paddlejob.kube.cluster import ClusterConfig, ExecPlugin, Impersonation, User
 from paddlejob.kube.errors import ConfigError
-from paddlejob.kube.kubeconfig import read_kubeconfig
-from paddlejob.kube.proxy import proxy_from_env
+from paddlejob.kube.transport.cluster import ClusterConfig, ExecPlugin, Impersonation, User
+from paddlejob.kube.transport.kubeconfig import read_kubeconfig
+from paddlejob.kube.transport.url import proxy_from_env
 
 __all__ = ["ClusterConfig", "ExecPlugin", "Impersonation", "User", "in_cluster_config", "load_config"]
 
@@ -49,8 +49,8 @@ def in_cluster_config(env: Mapping[str, str], service_account: Path = SERVICE_AC
     return ClusterConfig(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         source=f"the pod's service account in {service_account}",
-        namespace=_text(service_account / "namespace") or "default",
-        certificate_authority=_text(service_account / "ca.crt").encode() or None,
+        namespace=_content(service_account / "namespace").decode("utf-8", "replace") or "default",
+        certificate_authority=_content(service_account / "ca.crt") or None,
         user=User(token_file=service_account / "token"),
     )
 
@@ -96,10 +96,10 @@ def _not_in_cluster(env: Mapping[str, str], service_account: Path) -> str:
     return "" if token.exists() else f"{token} does not exist"
 
 
-def _text(path: Path) -> str:
+def _content(path: Path) -> bytes:
     try:
-        return path.read_text().strip()
+        return path.read_bytes().strip()
     except FileNotFoundError:
-        return ""
+        return b""
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"unable to read {path}: {error.strerror}") from error

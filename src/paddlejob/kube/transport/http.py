@@ -1,0 +1,435 @@
+"""The transport over aiohttp: credentials, time limits, and messages for what goes wrong.
+
+docs/decisions/0010-aiohttp.md says why, and what was measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import socket
+import ssl
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import SplitResult, quote, unquote, urlencode
+
+import aiohttp
+import msgspec
+from aiohttp.http import HttpProcessingError
+from yarl import URL
+
+from paddlejob.kube.errors import ConfigError, TransportError, TransportTimeoutError
+from paddlejob.kube.transport import Response, Stream
+from paddlejob.kube.transport.auth import Authenticator, Identity, authenticator_for, basic
+from paddlejob.kube.transport.cluster import ClusterConfig, Impersonation
+from paddlejob.kube.transport.tls import ClientCertificate, tls_context
+from paddlejob.kube.transport.url import is_host_name, parse_url, without_password
+
+CONNECTION_LIMIT = 32
+RESPONSE_SIZE_LIMIT = 128 << 20
+"""Far above any page of a list: what is larger is a mistake or an attack, compressed or not."""
+KEEP_ALIVE_SECONDS = 30.0
+"""Shorter than servers and load balancers wait, so that no write goes into a connection just being closed."""
+_LIVENESS_CHECK_SECONDS = 5.0
+_LARGE_BODY = 1 << 20
+_DEAD_PEER_SECONDS = 30
+_KEEP_ALIVE_PROBES = {
+    "TCP_KEEPIDLE": _DEAD_PEER_SECONDS // 2,
+    "TCP_KEEPINTVL": _DEAD_PEER_SECONDS // 6,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": _DEAD_PEER_SECONDS * 1000,
+}
+"""A peer that vanished silently is noticed on every connection, also on one that only listens."""
+
+Headers = list[tuple[str, str]]
+"""Pairs, because impersonation repeats a name."""
+
+
+class HttpTransport:
+    """Reaches one API server over HTTP/1.1 with a pool of connections.
+
+    Guarantees that whatever it raises is a TransportError, and that a 401 is tried again once when there are
+    better credentials by then. Redirects are not followed: credentials are for this server and no other.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        authenticator: Authenticator | None = None,
+        connection_limit: int = CONNECTION_LIMIT,
+        user_agent: str = "paddlejob",
+        connect_timeout_seconds: float = 10.0,
+        stream_open_timeout_seconds: float = 30.0,
+        response_size_limit: int = RESPONSE_SIZE_LIMIT,
+    ) -> None:
+        """Check the configuration; connections are made when first needed.
+
+        The server names us after `user_agent`, up to its first slash, as the manager of the fields we write.
+        Streams have connections of their own, above `connection_limit`.
+        Raises ConfigError when an address or the certificate authority cannot be used.
+        """
+        self._config = config
+        self._authenticator = authenticator or authenticator_for(config.user)
+        self._user_agent = user_agent
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._stream_open_timeout_seconds = stream_open_timeout_seconds
+        self._response_size_limit = response_size_limit
+        self._route = _Route(config)
+        self._tls: tuple[ClientCertificate | None, ssl.SSLContext] = (None, tls_context(config))
+        self._session: aiohttp.ClientSession | None = None
+        self._free_connections = asyncio.Semaphore(connection_limit)
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._deadlines: set[asyncio.Timeout] = set()
+        self._closed = False
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_seconds: float | None = 30.0,
+    ) -> Response:
+        """Send one request and return the whole response, whatever its status code."""
+        headers = [("Accept", "application/json"), ("Accept-Encoding", "gzip")]
+        if body is not None:
+            headers.append(("Content-Type", content_type))
+        call = _Call(method, self._url(path, query), headers, timeout_seconds, body)
+        identity = await self._authenticator.identity()
+        response = await self._exchange(call, identity)
+        if response.status == 401 and await self._authenticator.renew(identity):
+            return await self._exchange(call, await self._authenticator.identity())
+        return response
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        idle_timeout_seconds: float | None = None,
+    ) -> AsyncIterator[Stream]:
+        """Open a GET whose response is read as it arrives; it has to start within the open timeout."""
+        # Compressed, an event could sit in a buffer on the way.
+        headers = [("Accept", "application/json, */*"), ("Accept-Encoding", "identity")]
+        call = _Call("GET", self._url(path, query), headers, self._stream_open_timeout_seconds)
+        identity = await self._authenticator.identity()
+        response = await self._open(call, identity)
+        try:
+            if response.status == 401 and await self._authenticator.renew(identity):
+                _abort(response)
+                response = await self._open(call, await self._authenticator.identity())
+            silence = f"{self._route.server} sent nothing for {idle_timeout_seconds or 0:g} seconds"
+            yield _HttpStream(response, partial(self._attempt, idle_timeout_seconds, silence))
+        finally:
+            _abort(response)
+
+    async def close(self) -> None:
+        """Close all connections; what is still in flight fails with TransportError."""
+        self._closed = True
+        for deadline in self._deadlines:
+            if not deadline.expired():
+                deadline.reschedule(asyncio.get_running_loop().time())
+        await _settled(lambda: not self._deadlines)
+        if self._session is not None:
+            await self._session.close()
+        # A TLS connection that was dropped says goodbye in its own time, after aiohttp has forgotten it.
+        for sock in self._sockets:
+            _shut_down(sock)
+        await _settled(lambda: all(sock.fileno() < 0 for sock in self._sockets))
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
+        target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+        if " " in target or not target.isascii() or not target.isprintable():
+            raise TransportError(
+                f"invalid path {target!r}: percent-encode everything but letters, digits and -._~/"
+            )
+        return URL(f"{self._route.server}{target}", encoded=True)
+
+    async def _exchange(self, call: _Call, identity: Identity) -> Response:
+        async with (
+            self._attempt(call.timeout_seconds),
+            self._free_connections,
+            await self._send(call, identity) as response,
+        ):
+            return Response(response.status, await self._body(response), response.headers)
+
+    async def _open(self, call: _Call, identity: Identity) -> aiohttp.ClientResponse:
+        async with self._attempt(call.timeout_seconds):
+            return await self._send(call, identity)
+
+    async def _send(self, call: _Call, identity: Identity) -> aiohttp.ClientResponse:
+        """Return as soon as the response starts."""
+        headers = [*call.headers, *self._route.headers]
+        if authorization := identity.authorization or self._route.authorization:
+            headers.append(("Authorization", authorization))
+        large = call.body is not None and len(call.body) > _LARGE_BODY
+        return await self._open_session().request(
+            call.method,
+            call.url,
+            headers=headers,
+            # aiohttp writes bytes in one piece, and a file part by part.
+            data=io.BytesIO(call.body) if call.body is not None and large else call.body,
+            ssl=self._context(identity.client_certificate),
+            server_hostname=self._config.tls_server_name or None,
+            proxy=self._route.proxy or None,
+            proxy_headers=self._route.proxy_headers,
+            allow_redirects=False,
+        )
+
+    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the whole body; aiohttp unpacks a compressed one in small parts, as they are taken."""
+        parts, size = [], 0
+        async for part in response.content.iter_any():
+            parts.append(part)
+            size += len(part)
+            if size > self._response_size_limit:
+                raise TransportError(
+                    f"{self._route.server} sent a response of more than {self._response_size_limit >> 20} MiB"
+                )
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @asynccontextmanager
+    async def _attempt(self, timeout_seconds: float | None, silence: str = "") -> AsyncIterator[None]:
+        """Bound the time of an attempt, end it when the transport is closed, and translate its errors."""
+        if self._closed:
+            raise self._closed_error()
+        try:
+            async with asyncio.timeout(timeout_seconds) as deadline:
+                self._deadlines.add(deadline)
+                try:
+                    yield
+                finally:
+                    self._deadlines.discard(deadline)
+        except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError, RuntimeError) as error:
+            if self._closed:
+                raise self._closed_error() from None
+            # Without its cause: aiohttp's errors carry the headers of the request, and the token with them.
+            if isinstance(error, TimeoutError):
+                raise TransportTimeoutError(silence or self._route.timeout_message(error)) from None
+            raise TransportError(self._route.error_message(error)) from None
+
+    def _closed_error(self) -> TransportError:
+        return TransportError(f"the transport to {self._route.server} is closed")
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = _Connector(
+                # Requests are counted here, so that streams do not count and nobody waits inside aiohttp.
+                limit=0,
+                keepalive_timeout=KEEP_ALIVE_SECONDS,
+                socket_factory=self._new_socket,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": self._user_agent},
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_seconds),
+            )
+            # aiohttp would send PUT and DELETE again; the operator looks before it repeats a write.
+            self._session._retry_connection = False  # noqa: SLF001
+        return self._session
+
+    def _new_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, *_ = address
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEP_ALIVE_PROBES.items():
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        self._sockets.add(sock)
+        return sock
+
+    def _context(self, certificate: ClientCertificate | None) -> ssl.SSLContext:
+        """Return the context for a certificate; the pool keeps connections of different contexts apart."""
+        shown, context = self._tls
+        if shown != certificate:
+            context = tls_context(self._config, certificate)
+            self._tls = (certificate, context)
+        return context
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Drops an idle connection on which the server has sent something that nobody asked for.
+
+    aiohttp would take it for the response to the next request.
+    """
+
+    async def _get(self, *details: Any) -> Any:
+        connection = await super()._get(*details)
+        while connection is not None and connection.protocol is not None and connection.protocol.should_close:
+            connection.close()
+            connection = await super()._get(*details)
+        return connection
+
+
+class _HttpStream:
+    """A response that is still being sent."""
+
+    def __init__(
+        self, response: aiohttp.ClientResponse, attempt: Callable[[], AbstractAsyncContextManager[None]]
+    ) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._attempt = attempt
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield bytes as they arrive; ends when the server closes."""
+        while chunk := await self._next():
+            yield chunk
+
+    async def _next(self) -> bytes:
+        async with self._attempt():
+            while True:
+                try:
+                    async with asyncio.timeout(_LIVENESS_CHECK_SECONDS):
+                        return await self._response.content.readany()
+                except TimeoutError:
+                    self._check_connection()
+
+    def _check_connection(self) -> None:
+        """Fail if the connection is gone: aiohttp drops it on an invalid chunk, and tells no reader."""
+        connection = self._response.connection
+        if connection is None or connection.transport is None or connection.transport.is_closing():
+            raise aiohttp.ClientPayloadError
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """A request before it is known on whose behalf it is sent."""
+
+    method: str
+    url: URL
+    headers: Headers
+    timeout_seconds: float | None
+    """Until the whole response is there, or for a stream until it starts."""
+    body: bytes | None = None
+
+
+class _Route:
+    """The way to a server as requests and messages need it; no URL here has a password in it."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        """Check the addresses.
+
+        Raises ConfigError for one that cannot be used.
+        """
+        server = parse_url(config.server, "the server", "https://HOST:PORT")
+        if config.tls_server_name and not is_host_name(config.tls_server_name):
+            raise ConfigError(f"tls-server-name: invalid host name {config.tls_server_name!r}")
+        self.server = without_password(server).rstrip("/")
+        self.authorization = _authorization_in(server) if server.scheme == "https" else ""
+        """For a request without other credentials, as Go clients do."""
+        self.headers = _impersonation(config.user.impersonate)
+        self.proxy = ""
+        self.proxy_headers: dict[str, str] = {}
+        if config.proxy_url:
+            proxy = parse_url(config.proxy_url, "the proxy", "http://HOST:PORT")
+            self.proxy = without_password(proxy)
+            self._set_proxy_authorization(_authorization_in(proxy), tunnel=server.scheme == "https")
+
+    def _set_proxy_authorization(self, authorization: str, *, tunnel: bool) -> None:
+        if authorization and tunnel:
+            self.proxy_headers["Proxy-Authorization"] = authorization
+        elif authorization:
+            self.headers.append(("Proxy-Authorization", authorization))
+
+    def timeout_message(self, error: TimeoutError) -> str:
+        """Say what took too long."""
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return f"unable to connect to {self.server}: timed out"
+        return f"request to {self.server} timed out"
+
+    def error_message(self, error: Exception) -> str:
+        """Say in one sentence what failed, and where a setting may be the cause."""
+        match error:
+            case aiohttp.ClientHttpProxyError():
+                refusal = f"{error.status} {error.message}"
+                return f"proxy {self.proxy} is unable to connect to {self.server}: {refusal}"
+            case aiohttp.ClientConnectorError():
+                peer = f"proxy {self.proxy}" if self._is_about_proxy(error) else self.server
+                return f"unable to connect to {peer}: {_reason(error)}"
+            case aiohttp.InvalidURL() | UnicodeError():
+                return f"invalid URL {self.server!r}"
+            case aiohttp.ServerDisconnectedError():
+                return f"{self.server} closed the connection without a response"
+            case aiohttp.ClientPayloadError():
+                return f"the connection to {self.server} broke in the middle of a response"
+            case _:
+                return f"the connection to {self.server} failed: {_detail(error)}"
+
+    def _is_about_proxy(self, error: aiohttp.ClientConnectorError) -> bool:
+        """Tell whose fault it is: behind a proxy no other name is looked up."""
+        return isinstance(error, aiohttp.ClientProxyConnectionError) or (
+            bool(self.proxy) and isinstance(error, aiohttp.ClientConnectorDNSError)
+        )
+
+
+def _reason(error: aiohttp.ClientConnectorError) -> str:
+    """Return why a connection could not be made."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        detail = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+        return f"its certificate is not trusted: {detail}; check certificate-authority"
+    cause = error.os_error
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS handshake failed: {cause.reason or cause}"
+    return _detail(cause)
+
+
+def _detail(error: Exception) -> str:
+    """Return what an error says in one line, without the address or URL that libraries put into it."""
+    if isinstance(error, HttpProcessingError | aiohttp.ClientResponseError):
+        return " ".join(error.message.split())
+    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno).lower()
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _authorization_in(url: SplitResult) -> str:
+    return basic(unquote(url.username), unquote(url.password or "")) if url.username else ""
+
+
+def _impersonation(whom: Impersonation | None) -> Headers:
+    if whom is None:
+        return []
+    headers = [("Impersonate-User", whom.user)]
+    if whom.uid:
+        headers.append(("Impersonate-Uid", whom.uid))
+    headers += [("Impersonate-Group", group) for group in whom.groups]
+    headers += [
+        (f"Impersonate-Extra-{quote(key, safe='')}", value)
+        for key, values in whom.extra.items()
+        for value in values
+    ]
+    return headers
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Drop a stream at once; a TLS goodbye would keep its socket open until the server has answered it."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
+
+
+def _shut_down(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        # Closed or never connected.
+        return
+
+
+async def _settled(holds: Callable[[], bool]) -> None:
+    """Let callbacks run that are due; they are few, and none of them waits for the other side."""
+    for _ in range(100):
+        if holds():
+            return
+        await asyncio.sleep(0)
