@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 from paddlejob.kube.client import RequestRecord
 from paddlejob.operator.metrics import Metrics
 from paddlejob.testing.build import job
@@ -23,6 +25,28 @@ def test_jobs_watches_and_queue_are_read_when_asked():
         assert 'paddlejob_watch_age_seconds{resource="paddlejobs"}' in text
         assert 'paddlejob_queue_depth{state="ready"}' in text
         assert 'paddlejob_reconcile_total{result="settled"}' in text
+
+    on_a_cluster(act)
+
+
+def test_what_the_parts_count_is_exported_with_a_help_text():
+    async def act(cluster) -> None:
+        await cluster.submit(job().worker(1))
+        await cluster.operate(3)
+        text = cluster.controller.metrics.render().decode()
+        for line in (
+            'paddlejob_watch_lists_total{resource="pods"} 1.0',
+            'paddlejob_watch_streams_total{resource="configmaps"} 1.0',
+            'paddlejob_watch_callback_errors_total{resource="pods"} 0.0',
+            'paddlejob_undecodable_objects{resource="pods"} 0.0',
+            "paddlejob_cache_lag_timeouts_total 0.0",
+            "paddlejob_events_dropped_total 0.0",
+            "paddlejob_reconcile_longest_running_seconds 0.0",
+        ):
+            assert line in text.splitlines()
+        helped = re.findall(r"^# HELP (paddlejob_\S+) \S", text, re.MULTILINE)
+        typed = re.findall(r"^# TYPE (paddlejob_\S+)", text, re.MULTILINE)
+        assert helped == typed
 
     on_a_cluster(act)
 

@@ -9,14 +9,24 @@ import pytest
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import serving
 from paddlejob.operator.metrics import Metrics
+from paddlejob.operator.resources import VOLCANO_POD_GROUPS
 
 
-def world_with(age: float, *, synced: bool = True, error: str = ""):
+def informer_with(age: float, *, synced: bool = True, error: str = "", resource=PODS):
     event = asyncio.Event()
     if synced:
         event.set()
-    informer = SimpleNamespace(resource=PODS, age_seconds=lambda: age, last_error=error, synced=event)
-    return SimpleNamespace(informers=(informer,))
+    return SimpleNamespace(resource=resource, age_seconds=lambda: age, last_error=error, synced=event)
+
+
+def world_with(age: float, **options):
+    gangs = SimpleNamespace(informers=())
+    return SimpleNamespace(informers=(informer_with(age, **options),), gangs=gangs)
+
+
+def world_with_gangs(age: float, **options):
+    gangs = SimpleNamespace(informers=(informer_with(age, resource=VOLCANO_POD_GROUPS, **options),))
+    return SimpleNamespace(informers=(informer_with(0),), gangs=gangs)
 
 
 def test_a_fresh_watch_is_healthy():
@@ -30,7 +40,21 @@ def test_a_silent_watch_is_not_whatever_the_port_answers():
 
 
 def test_before_the_first_list_the_operator_is_not_ready():
-    assert serving.unsynced(world_with(0, synced=False)) == ["pods are not listed yet"]
+    assert serving.unsynced(world_with(0, synced=False)) == ["pods have not been listed yet"]
+
+
+def test_the_watch_of_a_gang_scheduler_counts_once_it_has_worked():
+    assert serving.stale_watches(world_with_gangs(200)) == [
+        "the watch on podgroups.scheduling.volcano.sh has been silent for 200 s"
+    ]
+    assert serving.stale_watches(world_with_gangs(200, synced=False, error="not allowed")) == []
+
+
+def test_a_gang_scheduler_is_waited_for_while_it_is_being_listed_but_not_when_it_refuses():
+    assert serving.unsynced(world_with_gangs(0, synced=False)) == [
+        "podgroups.scheduling.volcano.sh have not been listed yet"
+    ]
+    assert serving.unsynced(world_with_gangs(200, synced=False, error="not allowed")) == []
 
 
 @pytest.mark.parametrize(("problems", "code", "text"), [([], 200, "ok\n"), (["a", "b"], 503, "a\nb\n")])

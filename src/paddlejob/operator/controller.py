@@ -52,7 +52,7 @@ class Controller:
         self._reconciler = Reconciler(
             client, self.world, self.consistency, settings, now=now, tell=self._tell
         )
-        self.metrics.registry.register(WorldCollector(self.world, self.queue))
+        self.metrics.registry.register(WorldCollector(self.world, self.queue, self.consistency, recorder))
 
     async def watch(self) -> None:
         """Keep the caches up to date until cancelled."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import prometheus_client
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import Phase
 from paddlejob.kube.client import RequestRecord
+from paddlejob.kube.consistency import Consistency
+from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.world import World
@@ -27,23 +29,23 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()
         self.passes = prometheus_client.Counter(
-            "paddlejob_reconcile", "Passes over jobs by how they ended.", ["result"], registry=self.registry
+            "paddlejob_reconcile", "Reconciliations by result.", ["result"], registry=self.registry
         )
         self.pass_seconds = prometheus_client.Histogram(
             "paddlejob_reconcile_seconds",
-            "Duration of one pass over a job.",
+            "Duration of one reconciliation.",
             buckets=REQUEST_BUCKETS,
             registry=self.registry,
         )
         self.queue_seconds = prometheus_client.Histogram(
             "paddlejob_queue_seconds",
-            "Time a job waited in the queue for a worker.",
+            "Time that a job waited in the work queue for a worker.",
             buckets=REQUEST_BUCKETS,
             registry=self.registry,
         )
         self.requests = prometheus_client.Counter(
             "paddlejob_api_requests",
-            "Requests to the API server; code 0 is no answer.",
+            "Requests to the API server; code 0 stands for no response.",
             ["verb", "resource", "code"],
             registry=self.registry,
         )
@@ -55,16 +57,16 @@ class Metrics:
             registry=self.registry,
         )
         self.ended = prometheus_client.Counter(
-            "paddlejob_jobs_ended", "Jobs that ended, by phase.", ["phase"], registry=self.registry
+            "paddlejob_jobs_ended", "Jobs that ended, by their last phase.", ["phase"], registry=self.registry
         )
         self.start_seconds = prometheus_client.Histogram(
             "paddlejob_job_start_seconds",
-            "Time from a job's creation until all its pods ran for the first time.",
+            "Time from the creation of a job until all its pods were running for the first time.",
             buckets=START_BUCKETS,
             registry=self.registry,
         )
         self.leader = prometheus_client.Gauge(
-            "paddlejob_leader", "1 while this process works on jobs.", registry=self.registry
+            "paddlejob_leader", "1 while this process is the leader.", registry=self.registry
         )
 
     def observe_request(self, record: RequestRecord) -> None:
@@ -78,33 +80,46 @@ class Metrics:
 
 
 class WorldCollector(Collector):
-    """Reads counts from the caches when asked, so that no event has to keep them up to date."""
+    """Reads what the parts of the operator count themselves, when asked."""
 
-    def __init__(self, world: World, queue: WorkQueue[ObjectKey]) -> None:
+    def __init__(
+        self,
+        world: World,
+        queue: WorkQueue[ObjectKey],
+        consistency: Consistency,
+        recorder: EventRecorder,
+    ) -> None:
         self._world = world
         self._queue = queue
+        self._consistency = consistency
+        self._recorder = recorder
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the gauges."""
+        """Yield the series."""
+        yield self._jobs()
+        yield from self._watches()
+        yield from self._work()
+
+    def _jobs(self) -> Metric:
         phases = Tally(job.status.phase or Phase.PENDING for job in self._world.jobs)
         jobs = GaugeMetricFamily("paddlejob_jobs", "Jobs by phase.", labels=["phase"])
         for phase in Phase:
             if phase:
                 jobs.add_metric([str(phase)], phases[phase])
-        yield jobs
-        ages = GaugeMetricFamily(
-            "paddlejob_watch_age_seconds", "Time since a watch gave a sign of life.", labels=["resource"]
-        )
-        cached = GaugeMetricFamily("paddlejob_cached_objects", "Objects in memory.", labels=["resource"])
+        return jobs
+
+    def _watches(self) -> Iterable[Metric]:
         watched: dict[str, Informer[Any]] = {each.resource.plural: each for each in self._world.informers}
-        for each in self._world.gangs.informers:
-            watched[f"{each.resource.plural}.{each.resource.group}"] = each
-        for name, informer in watched.items():
-            ages.add_metric([name], informer.age_seconds())
-            cached.add_metric([name], len(informer.cache))
-        yield ages
-        yield cached
-        depth = GaugeMetricFamily("paddlejob_queue_depth", "Jobs in the queue.", labels=["state"])
+        for informer in self._world.gangs.informers:
+            watched[f"{informer.resource.plural}.{informer.resource.group}"] = informer
+        for series in _WATCH_SERIES:
+            metric = series.family(series.name, series.help, labels=["resource"])
+            for name, informer in watched.items():
+                metric.add_metric([name], series.read(informer))
+            yield metric
+
+    def _work(self) -> Iterable[Metric]:
+        depth = GaugeMetricFamily("paddlejob_queue_depth", "Jobs in the work queue.", labels=["state"])
         for state, count in (
             ("ready", self._queue.depth),
             ("delayed", self._queue.delayed),
@@ -112,3 +127,65 @@ class WorldCollector(Collector):
         ):
             depth.add_metric([state], count)
         yield depth
+        yield GaugeMetricFamily(
+            "paddlejob_reconcile_longest_running_seconds",
+            "Age of the oldest reconciliation in progress.",
+            value=self._queue.longest_running_seconds(),
+        )
+        yield CounterMetricFamily(
+            "paddlejob_cache_lag_timeouts",
+            "Reconciliations that stopped waiting for the caches to show the job's last writes.",
+            value=self._consistency.opened_unseen,
+        )
+        yield CounterMetricFamily(
+            "paddlejob_events_dropped",
+            "Kubernetes events that were never written.",
+            value=self._recorder.dropped,
+        )
+
+
+class _Series(NamedTuple):
+    family: type[GaugeMetricFamily | CounterMetricFamily]
+    name: str
+    help: str
+    read: Callable[[Informer[Any]], float]
+
+
+_WATCH_SERIES = (
+    _Series(
+        GaugeMetricFamily,
+        "paddlejob_watch_age_seconds",
+        "Time since the last message of a watch.",
+        lambda informer: informer.age_seconds(),
+    ),
+    _Series(
+        GaugeMetricFamily,
+        "paddlejob_cached_objects",
+        "Objects in the cache.",
+        lambda informer: len(informer.cache),
+    ),
+    _Series(
+        GaugeMetricFamily,
+        "paddlejob_undecodable_objects",
+        "Objects left out of the cache because they do not fit their type.",
+        lambda informer: informer.undecodable,
+    ),
+    _Series(
+        CounterMetricFamily,
+        "paddlejob_watch_lists",
+        "Complete lists received.",
+        lambda informer: informer.lists,
+    ),
+    _Series(
+        CounterMetricFamily,
+        "paddlejob_watch_streams",
+        "Watch requests opened.",
+        lambda informer: informer.streams,
+    ),
+    _Series(
+        CounterMetricFamily,
+        "paddlejob_watch_callback_errors",
+        "Changes whose handler failed.",
+        lambda informer: informer.callback_errors,
+    ),
+)

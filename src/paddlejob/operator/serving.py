@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
+from paddlejob.kube.informer import Informer
 from paddlejob.operator.world import World
 
 WATCH_AGE_LIMIT_SECONDS = 180.0
@@ -14,23 +16,35 @@ WATCH_AGE_LIMIT_SECONDS = 180.0
 
 
 def stale_watches(world: World) -> list[str]:
-    """Return what is wrong with the watches, a sentence each."""
+    """Return what is wrong with the watches, a sentence each.
+
+    A gang scheduler's objects that have never been listed are none of them: jobs say that they wait for it.
+    """
+    gangs = (informer for informer in world.gangs.informers if informer.synced.is_set())
     return [
-        f"the watch on {informer.resource.plural} has been silent for {informer.age_seconds():.0f} s"
-        + (f": {informer.last_error}" if informer.last_error else "")
-        for informer in world.informers
-        if informer.age_seconds() > WATCH_AGE_LIMIT_SECONDS
+        f"the watch on {_name(each)} has been silent for {each.age_seconds():.0f} s{_because(each)}"
+        for each in (*world.informers, *gangs)
+        if each.age_seconds() > WATCH_AGE_LIMIT_SECONDS
     ]
 
 
 def unsynced(world: World) -> list[str]:
-    """Return what is not known yet, a sentence each."""
+    """Return what has not been listed yet, a sentence each; not what is refused of a gang scheduler."""
+    gangs = (informer for informer in world.gangs.informers if not informer.last_error)
     return [
-        f"{informer.resource.plural} are not listed yet"
-        + (f": {informer.last_error}" if informer.last_error else "")
-        for informer in world.informers
+        f"{_name(informer)} have not been listed yet{_because(informer)}"
+        for informer in (*world.informers, *gangs)
         if not informer.synced.is_set()
     ]
+
+
+def _name(informer: Informer[Any]) -> str:
+    resource = informer.resource
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
+
+
+def _because(informer: Informer[Any]) -> str:
+    return f": {informer.last_error}" if informer.last_error else ""
 
 
 def probe(check: Callable[[], list[str]]) -> Callable[[web.Request], web.Response]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from paddlejob.api import defaulting
+from paddlejob.api import defaulting, names
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, PodStatus, Service
 from paddlejob.api.pod_group import PodGroup
@@ -65,7 +65,7 @@ class World:
             on_group=self._group_changed,
             on_apis=self._gang_apis_changed,
         )
-        self.informers = (
+        self.informers: tuple[Informer[Any], ...] = (
             self._job_informer(),
             self._child_informer(PODS, Pod, self.pods),
             self._child_informer(SERVICES, Service, self.services),
@@ -119,20 +119,29 @@ class World:
         return {kind: group for kind, group in found if group is not None}
 
     def reserve_host_port(self, key: ObjectKey, status: PaddleJobStatus) -> None:
-        """Note a port as soon as it is chosen, before the cache can show it to the next job's pass."""
-        if status.host_port and not status.phase.is_terminal:
+        """Remember a port as soon as it is chosen, before the cache can show it to the next job."""
+        if status.host_port:
             self._host_ports[key] = status.host_port
         else:
             self._host_ports.pop(key, None)
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop what is remembered of a job that is gone."""
-        self._host_ports.pop(key, None)
+        """Drop what is remembered of a job that is gone, unless its pods still hold it."""
+        if not self._holds_host_port(key):
+            self._host_ports.pop(key, None)
 
     def _taken_host_ports(self, key: ObjectKey, job: PaddleJob) -> frozenset[int]:
         if defaulting.read_intranet(job.spec.intranet) is not Intranet.HOST or job.status.host_port:
             return frozenset()
-        return frozenset(port for other, port in self._host_ports.items() if other != key)
+        others = (other for other in self._host_ports if other != key)
+        return frozenset(self._host_ports[other] for other in others if self._holds_host_port(other))
+
+    def _holds_host_port(self, key: ObjectKey) -> bool:
+        """A job holds its port until it has ended and none of its pods can run any more."""
+        job = self.jobs.get(key)
+        if job is not None and not job.status.phase.is_terminal:
+            return True
+        return any(pod.status.phase not in ("Succeeded", "Failed") for pod in self.remains(key))
 
     def _job_informer(self) -> Informer[PaddleJob]:
         return Informer(
@@ -165,8 +174,6 @@ class World:
         if new is not None:
             self.reserve_host_port(key, new.status)
             self.gangs.want(relevant_systems(new, self._settings.jobs.scheduling))
-        else:
-            self._host_ports.pop(key, None)
         if old is None or new is None or _asks_for_a_pass(old, new):
             self._on_touched(key, Touch(initial=initial, child=False))
 
@@ -183,11 +190,9 @@ class World:
     def _child_changed(self, old: HasMeta | None, new: HasMeta | None, *, initial: bool) -> None:
         known = new or old
         assert known is not None
-        for owner in known.metadata.owner_references:
-            if owner.controller and owner.kind == PADDLE_JOBS.kind:
-                key = ObjectKey(known.metadata.namespace, owner.name)
-                idle = _is_idle(old, new) or self._waits_for_others(old, new)
-                self._on_touched(key, Touch(initial=initial, child=True, idle=idle))
+        for key in _owning_jobs(known.metadata):
+            idle = _is_idle(old, new) or self._waits_for_others(old, new)
+            self._on_touched(key, Touch(initial=initial, child=True, idle=idle))
 
     def _waits_for_others(self, old: HasMeta | None, new: HasMeta | None) -> bool:
         """Tell whether a pod has only come as far as others of its job have yet to come.
@@ -266,14 +271,26 @@ def _controller(child: HasMeta) -> tuple[str, ...]:
 
 
 def _controller_name(child: HasMeta) -> tuple[str, ...]:
-    owners = child.metadata.owner_references
-    return tuple(f"{child.metadata.namespace}/{owner.name}" for owner in owners if owner.controller)
+    return tuple(str(key) for key in _owning_jobs(child.metadata))
+
+
+def _owning_jobs(child: ObjectMeta) -> Iterator[ObjectKey]:
+    """Yield the job that controls an object, by name; a StatefulSet may have the same name."""
+    for owner in child.owner_references:
+        group = owner.api_version.partition("/")[0]
+        if owner.controller and (group, owner.kind) == (PADDLE_JOBS.group, PADDLE_JOBS.kind):
+            yield ObjectKey(child.namespace, owner.name)
 
 
 def _asks_for_a_pass(old: PaddleJob, new: PaddleJob) -> bool:
-    """Our own status writes come back as changes; they need no pass of their own."""
+    """Our own status writes come back as changes; they need no pass of their own.
+
+    Of the labels, only Kueue's queue decides anything.
+    """
+    queue = names.LABEL_KUEUE_QUEUE
     return (
-        old.metadata.generation != new.metadata.generation
+        old.metadata.labels.get(queue) != new.metadata.labels.get(queue)
+        or old.metadata.generation != new.metadata.generation
         or old.metadata.uid != new.metadata.uid
         or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
         or old.metadata.finalizers != new.metadata.finalizers

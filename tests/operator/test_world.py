@@ -1,0 +1,95 @@
+"""What the operator takes for its own, and what makes it look at a job."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api import names
+from paddlejob.core.snapshot import Settings
+from paddlejob.kube.resource import PODS
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.settings import OperatorSettings
+from paddlejob.operator.world import _asks_for_a_pass
+from paddlejob.testing.build import job
+from tests.operator.small_cluster import Cluster, on_a_cluster
+
+GOLD = {names.LABEL_KUEUE_QUEUE: "gold"}
+
+
+def _pod_of(owner: dict, name: str, **metadata: object) -> dict:
+    labels = {names.LABEL_RESOURCE_TYPE: "worker"}
+    owners = [{"name": "demo", "uid": "other", "controller": True, **owner}]
+    head = {"name": name, "namespace": "default", "labels": labels, "ownerReferences": owners, **metadata}
+    return {"metadata": head, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"apiVersion": "apps/v1", "kind": "StatefulSet"},
+        {"apiVersion": "example.org/v1", "kind": "PaddleJob"},
+        {"apiVersion": "v1", "kind": "PaddleJob"},
+    ],
+    ids=["another-kind", "another-group", "core-group"],
+)
+def test_the_pods_of_another_controller_of_the_same_name_are_not_the_jobs(owner):
+    async def act(cluster: Cluster) -> None:
+        finalizers = ["example.org/slow"]
+        cluster.server.create(PODS, _pod_of(owner, "demo-0", finalizers=finalizers))
+        cluster.server.delete(PODS, "default", "demo-0")
+        await cluster.submit(job().worker(1))
+        await cluster.operate(600)
+        assert cluster.server.get(PODS, "default", "demo-worker-0") is not None
+        writes = [write for write in cluster.server.log.writes if write.identity == "operator"]
+        assert not any(write.name == "demo-0" for write in writes)
+
+    on_a_cluster(act)
+
+
+def test_the_pods_of_an_earlier_job_of_the_same_name_are_waited_for():
+    async def act(cluster: Cluster) -> None:
+        owner = {"apiVersion": names.API_VERSION, "kind": names.KIND}
+        cluster.server.create(PODS, _pod_of(owner, "demo-worker-7", finalizers=["example.org/slow"]))
+        await cluster.submit(job().worker(1))
+        await cluster.operate(10)
+        assert cluster.server.get(PODS, "default", "demo-worker-0") is None
+
+    on_a_cluster(act)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [({names.LABEL_KUEUE_QUEUE: "silver"}, True), ({}, True), ({**GOLD, "team": "x"}, False)],
+    ids=["changed", "removed", "of-no-concern"],
+)
+def test_a_change_of_the_queue_label_asks_for_a_reconcile(labels, expected):
+    old, new = job().metadata(labels=GOLD).build(), job().metadata(labels=labels).build()
+    assert _asks_for_a_pass(old, new) is expected
+    assert _asks_for_a_pass(new, old) is expected
+
+
+def _host_job(name: str, policy: str = "Never"):
+    return job(name).worker(1).spec(intranet="Host", cleanPodPolicy=policy)
+
+
+def _set_phase(cluster: Cluster, pod: str, phase: str) -> None:
+    cluster.server.patch(PODS, "default", pod, {"status": {"phase": phase}}, subresource="status")
+
+
+@pytest.mark.parametrize(("phase", "is_free"), [("Running", False), ("Succeeded", True), ("Failed", True)])
+def test_the_host_port_of_an_ended_job_is_taken_while_its_pods_can_run(phase, is_free):
+    room_for_one = (40000, 40000 + names.PORTS_PER_POD - 1)
+    settings = OperatorSettings(jobs=Settings(host_port_range=room_for_one))
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.submit(_host_job("first"))
+        await cluster.operate(10, settings)
+        assert cluster.status("first")["hostPort"] == 40000
+        _set_phase(cluster, "first-worker-0", phase)
+        ended = {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}
+        cluster.server.patch(PADDLE_JOBS, "default", "first", ended, subresource="status")
+        await cluster.submit(_host_job("second"))
+        await cluster.operate(10, settings)
+        assert ("hostPort" in cluster.status("second")) is is_free
+
+    on_a_cluster(act)
