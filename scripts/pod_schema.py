@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parents[1] / "src/paddlejob/local/pod_schema.json"
+TARGET = Path(__file__).parents[1] / "src/paddlejob/local/input/pod_schema.json"
 ROOTS = ("PodTemplateSpec", "ConfigMap", "Secret")
 OPEN = {"Quantity", "IntOrString", "FieldsV1"}
 """Types that several kinds of JSON can express."""

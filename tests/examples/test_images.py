@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.local import images
+from paddlejob.local.input import images
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 REGISTRY = "registry.baidubce.com/paddle-operator"

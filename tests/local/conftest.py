@@ -15,10 +15,11 @@ from local.jobs import text
 from local.processes import eventually, fresh_mark, marked
 from paddlejob.api.pod import Pod
 from paddlejob.core.snapshot import Settings
-from paddlejob.local import capabilities
-from paddlejob.local.capabilities import Capabilities
-from paddlejob.local.session import Options, prepared
-from paddlejob.local.world import Ending
+from paddlejob.local.local_run import prepared
+from paddlejob.local.options import Options
+from paddlejob.local.pod import capabilities
+from paddlejob.local.pod.capabilities import Capabilities
+from paddlejob.local.runner import Ending
 
 
 class Notebook:
@@ -30,53 +31,53 @@ class Notebook:
         self.pods: dict[str, Pod] = {}
         self.gone = []
 
-    def job_changed(self, job):
+    def on_job(self, job):
         if job.status.phase and [str(job.status.phase)] != self.phases[-1:]:
             self.phases.append(str(job.status.phase))
 
-    def pod_changed(self, pod):
+    def on_pod(self, pod):
         self.pods[pod.metadata.name] = pod
 
-    def pod_gone(self, name):
+    def on_pod_gone(self, name):
         self.gone.append(name)
 
-    def told(self, event):
+    def on_event(self, event):
         self.events.append(event)
 
 
 class Run:
     """A run that is going on, or has ended."""
 
-    def __init__(self, session, notebook, mark):
-        self.session = session
-        self.world = session.world
-        self.directory = session.run_directory
+    def __init__(self, local_run, notebook, mark):
+        self.local_run = local_run
+        self.runner = local_run.runner
+        self.directory = local_run.run_directory
         self.notebook = notebook
         self.mark = mark
-        self.task = asyncio.create_task(session.run())
+        self.task = asyncio.create_task(local_run.run())
 
     @property
     def status(self):
-        return self.world.job.status
+        return self.runner.job.status
 
     @property
     def pods(self):
         return self.notebook.pods
 
     def log(self, pod, container="main"):
-        path = self.directory.log(f"{self.world.job.name}-{pod}", container)
+        path = self.directory.log(f"{self.runner.job.name}-{pod}", container)
         return path.read_text(errors="replace") if path.exists() else ""
 
     def env(self, pod):
-        lines = self.directory.env(f"{self.world.job.name}-{pod}").read_text().splitlines()
+        lines = self.directory.env(f"{self.runner.job.name}-{pod}").read_text().splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     def container(self, pod, index=0):
-        return self.pods[f"{self.world.job.name}-{pod}"].status.container_statuses[index]
+        return self.pods[f"{self.runner.job.name}-{pod}"].status.container_statuses[index]
 
     def pid(self, pod):
-        pods = {each.name: each.pid for each in self.world.pods}
-        return pods.get(f"{self.world.job.name}-{pod}")
+        pods = {each.name: each.pid for each in self.runner.pods}
+        return pods.get(f"{self.runner.job.name}-{pod}")
 
     async def kill(self, pod):
         """Kill a pod's program; it may have spoken before its supervisor has."""
@@ -117,16 +118,16 @@ async def start(tmp_path, allowed):
                 back_off_seconds=options.pop("back_off_seconds", 0.05),
                 settings=options.pop("settings", Settings(server_exit_grace_seconds=0.3)),
             )
-            session = await stack.enter_async_context(
+            local_run = await stack.enter_async_context(
                 prepared(msgspec.structs.replace(chosen, **options), (notebook,))
             )
-            runs.append(Run(session, notebook, mark))
+            runs.append(Run(local_run, notebook, mark))
             return runs[-1]
 
         yield begin
         for run in runs:
-            run.world.interrupt()
-            run.world.interrupt()
+            run.runner.interrupt()
+            run.runner.interrupt()
             await asyncio.wait((run.task,))
             assert not marked(run.mark)
 

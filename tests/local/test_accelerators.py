@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from local.jobs import container, job, role, text
-from paddlejob.local.accelerators import provide
-from paddlejob.local.documents import read
 from paddlejob.local.errors import InputError
+from paddlejob.local.input.accelerators import provide
+from paddlejob.local.input.documents import read
 
 
 def asking(amount, resource="nvidia.com/gpu", workers=2):
@@ -65,4 +65,4 @@ async def test_the_documents_gpu_job_gets_the_cpus_communication_library(finish)
     )
     run = await finish(job(worker=role(2, containers=[one])))
     assert run.log("worker-0") == "gloo[]\n"
-    assert "it runs on the CPU" in run.session.notes[0]
+    assert "it runs on the CPU" in run.local_run.notes[0]

@@ -46,7 +46,7 @@ async def test_what_a_cluster_would_run_and_we_do_not_is_noted(finish):
     probed = container("true", livenessProbe={"exec": {}}, lifecycle={"preStop": {}})
     run = await finish(job(worker=role(1, containers=[probed])), config_map("c"))
     path = "spec.worker.template.spec.containers[0]"
-    assert run.session.notes == (f"{path}: livenessProbe and lifecycle of container main ignored locally",)
+    assert run.local_run.notes == (f"{path}: livenessProbe and lifecycle of container main ignored locally",)
 
 
 async def test_who_manages_the_job_elsewhere_does_not_matter_here(finish):

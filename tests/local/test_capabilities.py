@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from local.jobs import container, job, role, text
-from paddlejob.local.capabilities import Capabilities, probe
+from paddlejob.local.pod.capabilities import Capabilities, probe
 
 PADDLEJOB = str(Path(sys.executable).with_name("paddlejob"))
 PROBE = """
 import asyncio, pathlib, sys
-from paddlejob.local.capabilities import probe
+from paddlejob.local.pod.capabilities import probe
 print(asyncio.run(probe(pathlib.Path(sys.argv[1]))).isolation)
 """
 FORBIDDING = 'echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin "$@"'

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from local.jobs import job, role
-from paddlejob.local import control, run_directory
-from paddlejob.local.control import Order, send
+from paddlejob.local import control
+from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
+from paddlejob.local.store import run_directory
 
 FOR_EVER = "while :; do sleep 60; done"
 
@@ -18,17 +19,17 @@ FOR_EVER = "while :; do sleep 60; done"
 async def live(start):
     run = await start(job(worker=role(1, FOR_EVER)))
     await run.phase("Running")
-    async with control.serving(run.world, run.directory):
+    async with control.serving(run.runner, run.directory):
         yield run
 
 
 async def order(run, verb, workers=0):
-    return await asyncio.to_thread(send, run.directory, Order(verb, workers))
+    return await asyncio.to_thread(send, run.directory, Command(verb, workers))
 
 
 async def test_workers_are_added(live):
     assert await order(live, "scale", 2) == "scaling to 2 workers"
-    assert live.world.job.spec.worker.replicas == 2
+    assert live.runner.job.spec.worker.replicas == 2
 
 
 async def test_a_run_is_suspended_resumed_and_deleted(live):
@@ -55,4 +56,4 @@ async def test_nonsense_is_answered(live):
 def test_a_run_that_has_ended_obeys_no_more(tmp_path):
     run = run_directory.create(tmp_path / ("long" * 40), "job")
     with pytest.raises(InputError, match="is not running"):
-        send(run, Order("delete"))
+        send(run, Command("delete"))

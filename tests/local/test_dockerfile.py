@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.local.dockerfile import Copy, ImageConfig, instructions, parse
+from paddlejob.local.input.dockerfile import Copy, ImageConfig, instructions, parse
 
 STARTS = {
     "exec form": ('ENTRYPOINT ["python3", "train.py"]', ("python3", "train.py"), ()),

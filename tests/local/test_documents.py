@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from local.jobs import config_map, job, role, text
-from paddlejob.local.documents import read
 from paddlejob.local.errors import InputError
+from paddlejob.local.input.documents import read
 
 DOCUMENTS = Path(__file__).parents[1] / "documents"
 JOBS = sorted(path for path in DOCUMENTS.glob("*.yaml") if "-paddlejob" in path.name)

@@ -9,8 +9,8 @@ import pytest
 from local.jobs import container, job, role
 from paddlejob.api.meta import ObjectMeta
 from paddlejob.api.pod import Pod, PodStatus
-from paddlejob.local import environment
-from paddlejob.local.environment import ConfigMissingError, Sources, expand, resolve
+from paddlejob.local.pod import environment
+from paddlejob.local.pod.environment import ConfigMissingError, Sources, expand, resolve
 
 POD = Pod(
     metadata=ObjectMeta(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlejob.local.hosts import hosts_file
+from paddlejob.local.pod.hosts import hosts_file
 
 
 def addresses(text, name):

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from local.jobs import container, job, role
-from paddlejob.local.capabilities import Capabilities
-from paddlejob.local.dockerfile import Copy
 from paddlejob.local.errors import InputError
-from paddlejob.local.images import collect
-from paddlejob.local.layers import Layers, Placed, placements
-from paddlejob.local.world import Ending
+from paddlejob.local.input.dockerfile import Copy
+from paddlejob.local.input.images import collect
+from paddlejob.local.pod.capabilities import Capabilities
+from paddlejob.local.pod.layers import Layers, Placed, placements
+from paddlejob.local.runner import Ending
 
 NAME = "registry.example/demo:v1"
 
@@ -147,7 +147,7 @@ async def test_python_is_the_chosen_interpreter(finish, tmp_path):
 
 
 async def test_an_unknown_interpreter_is_refused(start):
-    with pytest.raises(InputError, match="--python no-such-python: there is no such program"):
+    with pytest.raises(InputError, match="--python no-such-python: no such program"):
         await start(job(), python="no-such-python")
 
 

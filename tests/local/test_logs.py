@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.local import run_directory
-from paddlejob.local.logs import (
+from paddlejob.local.store import run_directory
+from paddlejob.local.store.logs import (
     CHUNK_BYTES,
     LONGEST_LINE_BYTES,
     Follower,
-    Lines,
+    LogLines,
     Prefixes,
     chosen_pods,
     speaker,
@@ -108,7 +108,7 @@ def test_labels_are_aligned():
 
 
 def test_a_container_that_does_not_train_is_named():
-    lines = Lines("job-ps-0", "side", b"x\n")
+    lines = LogLines("job-ps-0", "side", b"x\n")
     assert speaker("job", lines, is_training=True) == "ps-0"
     assert speaker("job", lines, is_training=False) == "ps-0/side"
 

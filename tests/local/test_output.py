@@ -25,14 +25,15 @@ from paddlejob.api.pod import (
 )
 from paddlejob.api.v1 import PaddleJobStatus, Phase
 from paddlejob.core.actions import Event, EventType
-from paddlejob.local import run_directory, summary
-from paddlejob.local.board import Board, describe
-from paddlejob.local.documents import read
-from paddlejob.local.logs import Lines
-from paddlejob.local.output_json import JsonOutput
-from paddlejob.local.output_live import LiveOutput, view
-from paddlejob.local.output_plain import PlainOutput
-from paddlejob.local.world import Ending
+from paddlejob.local.input.documents import read
+from paddlejob.local.runner import Ending
+from paddlejob.local.store import run_directory
+from paddlejob.local.store.logs import LogLines
+from paddlejob.local.ui import summary
+from paddlejob.local.ui.json_lines import JsonOutput
+from paddlejob.local.ui.live import LiveOutput, render
+from paddlejob.local.ui.plain import PlainOutput
+from paddlejob.local.ui.view import RunView, describe
 
 JOB = read(text(job(ps=role(1), worker=role(2)))).job
 RUNNING = ContainerState(running=ContainerRunning())
@@ -76,83 +77,85 @@ def test_a_pods_state_is_a_word_or_two(seen, state):
 
 
 @pytest.fixture
-def board():
-    board = Board(JOB)
+def view():
+    view = RunView(JOB)
     for name in ("worker-1", "ps-0", "worker-0"):
-        board.pod_changed(pod(name))
-    return board
+        view.on_pod(pod(name))
+    return view
 
 
-def test_pods_are_in_order_of_role_and_rank(board):
-    assert [str(row.seat) for row in board.rows()] == ["ps-0", "worker-0", "worker-1"]
+def test_pods_are_in_order_of_role_and_rank(view):
+    assert [str(row.seat) for row in view.rows()] == ["ps-0", "worker-0", "worker-1"]
 
 
-def test_only_what_a_person_would_notice_is_a_change(board):
-    assert board.pod_changed(pod("worker-0")) == ""
-    assert board.pod_changed(pod("worker-0", restarts=1)) == "Running"
+def test_only_what_a_person_would_notice_is_a_change(view):
+    assert view.on_pod(pod("worker-0")) == ""
+    assert view.on_pod(pod("worker-0", restarts=1)) == "Running"
 
 
-def test_how_a_pod_ended_outlives_its_cleaning_up(board):
-    board.pod_changed(pod("worker-0", ended(3), "Failed"))
-    assert board.pod_changed(pod("worker-0", ended(3), "Failed", leaving=True)) == ""
-    assert board.pod_gone("job-worker-0") == ""
-    assert board.rows()[1].state == "Error 3"
+def test_how_a_pod_ended_outlives_its_cleaning_up(view):
+    view.on_pod(pod("worker-0", ended(3), "Failed"))
+    assert view.on_pod(pod("worker-0", ended(3), "Failed", leaving=True)) == ""
+    assert view.on_pod_gone("job-worker-0") == ""
+    assert view.rows()[1].state == "Error 3"
 
 
-def test_a_pod_that_was_stopped_is_stopped(board):
-    board.pod_changed(pod("ps-0", leaving=True))
-    assert board.pod_gone("job-ps-0") == "Stopped"
+def test_a_pod_that_was_stopped_is_stopped(view):
+    view.on_pod(pod("ps-0", leaving=True))
+    assert view.on_pod_gone("job-ps-0") == "Stopped"
 
 
-def test_the_board_keeps_the_last_line_and_the_last_progress(board):
-    board.heard(Lines("job-worker-0", "main", b"step 3/9 loss 0.5\nsaving\n"))
-    row = board.rows()[1]
+def test_the_board_keeps_the_last_line_and_the_last_progress(view):
+    view.on_log(LogLines("job-worker-0", "main", b"step 3/9 loss 0.5\nsaving\n"))
+    row = view.rows()[1]
     assert (row.last_line, str(row.progress)) == ("saving", "step 3/9 loss 0.5")
 
 
-def test_a_sidecars_words_are_not_the_trainers(board):
-    lines = Lines("job-worker-0", "side", b"hello\n")
-    board.heard(lines)
-    assert board.rows()[1].last_line == ""
-    assert board.speaker(lines) == "worker-0/side"
+def test_a_sidecars_words_are_not_the_trainers(view):
+    lines = LogLines("job-worker-0", "side", b"hello\n")
+    view.on_log(lines)
+    assert view.rows()[1].last_line == ""
+    assert view.speaker(lines) == "worker-0/side"
 
 
 @pytest.fixture
-def session(tmp_path):
+def local_run(tmp_path):
     run = run_directory.create(tmp_path, "job")
-    return SimpleNamespace(world=SimpleNamespace(job=JOB), run_directory=run, notes=("a note",))
+    return SimpleNamespace(runner=SimpleNamespace(job=JOB), run_directory=run, notes=("a note",))
 
 
-def shown(board, footer="footer"):
+def shown(view, footer="footer"):
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
-    console.print(view(board, footer))
+    console.print(render(view, footer))
     return console.file.getvalue()
 
 
-def test_the_view_has_the_job_its_pods_and_their_progress(board):
-    board.job_changed(at_phase(Phase.RUNNING, "1 ps and 2 workers running"))
-    board.heard(Lines("job-worker-1", "main", b"epoch 2 step 3/9 loss 0.5\n"))
-    lines = shown(board).splitlines()
+def test_the_view_has_the_job_its_pods_and_their_progress(view):
+    view.on_job(at_phase(Phase.RUNNING, "1 ps and 2 workers running"))
+    view.on_log(LogLines("job-worker-1", "main", b"epoch 2 step 3/9 loss 0.5\n"))
+    lines = shown(view).splitlines()
     assert lines[0].startswith("job  Running  0s  1 ps and 2 workers running")
     assert lines[1].split() == ["POD", "STATE", "RESTARTS", "PROGRESS", "LAST", "LINE"]
     assert lines[4].split()[:8] == ["worker-1", "Running", "epoch", "2", "step", "3/9", "loss", "0.5"]
     assert lines[-1].startswith("footer")
 
 
-def test_a_worker_that_says_nothing_for_long_is_noticed(board):
-    board.heard(Lines("job-worker-0", "main", b"about to hang\n"))
-    board.rows()[1].heard -= 75
-    assert "(quiet for 1m15s) about to hang" in shown(board)
+def test_a_worker_that_says_nothing_for_long_is_noticed(view):
+    view.on_log(LogLines("job-worker-0", "main", b"about to hang\n"))
+    view.rows()[1].heard -= 75
+    assert "(quiet for 1m15s) about to hang" in shown(view)
 
 
-def test_a_live_flood_is_cut_to_what_a_person_can_read(session):
+def test_a_live_flood_is_cut_to_what_a_person_can_read(local_run):
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     output = LiveOutput("all", console)
-    output.began(session)
-    output.pod_changed(pod("worker-0"))
-    output.said(Lines("job-worker-0", "main", b"".join(b"line %d\n" % n for n in range(1000)), skipped=5))
-    output.told(Event(EventType.WARNING, "Restarting", "worker-1 failed"))
-    output.interrupted(1)
+    output.on_start(local_run)
+    output.on_pod(pod("worker-0"))
+    output.on_log(
+        LogLines("job-worker-0", "main", b"".join(b"line %d\n" % n for n in range(1000)), skipped=5)
+    )
+    output.on_event(Event(EventType.WARNING, "Restarting", "worker-1 failed"))
+    output.on_interrupt(1)
     output.tick()
     output.ended(Ending.INTERRUPTED)
     text_shown = console.file.getvalue()
@@ -163,16 +166,16 @@ def test_a_live_flood_is_cut_to_what_a_person_can_read(session):
     assert "job Interrupted in" in text_shown
 
 
-def test_plain_lines_leave_out_what_is_no_news(session):
+def test_plain_lines_leave_out_what_is_no_news(local_run):
     words, news = io.BytesIO(), io.StringIO()
     output = PlainOutput("all", words=words, news=news)
-    output.began(session)
+    output.on_start(local_run)
     for count in (3, 2, 1):
-        output.job_changed(at_phase(Phase.STARTING, f"waiting for {count} of 3 pods to start"))
-    output.pod_changed(pod("worker-0", waiting("ContainerCreating"), "Pending"))
-    output.pod_changed(pod("worker-0"))
-    output.told(Event(EventType.NORMAL, "CreatedPods", "created 2 workers"))
-    output.told(Event(EventType.WARNING, "AliasUsed", "write it that way"))
+        output.on_job(at_phase(Phase.STARTING, f"waiting for {count} of 3 pods to start"))
+    output.on_pod(pod("worker-0", waiting("ContainerCreating"), "Pending"))
+    output.on_pod(pod("worker-0"))
+    output.on_event(Event(EventType.NORMAL, "CreatedPods", "created 2 workers"))
+    output.on_event(Event(EventType.WARNING, "AliasUsed", "write it that way"))
     lines = news.getvalue().splitlines()
     assert lines[0] == "note: a note"
     assert lines[2:] == [
@@ -182,18 +185,18 @@ def test_plain_lines_leave_out_what_is_no_news(session):
     ]
 
 
-def test_json_lines_are_complete_objects(session):
+def test_json_lines_are_complete_objects(local_run):
     stream = io.BytesIO()
     output = JsonOutput("worker-0", stream)
-    output.began(session)
-    output.job_changed(at_phase(Phase.RUNNING, "fine"))
-    output.job_changed(at_phase(Phase.RUNNING, "fine"))
-    output.pod_changed(pod("worker-0", ended(3), "Failed"))
-    output.pod_gone("job-worker-0")
-    output.said(Lines("job-worker-0", "main", b"one\ntwo\n"))
-    output.said(Lines("job-worker-1", "main", b"three\n"))
-    output.told(Event(EventType.NORMAL, "Running", "fine"))
-    output.interrupted(1)
+    output.on_start(local_run)
+    output.on_job(at_phase(Phase.RUNNING, "fine"))
+    output.on_job(at_phase(Phase.RUNNING, "fine"))
+    output.on_pod(pod("worker-0", ended(3), "Failed"))
+    output.on_pod_gone("job-worker-0")
+    output.on_log(LogLines("job-worker-0", "main", b"one\ntwo\n"))
+    output.on_log(LogLines("job-worker-1", "main", b"three\n"))
+    output.on_event(Event(EventType.NORMAL, "Running", "fine"))
+    output.on_interrupt(1)
     output.ended(Ending.FAILED)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     kinds = ["run", "note", "job", "pod", "pod", "log", "log", "event", "interrupted", "result"]
@@ -203,21 +206,21 @@ def test_json_lines_are_complete_objects(session):
     assert (lines[-1]["result"], lines[-1]["exitCode"]) == ("Failed", 1)
 
 
-def test_a_failure_ends_with_the_last_lines_of_the_pod_that_failed(board, session):
-    log = session.run_directory.log("job-worker-1", "main")
+def test_a_failure_ends_with_the_last_lines_of_the_pod_that_failed(view, local_run):
+    log = local_run.run_directory.log("job-worker-1", "main")
     log.parent.mkdir()
     log.write_text("".join(f"line {number}\n" for number in range(100)))
-    board.job_changed(at_phase(Phase.FAILED, "worker-1 failed first with exit code 1"))
-    told = list(summary.lines(board, Ending.FAILED, session.run_directory, with_log=True))
+    view.on_job(at_phase(Phase.FAILED, "worker-1 failed first with exit code 1"))
+    told = list(summary.lines(view, Ending.FAILED, local_run.run_directory, with_log=True))
     assert told[0] == "  worker-1 | line 85"
     assert told[-2].endswith("s: worker-1 failed first with exit code 1")
-    assert told[-1] == f"see `paddlejob logs {session.run_directory.name}`"
+    assert told[-1] == f"see `paddlejob logs {local_run.run_directory.name}`"
 
 
 CLOCKS = {0: "0s", 59: "59s", 60: "1m00s", 3599: "59m59s", 3600: "1h00m"}
 
 
 @pytest.mark.parametrize(("seconds", "expected"), CLOCKS.items(), ids=CLOCKS.values())
-def test_the_clock_reads_well(board, seconds, expected):
-    board.began -= seconds
-    assert f"  {expected}  " in shown(board).splitlines()[0]
+def test_the_clock_reads_well(view, seconds, expected):
+    view.began -= seconds
+    assert f"  {expected}  " in shown(view).splitlines()[0]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from local.processes import marked
-from paddlejob.local.world import Ending
+from paddlejob.local.runner import Ending
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_DELAY = {"delaySeconds": 0, "maxDelaySeconds": 0}
@@ -81,7 +81,7 @@ async def test_a_stopped_wide_and_deep_job_resumes_and_reaches_its_auc(
     job = example("wide_and_deep", env={"EPOCHS": "1"})
     first = await start(job, python=parameter_server_python)
     await said(first, "worker-0", "epoch 1 step 98/392")
-    first.world.interrupt()
+    first.runner.interrupt()
     assert await first.ended() is Ending.INTERRUPTED
     stopped = found(r"^stopped at (\S+)$", first.log("worker-0", "paddle"))
     assert (directory / stopped / "done").is_file()
@@ -109,7 +109,7 @@ async def test_a_killed_resnet_worker_costs_a_restart_and_the_accuracy_is_reache
     start, example, collective_python
 ):
     run = await start(example("resnet", restartPolicy=NO_DELAY), python=collective_python)
-    assert "it runs on the CPU" in run.session.notes[0]
+    assert "it runs on the CPU" in run.local_run.notes[0]
     await said(run, "worker-0", "checkpoint pass-00001")
     await run.kill("worker-1")
     assert await run.ended() is Ending.COMPLETED

@@ -8,7 +8,7 @@ import pytest
 
 from local.test_paddle import collective_python, example, said
 from paddlejob.api.v1 import Phase
-from paddlejob.local.world import Ending
+from paddlejob.local.runner import Ending
 
 __all__ = ["collective_python", "example"]
 
@@ -20,11 +20,11 @@ async def test_a_resized_job_resumes_each_time_and_its_loss_goes_on_falling(
 ):
     run = await start(example("resnet", env={"EPOCHS": "4"}), python=collective_python)
     await said(run, "worker-0", "checkpoint pass-00001")
-    run.world.scale(3)
+    run.runner.scale(3)
     await said(run, "worker-2", "worker 2 of 3")
     await run.phase(Phase.RUNNING)
     await said(run, "worker-0", "checkpoint pass-00002")
-    run.world.scale(2)
+    run.runner.scale(2)
     assert await run.ended() is Ending.COMPLETED
     assert (run.status.attempt, run.status.restarts) == (2, 0)
     log = run.log("worker-0", "paddle")

@@ -14,7 +14,7 @@ from devcluster.provisioning import free_ports
 from local.processes import eventually
 from local.test_paddle import example, found, python_for, said
 from paddlejob.core.snapshot import Settings
-from paddlejob.local.world import Ending
+from paddlejob.local.runner import Ending
 
 __all__ = ["example"]
 
@@ -70,10 +70,10 @@ async def test_paddles_launcher_follows_the_pods_through_an_etcd(start, example,
     job["spec"]["worker"]["template"]["spec"]["restartPolicy"] = "OnFailure"
     run = await start(job, python=elastic_python, settings=Settings(etcd_server=etcd))
     await said(run, "worker-0", "epoch 1 done")
-    run.world.scale(3)
+    run.runner.scale(3)
     await said(run, "worker-2", "of 3")
     await said(run, "worker-2", "loss")
-    run.world.scale(2)
+    run.runner.scale(2)
     assert await run.ended() is Ending.COMPLETED
     # The pods stayed: it was the launcher that restarted what runs in them, and gave out the ranks.
     assert (run.status.base_attempt, run.status.restarts) == (0, 0)

@@ -11,7 +11,7 @@ from paddlejob.api.pod import (
     ContainerTerminated,
     ContainerWaiting,
 )
-from paddlejob.local import pod_phase
+from paddlejob.local.pod import pod_phase
 
 RUNNING = ContainerStatus(state=ContainerState(running=ContainerRunning()))
 WAITING = ContainerStatus(state=ContainerState(waiting=ContainerWaiting("ContainerCreating")))

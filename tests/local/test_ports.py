@@ -79,7 +79,7 @@ async def test_a_live_run_does_not_grow_beyond_its_addresses(start):
     run = await start(job(ps=role(1, "sleep 60"), worker=role(1, "echo up; sleep 60")))
     await run.said("worker-0", "up")
     with pytest.raises(InputError, match="has 4095 pods"):
-        run.world.scale(4094)
+        run.runner.scale(4094)
 
 
 def test_blocks_stay_out_of_the_kernels_own_range():

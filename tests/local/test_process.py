@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from local.processes import eventually, eventually_sync, fresh_mark, marked
-from paddlejob.local.process import Process, StartError
+from paddlejob.local.pod.process import ContainerProcess, StartError
 
 FORKS_OF_ALL_KINDS = """
 import os, signal, sys, time
@@ -92,7 +92,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize(("script", "code"), ENDINGS.values(), ids=ENDINGS)
 async def test_the_exit_code_is_that_of_container_runtimes(spec, script, code):
-    process = await Process.start(spec("sh", "-c", script))
+    process = await ContainerProcess.start(spec("sh", "-c", script))
     assert await process.wait() == code
 
 
@@ -110,35 +110,35 @@ REFUSALS = {
 @pytest.mark.parametrize(("argv", "options", "named"), REFUSALS.values(), ids=REFUSALS)
 async def test_what_cannot_start_is_named(spec, argv, options, named):
     with pytest.raises(StartError, match=named):
-        await Process.start(spec(*argv, **options))
+        await ContainerProcess.start(spec(*argv, **options))
 
 
 async def test_output_and_errors_go_to_the_log_in_order(spec, log):
-    process = await Process.start(spec("sh", "-c", "echo one; echo two >&2; printf three"))
+    process = await ContainerProcess.start(spec("sh", "-c", "echo one; echo two >&2; printf three"))
     await process.wait()
     assert log() == "one\ntwo\nthree"
 
 
 async def test_a_program_may_reopen_its_output_without_losing_the_log(spec, log):
-    process = await Process.start(spec("sh", "-c", "echo one; echo two > /dev/stdout; echo three"))
+    process = await ContainerProcess.start(spec("sh", "-c", "echo one; echo two > /dev/stdout; echo three"))
     await process.wait()
     assert log() == "one\ntwo\nthree\n"
 
 
 async def test_a_second_start_continues_the_log(spec, log):
     for word in ("first", "second"):
-        await (await Process.start(spec("echo", word))).wait()
+        await (await ContainerProcess.start(spec("echo", word))).wait()
     assert log() == "first\nsecond\n"
 
 
 async def test_the_program_has_no_input_and_no_foreign_descriptors(spec, log):
-    process = await Process.start(spec("sh", "-c", "cat; ls /proc/self/fd | wc -l"))
+    process = await ContainerProcess.start(spec("sh", "-c", "cat; ls /proc/self/fd | wc -l"))
     await process.wait()
     assert log().strip() == "4"
 
 
 async def test_ignored_signals_are_not_inherited(spec, log):
-    process = await Process.start(spec("grep", "SigIgn", "/proc/self/status"))
+    process = await ContainerProcess.start(spec("grep", "SigIgn", "/proc/self/status"))
     await process.wait()
     # Signals 32 and 33 are the C library's own: no program can set them, whoever set them before.
     reserved = 1 << 31 | 1 << 32
@@ -147,14 +147,16 @@ async def test_ignored_signals_are_not_inherited(spec, log):
 
 async def test_the_reported_pid_is_the_programs_own(spec, log):
     mark = fresh_mark()
-    process = await Process.start(spec("sleep", "60", mark=mark))
+    process = await ContainerProcess.start(spec("sleep", "60", mark=mark))
     assert marked(mark) == {process.pid}
     process.kill()
     await process.wait()
 
 
 async def test_terminate_reaches_the_children_of_a_shell(spec, log):
-    process = await Process.start(spec("sh", "-c", f"{sys.executable} -c '{SAVES_ON_SIGTERM}' & wait"))
+    process = await ContainerProcess.start(
+        spec("sh", "-c", f"{sys.executable} -c '{SAVES_ON_SIGTERM}' & wait")
+    )
     await eventually(lambda: "up" in log())
     process.terminate()
     assert await process.wait() == 143
@@ -162,7 +164,7 @@ async def test_terminate_reaches_the_children_of_a_shell(spec, log):
 
 
 async def test_terminate_leaves_what_a_program_has_started_to_the_program(spec, log):
-    process = await Process.start(spec(sys.executable, "-c", ENDS_ITS_READER_ON_SIGTERM))
+    process = await ContainerProcess.start(spec(sys.executable, "-c", ENDS_ITS_READER_ON_SIGTERM))
     await eventually(lambda: "up" in log())
     process.terminate()
     assert await process.wait() == 0
@@ -171,7 +173,7 @@ async def test_terminate_leaves_what_a_program_has_started_to_the_program(spec, 
 
 async def test_a_program_that_took_the_request_to_end_is_not_outlived(spec, log):
     script = "trap 'exit 7' TERM; sh -c 'trap \"\" TERM; sleep 60' & echo up; while :; do sleep 0.05; done"
-    process = await Process.start(spec("sh", "-c", script))
+    process = await ContainerProcess.start(spec("sh", "-c", script))
     await eventually(lambda: "up" in log())
     process.terminate()
     assert await process.wait() == 7
@@ -179,7 +181,7 @@ async def test_a_program_that_took_the_request_to_end_is_not_outlived(spec, log)
 
 async def test_kill_ends_processes_that_hide(spec, log):
     mark = fresh_mark()
-    process = await Process.start(spec(sys.executable, "-c", FORKS_OF_ALL_KINDS, mark=mark))
+    process = await ContainerProcess.start(spec(sys.executable, "-c", FORKS_OF_ALL_KINDS, mark=mark))
     await eventually(lambda: "ready" in log() and len(marked(mark)) == FORKED)
     process.terminate()
     process.kill()
@@ -189,16 +191,16 @@ async def test_kill_ends_processes_that_hide(spec, log):
 
 async def test_what_outlives_the_program_is_ended_with_it(spec):
     mark = fresh_mark()
-    process = await Process.start(spec("sh", "-c", "setsid sleep 60 & sleep 60 & exit 0", mark=mark))
+    process = await ContainerProcess.start(spec("sh", "-c", "setsid sleep 60 & sleep 60 & exit 0", mark=mark))
     assert await process.wait() == 0
     assert not marked(mark)
 
 
 RUNNER = """
 import asyncio, json, sys
-from paddlejob.local.process import Process
+from paddlejob.local.pod.process import ContainerProcess
 async def main():
-    process = await Process.start(json.loads(sys.argv[1]))
+    process = await ContainerProcess.start(json.loads(sys.argv[1]))
     print("started", flush=True)
     await process.wait()
 asyncio.run(main())
@@ -216,7 +218,7 @@ def test_nothing_survives_a_runner_that_is_killed(spec, log):
 
 async def test_a_killed_supervisor_is_a_killed_container(spec):
     mark = fresh_mark()
-    process = await Process.start(spec("sleep", "60", mark=mark))
+    process = await ContainerProcess.start(spec("sleep", "60", mark=mark))
     os.kill(process._supervisor.pid, signal.SIGKILL)
     assert await process.wait() == 137
     await eventually(lambda: not marked(mark))
@@ -224,7 +226,7 @@ async def test_a_killed_supervisor_is_a_killed_container(spec):
 
 async def test_a_start_that_is_given_up_leaves_nothing(spec):
     mark = fresh_mark()
-    starting = asyncio.ensure_future(Process.start(spec("sleep", "60", mark=mark)))
+    starting = asyncio.ensure_future(ContainerProcess.start(spec("sleep", "60", mark=mark)))
     await asyncio.sleep(0)
     starting.cancel()
     await eventually(starting.done)
@@ -233,7 +235,7 @@ async def test_a_start_that_is_given_up_leaves_nothing(spec):
 
 async def test_a_full_disk_does_not_stop_the_program(spec, tmp_path):
     (tmp_path / "log").symlink_to("/dev/full")
-    process = await Process.start(spec("sh", "-c", "head -c 3000000 /dev/zero; exit 5"))
+    process = await ContainerProcess.start(spec("sh", "-c", "head -c 3000000 /dev/zero; exit 5"))
     assert await process.wait() == 5
     assert "No space left" in process.log_error
 
@@ -255,7 +257,7 @@ class TestMounts:
     @pytest.fixture
     def output(self, spec, log):
         async def run(script, *mounts, cwd="/"):
-            process = await Process.start(spec("sh", "-c", script, cwd=cwd, mounts=mounts))
+            process = await ContainerProcess.start(spec("sh", "-c", script, cwd=cwd, mounts=mounts))
             await process.wait()
             return log()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.local.progress import last_line, last_progress, parse, result
+from paddlejob.local.ui.progress import last_line, last_progress, parse, result
 
 LINES = {
     "step 12/235 loss 0.14": "step 12/235 loss 0.14",

@@ -7,10 +7,10 @@ import os
 import pytest
 
 from local.jobs import job, text
-from paddlejob.local import run_directory
-from paddlejob.local.documents import read
 from paddlejob.local.errors import InputError
-from paddlejob.local.run_directory import Record, RunDirectory
+from paddlejob.local.input.documents import read
+from paddlejob.local.store import run_directory
+from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
 
 @pytest.fixture
@@ -32,7 +32,9 @@ make.clock = 0
 
 def test_a_record_is_read_as_it_was_written(make):
     run = make("job")
-    record = Record(job=read(text(job())).job, pids={"job-worker-0": 7}, base_port=20000, result="Completed")
+    record = RunRecord(
+        job=read(text(job())).job, pids={"job-worker-0": 7}, base_port=20000, result="Completed"
+    )
     run.write_record(record)
     assert run.read_record() == record
 

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from paddlejob.local import run_directory, shm
+from paddlejob.local.store import run_directory, shm
 
 CLAIM = """
 import sys
 from pathlib import Path
-from paddlejob.local import shm
-from paddlejob.local.run_directory import RunDirectory
+from paddlejob.local.store import shm
+from paddlejob.local.store.run_directory import RunDirectory
 with shm.claim(RunDirectory(Path(sys.argv[1])), Path(sys.argv[2])):
     print("claimed", flush=True)
     input()

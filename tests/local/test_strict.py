@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from local.jobs import container, job, role, text
-from paddlejob.local.documents import read
 from paddlejob.local.errors import InputError
+from paddlejob.local.input.documents import read
 
 MAIN = "spec.worker.template.spec.containers[0]"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from local.jobs import config_map, container, job, role
-from paddlejob.local.capabilities import NONE
 from paddlejob.local.errors import InputError
-from paddlejob.local.volumes import claims_of
-from paddlejob.local.world import Ending
+from paddlejob.local.pod.capabilities import NONE
+from paddlejob.local.pod.volumes import claims_of
+from paddlejob.local.runner import Ending
 
 
 def worker(script, volume, *, mount=None, replicas=1, **container_fields):
@@ -65,11 +65,11 @@ async def test_where_a_claim_is_and_whether_it_has_files_is_noted(finish, tmp_pa
     where = f"claim data is {tmp_path}/volumes/default/data"
     way_out = "choose another with --volume data=DIR"
     first = await finish(job(worker=worker("touch /volume/x", CLAIM)))
-    assert first.session.notes == (f"{where} (new and empty); {way_out}",)
+    assert first.local_run.notes == (f"{where} (new and empty); {way_out}",)
     second = await finish(job(worker=worker("true", CLAIM)))
-    assert second.session.notes == (f"{where} (with files of earlier runs); {way_out}",)
+    assert second.local_run.notes == (f"{where} (with files of earlier runs); {way_out}",)
     chosen = await finish(job(worker=worker("true", CLAIM)), volumes=(f"data={directory}",))
-    assert chosen.session.notes == ()
+    assert chosen.local_run.notes == ()
 
 
 async def test_a_claim_can_be_any_directory(finish, directory):

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from paddlejob.cli import local_runs
-from paddlejob.local import run_directory
-from paddlejob.local.control import Order, send
+from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
+from paddlejob.local.store import run_directory
 
 
 @click.command("delete")
@@ -24,7 +24,7 @@ def command(run: str, runs: Path) -> None:
         found = run_directory.choose(runs, run, live=False)
         if found.is_alive:
             click.echo(
-                f"{found.name}: {send(found, Order('delete'))}; its traces stay until it is deleted again"
+                f"{found.name}: {send(found, Command('delete'))}; its traces stay until it is deleted again"
             )
             return
         shutil.rmtree(found.path)

@@ -8,7 +8,7 @@ import click
 
 from paddlejob.cli import local_runs
 from paddlejob.local.errors import InputError
-from paddlejob.local.logs import chosen_pods
+from paddlejob.local.store.logs import chosen_pods
 
 
 @click.command("env")

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from paddlejob.local import run_directory
 from paddlejob.local.errors import InputError
-from paddlejob.local.run_directory import RunDirectory
+from paddlejob.local.store import run_directory
+from paddlejob.local.store.run_directory import RunDirectory
 
 BAD_INPUT = 2
 INTERRUPTED = 130

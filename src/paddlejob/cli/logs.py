@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from paddlejob.cli import local_runs
-from paddlejob.local.board import training_container
 from paddlejob.local.errors import InputError
-from paddlejob.local.logs import Follower, Lines, Prefixes, chosen_pods, speaker
-from paddlejob.local.run_directory import Record, RunDirectory
+from paddlejob.local.store.logs import Follower, LogLines, Prefixes, chosen_pods, speaker
+from paddlejob.local.store.run_directory import RunDirectory, RunRecord
+from paddlejob.local.ui.view import training_container
 
 LOOK_SECONDS = 0.2
 
@@ -39,7 +39,7 @@ def command(run: str, rank: str, follow: bool, runs: Path) -> None:
 class Reader:
     """Prints what the chosen pods of a run said."""
 
-    def __init__(self, run: RunDirectory, record: Record, rank: str) -> None:
+    def __init__(self, run: RunDirectory, record: RunRecord, rank: str) -> None:
         self._run = run
         self._rank = rank
         self._job = record.job.name
@@ -67,7 +67,7 @@ class Reader:
         follower.close()
         sys.stdout.flush()
 
-    def _show(self, lines: Lines) -> None:
+    def _show(self, lines: LogLines) -> None:
         if not chosen_pods(self._job, self._rank, (lines.pod,)):
             return
         if self._is_plain:

@@ -11,7 +11,7 @@ import click
 
 from paddlejob.cli import local_runs
 from paddlejob.local.errors import InputError
-from paddlejob.local.output import Output
+from paddlejob.local.ui.output import Output
 
 
 @click.command("run")
@@ -50,8 +50,8 @@ def command(
     The same YAML goes to a cluster unchanged. The exit code is the job's result: 0 completed, 1 failed,
     130 stopped; 2 when it cannot be run at all.
     """
-    from paddlejob.local import watch  # noqa: PLC0415 - help needs no event loop
-    from paddlejob.local.session import Options  # noqa: PLC0415
+    from paddlejob.local import run  # noqa: PLC0415 - help needs no event loop
+    from paddlejob.local.options import Options  # noqa: PLC0415
 
     is_stdin = str(file) == "-"
     with local_runs.errors_shown():
@@ -70,7 +70,7 @@ def command(
         environ=dict(os.environ),
     )
     with local_runs.errors_shown():
-        sys.exit(asyncio.run(watch.run(options, _output(form, logs))))
+        sys.exit(asyncio.run(run.run(options, _output(form, logs))))
 
 
 def _text(file: Path, content: bytes) -> str:
@@ -83,13 +83,13 @@ def _text(file: Path, content: bytes) -> str:
 def _output(form: str, logs: str | None) -> Output:
     """Choose how to show the run: a view for a person at a terminal, lines for everything else."""
     if form == "json":
-        from paddlejob.local.output_json import JsonOutput  # noqa: PLC0415
+        from paddlejob.local.ui.json_lines import JsonOutput  # noqa: PLC0415
 
         return JsonOutput(logs or "none")
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        from paddlejob.local.output_live import LiveOutput  # noqa: PLC0415 - rich takes a tenth of a second
+        from paddlejob.local.ui.live import LiveOutput  # noqa: PLC0415 - rich takes a tenth of a second
 
         return LiveOutput(logs or "none")
-    from paddlejob.local.output_plain import PlainOutput  # noqa: PLC0415
+    from paddlejob.local.ui.plain import PlainOutput  # noqa: PLC0415
 
     return PlainOutput(logs or "all")

@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from paddlejob.cli import local_runs
-from paddlejob.local import run_directory
-from paddlejob.local.run_directory import Record, RunDirectory
+from paddlejob.local.store import run_directory
+from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
 HEADINGS = ("RUN", "STATE", "MODE", "PS", "WORKER", "AGE", "TOOK")
 
@@ -35,14 +35,14 @@ def command(form: str, runs: Path) -> None:
         click.echo(_line(cells, found))
 
 
-def state_of(run: RunDirectory, record: Record) -> str:
+def state_of(run: RunDirectory, record: RunRecord) -> str:
     """Return how a run stands; one whose runner was killed is lost."""
     if record.result:
         return record.result
     return str(record.job.status.phase) or "Pending" if run.is_alive else "Lost"
 
 
-def _cells(run: RunDirectory, record: Record) -> tuple[str, ...]:
+def _cells(run: RunDirectory, record: RunRecord) -> tuple[str, ...]:
     status, created = record.job.status, record.job.metadata.creation_timestamp
     now = datetime.now(UTC)
     ended = status.completion_time
@@ -57,7 +57,7 @@ def _cells(run: RunDirectory, record: Record) -> tuple[str, ...]:
     )
 
 
-def _line(cells: tuple[str, ...], found: list[tuple[RunDirectory, Record]]) -> str:
+def _line(cells: tuple[str, ...], found: list[tuple[RunDirectory, RunRecord]]) -> str:
     widest = max(len(run.name) for run, _ in found)
     widths = (max(widest, 3), 11, 10, 5, 6, 6, 6)
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

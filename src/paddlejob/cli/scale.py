@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paddlejob.cli import local_runs
-from paddlejob.local.control import Order, send
+from paddlejob.local.control import Command, send
 
 
 @click.command("scale")
@@ -18,4 +18,4 @@ def command(run: str, workers: int, runs: Path) -> None:
     """Give RUN another number of WORKERS."""
     with local_runs.errors_shown():
         found = local_runs.find_live(runs, run)
-        click.echo(f"{found.name}: {send(found, Order('scale', workers))}")
+        click.echo(f"{found.name}: {send(found, Command('scale', workers))}")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from paddlejob.cli import local_runs
-from paddlejob.local.control import Order, send
+from paddlejob.local.control import Command, send
 
 
 @click.command("suspend")
@@ -17,4 +17,4 @@ def command(run: str, runs: Path) -> None:
     """Stop the pods of RUN, to be resumed later; without RUN, of the only live one."""
     with local_runs.errors_shown():
         found = local_runs.find_live(runs, run)
-        click.echo(f"{found.name}: {send(found, Order('suspend'))}")
+        click.echo(f"{found.name}: {send(found, Command('suspend'))}")

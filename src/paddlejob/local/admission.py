@@ -9,13 +9,13 @@ import msgspec
 from paddlejob.api.defaulting import effective
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import Intranet, PaddleJob
-from paddlejob.local import capabilities, container, volumes
-from paddlejob.local.capabilities import Capabilities
-from paddlejob.local.documents import JobFile
 from paddlejob.local.errors import InputError
-from paddlejob.local.images import Images
+from paddlejob.local.input.documents import JobFile
+from paddlejob.local.input.images import Images
+from paddlejob.local.pod import capabilities, container, volumes
+from paddlejob.local.pod.capabilities import Capabilities
+from paddlejob.local.pod.volumes import Claims
 from paddlejob.local.ports import size_errors
-from paddlejob.local.volumes import Claims
 
 _NOT_RUN = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 _CONFIG_MAP, _SECRET = "ConfigMap", "Secret"

@@ -11,55 +11,55 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 
 from paddlejob.local.errors import InputError
-from paddlejob.local.run_directory import RunDirectory
-from paddlejob.local.world import World
+from paddlejob.local.runner import LocalRunner
+from paddlejob.local.store.run_directory import RunDirectory
 
 
-class Order(msgspec.Struct, frozen=True, omit_defaults=True):
+class Command(msgspec.Struct, frozen=True, omit_defaults=True):
     """What to do."""
 
     verb: str
     workers: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of it; an error is one sentence."""
 
     done: str = ""
     error: str = ""
 
 
-def obey(world: World, order: Order) -> Answer:
+def handle(runner: LocalRunner, order: Command) -> Reply:
     """Carry out an order."""
     try:
         match order.verb:
             case "scale":
-                world.scale(order.workers)
-                return Answer(done=f"scaling to {order.workers} workers")
+                runner.scale(order.workers)
+                return Reply(done=f"scaling to {order.workers} workers")
             case "suspend":
-                world.suspend()
-                return Answer(done="suspending")
+                runner.suspend()
+                return Reply(done="suspending")
             case "resume":
-                world.resume()
-                return Answer(done="resuming")
+                runner.resume()
+                return Reply(done="resuming")
             case "delete":
-                world.delete()
-                return Answer(done="deleting")
+                runner.delete()
+                return Reply(done="deleting")
     except InputError as error:
-        return Answer(error=str(error))
-    return Answer(error=f"there is no order {order.verb}")
+        return Reply(error=str(error))
+    return Reply(error=f"there is no order {order.verb}")
 
 
 @contextlib.asynccontextmanager
-async def serving(world: World, run: RunDirectory) -> AsyncIterator[None]:
+async def serving(runner: LocalRunner, run: RunDirectory) -> AsyncIterator[None]:
     """Take orders for a world."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):
             try:
-                answer = obey(world, msgspec.json.decode(await reader.readline(), type=Order))
+                answer = handle(runner, msgspec.json.decode(await reader.readline(), type=Command))
             except msgspec.DecodeError as error:
-                answer = Answer(error=f"the order is not understood: {error}")
+                answer = Reply(error=f"the order is not understood: {error}")
             writer.write(msgspec.json.encode(answer) + b"\n")
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
@@ -74,7 +74,7 @@ async def serving(world: World, run: RunDirectory) -> AsyncIterator[None]:
         run.control.unlink(missing_ok=True)
 
 
-def send(run: RunDirectory, order: Order, timeout_seconds: float = 10.0) -> str:
+def send(run: RunDirectory, order: Command, timeout_seconds: float = 10.0) -> str:
     """Give a live run an order and return what it answers. Raises InputError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short_path(run) as path:
         connection.settimeout(timeout_seconds)
@@ -82,7 +82,7 @@ def send(run: RunDirectory, order: Order, timeout_seconds: float = 10.0) -> str:
             connection.connect(path)
             connection.sendall(msgspec.json.encode(order) + b"\n")
             with connection.makefile("rb") as reader:
-                answer = msgspec.json.decode(reader.readline(), type=Answer)
+                answer = msgspec.json.decode(reader.readline(), type=Reply)
         except (OSError, msgspec.DecodeError) as error:
             raise InputError(f"{run.name} is not running; `paddlejob runs` shows what is") from error
     if answer.error:

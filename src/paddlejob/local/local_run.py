@@ -1,79 +1,50 @@
-"""One run from the file to its end: reads, checks, reserves, then lets the world turn."""
+"""One run from the file to its end: reads, checks, reserves, then runs the job."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.core.snapshot import Settings
-from paddlejob.local import (
-    accelerators,
-    admission,
-    capabilities,
-    documents,
-    images,
-    run_directory,
-    shm,
-    volumes,
-)
-from paddlejob.local.accelerators import Provision
+from paddlejob.local import admission
 from paddlejob.local.admission import Machine
-from paddlejob.local.capabilities import Capabilities
 from paddlejob.local.errors import InputError
-from paddlejob.local.logs import check_selection
-from paddlejob.local.node import BACK_OFF_SECONDS, Node, search_path, write_python_shims
+from paddlejob.local.input import accelerators, documents, images
+from paddlejob.local.input.accelerators import Provision
+from paddlejob.local.options import Interpreter, Options, find_python
+from paddlejob.local.pod import capabilities, volumes
+from paddlejob.local.pod.context import RunContext, search_path, write_python_shims
+from paddlejob.local.pod.volumes import Claims
 from paddlejob.local.ports import reserve
-from paddlejob.local.recorder import Recorder
-from paddlejob.local.run_directory import RunDirectory
-from paddlejob.local.volumes import Claims
-from paddlejob.local.world import Ending, Observer, World
+from paddlejob.local.runner import Ending, LocalRunner, Observer
+from paddlejob.local.store import run_directory, shm
+from paddlejob.local.store.logs import check_selection
+from paddlejob.local.store.recorder import Recorder
+from paddlejob.local.store.run_directory import RunDirectory
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person may choose."""
-
-    text: str
-    """The job's file."""
-    file: Path | None = None
-    """Where the text came from; its directory is what containers of unknown images work in."""
-    runs: Path
-    name: str = ""
-    namespace: str = ""
-    python: str = ""
-    images: tuple[str, ...] = ()
-    volumes: tuple[str, ...] = ()
-    logs: str = "all"
-    """Whose output is shown: all, none, a worker's rank, or a pod such as ps-1."""
-    strict: bool = False
-    back_off_seconds: float = BACK_OFF_SECONDS
-    environ: Mapping[str, str] = {}
-    allowed: Capabilities | None = None
-    """What containers may use, where it is not to be found out."""
-    settings: Settings = Settings()
-
-
-class Session:
+class LocalRun:
     """A run that is ready to begin."""
 
-    def __init__(self, world: World, node: Node, recorder: Recorder, notes: tuple[str, ...]) -> None:
-        self.world = world
-        self.run_directory = node.run
+    def __init__(
+        self, runner: LocalRunner, context: RunContext, recorder: Recorder, notes: tuple[str, ...]
+    ) -> None:
+        self.runner = runner
+        self.run_directory = context.run
         self.notes = notes
-        self._node = node
+        self._context = context
         self._recorder = recorder
 
     async def run(self) -> Ending:
-        """Run the job; when this returns, nothing of it is left but its traces."""
-        self._recorder.attach(self.world)
+        """Run the job; when this returns, nothing of it is left but its logs and files."""
+        self._recorder.start(self.runner.job, self.runner.pids)
         try:
-            ending = await self.world.run()
+            ending = await self.runner.run()
             self._recorder.finish(str(ending))
             return ending
         finally:
@@ -81,7 +52,7 @@ class Session:
 
 
 @contextlib.asynccontextmanager
-async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> AsyncIterator[Session]:
+async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> AsyncIterator[LocalRun]:
     """Read the file and make everything ready; the run's ports and its name are held while this lasts.
 
     Raises InputError before anything was started.
@@ -103,17 +74,17 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
         *((provision.note,) if provision.note else ()),
     )
     with reserve() as ports, _new_run(options, job) as run, shm.claim(run) as memory:
-        node = _node(options, machine, provision, run, memory, python=python, secrets=read.secrets)
+        context = _context(options, machine, provision, run, memory, python=python, secrets=read.secrets)
         recorder = Recorder(run, ports.first)
-        world = World(
+        runner = LocalRunner(
             job,
-            node,
+            context,
             ports,
             config_maps=dict(read.config_maps),
             observers=(recorder, *observers),
             settings=options.settings,
         )
-        yield Session(world, node, recorder, notes)
+        yield LocalRun(runner, context, recorder, notes)
 
 
 @contextlib.contextmanager
@@ -143,20 +114,20 @@ def _claims(options: Options, job: PaddleJob) -> Claims:
     return volumes.claims_of(options.volumes, options.runs.parent / "volumes" / job.metadata.namespace)
 
 
-def _node(
+def _context(
     options: Options,
     machine: Machine,
     provision: Provision,
     run: RunDirectory,
     memory: Path,
     *,
-    python: str,
+    python: Interpreter,
     secrets: Mapping[str, documents.Contents],
-) -> Node:
+) -> RunContext:
     shims = run.path / "bin"
-    write_python_shims(shims, python)
+    write_python_shims(shims, python.path)
     pods = sum(spec.replicas for _, spec in provision.job.spec.roles())
-    return Node(
+    return RunContext(
         name=os.uname().nodename,
         run=run,
         memory=memory,
@@ -165,7 +136,7 @@ def _node(
         claims=machine.claims,
         secrets=secrets,
         job_directory=options.file.resolve().parent if options.file else Path.cwd(),
-        search_path=search_path(shims, python, options.environ.get("PATH", os.defpath)),
+        search_path=search_path(shims, python.path, options.environ.get("PATH", os.defpath)),
         environ=options.environ,
         threads=max(1, (os.cpu_count() or 1) // pods),
         visible_devices=provision.visible,
@@ -175,22 +146,8 @@ def _node(
 
 async def run(options: Options, observers: tuple[Observer, ...] = ()) -> Ending:
     """Run a job from beginning to end, without a person watching."""
-    async with prepared(options, observers) as session:
-        return await session.run()
-
-
-def find_python(options: Options) -> str:
-    """Return the interpreter that `python` means to containers: chosen, of the active virtualenv, or ours."""
-    if options.python:
-        found = shutil.which(options.python, path=options.environ.get("PATH"))
-        if found is None:
-            raise InputError(f"--python {options.python}: there is no such program")
-        return str(Path(found).absolute())
-    if environment := options.environ.get("VIRTUAL_ENV"):
-        active = Path(environment) / "bin" / "python"
-        if active.exists():
-            return str(active)
-    return sys.executable
+    async with prepared(options, observers) as local_run:
+        return await local_run.run()
 
 
 def _taken_over(job: PaddleJob) -> PaddleJob:

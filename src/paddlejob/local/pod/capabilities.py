@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from paddlejob.local.process import Process, StartError
+from paddlejob.local.pod.process import ContainerProcess, StartError
 from paddlejob.local.sandbox.spec import Bind, ContainerSpec, Isolation, Mount, Overlay
 
 _STEPS: tuple[tuple[Isolation, bool], ...] = (
@@ -71,7 +71,7 @@ async def _works(place: Path, isolation: Isolation, *, can_overlay: bool) -> boo
         mounts=mounts,
     )
     try:
-        process = await Process.start(spec)
+        process = await ContainerProcess.start(spec)
     except StartError:
         return False
     return await process.wait() == 0

@@ -11,12 +11,12 @@ import msgspec
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Event
-from paddlejob.local.board import Board
-from paddlejob.local.logs import Lines, chosen_pods
-from paddlejob.local.output import EXIT_CODES
-from paddlejob.local.session import Session
-from paddlejob.local.stream import Stream
-from paddlejob.local.world import Ending
+from paddlejob.local.local_run import LocalRun
+from paddlejob.local.runner import Ending
+from paddlejob.local.store.logs import LogLines, chosen_pods
+from paddlejob.local.ui.output import EXIT_CODES
+from paddlejob.local.ui.stream import Stream
+from paddlejob.local.ui.view import RunView
 
 
 class JsonOutput:
@@ -26,33 +26,33 @@ class JsonOutput:
         self._logs = logs
         self.may_skip = logs == "none"
         self._stream = stream or Stream(sys.stdout.buffer)
-        self._board: Board | None = None
-        self._session: Session | None = None
+        self._view: RunView | None = None
+        self._local_run: LocalRun | None = None
         self._job_said: tuple[str, str, str] | None = None
 
-    def began(self, session: Session) -> None:
+    def on_start(self, local_run: LocalRun) -> None:
         """Tell the run's name and directory."""
-        self._session = session
-        self._board = Board(session.world.job)
-        run = session.run_directory
-        self._print("run", run=run.name, directory=str(run.path), job=session.world.job.name)
-        for note in session.notes:
+        self._local_run = local_run
+        self._view = RunView(local_run.runner.job)
+        run = local_run.run_directory
+        self._print("run", run=run.name, directory=str(run.path), job=local_run.runner.job.name)
+        for note in local_run.notes:
             self._print("note", message=note)
 
-    def job_changed(self, job: PaddleJob) -> None:
+    def on_job(self, job: PaddleJob) -> None:
         """Tell a new phase, reason or message."""
-        assert self._board is not None
-        self._board.job_changed(job)
+        assert self._view is not None
+        self._view.on_job(job)
         said = (str(job.status.phase), job.status.reason, job.status.message)
         if said != self._job_said and job.status.phase:
             self._job_said = said
             phase, reason, message = said
             self._print("job", job=job.name, phase=phase, reason=reason, message=message)
 
-    def pod_changed(self, pod: Pod) -> None:
+    def on_pod(self, pod: Pod) -> None:
         """Tell a new state of a pod."""
-        assert self._board is not None
-        state = self._board.pod_changed(pod)
+        assert self._view is not None
+        state = self._view.on_pod(pod)
         if not state:
             return
         ended = next((each.state.terminated for each in pod.status.container_statuses), None)
@@ -68,21 +68,21 @@ class JsonOutput:
             **ending,
         )
 
-    def pod_gone(self, name: str) -> None:
+    def on_pod_gone(self, name: str) -> None:
         """Tell that a pod is no more."""
-        assert self._board is not None
-        self._board.pod_gone(name)
+        assert self._view is not None
+        self._view.on_pod_gone(name)
         self._print("pod", pod=name, state="Gone")
 
-    def told(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Tell an event."""
         self._print("event", level=str(event.type), reason=event.reason, message=event.message)
 
-    def said(self, lines: Lines) -> None:
+    def on_log(self, lines: LogLines) -> None:
         """Tell a pod's lines, where they are asked for."""
-        assert self._board is not None
-        self._board.heard(lines)
-        if not chosen_pods(self._board.job.name, self._logs, (lines.pod,)):
+        assert self._view is not None
+        self._view.on_log(lines)
+        if not chosen_pods(self._view.job.name, self._logs, (lines.pod,)):
             return
         for line in lines.text.decode(errors="replace").split("\n")[:-1]:
             self._print("log", pod=lines.pod, container=lines.container, line=line)
@@ -90,15 +90,15 @@ class JsonOutput:
     def tick(self) -> None:
         """Nothing moves here."""
 
-    def interrupted(self, times: int) -> None:
+    def on_interrupt(self, times: int) -> None:
         """Tell that the run is to end."""
         self._print("interrupted", times=times)
 
     def ended(self, ending: Ending) -> None:
         """Tell the result."""
-        assert self._board is not None
-        assert self._session is not None
-        job = self._board.job
+        assert self._view is not None
+        assert self._local_run is not None
+        job = self._view.job
         self._print(
             "result",
             job=job.name,
@@ -106,8 +106,8 @@ class JsonOutput:
             exitCode=EXIT_CODES[ending],
             reason=job.status.reason,
             message=job.status.message,
-            seconds=round(self._board.seconds, 3),
-            directory=str(self._session.run_directory.path),
+            seconds=round(self._view.seconds, 3),
+            directory=str(self._local_run.run_directory.path),
         )
 
     def _print(self, kind: str, **fields: object) -> None:

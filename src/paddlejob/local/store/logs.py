@@ -12,7 +12,7 @@ import msgspec
 
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.local.errors import InputError
-from paddlejob.local.run_directory import RunDirectory
+from paddlejob.local.store.run_directory import RunDirectory
 
 CHUNK_BYTES = 1 << 20
 SETTLED_NANOSECONDS = 100_000_000
@@ -23,7 +23,7 @@ _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _UNTAMED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
 
 
-class Lines(msgspec.Struct, frozen=True):
+class LogLines(msgspec.Struct, frozen=True):
     """Whole lines of one container's log."""
 
     pod: str
@@ -80,21 +80,21 @@ class Follower:
         self._tails: dict[Path, Tail] = {}
         self._directories: dict[Path, int] = {}
 
-    def poll(self, *, may_skip: bool = False) -> Iterator[Lines]:
+    def poll(self, *, may_skip: bool = False) -> Iterator[LogLines]:
         """Yield what is new, one piece a log."""
         self._discover()
         for path, tail in self._tails.items():
             text, skipped = tail.read(may_skip=may_skip)
             if text or skipped:
-                yield Lines(path.parent.name, path.stem, text, skipped)
+                yield LogLines(path.parent.name, path.stem, text, skipped)
 
-    def rest(self) -> Iterator[Lines]:
+    def rest(self) -> Iterator[LogLines]:
         """Yield everything that is left, once nobody writes any more."""
         while pieces := list(self.poll()):
             yield from pieces
         for path, tail in self._tails.items():
             if text := tail.rest():
-                yield Lines(path.parent.name, path.stem, text)
+                yield LogLines(path.parent.name, path.stem, text)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -146,7 +146,7 @@ def tame(text: bytes) -> bytes:
     return _UNTAMED.sub(b"?", text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
 
 
-def speaker(job: str, lines: Lines, *, is_training: bool) -> str:
+def speaker(job: str, lines: LogLines, *, is_training: bool) -> str:
     """Return who says something: the rank, and the container where it is not the one that trains."""
     name = short_name(job, lines.pod)
     return name if is_training else f"{name}/{lines.container}"

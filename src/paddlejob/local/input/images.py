@@ -9,9 +9,9 @@ import msgspec
 import yaml
 
 import paddlejob
-from paddlejob.local import dockerfile
-from paddlejob.local.dockerfile import ImageConfig
 from paddlejob.local.errors import InputError
+from paddlejob.local.input import dockerfile
+from paddlejob.local.input.dockerfile import ImageConfig
 
 REGISTRY = "images.yaml"
 """A file that maps image names to directories, relative to itself; the examples have one."""

@@ -32,11 +32,11 @@ from paddlejob.core.actions import (
 )
 from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import Settings, Snapshot
-from paddlejob.local.documents import Contents
 from paddlejob.local.errors import InputError
-from paddlejob.local.hosts import hosts_file
-from paddlejob.local.node import Node
-from paddlejob.local.pod import LocalPod
+from paddlejob.local.input.documents import Contents
+from paddlejob.local.pod.context import RunContext
+from paddlejob.local.pod.hosts import hosts_file
+from paddlejob.local.pod.pod import LocalPod
 from paddlejob.local.ports import size_errors
 from paddlejob.port_block import PortBlock
 
@@ -53,26 +53,26 @@ class Ending(enum.StrEnum):
 class Observer(Protocol):
     """Hears what happens, as it happens."""
 
-    def job_changed(self, job: PaddleJob) -> None:
+    def on_job(self, job: PaddleJob) -> None:
         """The job's status or spec is another."""
 
-    def pod_changed(self, pod: Pod) -> None:
+    def on_pod(self, pod: Pod) -> None:
         """A pod's status is another."""
 
-    def pod_gone(self, name: str) -> None:
+    def on_pod_gone(self, name: str) -> None:
         """A pod was deleted, and nothing of it is left."""
 
-    def told(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Core has something to say."""
 
 
-class World:
+class LocalRunner:
     """One job and all that belongs to it."""
 
     def __init__(
         self,
         job: PaddleJob,
-        node: Node,
+        context: RunContext,
         ports: PortBlock,
         *,
         config_maps: dict[str, Contents] | None = None,
@@ -80,7 +80,7 @@ class World:
         settings: Settings | None = None,
     ) -> None:
         self.job = job
-        self._node = node
+        self._context = context
         self._ports = ports
         self._settings = msgspec.structs.replace(
             settings or Settings(), base_port=ports.first, host_port_range=(ports.first, ports.last)
@@ -92,10 +92,10 @@ class World:
         self._config_map: ConfigMap | None = None
         self._numbers: dict[str, int] = {}
         self._version = 1
-        self._look = asyncio.Event()
+        self._changes = asyncio.Event()
         self._requeue: asyncio.TimerHandle | None = None
         self._stop: Ending | None = None
-        self._mistake: BaseException | None = None
+        self._error: BaseException | None = None
         self._watchers: set[asyncio.Task[None]] = set()
 
     @property
@@ -103,18 +103,22 @@ class World:
         """The pods there are."""
         return tuple(self._pods.values())
 
+    def pids(self) -> dict[str, int]:
+        """Return the process ids on this machine of the programs that run, by pod."""
+        return {pod.name: pod.pid for pod in self.pods if pod.pid}
+
     async def run(self) -> Ending:
         """Bring the job to its end; when this returns, no process of it is left."""
-        self._look.set()
+        self._changes.set()
         try:
             while True:
-                await self._look.wait()
-                self._look.clear()
-                if self._mistake is not None:
-                    raise self._mistake
+                await self._changes.wait()
+                self._changes.clear()
+                if self._error is not None:
+                    raise self._error
                 if ending := self._ending():
                     return ending
-                self._pass()
+                self._reconcile()
         finally:
             await self._clear()
 
@@ -135,7 +139,7 @@ class World:
         """Delete the job, as `kubectl delete` would."""
         if self.job.metadata.deletion_timestamp is None:
             self._update_job(metadata=self._metadata(deletion_timestamp=datetime.now(UTC)))
-        self._look.set()
+        self._changes.set()
 
     def interrupt(self) -> None:
         """End the run: the first time with the pods' grace period, then at once."""
@@ -143,7 +147,7 @@ class World:
             for pod in self.pods:
                 pod.delete(at_once=True)
         self._stop = self._stop or Ending.INTERRUPTED
-        self._look.set()
+        self._changes.set()
 
     def _edit(self, **fields: object) -> None:
         """Change the spec, as `kubectl edit` would. Raises InputError."""
@@ -155,7 +159,7 @@ class World:
         if changed.spec != self.job.spec:
             generation = self.job.metadata.generation + 1
             self._update_job(spec=changed.spec, metadata=self._metadata(generation=generation))
-            self._look.set()
+            self._changes.set()
 
     def _ending(self) -> Ending | None:
         """Return how the run ended, once nothing is left for core to do."""
@@ -169,20 +173,20 @@ class World:
         left_to_do = [action for stage in self._plan().stages for action in stage]
         return None if any(isinstance(action, Delete) for action in left_to_do) else Ending(str(phase))
 
-    def _pass(self) -> None:
+    def _reconcile(self) -> None:
         """One look and what follows from it."""
         decided = self._plan()
         self._write_status(decided.status)
-        self._tell(decided.events)
+        self._report(decided.events)
         for stage in decided.stages:
             for action in stage:
-                self._execute(action)
-        self._tell(decided.events_when_done)
+                self._apply(action)
+        self._report(decided.events_when_done)
         if self._requeue is not None:
             self._requeue.cancel()
         if decided.requeue_after_seconds is not None:
             loop = asyncio.get_running_loop()
-            self._requeue = loop.call_later(decided.requeue_after_seconds, self._look.set)
+            self._requeue = loop.call_later(decided.requeue_after_seconds, self._changes.set)
 
     def _plan(self) -> Plan:
         return plan(
@@ -196,7 +200,7 @@ class World:
             )
         )
 
-    def _execute(self, action: Action) -> None:
+    def _apply(self, action: Action) -> None:
         """Carry out an action. Whatever changes something asks for another look; repeating it does not."""
         match action:
             case Create(kind=Kind.POD):
@@ -204,26 +208,26 @@ class World:
             case Create(kind=Kind.SERVICE):
                 self._services[action.name] = Service(self._stored(action.manifest))
                 self._refresh_hosts()
-                self._look.set()
+                self._changes.set()
             case Create(kind=Kind.CONFIG_MAP) | ReplaceConfig():
                 data = action.manifest["data"]
                 self._config_map = ConfigMap(self._stored(action.manifest), data)
-                self._look.set()
+                self._changes.set()
             case Wake():
                 if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
                     pod.annotate(names.ANNOTATION_CONFIG_HASH, action.config_hash)
-                    self._look.set()
+                    self._changes.set()
             case Delete(kind=Kind.POD):
                 if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
                     pod.delete(at_once=action.force)
             case Delete():
                 del self._services[action.name]
-                self._look.set()
+                self._changes.set()
             case DeleteJob():
                 self.delete()
             case RemoveFinalizer():
                 self._update_job(metadata=self._metadata(finalizers=()))
-                self._look.set()
+                self._changes.set()
             case Create() | PatchGroup():
                 raise AssertionError(action.kind)
             case _:
@@ -233,10 +237,10 @@ class World:
         name = manifest["metadata"]["name"]
         if name in self._pods:
             return
-        pod = LocalPod(manifest, self._address(name), self._node, self._find_config_map, self._pod_changed)
+        pod = LocalPod(manifest, self._address(name), self._context, self._find_config_map, self._pod_changed)
         self._pods[name] = pod
         pod.start(self._hosts(pod))
-        watcher = asyncio.create_task(self._bury(pod))
+        watcher = asyncio.create_task(self._reap(pod))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watcher_done)
         self._pod_changed(pod)
@@ -244,21 +248,21 @@ class World:
     def _watcher_done(self, watcher: asyncio.Task[None]) -> None:
         """Let no mistake of ours pass in silence: the run ends with it."""
         self._watchers.discard(watcher)
-        self._mistake = self._mistake or watcher.exception()
-        self._look.set()
+        self._error = self._error or watcher.exception()
+        self._changes.set()
 
-    async def _bury(self, pod: LocalPod) -> None:
+    async def _reap(self, pod: LocalPod) -> None:
         """Forget a pod when it is gone."""
         await pod.gone()
         del self._pods[pod.name]
         for observer in self._observers:
-            observer.pod_gone(pod.name)
-        self._look.set()
+            observer.on_pod_gone(pod.name)
+        self._changes.set()
 
     def _pod_changed(self, pod: LocalPod) -> None:
         for observer in self._observers:
-            observer.pod_changed(pod.view())
-        self._look.set()
+            observer.on_pod(pod.view())
+        self._changes.set()
 
     def _find_config_map(self, name: str) -> Contents | None:
         if self._config_map is not None and name == self._config_map.metadata.name:
@@ -291,17 +295,17 @@ class World:
     def _write_status(self, status: PaddleJobStatus) -> None:
         if status != self.job.status:
             self._update_job(status=status, metadata=self._metadata(resource_version=self._next_version()))
-            self._look.set()
+            self._changes.set()
 
     def _update_job(self, **fields: object) -> None:
         self.job = msgspec.structs.replace(self.job, **fields)
         for observer in self._observers:
-            observer.job_changed(self.job)
+            observer.on_job(self.job)
 
-    def _tell(self, events: tuple[Event, ...]) -> None:
+    def _report(self, events: tuple[Event, ...]) -> None:
         for event in events:
             for observer in self._observers:
-                observer.told(event)
+                observer.on_event(event)
 
     async def _clear(self) -> None:
         """End what still runs."""

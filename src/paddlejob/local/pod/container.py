@@ -9,17 +9,18 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.local import environment
-from paddlejob.local.environment import Sources
 from paddlejob.local.errors import InputError
-from paddlejob.local.images import Image
-from paddlejob.local.layers import WORKSPACE, Layers, Placed
-from paddlejob.local.node import Node
+from paddlejob.local.input.images import Image
+from paddlejob.local.pod import environment
+from paddlejob.local.pod.context import RunContext
+from paddlejob.local.pod.environment import Sources
+from paddlejob.local.pod.layers import WORKSPACE, Layers, Placed
+from paddlejob.local.pod.volumes import PodVolumes
 from paddlejob.local.sandbox.spec import Bind, ContainerSpec, Mount
-from paddlejob.local.volumes import MEMORY, PodVolumes
+from paddlejob.local.store.shm import MEMORY
 
 
-class Start(msgspec.Struct, frozen=True):
+class ContainerStart(msgspec.Struct, frozen=True):
     """One start of one container of a pod."""
 
     container: JsonObject
@@ -28,24 +29,24 @@ class Start(msgspec.Struct, frozen=True):
     hosts: Path
 
 
-def spec_of(start: Start, node: Node) -> ContainerSpec:
+def spec_of(start: ContainerStart, context: RunContext) -> ContainerSpec:
     """Return what the supervisor needs to know.
 
     Raises ConfigMissingError while an object that the container refers to does not exist, and InputError
     where this machine cannot run it.
     """
     container, pod = start.container, start.sources.pod.metadata.name
-    image = node.images.find(str(container.get("image")))
+    image = context.images.find(str(container.get("image")))
     given = environment.resolve(container, start.sources)
-    layers = _layers(container, image, _fresh(node.run.files(pod), str(container["name"])), node)
-    mounts = _mounts(start, layers, given, node)
+    layers = _layers(container, image, _fresh(context.run.files(pod), str(container["name"])), context)
+    mounts = _mounts(start, layers, given, context)
     cwd = str(container.get("workingDir") or (image.config.workdir if image else WORKSPACE))
     return ContainerSpec(
         argv=command_of(container, image, given),
-        env={**_surroundings(start, image, node), **given},
-        cwd=cwd if node.capabilities.can_mount else _outside(cwd, layers, image, node),
-        log=str(node.run.log(pod, str(container["name"]))),
-        isolation=node.capabilities.isolation,
+        env={**_surroundings(start, image, context), **given},
+        cwd=cwd if context.capabilities.can_mount else _outside(cwd, layers, image, context),
+        log=str(context.run.log(pod, str(container["name"]))),
+        isolation=context.capabilities.isolation,
         hostname=pod[:63],
         mounts=mounts,
     )
@@ -77,13 +78,13 @@ def no_command(container: JsonObject, image: Image | None) -> str:
     )
 
 
-def _layers(container: JsonObject, image: Image | None, scratch: Path, node: Node) -> Layers:
-    layers = Layers(scratch, can_overlay=node.capabilities.can_overlay)
+def _layers(container: JsonObject, image: Image | None, scratch: Path, context: RunContext) -> Layers:
+    layers = Layers(scratch, can_overlay=context.capabilities.can_overlay)
     workdir = container.get("workingDir")
     if image is not None:
         layers.add_image(image)
-    elif not workdir and node.capabilities.can_overlay:
-        layers.add(Placed(node.job_directory, WORKSPACE))
+    elif not workdir and context.capabilities.can_overlay:
+        layers.add(Placed(context.job_directory, WORKSPACE))
     if workdir:
         layers.ensure(str(workdir))
     return layers
@@ -95,35 +96,37 @@ def _fresh(directory: Path, name: str) -> Path:
     return next(path for path in paths if not path.exists())
 
 
-def _mounts(start: Start, layers: Layers, values: dict[str, str], node: Node) -> list[Mount]:
+def _mounts(
+    start: ContainerStart, layers: Layers, values: dict[str, str], context: RunContext
+) -> list[Mount]:
     volumes = start.volumes.mounts(start.container, start.sources, values)
-    if not node.capabilities.can_mount:
+    if not context.capabilities.can_mount:
         return []
     own: list[Mount] = [Bind(kind="bind", source=str(start.hosts), target="/etc/hosts", read_only=False)]
     if MEMORY.is_dir():
         own.append(start.volumes.shared_memory())
-    if not node.capabilities.can_overlay:
-        own.append(Bind(kind="bind", source=str(node.job_directory), target=WORKSPACE, read_only=False))
+    if not context.capabilities.can_overlay:
+        own.append(Bind(kind="bind", source=str(context.job_directory), target=WORKSPACE, read_only=False))
     # Later mounts win, and the author's own come last.
     by_target: dict[str, Mount] = {each["target"]: each for each in (*own, *layers.mounts(), *volumes)}
     return list(by_target.values())
 
 
-def _outside(cwd: str, layers: Layers, image: Image | None, node: Node) -> str:
+def _outside(cwd: str, layers: Layers, image: Image | None, context: RunContext) -> str:
     if image is None and cwd == WORKSPACE:
-        return str(node.job_directory)
+        return str(context.job_directory)
     return layers.outside(cwd)
 
 
-def _surroundings(start: Start, image: Image | None, node: Node) -> dict[str, str]:
+def _surroundings(start: ContainerStart, image: Image | None, context: RunContext) -> dict[str, str]:
     """Return what a container has before its manifest says anything."""
     pod = start.sources.pod.metadata.name
-    surroundings = environment.base(node.environ, node.search_path, node.threads)
+    surroundings = environment.base(context.environ, context.search_path, context.threads)
     surroundings["HOSTNAME"] = pod
-    if pod in node.visible_devices:
-        surroundings["CUDA_VISIBLE_DEVICES"] = node.visible_devices[pod]
+    if pod in context.visible_devices:
+        surroundings["CUDA_VISIBLE_DEVICES"] = context.visible_devices[pod]
     for name, value in (image.config.environment if image else {}).items():
-        surroundings[name] = value if name != "PATH" else _behind(node.search_path, value)
+        surroundings[name] = value if name != "PATH" else _behind(context.search_path, value)
     return surroundings
 
 

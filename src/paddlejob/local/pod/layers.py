@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from paddlejob.local.dockerfile import Copy
-from paddlejob.local.images import Image
+from paddlejob.local.input.dockerfile import Copy
+from paddlejob.local.input.images import Image
 from paddlejob.local.sandbox.spec import Bind, Mount, Overlay
 
 WORKSPACE = "/workspace"

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import msgspec
 
-from paddlejob.local.capabilities import Capabilities
-from paddlejob.local.documents import Contents
-from paddlejob.local.images import Images
-from paddlejob.local.run_directory import RunDirectory
-from paddlejob.local.volumes import Claims
+from paddlejob.local.input.documents import Contents
+from paddlejob.local.input.images import Images
+from paddlejob.local.pod.capabilities import Capabilities
+from paddlejob.local.pod.volumes import Claims
+from paddlejob.local.store.run_directory import RunDirectory
 
 BACK_OFF_SECONDS = 10.0
 
 
-class Node(msgspec.Struct, frozen=True):
+class RunContext(msgspec.Struct, frozen=True):
     """The machine, the run's directory on it, and what the options say."""
 
     name: str

@@ -10,10 +10,11 @@ import pytest
 from local.jobs import config_map, container, job, role
 from local.processes import eventually, marked
 from paddlejob.core.snapshot import Settings
-from paddlejob.local import container_loop, world
+from paddlejob.local import runner
 from paddlejob.local.errors import InputError
-from paddlejob.local.volumes import PodVolumes
-from paddlejob.local.world import Ending
+from paddlejob.local.pod import container_loop
+from paddlejob.local.pod.volumes import PodVolumes
+from paddlejob.local.runner import Ending
 
 FOR_EVER = "echo up; while :; do sleep 60; done"
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
@@ -176,7 +177,7 @@ async def test_a_restartable_init_container_runs_beside_the_others(finish):
 async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(start):
     run = await start(job(worker=role(1, STUBBORN, terminationGracePeriodSeconds=1)))
     await run.said("worker-0", "up")
-    run.world.interrupt()
+    run.runner.interrupt()
     assert await run.ended() is Ending.INTERRUPTED
     assert run.container("worker-0").state.terminated.exit_code == 137
 
@@ -185,8 +186,8 @@ async def test_a_second_interrupt_does_not_wait_for_the_grace_period(start):
     run = await start(job(worker=role(2, STUBBORN, terminationGracePeriodSeconds=3600)))
     await run.said("worker-0", "up")
     await run.said("worker-1", "up")
-    run.world.interrupt()
-    run.world.interrupt()
+    run.runner.interrupt()
+    run.runner.interrupt()
     assert await run.ended() is Ending.INTERRUPTED
     assert not marked(run.mark)
 
@@ -196,7 +197,7 @@ async def test_a_pod_may_save_its_work_when_it_is_stopped(start):
         job(worker=role(1, "trap 'echo saved; exit 143' TERM; echo up; while :; do sleep 0.1; done"))
     )
     await run.said("worker-0", "up")
-    run.world.interrupt()
+    run.runner.interrupt()
     await run.ended()
     assert run.log("worker-0").endswith("saved\n")
 
@@ -204,28 +205,28 @@ async def test_a_pod_may_save_its_work_when_it_is_stopped(start):
 async def test_workers_can_be_added_and_taken_away(start):
     run = await start(job(worker=role(1, FOR_EVER)))
     await run.phase("Running")
-    run.world.scale(3)
+    run.runner.scale(3)
     await eventually(lambda: run.status.worker.ready == "3/3" and str(run.status.phase) == "Running")
     assert run.env("worker-0")["PADDLE_TRAINERS_NUM"] == "3"
-    run.world.scale(2)
+    run.runner.scale(2)
     await eventually(lambda: run.status.worker.ready == "2/2" and str(run.status.phase) == "Running")
-    assert run.world.job.metadata.generation == 3
+    assert run.runner.job.metadata.generation == 3
 
 
 async def test_a_size_that_the_job_does_not_allow_is_refused(start):
     run = await start(job(worker=role(1, FOR_EVER)))
     await run.phase("Running")
     with pytest.raises(InputError, match=r"spec\.worker\.replicas is 0"):
-        run.world.scale(0)
+        run.runner.scale(0)
 
 
 async def test_a_suspended_job_has_no_pods_until_it_is_resumed(start):
     run = await start(job(worker=role(2, FOR_EVER)))
     await run.phase("Running")
-    run.world.suspend()
-    await eventually(lambda: str(run.status.phase) == "Suspended" and not run.world.pods)
+    run.runner.suspend()
+    await eventually(lambda: str(run.status.phase) == "Suspended" and not run.runner.pods)
     assert not marked(run.mark)
-    run.world.resume()
+    run.runner.resume()
     await run.phase("Running")
     assert run.env("worker-0")["PADDLEJOB_ATTEMPT"] == "1"
 
@@ -233,10 +234,10 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(start):
 async def test_a_deleted_job_ends(start):
     run = await start(job(worker=role(2, FOR_EVER)))
     await run.phase("Running")
-    run.world.delete()
+    run.runner.delete()
     assert await run.ended() is Ending.DELETED
     with pytest.raises(InputError, match="the job has ended"):
-        run.world.scale(3)
+        run.runner.scale(3)
 
 
 CLEANINGS = {
@@ -251,13 +252,13 @@ CLEANINGS = {
 async def test_clean_pod_policy(start, policy, removed):
     run = await start(job(ps=role(1, FOR_EVER), worker=role(1, "exit 1"), cleanPodPolicy=policy))
     removed_by_core = []
-    original = run.world._clear
+    original = run.runner._clear
 
     async def clear():
         removed_by_core.extend(run.notebook.gone)
         await original()
 
-    run.world._clear = clear
+    run.runner._clear = clear
     await run.ended()
     assert len(removed_by_core) == removed
 
@@ -275,7 +276,7 @@ async def test_a_pod_that_runs_learns_the_name_of_a_new_peer(start):
     script = "until getent hosts job-worker-1; do sleep 0.1; done; while :; do sleep 60; done"
     run = await start(job(ps=role(1, script), worker=role(1, FOR_EVER), intranet="Service", withGloo=0))
     await run.phase("Running")
-    run.world.scale(2)
+    run.runner.scale(2)
     await run.said("ps-0", "job-worker-1")
 
 
@@ -313,8 +314,8 @@ async def test_a_runner_that_makes_a_mistake_says_so_and_stops_everything(start)
     def broken(name):
         raise RuntimeError("a mistake")
 
-    run.notebook.pod_gone = broken
-    run.world.suspend()
+    run.notebook.on_pod_gone = broken
+    run.runner.suspend()
     with pytest.raises(RuntimeError, match="a mistake"):
         await run.ended()
     assert not marked(run.mark)
@@ -327,7 +328,7 @@ def _waiting(run, pod):
 
 
 async def test_a_pod_that_does_not_go_leaves_the_run_responsive(start, monkeypatch):
-    released, decide = threading.Event(), world.plan
+    released, decide = threading.Event(), runner.plan
     monkeypatch.setattr(PodVolumes, "remove", lambda _: released.wait(60))
     snapshots = []
 
@@ -338,13 +339,13 @@ async def test_a_pod_that_does_not_go_leaves_the_run_responsive(start, monkeypat
             raise AssertionError("the run spins")
         return decide(snapshot)
 
-    monkeypatch.setattr(world, "plan", counted)
+    monkeypatch.setattr(runner, "plan", counted)
     settings = Settings(force_delete_seconds=0.0)
     run = await start(job(worker=role(1, FOR_EVER, terminationGracePeriodSeconds=0)), settings=settings)
     await run.said("worker-0", "up")
-    run.world.suspend()
+    run.runner.suspend()
     await asyncio.sleep(0.5)
     released.set()
     await eventually(lambda: run.task.done() or run.notebook.gone == ["job-worker-0"])
-    run.world.interrupt()
+    run.runner.interrupt()
     assert await run.ended() is Ending.INTERRUPTED

@@ -10,15 +10,16 @@ import msgspec
 from paddlejob.api.pod import ContainerStatus, Pod
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.classify import Seat, seat_of
-from paddlejob.local import logs, progress
-from paddlejob.local.logs import Lines
-from paddlejob.local.progress import Progress
+from paddlejob.local.store import logs
+from paddlejob.local.store.logs import LogLines
+from paddlejob.local.ui import progress
+from paddlejob.local.ui.progress import Progress
 
 NEWS_BYTES = 4096
 """How much of what a program says at a time is looked at for its progress and its result."""
 
 
-class Row(msgspec.Struct):
+class PodRow(msgspec.Struct):
     """A pod."""
 
     seat: Seat
@@ -34,15 +35,15 @@ class Row(msgspec.Struct):
     """When the pod last said something, on the monotonic clock."""
 
 
-class Board:
+class RunView:
     """The run as a person wants to see it."""
 
     def __init__(self, job: PaddleJob) -> None:
         self.job = job
         self.began = time.monotonic()
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, PodRow] = {}
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[PodRow]:
         """Return the pods: servers, workers, heter pods, each in order of rank."""
         roles = list(Role)
         return sorted(self._rows.values(), key=lambda row: (roles.index(row.seat.role), row.seat.index))
@@ -52,16 +53,16 @@ class Board:
         """How long the run has lasted."""
         return time.monotonic() - self.began
 
-    def job_changed(self, job: PaddleJob) -> None:
+    def on_job(self, job: PaddleJob) -> None:
         """Take note of the job."""
         self.job = job
 
-    def pod_changed(self, pod: Pod) -> str:
+    def on_pod(self, pod: Pod) -> str:
         """Take note of a pod; return its new state, empty where a person would see no change."""
         seat = seat_of(self.job.name, pod)
         if seat is None:
             return ""
-        row = self._rows.setdefault(pod.metadata.name, Row(seat, training_container(pod)))
+        row = self._rows.setdefault(pod.metadata.name, PodRow(seat, training_container(pod)))
         before = row.state, row.restarts
         if not (row.ended and pod.metadata.deletion_timestamp):
             # How a pod ended by itself says more than that it was then cleaned up.
@@ -71,7 +72,7 @@ class Board:
         row.restarts = sum(each.restart_count for each in pod.status.container_statuses)
         return row.state if (row.state, row.restarts) != before else ""
 
-    def pod_gone(self, name: str) -> str:
+    def on_pod_gone(self, name: str) -> str:
         """Take note that a pod is no more; return its last state, empty where it had ended before."""
         row = self._rows.get(name)
         if row is None or row.ended:
@@ -79,13 +80,13 @@ class Board:
         row.state = "Stopped"
         return row.state
 
-    def speaker(self, lines: Lines) -> str:
+    def speaker(self, lines: LogLines) -> str:
         """Return who says something: the rank, and the container where it is not the one that trains."""
         row = self._rows.get(lines.pod)
         is_training = row is None or row.training == lines.container
         return logs.speaker(self.job.name, lines, is_training=is_training)
 
-    def heard(self, lines: Lines) -> None:
+    def on_log(self, lines: LogLines) -> None:
         """Take note of what a pod's training container said."""
         row = self._rows.get(lines.pod)
         if row is None or lines.container != row.training:

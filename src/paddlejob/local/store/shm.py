@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from paddlejob.local import file_lock
-from paddlejob.local.run_directory import RunDirectory
-from paddlejob.local.volumes import MEMORY
+from paddlejob.local.store import file_lock
+from paddlejob.local.store.run_directory import RunDirectory
 
+MEMORY = Path("/dev/shm")  # noqa: S108 - that is where memory is
 _PREFIX = "paddlejob-"
 _LOCK = ".lock"
 

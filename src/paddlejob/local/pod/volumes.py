@@ -13,13 +13,13 @@ import msgspec
 
 from paddlejob.api.field_error import describe, is_dns_label
 from paddlejob.api.meta import JsonObject
-from paddlejob.local import environment
-from paddlejob.local.documents import Contents
-from paddlejob.local.environment import ConfigMissingError, Sources
 from paddlejob.local.errors import InputError
+from paddlejob.local.input.documents import Contents
+from paddlejob.local.pod import environment
+from paddlejob.local.pod.environment import ConfigMissingError, Sources
 from paddlejob.local.sandbox.spec import Bind
+from paddlejob.local.store.shm import MEMORY
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - that is where memory is
 KINDS = (
     "emptyDir",
     "hostPath",

@@ -11,7 +11,7 @@ import msgspec
 from paddlejob.api import quantity
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
-from paddlejob.local.documents import Contents
+from paddlejob.local.input.documents import Contents
 
 KEPT_FROM_HERE = (
     *("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR"),

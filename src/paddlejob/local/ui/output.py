@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from paddlejob.local.logs import Lines
-from paddlejob.local.session import Session
-from paddlejob.local.world import Ending, Observer
+from paddlejob.local.local_run import LocalRun
+from paddlejob.local.runner import Ending, Observer
+from paddlejob.local.store.logs import LogLines
 
 
 class Output(Observer, Protocol):
@@ -15,16 +15,16 @@ class Output(Observer, Protocol):
     may_skip: bool
     """Whether only the end of a flood of lines is of interest."""
 
-    def began(self, session: Session) -> None:
+    def on_start(self, local_run: LocalRun) -> None:
         """The run is about to begin."""
 
-    def said(self, lines: Lines) -> None:
+    def on_log(self, lines: LogLines) -> None:
         """A pod wrote lines. Called in a thread, so that a slow terminal holds nobody up."""
 
     def tick(self) -> None:
         """Time passes: a moment to draw. Called in a thread."""
 
-    def interrupted(self, times: int) -> None:
+    def on_interrupt(self, times: int) -> None:
         """A person wants the run to end."""
 
     def ended(self, ending: Ending) -> None:

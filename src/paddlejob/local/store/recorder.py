@@ -10,8 +10,7 @@ import msgspec
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Event
-from paddlejob.local.run_directory import Record, RunDirectory
-from paddlejob.local.world import World
+from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
 RECORD_SECONDS = 0.2
 """How long changes are gathered before the record is written again."""
@@ -28,30 +27,30 @@ class Recorder:
         self._pids: Callable[[], dict[str, int]] = dict
         self._pending: asyncio.TimerHandle | None = None
 
-    def attach(self, world: World) -> None:
-        """Begin to keep a world's record."""
-        self._pids = lambda: {pod.name: pod.pid for pod in world.pods if pod.pid}
-        self.job_changed(world.job)
+    def start(self, job: PaddleJob, pids: Callable[[], dict[str, int]]) -> None:
+        """Begin to keep the record of a job; `pids` tells the process ids of its pods."""
+        self._pids = pids
+        self.on_job(job)
         self._write("")
 
     def finish(self, result: str) -> None:
         """Write the last record."""
         self._write(result)
 
-    def job_changed(self, job: PaddleJob) -> None:
+    def on_job(self, job: PaddleJob) -> None:
         """Write soon."""
         self._job = job
         self._soon()
 
-    def pod_changed(self, pod: Pod) -> None:
+    def on_pod(self, pod: Pod) -> None:
         """Write soon; of a pod that is gone, the last of its states stays."""
         self._pods[pod.metadata.name] = pod
         self._soon()
 
-    def pod_gone(self, name: str) -> None:
+    def on_pod_gone(self, name: str) -> None:
         """Nothing to write: the last of its states stays."""
 
-    def told(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Keep what was told."""
         self._run.append_event(msgspec.json.encode(event))
 
@@ -66,5 +65,5 @@ class Recorder:
         assert self._job is not None
         pods = tuple(self._pods[name] for name in sorted(self._pods))
         self._run.write_record(
-            Record(job=self._job, pods=pods, pids=self._pids(), base_port=self._base_port, result=result)
+            RunRecord(job=self._job, pods=pods, pids=self._pids(), base_port=self._base_port, result=result)
         )

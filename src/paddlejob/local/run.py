@@ -9,10 +9,11 @@ import signal
 from collections.abc import Iterator
 
 from paddlejob.local import control
-from paddlejob.local.logs import Follower
-from paddlejob.local.output import EXIT_CODES, Output
-from paddlejob.local.session import Options, Session, prepared
-from paddlejob.local.world import Ending
+from paddlejob.local.local_run import LocalRun, prepared
+from paddlejob.local.options import Options
+from paddlejob.local.runner import Ending
+from paddlejob.local.store.logs import Follower
+from paddlejob.local.ui.output import EXIT_CODES, Output
 
 LOOK_SECONDS = 0.2
 ROUNDS_AT_A_TIME = 32
@@ -21,19 +22,19 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 async def run(options: Options, output: Output) -> int:
     """Run a job and return the exit code that its result is. Raises InputError before anything is started."""
-    async with prepared(options, (output,)) as session:
-        output.began(session)
-        with _stopped_by_signals(session, output):
-            async with control.serving(session.world, session.run_directory):
-                ending = await _shown(session, output)
+    async with prepared(options, (output,)) as local_run:
+        output.on_start(local_run)
+        with _stopped_by_signals(local_run, output):
+            async with control.serving(local_run.runner, local_run.run_directory):
+                ending = await _shown(local_run, output)
         output.ended(ending)
     return EXIT_CODES[ending]
 
 
-async def _shown(session: Session, output: Output) -> Ending:
+async def _shown(local_run: LocalRun, output: Output) -> Ending:
     """Run the session while its logs are shown; at the end nothing of them is missing."""
-    follower = Follower(session.run_directory)
-    running = asyncio.create_task(session.run())
+    follower = Follower(local_run.run_directory)
+    running = asyncio.create_task(local_run.run())
     try:
         while not running.done():
             await asyncio.to_thread(_show_news, follower, output)
@@ -52,7 +53,7 @@ def _show_news(follower: Follower, output: Output) -> None:
     for _ in range(ROUNDS_AT_A_TIME):
         pieces = list(follower.poll(may_skip=output.may_skip))
         for lines in pieces:
-            output.said(lines)
+            output.on_log(lines)
         if not pieces:
             break
     output.tick()
@@ -62,11 +63,11 @@ def _show_rest(follower: Follower, output: Output) -> None:
     if output.may_skip:
         _show_news(follower, output)
     for lines in follower.rest():
-        output.said(lines)
+        output.on_log(lines)
 
 
 @contextlib.contextmanager
-def _stopped_by_signals(session: Session, output: Output) -> Iterator[None]:
+def _stopped_by_signals(local_run: LocalRun, output: Output) -> Iterator[None]:
     """End the run at a signal: gracefully at the first, at once at the next.
 
     A hang-up is never the next: a shell that loses its terminal sends its own after the kernel's.
@@ -82,8 +83,8 @@ def _stopped_by_signals(session: Session, output: Output) -> Iterator[None]:
         if times > 2:
             # Somebody is in a hurry, perhaps because nobody reads our output; the supervisors do the rest.
             os._exit(EXIT_CODES[Ending.INTERRUPTED])
-        output.interrupted(times)
-        session.world.interrupt()
+        output.on_interrupt(times)
+        local_run.runner.interrupt()
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop, number)

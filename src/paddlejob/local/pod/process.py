@@ -28,7 +28,7 @@ class StartError(Exception):
     """A container's program could not be started; the text says why."""
 
 
-class Process:
+class ContainerProcess:
     """One start of one container."""
 
     def __init__(self, supervisor: subprocess.Popen[bytes]) -> None:

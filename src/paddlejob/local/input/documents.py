@@ -17,8 +17,8 @@ from paddlejob.api.field_error import FieldError
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import validate
-from paddlejob.local import strict, yaml_text
 from paddlejob.local.errors import InputError
+from paddlejob.local.input import strict, yaml_text
 
 Contents = Mapping[str, bytes]
 """The entries of a ConfigMap or a Secret."""

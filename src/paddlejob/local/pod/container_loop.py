@@ -18,11 +18,11 @@ from paddlejob.api.pod import (
     ContainerTerminated,
     ContainerWaiting,
 )
-from paddlejob.local.container import Start, spec_of
-from paddlejob.local.environment import ConfigMissingError
 from paddlejob.local.errors import InputError
-from paddlejob.local.node import Node
-from paddlejob.local.process import Process, StartError
+from paddlejob.local.pod.container import ContainerStart, spec_of
+from paddlejob.local.pod.context import RunContext
+from paddlejob.local.pod.environment import ConfigMissingError
+from paddlejob.local.pod.process import ContainerProcess, StartError
 from paddlejob.local.sandbox.spec import ContainerSpec
 
 LAST_WORDS_BYTES = 2048
@@ -33,7 +33,7 @@ START_ERROR_CODE = 128
 _KILLED = 137
 
 
-class Calls:
+class PodSignals:
     """What happens to a pod from outside and concerns all its containers."""
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class ContainerLoop:
         self,
         container: JsonObject,
         *,
-        node: Node,
-        start: Callable[[], Start],
+        context: RunContext,
+        start: Callable[[], ContainerStart],
         restart_policy: str,
         grace_seconds: float,
-        calls: Calls,
+        signals: PodSignals,
         changed: Callable[[], None],
         waits_for: str = "ContainerCreating",
     ) -> None:
@@ -62,11 +62,11 @@ class ContainerLoop:
         self.status = ContainerStatus(name=self.name, state=_waiting(waits_for))
         self.started = asyncio.Event()
         self.pid: int | None = None
-        self._node = node
+        self._context = context
         self._start = start
         self._restart_policy = "Always" if self.is_sidecar else restart_policy
         self._grace_seconds = grace_seconds
-        self._calls = calls
+        self._signals = signals
         self._changed = changed
         self._own_stop = asyncio.Event()
         self._crashes = 0
@@ -82,7 +82,7 @@ class ContainerLoop:
                 ending = await self._run_once()
             except ConfigMissingError as missing:
                 self._set(_waiting("CreateContainerConfigError", str(missing)))
-                await self._wait_for_news(self._node.config_retry_seconds)
+                await self._wait_for_news(self._context.config_retry_seconds)
                 continue
             if not self._restarts_after(ending):
                 return ending.exit_code == 0
@@ -91,10 +91,10 @@ class ContainerLoop:
 
     async def _run_once(self) -> ContainerTerminated:
         """Start the container and wait for its end."""
-        self._calls.wake.clear()
+        self._signals.wake.clear()
         try:
             start = self._start()
-            spec = spec_of(start, self._node)
+            spec = spec_of(start, self._context)
             self._keep_environment(start, spec["env"])
             log = Log(Path(spec["log"]))
             process = await self._start_process(spec)
@@ -112,11 +112,11 @@ class ContainerLoop:
         words = log.last_words() if code else ""
         return self._end(code, reason, words or process.log_error, began)
 
-    async def _start_process(self, spec: ContainerSpec) -> Process:
-        with (self._node.run.path / "supervisor.log").open("ab") as errors:
-            return await Process.start(spec, errors=errors.fileno())
+    async def _start_process(self, spec: ContainerSpec) -> ContainerProcess:
+        with (self._context.run.path / "supervisor.log").open("ab") as errors:
+            return await ContainerProcess.start(spec, errors=errors.fileno())
 
-    async def _watch(self, process: Process) -> int:
+    async def _watch(self, process: ContainerProcess) -> int:
         """Wait for the end, which the pod may ask for and then force."""
         try:
             stop = asyncio.create_task(self._stop_requested())
@@ -125,7 +125,7 @@ class ContainerLoop:
             stop.cancel()
             if not end.done():
                 process.terminate()
-                force = asyncio.create_task(self._calls.at_once.wait())
+                force = asyncio.create_task(self._signals.at_once.wait())
                 await asyncio.wait(
                     (force, end), timeout=self._grace_seconds, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -135,16 +135,16 @@ class ContainerLoop:
             await self._kill(process)
             raise
 
-    async def _kill(self, process: Process) -> int:
+    async def _kill(self, process: ContainerProcess) -> int:
         process.kill()
         return await process.wait()
 
     async def _stop_requested(self) -> None:
-        await _first_of(self._calls.stop.wait(), self._own_stop.wait())
+        await _first_of(self._signals.stop.wait(), self._own_stop.wait())
 
     @property
     def _is_stopping(self) -> bool:
-        return self._calls.stop.is_set() or self._own_stop.is_set()
+        return self._signals.stop.is_set() or self._own_stop.is_set()
 
     def _restarts_after(self, ending: ContainerTerminated) -> bool:
         if self._is_stopping or self._restart_policy == "Never":
@@ -156,7 +156,7 @@ class ContainerLoop:
         ran = _seconds_between(ending.started_at, ending.finished_at)
         self._crashes = 1 if ran >= FORGIVEN_AFTER_SECONDS else self._crashes + 1
         if self._crashes > 1:
-            delay = min(self._node.back_off_seconds * 2 ** (self._crashes - 2), LONGEST_BACK_OFF_SECONDS)
+            delay = min(self._context.back_off_seconds * 2 ** (self._crashes - 2), LONGEST_BACK_OFF_SECONDS)
             message = f"back-off {delay:g}s restarting failed container={self.name}"
             self._set(_waiting("CrashLoopBackOff", message))
             with contextlib.suppress(TimeoutError):
@@ -168,7 +168,7 @@ class ContainerLoop:
     async def _wait_for_news(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await _first_of(self._calls.wake.wait(), self._stop_requested())
+                await _first_of(self._signals.wake.wait(), self._stop_requested())
 
     def _end(self, code: int, reason: str, message: str, began: datetime | None) -> ContainerTerminated:
         ended = ContainerTerminated(
@@ -183,11 +183,11 @@ class ContainerLoop:
         self.status = msgspec.structs.replace(self.status, state=state, last_state=last, ready=ready)
         self._changed()
 
-    def _keep_environment(self, start: Start, values: dict[str, str]) -> None:
+    def _keep_environment(self, start: ContainerStart, values: dict[str, str]) -> None:
         pod = start.sources.pod
         is_training = not pod.status.container_statuses or pod.status.container_statuses[0].name == self.name
         name = pod.metadata.name if is_training else f"{pod.metadata.name}.{self.name}"
-        self._node.run.write_env(name, values)
+        self._context.run.write_env(name, values)
 
 
 class Log:

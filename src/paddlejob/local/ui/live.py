@@ -14,12 +14,12 @@ from rich.text import Text
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.actions import Event, EventType
-from paddlejob.local import summary
-from paddlejob.local.board import Board, Row
-from paddlejob.local.logs import Lines, Prefixes, chosen_pods, short_name
-from paddlejob.local.session import Session
-from paddlejob.local.stream import Stream
-from paddlejob.local.world import Ending
+from paddlejob.local.local_run import LocalRun
+from paddlejob.local.runner import Ending
+from paddlejob.local.store.logs import LogLines, Prefixes, chosen_pods, short_name
+from paddlejob.local.ui import summary
+from paddlejob.local.ui.stream import Stream
+from paddlejob.local.ui.view import PodRow, RunView
 
 QUIET_SECONDS = 10.0
 """After this long without a word the view says so: a job that hangs looks like one that works."""
@@ -45,111 +45,111 @@ class LiveOutput:
         self.may_skip = True
         self._console = console or Console(file=cast("TextIO", Stream(sys.stdout)), highlight=False)
         self._live: Live | None = None
-        self._board: Board | None = None
-        self._session: Session | None = None
+        self._view: RunView | None = None
+        self._local_run: LocalRun | None = None
         self._prefixes = Prefixes(colours=True)
         self._footer = ""
         self._has_news = True
         self._drawn = 0.0
 
-    def began(self, session: Session) -> None:
+    def on_start(self, local_run: LocalRun) -> None:
         """Put up the view."""
-        job = session.world.job
-        self._session = session
-        self._board = Board(job)
-        for note in session.notes:
+        job = local_run.runner.job
+        self._local_run = local_run
+        self._view = RunView(job)
+        for note in local_run.notes:
             self._console.print(Text(f"note: {note}", style="dim"))
-        self._footer = f"run {session.run_directory.name}   Ctrl-C stops it   logs: paddlejob logs -f"
+        self._footer = f"run {local_run.run_directory.name}   Ctrl-C stops it   logs: paddlejob logs -f"
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def job_changed(self, job: PaddleJob) -> None:
+    def on_job(self, job: PaddleJob) -> None:
         """Take note."""
-        assert self._board is not None
-        self._board.job_changed(job)
+        assert self._view is not None
+        self._view.on_job(job)
         self._has_news = True
 
-    def pod_changed(self, pod: Pod) -> None:
+    def on_pod(self, pod: Pod) -> None:
         """Take note."""
-        assert self._board is not None
-        self._has_news = bool(self._board.pod_changed(pod)) or self._has_news
+        assert self._view is not None
+        self._has_news = bool(self._view.on_pod(pod)) or self._has_news
 
-    def pod_gone(self, name: str) -> None:
+    def on_pod_gone(self, name: str) -> None:
         """Take note."""
-        assert self._board is not None
-        self._has_news = bool(self._board.pod_gone(name)) or self._has_news
+        assert self._view is not None
+        self._has_news = bool(self._view.on_pod_gone(name)) or self._has_news
 
-    def told(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Print warnings above the view."""
         if event.type is EventType.WARNING and event.reason != Phase.FAILED:
             self._console.print(Text(f"{event.reason}: {event.message}", style="yellow"))
 
-    def said(self, lines: Lines) -> None:
+    def on_log(self, lines: LogLines) -> None:
         """Keep a pod's last line; print its lines above the view where they are asked for."""
-        assert self._board is not None
-        self._board.heard(lines)
+        assert self._view is not None
+        self._view.on_log(lines)
         self._has_news = True
-        if not chosen_pods(self._board.job.name, self._logs, (lines.pod,)):
+        if not chosen_pods(self._view.job.name, self._logs, (lines.pod,)):
             return
         shown = lines.text.splitlines(keepends=True)[-MOST_LINES:]
         if lines.skipped or len(shown) == MOST_LINES:
-            name = short_name(self._board.job.name, lines.pod)
+            name = short_name(self._view.job.name, lines.pod)
             self._console.print(Text(f"{name}: some lines are left out here; its log has all", style="dim"))
-        text = self._prefixes.apply(b"".join(shown), self._board.speaker(lines))
+        text = self._prefixes.apply(b"".join(shown), self._view.speaker(lines))
         self._console.print(Text.from_ansi(text.decode(errors="replace")), soft_wrap=True)
 
     def tick(self) -> None:
         """Draw, when there is something new or the clock has moved."""
         since = time.monotonic() - self._drawn
-        if self._live is None or self._board is None or since < (DRAW_SECONDS if self._has_news else 1.0):
+        if self._live is None or self._view is None or since < (DRAW_SECONDS if self._has_news else 1.0):
             return
         self._drawn, self._has_news = time.monotonic(), False
-        self._live.update(view(self._board, self._footer), refresh=True)
+        self._live.update(render(self._view, self._footer), refresh=True)
 
-    def interrupted(self, times: int) -> None:
+    def on_interrupt(self, times: int) -> None:
         """Say what is done about it, in the view."""
         self._footer = summary.interruption(times)
         self._has_news = True
 
     def ended(self, ending: Ending) -> None:
         """Leave the last view standing, and the result below it."""
-        assert self._board is not None
-        assert self._session is not None
+        assert self._view is not None
+        assert self._local_run is not None
         if self._live is not None:
             self._live.stop()
             self._live = None
-        self._console.print(view(self._board, ""))
+        self._console.print(render(self._view, ""))
         style = "bold green" if ending is Ending.COMPLETED else "bold red"
         *before, verdict = [
             line
             for line in summary.lines(
-                self._board, ending, self._session.run_directory, with_log=self._logs == "none"
+                self._view, ending, self._local_run.run_directory, with_log=self._logs == "none"
             )
             if not line.startswith("see ")
         ]
         for line in before:
             self._console.print(Text(line, style="dim"))
         self._console.print(Text(verdict, style=style))
-        self._console.print(Text(f"traces: {self._session.run_directory.path}", style="dim"))
+        self._console.print(Text(f"traces: {self._local_run.run_directory.path}", style="dim"))
 
 
-def view(board: Board, footer: str) -> RenderableType:
+def render(view: RunView, footer: str) -> RenderableType:
     """Return the whole view."""
-    status = board.job.status
+    status = view.job.status
     head = Text.assemble(
-        (board.job.name, "bold"),
+        (view.job.name, "bold"),
         "  ",
         (str(status.phase) or "Pending", _PHASE_STYLES.get(status.phase, "bold yellow")),
-        f"  {_clock(board.seconds)}  ",
+        f"  {_clock(view.seconds)}  ",
         (status.message, "dim"),
     )
-    parts: list[RenderableType] = [head, _table(board.rows())]
+    parts: list[RenderableType] = [head, _table(view.rows())]
     if footer:
         parts.append(Text(footer, style="dim"))
     return Group(*parts)
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[PodRow]) -> Table:
     table = Table(box=None, pad_edge=False, expand=True)
     table.add_column("POD", no_wrap=True)
     table.add_column("STATE", no_wrap=True)
@@ -167,7 +167,7 @@ def _table(rows: list[Row]) -> Table:
     return table
 
 
-def _last_words(row: Row) -> Text:
+def _last_words(row: PodRow) -> Text:
     quiet = time.monotonic() - row.heard
     if row.seat.role is Role.WORKER and row.state == "Running" and row.heard and quiet > QUIET_SECONDS:
         return Text.assemble((f"(quiet for {_clock(quiet)}) ", "yellow"), (row.last_line, "dim"))

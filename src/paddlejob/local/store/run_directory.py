@@ -20,14 +20,14 @@ import msgspec
 
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.local import file_lock
 from paddlejob.local.errors import InputError
+from paddlejob.local.store import file_lock
 
 RUNS_VARIABLE = "PADDLEJOB_RUNS"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
-class Record(msgspec.Struct, frozen=True, rename="camel"):
+class RunRecord(msgspec.Struct, frozen=True, rename="camel"):
     """How a run stands."""
 
     job: PaddleJob
@@ -80,16 +80,16 @@ class RunDirectory:
         """The socket on which the run takes orders."""
         return self.path / "control"
 
-    def write_record(self, record: Record) -> None:
+    def write_record(self, record: RunRecord) -> None:
         """Replace the record; readers see the old one or the new one."""
         temporary = self.path / ".status.json"
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2))
         temporary.replace(self.path / "status.json")
 
-    def read_record(self) -> Record | None:
+    def read_record(self) -> RunRecord | None:
         """Return the record, or None where it is missing or cut."""
         try:
-            return msgspec.json.decode((self.path / "status.json").read_bytes(), type=Record)
+            return msgspec.json.decode((self.path / "status.json").read_bytes(), type=RunRecord)
         except (OSError, msgspec.DecodeError):
             return None
 

@@ -13,12 +13,12 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.pod import ContainerStatus, Pod, PodCondition, PodSpec, PodStatus
-from paddlejob.local import pod_phase
-from paddlejob.local.container import Start
-from paddlejob.local.container_loop import Calls, ContainerLoop
-from paddlejob.local.environment import Sources
-from paddlejob.local.node import FindContents, Node
-from paddlejob.local.volumes import PodVolumes
+from paddlejob.local.pod import pod_phase
+from paddlejob.local.pod.container import ContainerStart
+from paddlejob.local.pod.container_loop import ContainerLoop, PodSignals
+from paddlejob.local.pod.context import FindContents, RunContext
+from paddlejob.local.pod.environment import Sources
+from paddlejob.local.pod.volumes import PodVolumes
 
 DEFAULT_GRACE_SECONDS = 30.0
 
@@ -30,7 +30,7 @@ class LocalPod:
         self,
         manifest: JsonObject,
         address: str,
-        node: Node,
+        context: RunContext,
         find_config_map: FindContents,
         changed: Callable[[LocalPod], None],
     ) -> None:
@@ -40,14 +40,14 @@ class LocalPod:
         )
         self._spec: JsonObject = manifest["spec"]
         self._address = address
-        self._node = node
+        self._context = context
         self._find_config_map = find_config_map
         self._changed = changed
         self._volumes = PodVolumes(
-            self._spec, node.run.volumes(self.name), node.memory / self.name, node.claims
+            self._spec, context.run.volumes(self.name), context.memory / self.name, context.claims
         )
-        self._hosts = node.run.path / "env" / f"{self.name}.hosts"
-        self._calls = Calls()
+        self._hosts = context.run.path / "env" / f"{self.name}.hosts"
+        self._signals = PodSignals()
         self._reason, self._message = "", ""
         self._task: asyncio.Task[None] | None = None
         init = self._spec.get("initContainers") or ()
@@ -86,7 +86,7 @@ class LocalPod:
         phase = "Failed" if self._reason else pod_phase.of(self._restart_policy, init, containers)
         return Pod(
             metadata=self._metadata,
-            spec=PodSpec(node_name=self._node.name, restart_policy=self._restart_policy),
+            spec=PodSpec(node_name=self._context.name, restart_policy=self._restart_policy),
             status=PodStatus(
                 phase=phase,
                 reason=self._reason,
@@ -113,25 +113,25 @@ class LocalPod:
         """Set an annotation; as with a kubelet, any change makes the pod look again at what it waits for."""
         annotations = {**self._metadata.annotations, name: value}
         self._metadata = msgspec.structs.replace(self._metadata, annotations=annotations)
-        self._calls.wake.set()
+        self._signals.wake.set()
 
     def delete(self, *, at_once: bool = False) -> None:
         """Ask the pod to end, within its grace period or at once. Asking again changes nothing."""
-        if self.is_leaving and (self._calls.at_once.is_set() or not at_once):
+        if self.is_leaving and (self._signals.at_once.is_set() or not at_once):
             return
         if not self.is_leaving:
             due = datetime.now(UTC) + timedelta(seconds=self._grace_seconds)
             self._metadata = msgspec.structs.replace(self._metadata, deletion_timestamp=due)
         if at_once:
-            self._calls.at_once.set()
-        self._calls.stop.set()
+            self._signals.at_once.set()
+        self._signals.stop.set()
         self._changed(self)
 
     async def gone(self) -> None:
         """Return when the pod was deleted and nothing of it is left but its logs."""
         if self._task is not None:
             await asyncio.shield(self._task)
-        await self._calls.stop.wait()
+        await self._signals.stop.wait()
         await asyncio.to_thread(self._volumes.remove)
 
     @property
@@ -141,11 +141,11 @@ class LocalPod:
     def _loop(self, container: JsonObject, waits_for: str) -> ContainerLoop:
         return ContainerLoop(
             container,
-            node=self._node,
+            context=self._context,
             start=self._start_of(container),
             restart_policy=self._restart_policy,
             grace_seconds=self._grace_seconds,
-            calls=self._calls,
+            signals=self._signals,
             changed=lambda: self._changed(self),
             waits_for=waits_for,
         )
@@ -155,15 +155,15 @@ class LocalPod:
         given = self._spec.get("terminationGracePeriodSeconds")
         return DEFAULT_GRACE_SECONDS if given is None else float(given)
 
-    def _start_of(self, container: JsonObject) -> Callable[[], Start]:
-        def start() -> Start:
+    def _start_of(self, container: JsonObject) -> Callable[[], ContainerStart]:
+        def start() -> ContainerStart:
             sources = Sources(
                 pod=self.view(),
                 config_map=self._find_config_map,
-                secret=self._node.secrets.get,
-                node_name=self._node.name,
+                secret=self._context.secrets.get,
+                node_name=self._context.name,
             )
-            return Start(container, sources, self._volumes, self._hosts)
+            return ContainerStart(container, sources, self._volumes, self._hosts)
 
         return start
 
@@ -195,7 +195,7 @@ class LocalPod:
     def logs(self) -> Iterator[tuple[str, Path]]:
         """Yield the pod's containers and their logs."""
         for loop in (*self._init, *self._containers):
-            yield loop.name, self._node.run.log(self.name, loop.name)
+            yield loop.name, self._context.run.log(self.name, loop.name)
 
 
 @contextlib.asynccontextmanager

@@ -9,12 +9,12 @@ from typing import BinaryIO, TextIO
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.core.actions import Event, EventType
-from paddlejob.local import summary
-from paddlejob.local.board import Board
-from paddlejob.local.logs import Lines, Prefixes, chosen_pods, short_name
-from paddlejob.local.session import Session
-from paddlejob.local.stream import Stream
-from paddlejob.local.world import Ending
+from paddlejob.local.local_run import LocalRun
+from paddlejob.local.runner import Ending
+from paddlejob.local.store.logs import LogLines, Prefixes, chosen_pods, short_name
+from paddlejob.local.ui import summary
+from paddlejob.local.ui.stream import Stream
+from paddlejob.local.ui.view import RunView
 
 _NUMBERS = re.compile(r"[0-9]+")
 
@@ -35,24 +35,24 @@ class PlainOutput:
         self._words = words or Stream(sys.stdout.buffer)
         self._news = news or Stream(sys.stderr)
         self._colours = colours
-        self._board: Board | None = None
-        self._session: Session | None = None
+        self._view: RunView | None = None
+        self._local_run: LocalRun | None = None
         self._prefixes = Prefixes(colours=colours)
         self._told = ""
 
-    def began(self, session: Session) -> None:
+    def on_start(self, local_run: LocalRun) -> None:
         """Say what runs and where its traces are."""
-        job = session.world.job
-        self._session = session
-        self._board = Board(job)
-        for note in session.notes:
+        job = local_run.runner.job
+        self._local_run = local_run
+        self._view = RunView(job)
+        for note in local_run.notes:
             self._say(f"note: {note}")
-        self._say(f"{job.name}: run {session.run_directory.name} in {session.run_directory.path}")
+        self._say(f"{job.name}: run {local_run.run_directory.name} in {local_run.run_directory.path}")
 
-    def job_changed(self, job: PaddleJob) -> None:
+    def on_job(self, job: PaddleJob) -> None:
         """Say where the job is, when that is news."""
-        assert self._board is not None
-        self._board.job_changed(job)
+        assert self._view is not None
+        self._view.on_job(job)
         news = f"{job.status.phase}: {job.status.message}"
         # That a count has gone from 31 to 30 is no news.
         gist = _NUMBERS.sub("#", news)
@@ -60,50 +60,50 @@ class PlainOutput:
             self._told = gist
             self._say(f"{job.name}: {news}")
 
-    def pod_changed(self, pod: Pod) -> None:
+    def on_pod(self, pod: Pod) -> None:
         """Say how a pod is, when that is news."""
-        assert self._board is not None
-        state = self._board.pod_changed(pod)
+        assert self._view is not None
+        state = self._view.on_pod(pod)
         if state and state not in ("Pending", "ContainerCreating", "PodInitializing"):
             self._say_state(pod.metadata.name, state)
 
-    def pod_gone(self, name: str) -> None:
+    def on_pod_gone(self, name: str) -> None:
         """Say that a pod was stopped."""
-        assert self._board is not None
-        if state := self._board.pod_gone(name):
+        assert self._view is not None
+        if state := self._view.on_pod_gone(name):
             self._say_state(name, state)
 
-    def told(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Pass warnings on; the rest shows in the phases."""
         if event.type is EventType.WARNING and event.reason != Phase.FAILED:
             self._say(f"{event.reason}: {event.message}")
 
-    def said(self, lines: Lines) -> None:
+    def on_log(self, lines: LogLines) -> None:
         """Print a pod's lines."""
-        assert self._board is not None
-        self._board.heard(lines)
-        if lines.text and chosen_pods(self._board.job.name, self._logs, (lines.pod,)):
-            self._words.write(self._prefixes.apply(lines.text, self._board.speaker(lines)))
+        assert self._view is not None
+        self._view.on_log(lines)
+        if lines.text and chosen_pods(self._view.job.name, self._logs, (lines.pod,)):
+            self._words.write(self._prefixes.apply(lines.text, self._view.speaker(lines)))
             self._words.flush()
 
     def tick(self) -> None:
         """Nothing moves here."""
 
-    def interrupted(self, times: int) -> None:
+    def on_interrupt(self, times: int) -> None:
         """Say what is done about it."""
         self._say(summary.interruption(times))
 
     def ended(self, ending: Ending) -> None:
         """Say how it went."""
-        assert self._board is not None
-        assert self._session is not None
+        assert self._view is not None
+        assert self._local_run is not None
         with_log = self._logs == "none"
-        for line in summary.lines(self._board, ending, self._session.run_directory, with_log=with_log):
+        for line in summary.lines(self._view, ending, self._local_run.run_directory, with_log=with_log):
             self._say(line)
 
     def _say_state(self, pod: str, state: str) -> None:
-        assert self._board is not None
-        job = self._board.job.name
+        assert self._view is not None
+        job = self._view.job.name
         self._say(f"{job}: {short_name(job, pod)} {state}")
 
     def _say(self, line: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddlejob.api.v1 import Role
-from paddlejob.local.board import Board, Row
-from paddlejob.local.run_directory import RunDirectory
-from paddlejob.local.world import Ending
+from paddlejob.local.runner import Ending
+from paddlejob.local.store.run_directory import RunDirectory
+from paddlejob.local.ui.view import PodRow, RunView
 
 LAST_LINES = 15
 
@@ -19,30 +19,30 @@ def interruption(times: int) -> str:
     return "stopping; the pods may save their work (once more stops them at once)"
 
 
-def lines(board: Board, ending: Ending, run: RunDirectory, *, with_log: bool) -> Iterator[str]:
+def lines(view: RunView, ending: Ending, run: RunDirectory, *, with_log: bool) -> Iterator[str]:
     """Yield how a run ended; of a failure also the last words of the pod that failed."""
-    if ending is Ending.FAILED and with_log and (failed := _culprit(board)):
-        yield from _last_lines(run, board.job.name, failed)
-    yield f"{board.job.name} {ending} in {board.seconds:.1f} s" + _detail(board, ending)
+    if ending is Ending.FAILED and with_log and (failed := _culprit(view)):
+        yield from _last_lines(run, view.job.name, failed)
+    yield f"{view.job.name} {ending} in {view.seconds:.1f} s" + _detail(view, ending)
     if ending is not Ending.COMPLETED:
         yield f"see `paddlejob logs {run.name}`"
 
 
-def _culprit(board: Board) -> Row | None:
+def _culprit(view: RunView) -> PodRow | None:
     """Return the pod that the verdict names."""
-    named = (row for row in board.rows() if board.job.status.message.startswith(f"{row.seat} "))
+    named = (row for row in view.rows() if view.job.status.message.startswith(f"{row.seat} "))
     return next(named, None)
 
 
-def _detail(board: Board, ending: Ending) -> str:
+def _detail(view: RunView, ending: Ending) -> str:
     if ending is Ending.COMPLETED:
-        first = next((row for row in board.rows() if row.seat.role is Role.WORKER), None)
+        first = next((row for row in view.rows() if row.seat.role is Role.WORKER), None)
         return f": {first.result}" if first and first.result else ""
-    message = board.job.status.message
+    message = view.job.status.message
     return f": {message}" if ending is Ending.FAILED and message else ""
 
 
-def _last_lines(run: RunDirectory, job: str, row: Row) -> Iterator[str]:
+def _last_lines(run: RunDirectory, job: str, row: PodRow) -> Iterator[str]:
     for log in run.logs(f"{job}-{row.seat}"):
         with log.open("rb") as reader:
             reader.seek(max(0, reader.seek(0, 2) - 8192))

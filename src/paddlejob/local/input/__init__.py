@@ -1,0 +1,1 @@
+"""What a person gives to a run: the job file, images, options."""

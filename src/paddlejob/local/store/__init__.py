@@ -1,0 +1,1 @@
+"""What runs keep on disk and in memory."""
