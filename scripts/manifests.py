@@ -68,7 +68,7 @@ _GANG_VERBS = ("list", "watch", "get", "create", "patch", "delete")
 GANG_RULES = (
     Rule(VOLCANO_POD_GROUPS.group, "podgroups", _GANG_VERBS),
     Rule(POD_GROUPS_V1BETA1.group, "podgroups", _GANG_VERBS),
-    Rule(WORKLOADS_V1BETA2.group, "workloads", ("list", "watch", "get", "create", "delete")),
+    Rule(WORKLOADS_V1BETA2.group, "workloads", _GANG_VERBS),
     Rule(WORKLOADS_V1BETA2.group, "workloads/status", ("patch",)),
 )
 """What it does besides where pods of a job are scheduled together."""

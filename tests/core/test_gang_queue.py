@@ -32,6 +32,7 @@ def queue(of=QUEUED, *conditions, kind=WORKLOAD, flavors=None, **workload):
     if flavors:
         assigned = [{"name": role, "flavors": given} for role, given in flavors.items()]
         status["admission"] = {"clusterQueue": "all", "podSetAssignments": assigned}
+    workload = {"queueName": manifest["spec"]["queueName"], **workload}
     return built.pod_group(kind, status=status, annotations=manifest["metadata"]["annotations"], **workload)
 
 
@@ -84,6 +85,53 @@ class TestWaiting:
         built = queue(QUEUED, RESERVED)
         built.job = job().ps(1, **CPU).worker(5, **CPU).metadata(labels=LABELS).build()
         assert actions(built.plan()) == [Delete(WORKLOAD, "demo", "uid-group")]
+
+
+def relabelled(built, queue=None):
+    """Let the user change the label, or remove it."""
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    metadata = msgspec.structs.replace(built.job.metadata, labels=labels)
+    built.job = msgspec.structs.replace(built.job, metadata=metadata)
+    return built
+
+
+class TestAnotherQueue:
+    def test_a_workload_without_quota_moves(self):
+        said = condition("QuotaReserved", "False", "Pending", "queue team-a is full")
+        plan = relabelled(queue(QUEUED, said), "team-b").plan()
+        version = {"uid": "uid-group", "resourceVersion": "8"}
+        assert actions(plan) == [PatchGroup(WORKLOAD, "demo", version, "spec", {"queueName": "team-b"})]
+        assert plan.status.message == "moving Workload demo from Kueue's queue team-a to team-b"
+
+    def test_quota_without_pods_is_given_up(self):
+        plan = relabelled(queue(QUEUED, RESERVED, ADMITTED), "team-b").plan()
+        assert actions(plan) == [Delete(WORKLOAD, "demo", "uid-group")]
+
+    def test_pods_keep_their_quota(self):
+        plan = relabelled(running(condition("PodsReady")), "team-b").plan()
+        assert (actions(plan), plan.status.phase) == ([], Phase.RUNNING)
+
+    def test_an_evicted_workload_moves_when_its_quota_is_back(self):
+        plan = relabelled(queue(QUEUED, EVICTED), "team-b").plan()
+        assert [action.changes for action in actions(plan)] == [{"queueName": "team-b"}]
+
+    @pytest.mark.parametrize("admission", [(), (EVICTED,)])
+    def test_a_running_job_without_label_is_judged_as_before(self, admission):
+        plan = relabelled(running(*admission).failed("worker", 1, code=137)).plan()
+        assert (plan.status.phase, plan.status.attempt) == (Phase.RESTARTING, 1)
+
+    def test_the_queue_is_named_by_the_workload(self):
+        plan = relabelled(running(EVICTED)).plan()
+        assert plan.status.reason == "QuotaLost"
+
+    def test_a_running_job_without_label_and_workload_runs_on(self):
+        built = relabelled(running())
+        built._pod_groups.clear()
+        assert (actions(built.plan()), built.plan().status.phase) == ([], Phase.RUNNING)
+
+    def test_the_next_attempt_of_a_job_without_label_is_in_no_queue(self):
+        plan = relabelled(queue(QUEUED, RESERVED, ADMITTED)).plan()
+        assert [action.kind for action in actions(plan)] == [WORKLOAD, *[Kind.POD] * 3]
 
 
 class TestAdmitted:

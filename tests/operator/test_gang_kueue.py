@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from paddlejob.core.actions import Kind
-from paddlejob.kube.resource import Resource
-from paddlejob.operator.resources import FLAVORS_OF, WORKLOADS_V1BETA1, WORKLOADS_V1BETA2
+from paddlejob.kube.resource import PODS, Resource
+from paddlejob.operator.resources import FLAVORS_OF, PADDLE_JOBS, WORKLOADS_V1BETA1, WORKLOADS_V1BETA2
 from paddlejob.testing.build import job
 from paddlejob.testing.fake_types import custom_resource
 from paddlejob.testing.outcomes import RunForever
@@ -139,3 +139,32 @@ async def test_a_job_of_another_size_asks_anew():
         kueue.says(QuotaReserved=True, Admitted=True)
         await cluster.until_phase("Running")
         assert len(cluster.pods()) == 4
+
+
+@simulated
+async def test_a_job_with_another_label_waits_in_another_queue():
+    cluster = GangCluster()
+    kueue = Kueue(cluster)
+    kueue.install()
+    async with cluster.running(volcano=False):
+        cluster.submit(QUEUED)
+        await cluster.until_it_says("waiting in Kueue's queue team-a")
+        labels = {"kueue.x-k8s.io/queue-name": "team-b"}
+        cluster.server.patch(PADDLE_JOBS, "default", "demo", {"metadata": {"labels": labels}})
+        await cluster.until_it_says("waiting in Kueue's queue team-b")
+        assert kueue.workload()["spec"]["queueName"] == "team-b"
+
+
+@simulated
+async def test_a_running_job_without_label_restarts_after_a_failure():
+    cluster = GangCluster(behaviour=lambda *_: RunForever())
+    kueue = Kueue(cluster)
+    kueue.install()
+    async with cluster.running(volcano=False):
+        await admitted(cluster, kueue)
+        labels = {"kueue.x-k8s.io/queue-name": None}
+        cluster.server.patch(PADDLE_JOBS, "default", "demo", {"metadata": {"labels": labels}})
+        cluster.server.delete(PODS, "default", "demo-worker-1")
+        await cluster.until(lambda: cluster.status().get("attempt") == 1)
+        await cluster.until_phase("Running")
+        assert kueue.workload() is None

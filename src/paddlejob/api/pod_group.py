@@ -31,13 +31,17 @@ class Admission(View, frozen=True):
 
 
 class PodGroupSpec(View, frozen=True):
-    """What is asked of a scheduler; Volcano reads the first four fields, Kubernetes itself the last two."""
+    """What is asked of a scheduler.
+
+    Volcano reads the first four fields, Kubernetes itself priority class and policy, Kueue the last.
+    """
 
     min_member: int = 0
     min_resources: dict[str, int | str] = {}
     queue: str = ""
     priority_class_name: str = ""
     scheduling_policy: GroupPolicy = GroupPolicy()
+    queue_name: str = ""
 
 
 class PodGroupStatus(View, frozen=True):

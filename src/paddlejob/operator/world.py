@@ -294,4 +294,10 @@ def _asks_for_a_pass(old: PaddleJob, new: PaddleJob) -> bool:
         or old.metadata.uid != new.metadata.uid
         or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
         or old.metadata.finalizers != new.metadata.finalizers
+        or _kueue_queue(old) != _kueue_queue(new)
     )
+
+
+def _kueue_queue(job: PaddleJob) -> str | None:
+    """Return the one label that decides something; a change of labels leaves the generation as it is."""
+    return job.metadata.labels.get(names.LABEL_KUEUE_QUEUE)

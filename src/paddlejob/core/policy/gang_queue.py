@@ -42,16 +42,15 @@ def queue_up(world: Snapshot, roster: Roster, choice: Choice) -> Gathering:
         return Gathering(gang)
     workload = world.pod_groups.get(choice.kind)
     if workload is None:
-        create = Create(choice.kind, name, workload_manifest(world.job, choice.kind))
-        text = f"waiting for Kueue to see Workload {name}"
-        return Gathering(gang, (create,), is_open=has_pods, obstacle=text)
+        return _without_workload(world, choice.kind, gang, has_pods=has_pods)
     if workload.metadata.deletion_timestamp is not None:
         text = f"waiting for Workload {name} of the last attempt to be gone"
         return Gathering(gang, is_open=has_pods, obstacle=text)
     if workload.metadata.controller_uid != world.job.metadata.uid:
         text = f"Workload {name} of Kueue does not belong to this job; delete it or rename the job"
         return Gathering(gang, is_open=has_pods, obstacle=text)
-    gathering = _with_workload(world, choice.kind, workload, gang, has_pods=has_pods)
+    moving = _moved(world, choice.kind, workload, gang)
+    gathering = moving or _with_workload(world, choice.kind, workload, gang, has_pods=has_pods)
     if gathering.is_open and _runs(roster) and workload.status.says("PodsReady") is None:
         return msgspec.structs.replace(gathering, actions=(_report_ready(world, choice.kind, workload),))
     return gathering
@@ -84,14 +83,47 @@ def workload_manifest(job: PaddleJob, kind: Kind) -> JsonObject:
         "annotations": {names.ANNOTATION_POD_SETS: _fingerprint(pod_sets)},
         "ownerReferences": [msgspec.to_builtins(job.owner_reference)],
     }
-    spec = {"queueName": job.metadata.labels[names.LABEL_KUEUE_QUEUE], "podSets": pod_sets}
+    spec = {"queueName": _wanted_queue(job), "podSets": pod_sets}
     return {"apiVersion": API_VERSIONS[kind], "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def _without_workload(world: Snapshot, kind: Kind, gang: Gang, *, has_pods: bool) -> Gathering:
+    if not _wanted_queue(world.job):
+        # Its pods were admitted once; neither label nor Workload says by which queue, so none is asked again.
+        return Gathering(gang)
+    create = Create(kind, world.job.name, workload_manifest(world.job, kind))
+    text = f"waiting for Kueue to see Workload {world.job.name}"
+    return Gathering(gang, (create,), is_open=has_pods, obstacle=text)
+
+
+def _moved(world: Snapshot, kind: Kind, workload: PodGroup, gang: Gang) -> Gathering | None:
+    """Follow the label to another queue, as far as Kueue allows: quota that is reserved stays in its queue.
+
+    Pods that are there keep the quota they were admitted with. Without pods a reservation is given up.
+    """
+    wanted, present = _wanted_queue(world.job), workload.spec.queue_name
+    if not wanted or wanted == present:
+        return None
+    text = f"moving Workload {world.job.name} from Kueue's queue {present} to {wanted}"
+    metadata = workload.metadata
+    if workload.status.says("QuotaReserved") is None:
+        version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        patch = PatchGroup(kind, metadata.name, version, "spec", {"queueName": wanted})
+        return Gathering(gang, (patch,), is_open=False, obstacle=text)
+    if world.pods:
+        return None
+    return Gathering(gang, (Delete(kind, metadata.name, metadata.uid),), is_open=False, obstacle=text)
+
+
+def _wanted_queue(job: PaddleJob) -> str:
+    """Return the queue that the job's label names; the label may be removed or changed at any time."""
+    return job.metadata.labels.get(names.LABEL_KUEUE_QUEUE, "")
 
 
 def _with_workload(
     world: Snapshot, kind: Kind, workload: PodGroup, gang: Gang, *, has_pods: bool
 ) -> Gathering:
-    name, status, queue = world.job.name, workload.status, world.job.metadata.labels[names.LABEL_KUEUE_QUEUE]
+    name, status, queue = world.job.name, workload.status, workload.spec.queue_name
     evicted = status.says("Evicted")
     if evicted is not None:
         gives_back = not world.pods and status.says("QuotaReserved") is not None
