@@ -205,9 +205,9 @@ def test_the_authors_group_is_neither_changed_nor_deleted(plane: ControlPlane, v
         await stage.client.create(VOLCANO_POD_GROUPS, stage.namespace, body)
         for index in range(2):
             stage.fates.set(f"demo-worker-{index}", Exit(0, 0.2))
-        await stage.submit(PLAIN)
-        await stage.phase("Completed")
-        await asyncio.sleep(0.5)
+        await stage.submit(job().ps(1, **CPU).worker(2, **CPU).spec(ttlSecondsAfterFinished=1))
+        # The job itself is the last thing that the operator deletes.
+        await stage.gone(PADDLE_JOBS)
         assert (await stage.group())["spec"] == {"minMember": 1, "queue": "mine"}
 
     play(plane, act, "volcano", status_subresource=volcano)

@@ -66,9 +66,12 @@ def test_the_selector_finds_the_pods_and_the_service_too(name):
 @pytest.mark.parametrize("name", FILES)
 def test_bindings_name_roles_and_accounts_that_are_there(name):
     present = {(each["kind"], each["metadata"]["name"]) for each in objects(name)}
-    for binding in (each for each in objects(name) if each["kind"].endswith("RoleBinding")):
-        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in present
-        assert all((subject["kind"], subject["name"]) in present for subject in binding["subjects"])
+    bindings = [each for each in objects(name) if each["kind"].endswith("RoleBinding")]
+    assert bindings
+    for binding in bindings:
+        named = [binding["roleRef"], *binding["subjects"]]
+        assert len(named) > 1
+        assert {(each["kind"], each["name"]) for each in named} <= present
 
 
 @pytest.mark.parametrize("name", FILES)
