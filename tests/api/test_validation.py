@@ -1,19 +1,15 @@
 from __future__ import annotations
 
-import random
-from collections import Counter
 from typing import Any
 
 import pytest
 
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import FieldError, validate
-from paddlejob.testing.build import job, world
-from tests.api.bad_jobs import BAD_JOBS, PADDLE, BadJob
-from tests.api.bad_pods import BAD_PODS, env, from_status, template
+from paddlejob.testing.build import job
+from tests.api.bad_jobs import BAD_JOBS, BadJob
+from tests.api.bad_pods import BAD_PODS
 from tests.api.good_jobs import GOOD_JOBS
-
-JUNK: list[Any] = [None, 0, -1, 3.5, True, "", "x", [], [None], [0], ["x"], {}, {"name": 0}, [{}], [[{}]]]
 
 
 @pytest.mark.parametrize("bad", [*BAD_JOBS, *BAD_PODS], ids=lambda bad: bad.case)
@@ -74,47 +70,49 @@ def test_long_values_are_shortened() -> None:
     assert len(str(error)) < 200
 
 
-def test_templates_of_any_shape_are_judged_and_the_good_ones_become_pods() -> None:
-    randomness = random.Random(7)
-    verdicts = Counter(_is_refused(_mutated_template(randomness), randomness) for _ in range(3000))
-    assert min(verdicts[True], verdicts[False]) > 300
+@pytest.mark.parametrize("intranet", ["PodIP", "Host", "Service"])
+def test_a_name_that_begins_with_a_digit_is_refused_where_services_are_made_of_it(intranet: str) -> None:
+    of = job("3d-net").worker(2).spec(intranet=intranet).build()
+    assert bool(validate(of)) is (intranet == "Service")
+    (error,) = validate(of, pods_have_ipv6=True)
+    assert error.field == "metadata.name"
+    assert "put one in front" in error.message
 
 
-def _is_refused(shape: dict[str, Any], randomness: random.Random) -> bool:
-    candidate = template(shape).spec(intranet=randomness.choice(["PodIP", "Service", "Host"]))
-    errors = validate(candidate.build())
-    assert all(error.field.startswith("spec.worker.template") for error in errors)
-    if not errors:
-        world(candidate).pods()
-    return bool(errors)
+def test_the_list_of_names_must_fit_on_an_ipv6_cluster_too() -> None:
+    of = job("n" * 50).worker(5000).build()
+    assert validate(of) == ()
+    (error,) = validate(of, pods_have_ipv6=True)
+    assert error.message.endswith("write less or shorten the job's name")
 
 
-def _mutated_template(randomness: random.Random) -> dict[str, Any]:
-    return {key: _mutated(child, randomness) for key, child in _rich_template().items()}
+SCHEDULING = {
+    "queue": ("q" * 254, "write at most 253 characters"),
+    "priorityClass": ("p" * 10**6, "write at most 253 characters"),
+    "minResources": ({f"r{number}": 1 for number in range(65)}, "has 65 entries, but at most 64 are allowed"),
+}
 
 
-def _rich_template() -> dict[str, Any]:
-    container = {
-        **PADDLE,
-        "env": [*env("A"), *env("POD_IP", **from_status("status.podIP"))],
-        "envFrom": [{"configMapRef": {"name": "a"}}],
-        "ports": [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}],
-        "resources": {"limits": {"nvidia.com/gpu": 1}, "requests": {}, "claims": [{"name": "c"}]},
-    }
-    return {
-        "metadata": {"labels": {"a": "b"}, "annotations": {}, "finalizers": []},
-        "spec": {"restartPolicy": "Never", "containers": [container, {"name": "b", "image": "b"}]},
-    }
+@pytest.mark.parametrize("field", SCHEDULING)
+def test_what_a_scheduling_policy_names_is_bounded(field: str) -> None:
+    value, words = SCHEDULING[field]
+    (error,) = validate(job().worker().spec(schedulingPolicy={field: value}).build())
+    assert error.field == f"spec.schedulingPolicy.{field}"
+    assert words in error.message
+    assert len(str(error)) < 300
 
 
-def _mutated(value: Any, randomness: random.Random) -> Any:
-    """Replace parts of a value by junk, each with a small chance."""
-    if randomness.random() < 0.02:
-        return randomness.choice(JUNK)
-    if isinstance(value, dict):
-        return {
-            key: _mutated(child, randomness) for key, child in value.items() if randomness.random() > 0.01
-        }
-    if isinstance(value, list):
-        return [_mutated(child, randomness) for child in value]
-    return value
+def test_lists_of_exit_codes_are_bounded() -> None:
+    (error,) = validate(job().worker().spec(restartPolicy={"ignoredExitCodes": [7] * 100_000}).build())
+    assert str(error) == (
+        "spec.restartPolicy.ignoredExitCodes has 100000 entries, but at most 255 are allowed; remove some"
+    )
+
+
+@pytest.mark.parametrize(
+    "field", ["activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished"]
+)
+def test_times_are_bounded(field: str) -> None:
+    assert validate(job().worker().spec(**{field: 2**31 - 1}).build()) == ()
+    (error,) = validate(job().worker().spec(**{field: 2**62}).build())
+    assert error.field == f"spec.{field}"

@@ -21,7 +21,7 @@ from paddlejob.api.v1 import (
     SchedulingPolicy,
     SuccessPolicy,
 )
-from paddlejob.api.validation import MAX_REPLICAS
+from paddlejob.api.validation import MAX_MIN_RESOURCES, MAX_NAME_LENGTH, MAX_REPLICAS
 
 WORD: Final = 32
 """Longest text of a field that holds one of a few words."""
@@ -33,7 +33,7 @@ def _span(allowed: range) -> JsonObject:
 
 _COUNT: Final = _span(range(MAX_REPLICAS + 1))
 _EXIT_CODES: Final = {
-    "maxItems": 255,
+    "maxItems": lifecycle.MAX_EXIT_CODES,
     "items": {"type": "integer", "format": "int32", **_span(lifecycle.EXIT_CODES)},
 }
 
@@ -86,16 +86,16 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         "active_deadline_seconds": {
             "description": "How long the job may run; time in suspension does not count. Then its pods are "
             "stopped, whatever cleanPodPolicy says.",
-            "minimum": 1,
+            **_span(lifecycle.DEADLINE_SECONDS),
         },
         "startup_deadline_seconds": {
             "description": "How long the job may take until all its pods run for the first time. Then its "
             "pods are stopped, whatever cleanPodPolicy says.",
-            "minimum": 1,
+            **_span(lifecycle.DEADLINE_SECONDS),
         },
         "ttl_seconds_after_finished": {
             "description": "How long a finished job stays before it is deleted; for ever unless given.",
-            "minimum": 0,
+            **_span(lifecycle.TTL_SECONDS),
         },
         "managed_by": {
             "description": "Which controller works on the job. The operator leaves alone what names another.",
@@ -133,11 +133,14 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
             "description": "Start only when this many pods fit; all of them unless given.",
             **_COUNT,
         },
-        "queue": {"description": "The scheduler's queue that the job waits in.", "maxLength": 253},
-        "priority_class": {"description": "The PriorityClass of the gang.", "maxLength": 253},
+        "queue": {
+            "description": "The scheduler's queue that the job waits in.",
+            "maxLength": MAX_NAME_LENGTH,
+        },
+        "priority_class": {"description": "The PriorityClass of the gang.", "maxLength": MAX_NAME_LENGTH},
         "min_resources": {
             "description": "Start only when this much is free; the sum of the pods' requests unless given.",
-            "maxProperties": 64,
+            "maxProperties": MAX_MIN_RESOURCES,
             "additionalProperties": {
                 "x-kubernetes-int-or-string": True,
                 "anyOf": [{"type": "integer"}, {"type": "string"}],

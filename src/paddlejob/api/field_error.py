@@ -38,7 +38,7 @@ def describe(value: Any) -> str:
         case None:
             return "empty"
         case _:
-            return _shortened(json.dumps(value, ensure_ascii=False, default=str))
+            return shortened(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def is_dns_label(text: str) -> bool:
@@ -46,10 +46,20 @@ def is_dns_label(text: str) -> bool:
     return len(text) <= DNS_LABEL_MAX and DNS_LABEL.fullmatch(text) is not None
 
 
-def kind_errors(path: str, value: Any, kind: type, *, may_be_empty: bool = True) -> Iterator[FieldError]:
-    """Yield that a value is of another kind of JSON than its field."""
-    if not isinstance(value, kind) and not (value is None and may_be_empty):
-        yield wrong_kind(path, value, kind)
+def kind_errors(
+    path: str, value: Any, kind: type, *, may_be_empty: bool = True, most: int | None = None
+) -> Iterator[FieldError]:
+    """Yield that a value is of another kind of JSON than its field, or has more than `most` entries."""
+    if not isinstance(value, kind):
+        if value is not None or not may_be_empty:
+            yield wrong_kind(path, value, kind)
+    elif most is not None and len(value) > most:
+        yield FieldError(path, f"has {len(value)} entries, but at most {most} are allowed; remove some")
+
+
+def entry(path: str, key: str) -> str:
+    """Return the path of an entry of a map, whose key may be anything."""
+    return f"{path}[{shortened(key)}]"
 
 
 def wrong_kind(path: str, value: Any, kind: type) -> FieldError:
@@ -57,5 +67,6 @@ def wrong_kind(path: str, value: Any, kind: type) -> FieldError:
     return FieldError(path, f"is {describe(value)}, but must be {_KINDS[kind]}; check the indentation")
 
 
-def _shortened(text: str, limit: int = 80) -> str:
+def shortened(text: str, limit: int = 80) -> str:
+    """Return a text, or the beginning of a long one and its last character."""
     return text if len(text) <= limit else f"{text[: limit - 4]}..." + text[-1]

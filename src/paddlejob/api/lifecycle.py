@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from paddlejob.api.defaulting import read_success_policy
-from paddlejob.api.field_error import FieldError, describe
+from paddlejob.api.field_error import FieldError, describe, kind_errors
 from paddlejob.api.v1 import PaddleJobSpec, RestartPolicy, SuccessPolicy
 
 MAX_BACKOFF_LIMIT = 1000
 EXIT_CODES = range(1, 256)
+MAX_EXIT_CODES = 255
+DEADLINE_SECONDS = range(1, 2**31)
+TTL_SECONDS = range(2**31)
 DELAY_SECONDS = range(3600 + 1)
 MAX_DELAY_SECONDS = range(86400 + 1)
 NODE_LOST_SECONDS = range(10, 86400 + 1)
@@ -24,13 +27,13 @@ def lifecycle_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:
     if read_success_policy(spec.success_policy) is None:
         known = " or ".join(SuccessPolicy)
         yield FieldError("spec.successPolicy", f"is {describe(spec.success_policy)}; write {known}")
-    for field, seconds, least in (
-        ("activeDeadlineSeconds", spec.active_deadline_seconds, 1),
-        ("startupDeadlineSeconds", spec.startup_deadline_seconds, 1),
-        ("ttlSecondsAfterFinished", spec.ttl_seconds_after_finished, 0),
+    for field, seconds, allowed in (
+        ("activeDeadlineSeconds", spec.active_deadline_seconds, DEADLINE_SECONDS),
+        ("startupDeadlineSeconds", spec.startup_deadline_seconds, DEADLINE_SECONDS),
+        ("ttlSecondsAfterFinished", spec.ttl_seconds_after_finished, TTL_SECONDS),
     ):
-        if seconds is not None and seconds < least:
-            yield FieldError(f"spec.{field}", f"is {seconds}; write {least} or more, or remove it")
+        if seconds is not None:
+            yield from _range_errors(f"spec.{field}", seconds, allowed)
     if len(spec.managed_by) > MANAGED_BY_MAX:
         yield FieldError(
             "spec.managedBy", f"is {describe(spec.managed_by)}; write at most {MANAGED_BY_MAX} characters"
@@ -44,10 +47,11 @@ def _restart_policy_errors(path: str, policy: RestartPolicy) -> Iterator[FieldEr
         "ignoredExitCodes": policy.ignored_exit_codes,
     }
     for field, listed in codes.items():
-        for index, code in enumerate(listed):
+        yield from kind_errors(f"{path}.{field}", listed, tuple, most=MAX_EXIT_CODES)
+        for index, code in enumerate(listed[:MAX_EXIT_CODES]):
             yield from _range_errors(f"{path}.{field}[{index}]", code, EXIT_CODES)
     for (field, listed), (other, others) in combinations(codes.items(), 2):
-        for code in sorted(set(listed) & set(others)):
+        for code in sorted(set(listed[:MAX_EXIT_CODES]) & set(others[:MAX_EXIT_CODES])):
             yield FieldError(
                 f"{path}.{other}", f"has {code}, which {field} has too; remove it from one of them"
             )

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 from paddlejob.api.field_error import FieldError, describe, kind_errors
 from paddlejob.api.meta import JsonObject
 
+MAX_PORTS = 256
 _PORTS = range(1, 65536)
 _NAME_MAX = 15
 _NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
@@ -17,7 +18,7 @@ _NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 
 def port_errors(path: str, ports: Any) -> Iterator[FieldError]:
     """Yield what is wrong with the ports of one container."""
-    yield from kind_errors(path, ports, list)
+    yield from kind_errors(path, ports, list, most=MAX_PORTS)
     names: dict[str, str] = {}
     for index, port in enumerate(ports) if isinstance(ports, list) else ():
         here = f"{path}[{index}]"

@@ -6,22 +6,63 @@ Checked here is what the operator itself reads or adds to, and the mistakes that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
+import msgspec
+
 from paddlejob.api import names, quantity
-from paddlejob.api.field_error import FieldError, describe, is_dns_label, kind_errors, wrong_kind
+from paddlejob.api.field_error import FieldError, describe, entry, is_dns_label, kind_errors, wrong_kind
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.ports import port_errors, shared_port_errors
 from paddlejob.api.v1 import Intranet, Role
 
+MAX_DEPTH = 100
+"""Levels of objects and lists in a template; a pod of today's Kubernetes has about fifteen.
+
+Whatever works on a template afterwards may recurse: encoding, merging, printing.
+"""
+MAX_BYTES_OF_ALL_PODS = 256 * 2**20
+"""What the pods of one role may take together: rendered, sent and stored, all from one small object."""
+MAX_CONTAINERS = 64
+MAX_VARIABLES = 1024
+MAX_ENTRIES = 256
+"""Of every other list and map that is copied into each pod."""
+MAX_ERRORS = 50
+"""Reported of one template: a reader has had enough by then, and a status has no room for more."""
+
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 POD_IP_SOURCE = "status.podIP"
 
 
+def bounds_errors(path: str, template: JsonObject, replicas: int) -> Iterator[FieldError]:
+    """Yield why a template is too much to work with; nothing else may look into one that is."""
+    if _is_nested_deeper(template, MAX_DEPTH):
+        yield FieldError(path, f"is nested more than {MAX_DEPTH} levels deep; flatten it")
+        return
+    try:
+        size = len(msgspec.json.encode(template))
+    except (TypeError, ValueError) as error:
+        yield FieldError(path, f"cannot be written as JSON: {error}; correct it")
+        return
+    total = size * replicas
+    if total > MAX_BYTES_OF_ALL_PODS:
+        limit = MAX_BYTES_OF_ALL_PODS // 2**20
+        yield FieldError(
+            path,
+            f"has {size} bytes, {total // 2**20} MiB for {replicas} pods, but all pods of a role may take "
+            f"at most {limit} MiB; put data into the image, a volume or a ConfigMap, or lower replicas",
+        )
+
+
 def template_errors(path: str, template: JsonObject, role: Role, intranet: Intranet) -> Iterator[FieldError]:
-    """Yield what is wrong with the template of a role."""
+    """Yield what is wrong with the template of a role, the first few mistakes of many."""
+    return islice(_template_errors(path, template, role, intranet), MAX_ERRORS)
+
+
+def _template_errors(path: str, template: JsonObject, role: Role, intranet: Intranet) -> Iterator[FieldError]:
     if not template:
         yield FieldError(path, "is missing; describe the pods there, at least spec.containers")
         return
@@ -33,23 +74,49 @@ def template_errors(path: str, template: JsonObject, role: Role, intranet: Intra
         yield wrong_kind(f"{path}.spec", pod_spec, dict)
     else:
         yield from _restart_policy_errors(f"{path}.spec.restartPolicy", pod_spec.get("restartPolicy"), role)
+        yield from _placement_errors(f"{path}.spec", pod_spec)
         yield from _containers_errors(f"{path}.spec", pod_spec, intranet)
+        yield from _init_containers_errors(f"{path}.spec.initContainers", pod_spec.get("initContainers"))
+
+
+def _is_nested_deeper(value: Any, limit: int) -> bool:
+    """Tell without recursion whether there are more than so many levels of objects and lists."""
+    level = [value]
+    for _ in range(limit):
+        children = (child for each in level for child in _children(each))
+        level = list({id(child): child for child in children if isinstance(child, (dict, list))}.values())
+        if not level:
+            return False
+    return True
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def _metadata_errors(path: str, metadata: Any) -> Iterator[FieldError]:
     yield from kind_errors(path, metadata, dict)
     if not isinstance(metadata, dict):
         return
-    yield from kind_errors(f"{path}.finalizers", metadata.get("finalizers"), list)
+    yield from kind_errors(f"{path}.finalizers", metadata.get("finalizers"), list, most=MAX_ENTRIES)
     for field in ("labels", "annotations"):
         yield from _text_map_errors(f"{path}.{field}", metadata.get(field))
 
 
 def _text_map_errors(path: str, texts: Any) -> Iterator[FieldError]:
-    yield from kind_errors(path, texts, dict)
+    yield from kind_errors(path, texts, dict, most=MAX_ENTRIES)
     for key, value in texts.items() if isinstance(texts, dict) else ():
         if not isinstance(value, str):
-            yield FieldError(f"{path}[{key}]", _not_text(value))
+            yield FieldError(entry(path, key), _not_text(value))
+
+
+def _placement_errors(path: str, pod_spec: JsonObject) -> Iterator[FieldError]:
+    """Check what schedulers of gangs are told of, and what they add to."""
+    yield from kind_errors(f"{path}.schedulerName", pod_spec.get("schedulerName"), str)
+    yield from _text_map_errors(f"{path}.nodeSelector", pod_spec.get("nodeSelector"))
+    yield from kind_errors(f"{path}.tolerations", pod_spec.get("tolerations"), list, most=MAX_ENTRIES)
+    yield from _resources_errors(f"{path}.resources", pod_spec.get("resources"))
+    yield from _amounts_errors(f"{path}.overhead", pod_spec.get("overhead"))
 
 
 def _restart_policy_errors(path: str, policy: Any, role: Role) -> Iterator[FieldError]:
@@ -74,12 +141,23 @@ def _containers_errors(path: str, pod_spec: JsonObject, intranet: Intranet) -> I
     if not isinstance(containers, list):
         yield wrong_kind(here, containers, list)
         return
+    yield from kind_errors(here, containers, list, most=MAX_CONTAINERS)
     seen: set[str] = set()
     for index, container in enumerate(containers):
         yield from _container_errors(f"{here}[{index}]", container, seen)
     if isinstance(containers[0], dict):
         yield from _training_container_errors(f"{here}[0]", containers[0])
     yield from shared_port_errors(here, containers, on_host_network=intranet is Intranet.HOST)
+
+
+def _init_containers_errors(path: str, containers: Any) -> Iterator[FieldError]:
+    """Check what is counted of them; their names and images are the API server's to check."""
+    yield from kind_errors(path, containers, list, most=MAX_CONTAINERS)
+    for index, container in enumerate(containers) if isinstance(containers, list) else ():
+        here = f"{path}[{index}]"
+        yield from kind_errors(here, container, dict, may_be_empty=False)
+        if isinstance(container, dict):
+            yield from _resources_errors(f"{here}.resources", container.get("resources"))
 
 
 def _container_errors(path: str, container: Any, seen: set[str]) -> Iterator[FieldError]:
@@ -106,14 +184,14 @@ def _container_errors(path: str, container: Any, seen: set[str]) -> Iterator[Fie
     elif not isinstance(image, str) or not image.strip():
         yield FieldError(f"{path}.image", f"is {describe(image)}; name the image that the container runs")
     yield from port_errors(f"{path}.ports", container.get("ports"))
+    yield from _resources_errors(f"{path}.resources", container.get("resources"))
 
 
 def _training_container_errors(path: str, container: JsonObject) -> Iterator[FieldError]:
     """Check what the operator adds to: it works on the first container alone."""
-    yield from kind_errors(f"{path}.envFrom", container.get("envFrom"), list)
-    yield from _resources_errors(f"{path}.resources", container.get("resources"))
+    yield from kind_errors(f"{path}.envFrom", container.get("envFrom"), list, most=MAX_ENTRIES)
     env = container.get("env")
-    yield from kind_errors(f"{path}.env", env, list)
+    yield from kind_errors(f"{path}.env", env, list, most=MAX_VARIABLES)
     for index, variable in enumerate(env) if isinstance(env, list) else ():
         yield from _variable_errors(f"{path}.env[{index}]", variable)
 
@@ -149,15 +227,15 @@ def _resources_errors(path: str, resources: Any) -> Iterator[FieldError]:
     for field in ("requests", "limits"):
         yield from _amounts_errors(f"{path}.{field}", resources.get(field))
     claims = resources.get("claims")
-    yield from kind_errors(f"{path}.claims", claims, list)
+    yield from kind_errors(f"{path}.claims", claims, list, most=MAX_ENTRIES)
     for index, claim in enumerate(claims) if isinstance(claims, list) else ():
         yield from kind_errors(f"{path}.claims[{index}]", claim, dict, may_be_empty=False)
 
 
 def _amounts_errors(path: str, amounts: Any) -> Iterator[FieldError]:
-    yield from kind_errors(path, amounts, dict)
+    yield from kind_errors(path, amounts, dict, most=MAX_ENTRIES)
     for resource, amount in amounts.items() if isinstance(amounts, dict) else ():
-        yield from quantity_errors(f"{path}[{resource}]", amount)
+        yield from quantity_errors(entry(path, resource), amount)
 
 
 def quantity_errors(path: str, amount: Any) -> Iterator[FieldError]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from paddlejob.api import names
 from paddlejob.api.defaulting import (
@@ -17,9 +18,9 @@ from paddlejob.api.defaulting import (
     read_clean_pod_policy,
     read_intranet,
 )
-from paddlejob.api.field_error import DNS_LABEL, DNS_LABEL_MAX, FieldError, describe
+from paddlejob.api.field_error import DNS_LABEL, DNS_LABEL_MAX, FieldError, describe, entry, kind_errors
 from paddlejob.api.lifecycle import lifecycle_errors
-from paddlejob.api.template import quantity_errors, template_errors
+from paddlejob.api.template import bounds_errors, quantity_errors, template_errors
 from paddlejob.api.v1 import CleanPodPolicy, Intranet, PaddleJob, PaddleJobSpec, Role, RoleSpec
 from paddlejob.api.variables import variable_errors
 
@@ -31,29 +32,47 @@ MAX_REPLICAS = 5000
 MAX_VARIABLE_BYTES = 128 * 1024
 """Linux refuses to start a program with a longer variable (MAX_ARG_STRLEN)."""
 
+MAX_NAME_LENGTH = 253
+"""Of the objects that a schedulingPolicy names."""
+MAX_MIN_RESOURCES = 64
+
 _DECODER_MESSAGE = re.compile(r"(?P<what>.*) - at `\$\.(?P<path>.+)`")
 
 
-def validate(job: PaddleJob) -> tuple[FieldError, ...]:
-    """Return everything that is wrong with a job, in the order in which its author reads the file."""
+def validate(job: PaddleJob, *, pods_have_ipv6: bool = False) -> tuple[FieldError, ...]:
+    """Return everything that is wrong with a job, in the order in which its author reads the file.
+
+    Where pods have IPv6 addresses, which Paddle cannot read, every job finds its pods by Services.
+    """
     if job.undecodable:
         return (_undecodable(job.undecodable),)
-    return tuple(_errors(job, effective(job.spec)))
+    return tuple(_errors(job, effective(job.spec), pods_have_ipv6=pods_have_ipv6))
 
 
-def _errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
-    yield from _name_errors(job, spec)
+def _errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Iterator[FieldError]:
+    yield from _name_errors(job, spec, pods_have_ipv6=pods_have_ipv6)
     yield from _text_errors(job.spec)
     yield from _role_set_errors(job.spec)
-    for role, role_spec in _declared_roles(job.spec):
-        yield from _replicas_errors(role, role_spec)
-        if role_spec.replicas > 0:
-            path = f"spec.{role}.template"
-            yield from template_errors(path, role_spec.template, role, spec.intranet)
-    yield from variable_errors(spec)
+    yield from _roles_errors(job.spec, spec)
     yield from _scheduling_errors(job.spec)
     yield from lifecycle_errors(job.spec)
-    yield from _endpoint_list_errors(job, spec)
+    if pods_have_ipv6 or spec.intranet is Intranet.SERVICE:
+        yield from _endpoint_list_errors(job, spec)
+
+
+def _roles_errors(written: PaddleJobSpec, spec: EffectiveSpec) -> Iterator[FieldError]:
+    """Whoever looks into a template relies on its bounds, so these come first."""
+    is_bounded = True
+    for role, role_spec in _declared_roles(written):
+        path = f"spec.{role}.template"
+        yield from _replicas_errors(role, role_spec)
+        unbounded = tuple(bounds_errors(path, role_spec.template, min(role_spec.replicas, MAX_REPLICAS)))
+        yield from unbounded
+        if not unbounded and role_spec.replicas > 0:
+            yield from template_errors(path, role_spec.template, role, spec.intranet)
+        is_bounded = is_bounded and not unbounded
+    if is_bounded:
+        yield from variable_errors(spec)
 
 
 def _undecodable(reason: str) -> FieldError:
@@ -62,8 +81,8 @@ def _undecodable(reason: str) -> FieldError:
     return FieldError("spec", f"cannot be read: {reason}; correct it")
 
 
-def _name_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
-    """The job's name is the beginning of its pods' hostnames and, in Service mode, of its services' names."""
+def _name_errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Iterator[FieldError]:
+    """The job's name is the beginning of its pods' hostnames and of its services' names, if there are any."""
     name, path = job.name, "metadata.name"
     if not name:
         yield FieldError(path, "is missing; name the job")
@@ -72,6 +91,12 @@ def _name_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
     elif not DNS_LABEL.fullmatch(name):
         yield FieldError(
             path, f"is {describe(name)}; use lower-case letters, digits and '-', and no '-' at either end"
+        )
+    elif pods_have_ipv6 and not name[0].isalpha():
+        yield FieldError(
+            path,
+            f"is {describe(name)}, but on this IPv6 cluster every pod gets a service, whose name begins with "
+            "a letter; put one in front",
         )
     elif spec.intranet is Intranet.SERVICE and not name[0].isalpha():
         yield FieldError(
@@ -157,14 +182,23 @@ def _scheduling_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:
             f"{path}.minAvailable",
             f"is {policy.min_available}, but the job has {pods} pods; write a number from 0 to {pods}",
         )
-    for resource, amount in policy.min_resources.items():
-        yield from quantity_errors(f"{path}.minResources[{resource}]", amount)
+    for field, text in (("queue", policy.queue), ("priorityClass", policy.priority_class)):
+        if len(text) > MAX_NAME_LENGTH:
+            yield FieldError(
+                f"{path}.{field}", f"is {describe(text)}; write at most {MAX_NAME_LENGTH} characters"
+            )
+    here = f"{path}.minResources"
+    yield from kind_errors(here, policy.min_resources, dict, most=MAX_MIN_RESOURCES)
+    for resource, amount in islice(policy.min_resources.items(), MAX_MIN_RESOURCES):
+        yield from quantity_errors(entry(here, resource), amount)
 
 
 def _endpoint_list_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
     """Service names are longer than addresses, so that their list reaches the limit of a variable first."""
-    if spec.intranet is not Intranet.SERVICE:
-        return
+    by_choice = spec.intranet is Intranet.SERVICE
+    way_out = (
+        ", shorten the job's name or choose intranet PodIP" if by_choice else " or shorten the job's name"
+    )
     for role, role_spec in spec.roles:
         host = f"{_highest_pod_name(job.name, role, role_spec)}.{job.metadata.namespace}"
         room = MAX_VARIABLE_BYTES - len(names.Env.ALL_HETER_ENDPOINTS) - 2
@@ -173,5 +207,5 @@ def _endpoint_list_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[Field
             yield FieldError(
                 f"spec.{role}.replicas",
                 f"is {role_spec.replicas}, but only the names of {fitting} pods fit into an environment "
-                "variable; write less, shorten the job's name or choose intranet PodIP",
+                f"variable; write less{way_out}",
             )

@@ -162,7 +162,8 @@ def training_container_name(spec: RoleSpec) -> str:
     pod_spec = spec.template.get("spec")
     containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None
     first = containers[0] if isinstance(containers, list) and containers else None
-    return str(first.get("name", "")) if isinstance(first, dict) else ""
+    name = first.get("name") if isinstance(first, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def member_of(seat: Seat, pod: Pod, training_name: str) -> Member:

@@ -56,7 +56,7 @@ def _decide(world: Snapshot) -> Plan:
     spec = defaulting.effective_of(job)
     if job.status.phase.is_terminal:
         return _with_force(world, endings.tidy(world, spec))
-    refusals = validation.validate(job)
+    refusals = validation.validate(job, pods_have_ipv6=world.settings.pods_have_ipv6)
     if refusals:
         return _with_force(world, _with_news(world, go_on_refused(world, refusals)))
     spec = elastic.with_workers(spec, job.status.workers)

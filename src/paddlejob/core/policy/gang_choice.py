@@ -82,11 +82,11 @@ def scheduler_names(job: PaddleJob) -> dict[Role, str]:
     """Return the schedulers that templates name, by role; a role that names none is left out."""
     pod_specs = {role: spec.template.get("spec") for role, spec in job.spec.roles()}
     given = {
-        role: str(pod_spec.get("schedulerName") or "")
+        role: pod_spec.get("schedulerName")
         for role, pod_spec in pod_specs.items()
         if isinstance(pod_spec, dict)
     }
-    return {role: name for role, name in given.items() if name}
+    return {role: name for role, name in given.items() if name and isinstance(name, str)}
 
 
 def _suitable(scheduling: Scheduling, named: frozenset[str]) -> tuple[GangSystem, ...]:

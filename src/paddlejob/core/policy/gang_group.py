@@ -118,8 +118,4 @@ def _readable(amounts: Mapping[str, int | str]) -> dict[str, Quantity] | None:
 
 def _room(job: PaddleJob, counts: dict[Role, int]) -> JsonObject:
     templates = ((role, spec.template.get("spec") or {}) for role, spec in job.spec.roles())
-    try:
-        return dict(gang_requests((template, counts[role]) for role, template in templates))
-    except ValueError:
-        # An amount that is none is for the API server to refuse, with the pod that asks for it.
-        return {}
+    return dict(gang_requests((template, counts[role]) for role, template in templates))
