@@ -18,7 +18,7 @@ from paddlejob.core.actions import Create, Kind
 from paddlejob.core.gang import Scheduling
 from paddlejob.core.policy.gang_choice import relevant_systems
 from paddlejob.core.policy.gang_queue import workload_manifest
-from paddlejob.local.accelerators import provide
+from paddlejob.local.input.accelerators import provide
 from paddlejob.testing.build import JobBuilder, WorldBuilder, job, world
 
 PADDLE = {"name": "paddle", "image": "paddle"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -47,7 +47,7 @@ def is_dns_label(text: str) -> bool:
 
 
 def kind_errors(
-    path: str, value: Any, kind: type, *, may_be_empty: bool = True, most: int | None = None
+    path: str, value: Any, kind: type[Collection[Any]], *, may_be_empty: bool = True, most: int | None = None
 ) -> Iterator[FieldError]:
     """Yield that a value is of another kind of JSON than its field, or has more than `most` entries."""
     if not isinstance(value, kind):
