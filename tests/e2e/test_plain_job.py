@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from devcluster import Cluster
+from documents import files
 from e2e.conftest import fresh_namespace
+from e2e.images import PLAIN_JOB
 from e2e.jobs import Body, Space, documents, eventually, losses, result
 from e2e.report import REPORT
 from e2e.volumes import claimed, example_data, provided
@@ -60,6 +62,34 @@ def complete(space: Space, body: Body, *, within_seconds: float) -> None:
     space.create(body)
     eventually(finished, within_seconds=within_seconds, says=lambda: space.kubectl("get", "pods"))
     REPORT.seconds(f"plain Job {name}", time.monotonic() - started)
+
+
+def original(space: Space, name: str, volume: Path) -> Body:
+    """Give a Job of the original guide, changed only in what differs from cluster to cluster."""
+    (job,) = files.read(files.HERE / f"{name}.yaml")
+    spec = job["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    container |= {"image": PLAIN_JOB, "imagePullPolicy": "IfNotPresent"}
+    for entry in container["env"]:
+        if entry["name"] == "JOB_NAMESPACE":
+            entry["value"] = space.name
+    for each in spec["volumes"]:
+        if "hostPath" in each:
+            each["hostPath"]["path"] = str(volume)
+    return job
+
+
+def test_the_manifests_of_the_original_guide_train(space: Space, directory: Path) -> None:
+    volume = directory / "volume"
+    with provided(space, claimed("original-mfs", "mfs", volume)):
+        complete(space, original(space, "004-plain-job-1-job", volume), within_seconds=120)
+        space.create(*documents("examples/job/rbac.yaml"))
+        complete(space, original(space, "004-plain-job-2-job", volume), within_seconds=300)
+    job = volume / "paddle-cluster-job"
+    assert {"0", "1", "2", "output", "quick_start"} <= {path.name for path in job.iterdir()}
+    for node in range(3):
+        log = (job / "output" / f"node_{node}" / "train.log").read_text()
+        assert f" trainer {node} commandline: python3 train.py\n" in log.splitlines(keepends=True)[0]
 
 
 def test_three_pods_split_data_and_train_without_an_operator(space: Space, directory: Path) -> None:

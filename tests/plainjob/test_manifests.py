@@ -87,7 +87,9 @@ def test_the_service_account_may_do_what_start_asks_and_no_more(train):
         ("jobs", "get"),
     }
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account["metadata"]["name"]}]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", "name": name} for name in (account["metadata"]["name"], "default")
+    ]
     assert train["template"]["spec"]["serviceAccountName"] == account["metadata"]["name"]
 
 

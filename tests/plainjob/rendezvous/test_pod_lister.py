@@ -52,8 +52,10 @@ async def test_a_server_with_a_strange_certificate_is_not_believed(server, liste
 @pytest.mark.parametrize(
     ("code", "error", "message"),
     [
-        pytest.param(401, SettingsError, "may not list pods in default: apply rbac.yaml", id="not known"),
-        pytest.param(403, SettingsError, "may not list pods in default: apply rbac.yaml", id="not allowed"),
+        pytest.param(401, SettingsError, "may not list pods in default: run `kubectl apply", id="not known"),
+        pytest.param(
+            403, SettingsError, "may not list pods in default: run `kubectl apply", id="not allowed"
+        ),
         pytest.param(500, ListingError, "refused with 500", id="broken"),
     ],
 )

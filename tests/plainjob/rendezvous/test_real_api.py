@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from devcluster import Cluster
+from documents import files
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport.config import in_cluster_config
@@ -40,12 +41,9 @@ COLLECTIONS = {
 
 
 def create(cluster: Cluster, namespace: str, name: str, query: str = "") -> list[dict]:
-    bodies = list(yaml.safe_load_all((JOB / name).read_text()))
-    for body in bodies:
-        for subject in body.get("subjects", ()):
-            subject["namespace"] = namespace
     return [
-        cluster.request("POST", COLLECTIONS[body["kind"]].format(namespace) + query, body) for body in bodies
+        cluster.request("POST", COLLECTIONS[body["kind"]].format(namespace) + query, body)
+        for body in yaml.safe_load_all((JOB / name).read_text())
     ]
 
 
@@ -54,16 +52,25 @@ def test_a_manifest_has_no_field_that_kubernetes_does_not_know(control_plane, na
     assert create(control_plane, namespace, name, "?dryRun=All&fieldValidation=Strict")
 
 
-@pytest.fixture
-def account(control_plane, namespace, tmp_path):
-    """What the kubelet would mount into the pods of train.yaml."""
-    create(control_plane, namespace, "rbac.yaml")
-    directory = tmp_path / "serviceaccount"
-    token = control_plane.service_account_token(namespace, "paddle-cluster-job")
-    write(directory / "token", token.encode())
-    write(directory / "ca.crt", Path(control_plane.ca_file).read_bytes())
+@pytest.mark.parametrize("name", ["004-plain-job-1-job", "004-plain-job-2-job"])
+def test_kubernetes_takes_the_manifests_of_the_original_guide(control_plane, namespace, name):
+    (body,) = files.read(files.HERE / f"{name}.yaml")
+    path = COLLECTIONS["Job"].format(namespace)
+    assert control_plane.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", body)
+
+
+def mounted(cluster: Cluster, namespace: str, account: str, directory: Path) -> Path:
+    """Write what the kubelet would mount into the pods of a service account."""
+    write(directory / "token", cluster.service_account_token(namespace, account).encode())
+    write(directory / "ca.crt", Path(cluster.ca_file).read_bytes())
     write(directory / "namespace", namespace.encode())
     return directory
+
+
+@pytest.fixture
+def account(control_plane, namespace, tmp_path):
+    create(control_plane, namespace, "rbac.yaml")
+    return mounted(control_plane, namespace, "paddle-cluster-job", tmp_path / "serviceaccount")
 
 
 @pytest.fixture
@@ -83,6 +90,32 @@ async def test_the_service_account_may_ask_what_start_asks(control_plane, namesp
     lister = ClusterLister(client)
     assert await lister.job_shape(namespace, "paddle-cluster-job") == JobShape(3, 3)
     assert await lister.list_pods(namespace, "job-name=nobody") == ()
+
+
+async def test_a_job_without_a_service_account_needs_rbac_yaml(
+    control_plane, namespace, pod_variables, tmp_path
+):
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    if not any(one["metadata"]["name"] == "default" for one in control_plane.request("GET", path)["items"]):
+        control_plane.request("POST", path, {"metadata": {"name": "default"}})  # as its controller does
+    account = mounted(control_plane, namespace, "default", tmp_path / "default")
+    async with Client(HttpTransport(in_cluster_config(pod_variables, account))) as client:
+        lister = ClusterLister(client)
+        assert await lister.job_shape(namespace, "paddle-cluster-job") is None
+        with pytest.raises(SettingsError, match=f"run `kubectl apply -n {namespace} -f .*/rbac.yaml`"):
+            await lister.list_pods(namespace, "job-name=paddle-cluster-job")
+        create(control_plane, namespace, "rbac.yaml")
+        async with asyncio.timeout(30):
+            while not await is_allowed(lister, namespace):
+                await asyncio.sleep(0.05)
+
+
+async def is_allowed(lister: ClusterLister, namespace: str) -> bool:
+    """Whether the authorizer has seen the binding."""
+    try:
+        return await lister.list_pods(namespace, "job-name=paddle-cluster-job") == ()
+    except SettingsError:
+        return False
 
 
 async def test_the_service_account_may_do_nothing_else(namespace, client):

@@ -49,6 +49,7 @@ def test_the_legacy_trainer_gets_the_documents_flags_in_the_documents_order():
         "--dot_period=10",
         "--saving_period=1",
         "--local=0",
+        "--num_gradient_servers=3",
         "--trainer_id=0",
         "--save_dir=/home/jobpath/paddle-cluster-job/output",
     )
@@ -76,9 +77,15 @@ def test_legacy_arguments_in_two_words_and_twice_are_the_same():
         "--pservers=192.168.129.66,192.168.129.71,192.168.223.143",
         "--ports_num_for_sparse=2",
         "--config=b.py",
+        "--num_gradient_servers=3",
         "--trainer_id=1",
         "--save_dir=/home/jobpath/paddle-cluster-job/output",
     )
+
+
+def test_the_number_of_gradient_servers_can_be_passed():
+    command = launch("paddle train", ["--num_gradient_servers=2", "--config=a.py"]).trainer.command
+    assert [word for word in command if "gradient" in word] == ["--num_gradient_servers=2"]
 
 
 def test_trainer_count_comes_from_the_environment_unless_passed():

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -248,9 +250,13 @@ async def test_the_legacy_program_gets_exactly_the_documents_arguments(settings,
             "--dot_period=10",
             "--saving_period=1",
             "--local=0",
+            "--num_gradient_servers=3",
             f"--trainer_id={node}",
             f"--save_dir={settings.output_directory}",
         ]
+        header = log(settings, node).splitlines()[0]
+        words = shlex.join([f"{PROGRAMS}/paddle", *trainer["arguments"]])
+        assert re.fullmatch(rf"--- \S+ trainer {node} commandline: {re.escape(words)}", header)
         assert {"data", "train.py"} <= set(trainer["directory"])
         assert json.loads((tmp_path / "record" / f"pserver-p{node}.json").read_text())["arguments"] == [
             "pserver",

@@ -54,7 +54,8 @@ class ClusterLister:
             found = await self._client.list(PODS, namespace, label_selector=label_selector, type=Pod)
         except (kube_errors.ForbiddenError, kube_errors.UnauthorizedError) as error:
             raise errors.SettingsError(
-                f"the service account may not list pods in {namespace}: apply rbac.yaml there ({error})"
+                f"the service account may not list pods in {namespace}: "
+                f"run `kubectl apply -n {namespace} -f deploy/examples/job/rbac.yaml` ({error})"
             ) from error
         except kube_errors.KubeError as error:
             raise ListingError(str(error)) from error

@@ -172,4 +172,5 @@ def _train_flags(
     if settings.trainer_count is not None and "trainer_count" not in given:
         flags["trainer_count"] = str(settings.trainer_count)
     flags.update(given)
+    flags.setdefault("num_gradient_servers", str(len(place.addresses)))
     return {**flags, "trainer_id": str(place.me), "save_dir": str(settings.output_directory)}

@@ -177,7 +177,7 @@ class PodRunner:
         self, process: ProcessSpec, show: Callable[[bytes], None]
     ) -> AbstractAsyncContextManager[Child]:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        header = f"--- {now} trainer {self._peers.me}: {shlex.join(process.command)}\n"
+        header = f"--- {now} trainer {self._peers.me} commandline: {shlex.join(process.command)}\n"
         tee = LogTee(self._logs / f"{process.name}.log", show, header)
         return running(process, self._directory, tee, self._program.inherited, self._program.grace_seconds)
 
