@@ -7,7 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from paddlejob.kube.errors import CredentialsError
-from paddlejob.kube.transport.auth import FileAuthenticator, Identity, PluginAuthenticator, authenticator_for
+from paddlejob.kube.transport.auth import (
+    Credentials,
+    FileAuthenticator,
+    PluginAuthenticator,
+    authenticator_for,
+)
 from paddlejob.kube.transport.cluster import ExecPlugin, User
 from paddlejob.kube.transport.exec_plugin import PluginCredentials
 from paddlejob.kube.transport.tls import ClientCertificate
@@ -45,26 +50,26 @@ def time():
 )
 async def test_what_stands_in_the_kubeconfig(user, authorization):
     authenticator = authenticator_for(user)
-    assert await authenticator.identity() == Identity(authorization)
-    assert not await authenticator.renew(Identity(authorization))
+    assert await authenticator.credentials() == Credentials(authorization)
+    assert not await authenticator.renew(Credentials(authorization))
 
 
 async def test_a_certificate_of_bytes_and_of_a_file(tmp_path):
     (tmp_path / "key").write_bytes(b"key")
     identity = await authenticator_for(
         User(client_certificate=b"cert", client_key=tmp_path / "key")
-    ).identity()
+    ).credentials()
     assert identity.client_certificate == ClientCertificate(b"cert", b"key")
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a\x00b", "ä"])
 async def test_a_broken_token_is_not_sent(token):
-    with pytest.raises(CredentialsError, match="the token is broken"):
-        await authenticator_for(User(token=token)).identity()
+    with pytest.raises(CredentialsError, match="invalid token"):
+        await authenticator_for(User(token=token)).credentials()
 
 
 def test_no_secret_in_a_representation():
-    assert "hunter2" not in repr(Identity("Bearer hunter2"))
+    assert "hunter2" not in repr(Credentials("Bearer hunter2"))
 
 
 @pytest.fixture
@@ -76,48 +81,48 @@ def token_file(tmp_path):
 
 async def test_the_file_comes_before_the_token(token_file):
     assert (
-        await authenticator_for(User(token="t", token_file=token_file)).identity()
+        await authenticator_for(User(token="t", token_file=token_file)).credentials()
     ).authorization == "Bearer one"
 
 
 async def test_a_file_is_read_again_after_a_minute(token_file, time):
     authenticator = FileAuthenticator(User(token_file=token_file), clock=time.clock)
-    await authenticator.identity()
+    await authenticator.credentials()
     token_file.write_text("two")
     time.seconds += 59
-    assert (await authenticator.identity()).authorization == "Bearer one"
+    assert (await authenticator.credentials()).authorization == "Bearer one"
     time.seconds += 1
-    assert (await authenticator.identity()).authorization == "Bearer two"
+    assert (await authenticator.credentials()).authorization == "Bearer two"
 
 
 async def test_a_file_is_read_again_when_the_server_refuses(token_file, time):
     authenticator = FileAuthenticator(User(token_file=token_file), clock=time.clock)
-    rejected = await authenticator.identity()
+    rejected = await authenticator.credentials()
     assert not await authenticator.renew(rejected)
     token_file.write_text("two")
     assert await authenticator.renew(rejected)
-    assert (await authenticator.identity()).authorization == "Bearer two"
+    assert (await authenticator.credentials()).authorization == "Bearer two"
 
 
 @pytest.mark.parametrize("replace", ["", None], ids=["emptied", "removed"])
 async def test_a_file_being_replaced_does_no_harm(token_file, time, caplog, replace):
     authenticator = FileAuthenticator(User(token_file=token_file), clock=time.clock)
-    rejected = await authenticator.identity()
+    rejected = await authenticator.credentials()
     token_file.unlink() if replace is None else token_file.write_text(replace)
     time.seconds += 60
-    assert (await authenticator.identity()).authorization == "Bearer one"
+    assert (await authenticator.credentials()).authorization == "Bearer one"
     assert not await authenticator.renew(rejected)
-    assert "going on with what was read before" in caplog.text
+    assert "using the previous credentials" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), [(None, "token cannot be read: No such file"), (" \n", "token is empty")]
+    ("text", "sentence"), [(None, "unable to read .*token: No such file"), (" \n", "token is empty")]
 )
 async def test_a_file_that_never_was_of_use(tmp_path, text, sentence):
     if text is not None:
         (tmp_path / "token").write_text(text)
     with pytest.raises(CredentialsError, match=sentence):
-        await authenticator_for(User(token_file=tmp_path / "token")).identity()
+        await authenticator_for(User(token_file=tmp_path / "token")).credentials()
 
 
 class Plugin:
@@ -154,7 +159,7 @@ def plugin(time):
 async def test_a_real_plugin_is_run(tmp_path):
     output = '{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","status":{"token":"t"}}'
     plugin = ExecPlugin(api_version="client.authentication.k8s.io/v1", command="echo", args=(output,))
-    assert (await authenticator_for(User(exec_plugin=plugin)).identity()).authorization == "Bearer t"
+    assert (await authenticator_for(User(exec_plugin=plugin)).credentials()).authorization == "Bearer t"
 
 
 async def test_the_clock_is_that_of_the_machine():
@@ -165,22 +170,22 @@ async def test_the_clock_is_that_of_the_machine():
         return PluginCredentials("t", None, runs[-1])
 
     authenticator = PluginAuthenticator(run, FileAuthenticator(User()))
-    assert await authenticator.identity() == await authenticator.identity() == Identity("Bearer t")
+    assert await authenticator.credentials() == await authenticator.credentials() == Credentials("Bearer t")
     assert len(runs) == 1
 
 
 async def test_a_plugin_runs_once_for_many_requests(plugin):
     authenticator = plugin.authenticator()
-    identities = await asyncio.gather(*(authenticator.identity() for _ in range(50)))
-    assert set(identities) == {Identity("Bearer token-1")}
+    identities = await asyncio.gather(*(authenticator.credentials() for _ in range(50)))
+    assert set(identities) == {Credentials("Bearer token-1")}
     assert plugin.runs == 1
 
 
 async def test_credentials_without_an_end_are_kept(plugin, time):
     authenticator = plugin.authenticator()
-    await authenticator.identity()
+    await authenticator.credentials()
     time.seconds += 1e9
-    assert (await authenticator.identity()).authorization == "Bearer token-1"
+    assert (await authenticator.credentials()).authorization == "Bearer token-1"
 
 
 @pytest.mark.parametrize(
@@ -194,45 +199,45 @@ async def test_renewed_before_the_end(plugin, time, lifetime, kept, renewed):
     plugin.lifetime_seconds = lifetime
     authenticator = plugin.authenticator()
     start = time.seconds
-    await authenticator.identity()
+    await authenticator.credentials()
     time.seconds = start + kept
-    assert (await authenticator.identity()).authorization == "Bearer token-1"
+    assert (await authenticator.credentials()).authorization == "Bearer token-1"
     time.seconds = start + renewed
-    identities = await asyncio.gather(*(authenticator.identity() for _ in range(50)))
-    assert set(identities) == {Identity("Bearer token-2")}
+    identities = await asyncio.gather(*(authenticator.credentials() for _ in range(50)))
+    assert set(identities) == {Credentials("Bearer token-2")}
 
 
 async def test_credentials_that_come_expired_make_no_storm(plugin, time):
     plugin.lifetime_seconds = -10
     authenticator = plugin.authenticator()
     for _ in range(50):
-        await authenticator.identity()
+        await authenticator.credentials()
     assert plugin.runs == 1
     time.seconds += 5
-    await authenticator.identity()
+    await authenticator.credentials()
     assert plugin.runs == 2
 
 
 async def test_a_refusal_makes_one_run_for_all_who_met_it(plugin, time):
     authenticator = plugin.authenticator()
-    rejected = await authenticator.identity()
+    rejected = await authenticator.credentials()
     time.seconds += 5
     assert all(await asyncio.gather(*(authenticator.renew(rejected) for _ in range(50))))
     assert plugin.runs == 2
-    assert (await authenticator.identity()).authorization == "Bearer token-2"
+    assert (await authenticator.credentials()).authorization == "Bearer token-2"
 
 
 async def test_a_late_refusal_of_an_old_token_makes_no_run(plugin, time):
     authenticator = plugin.authenticator()
-    await authenticator.identity()
-    assert await authenticator.renew(Identity("Bearer an-older-one"))
+    await authenticator.credentials()
+    assert await authenticator.renew(Credentials("Bearer an-older-one"))
     assert plugin.runs == 1
 
 
 async def test_the_same_token_again_is_no_reason_to_try(plugin, time):
     plugin.token = "same"
     authenticator = plugin.authenticator()
-    rejected = await authenticator.identity()
+    rejected = await authenticator.credentials()
     time.seconds += 5
     assert not any(await asyncio.gather(*(authenticator.renew(rejected) for _ in range(50))))
     assert plugin.runs == 2
@@ -241,7 +246,7 @@ async def test_the_same_token_again_is_no_reason_to_try(plugin, time):
 async def test_a_plugin_that_fails_is_not_run_by_every_request(plugin, time, caplog):
     plugin.failure = "log in first"
     authenticator = plugin.authenticator()
-    results = await asyncio.gather(*(authenticator.identity() for _ in range(50)), return_exceptions=True)
+    results = await asyncio.gather(*(authenticator.credentials() for _ in range(50)), return_exceptions=True)
     assert {(type(result), str(result)) for result in results} == {(CredentialsError, "log in first")}
     assert plugin.runs == 1
 
@@ -250,28 +255,28 @@ async def test_a_plugin_that_works_again_is_found_out(plugin, time, caplog):
     plugin.failure = "log in first"
     authenticator = plugin.authenticator()
     with pytest.raises(CredentialsError):
-        await authenticator.identity()
+        await authenticator.credentials()
     plugin.failure = None
     time.seconds += 5
-    assert (await authenticator.identity()).authorization == "Bearer token-2"
+    assert (await authenticator.credentials()).authorization == "Bearer token-2"
 
 
 async def test_valid_credentials_outlive_a_failing_plugin(plugin, time, caplog):
     plugin.lifetime_seconds = 3600
     authenticator = plugin.authenticator()
-    await authenticator.identity()
+    await authenticator.credentials()
     plugin.failure = "the network is down"
     time.seconds += 3550
-    assert (await authenticator.identity()).authorization == "Bearer token-1"
+    assert (await authenticator.credentials()).authorization == "Bearer token-1"
     assert "the network is down" in caplog.text
     time.seconds += 50
     with pytest.raises(CredentialsError, match="the network is down"):
-        await authenticator.identity()
+        await authenticator.credentials()
 
 
 async def test_a_failing_plugin_leaves_the_refusal_as_it_is(plugin, time, caplog):
     authenticator = plugin.authenticator()
-    rejected = await authenticator.identity()
+    rejected = await authenticator.credentials()
     plugin.failure = "the network is down"
     time.seconds += 5
     assert not await authenticator.renew(rejected)
@@ -279,20 +284,20 @@ async def test_a_failing_plugin_leaves_the_refusal_as_it_is(plugin, time, caplog
 
 async def test_what_stands_beside_a_plugin_is_used_too(plugin):
     beside = User(client_certificate=b"cert", client_key=b"key")
-    identity = await plugin.authenticator(beside).identity()
-    assert identity == Identity("Bearer token-1", ClientCertificate(b"cert", b"key"))
+    identity = await plugin.authenticator(beside).credentials()
+    assert identity == Credentials("Bearer token-1", ClientCertificate(b"cert", b"key"))
 
 
 async def test_a_plugin_may_give_only_a_certificate(plugin):
     plugin.token, plugin.certificate = "", ClientCertificate(b"cert", b"key")
-    identity = await plugin.authenticator(User(token="t")).identity()
-    assert identity == Identity("Bearer t", ClientCertificate(b"cert", b"key"))
+    identity = await plugin.authenticator(User(token="t")).credentials()
+    assert identity == Credentials("Bearer t", ClientCertificate(b"cert", b"key"))
 
 
 async def test_a_request_that_gives_up_leaves_the_run_to_the_next(plugin):
     authenticator = plugin.authenticator()
-    first = asyncio.create_task(authenticator.identity())
-    second = asyncio.create_task(authenticator.identity())
+    first = asyncio.create_task(authenticator.credentials())
+    second = asyncio.create_task(authenticator.credentials())
     await asyncio.sleep(0)
     first.cancel()
     assert (await second).authorization == "Bearer token-2"

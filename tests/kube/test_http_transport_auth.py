@@ -7,7 +7,7 @@ from aiohttp import web
 
 from kube.https_server import DATA, lines_of, serve, shown_name, transport_to
 from paddlejob.kube.errors import CredentialsError, TransportError
-from paddlejob.kube.transport.auth import Identity
+from paddlejob.kube.transport.auth import Credentials
 from paddlejob.kube.transport.cluster import ExecPlugin, User
 
 V1 = "client.authentication.k8s.io/v1"
@@ -134,8 +134,8 @@ async def test_an_exec_plugin_that_fails_keeps_the_request_home(caplog):
 class LoggedOut:
     """Somebody whose credentials have expired and who must log in again."""
 
-    async def identity(self):
-        return Identity("Bearer old")
+    async def credentials(self):
+        return Credentials("Bearer old")
 
     async def renew(self, rejected):
         raise CredentialsError("log in again")

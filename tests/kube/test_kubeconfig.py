@@ -196,10 +196,10 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        pytest.param("", "has no current-context; choose one: none", id="an empty file"),
-        pytest.param("just text", "wrong type: Expected `object`, got `str`", id="no mapping"),
-        pytest.param("a: [", "is no YAML in line 1", id="broken YAML"),
-        pytest.param("a: \x00", "is no YAML text", id="no text"),
+        pytest.param("", "current-context is not set; choose one of: none", id="an empty file"),
+        pytest.param("just text", "config: Expected `object`, got `str`", id="no mapping"),
+        pytest.param("a: [", r"is not valid YAML \(line 1\)", id="broken YAML"),
+        pytest.param("a: \x00", "is not valid YAML$", id="no text"),
         pytest.param(
             kubeconfig(user={"token": 5}),
             r"Expected `str`, got `int` - at `\$.users\[0\].user.token`",
@@ -207,16 +207,24 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
         ),
         pytest.param(
             kubeconfig() | {"current-context": ""},
-            "no current-context; choose one: dev",
+            "current-context is not set; choose one of: dev",
             id="no current context",
         ),
         pytest.param(
-            kubeconfig() | {"current-context": "x"}, "no context 'x'; there are: dev", id="unknown context"
+            kubeconfig() | {"current-context": "x"},
+            "context 'x' does not exist; choose one of: dev",
+            id="unknown context",
         ),
         pytest.param(
-            kubeconfig(context={"cluster": "x"}), "no cluster 'x'; there are: dev", id="unknown cluster"
+            kubeconfig(context={"cluster": "x"}),
+            "context 'dev': cluster 'x' does not exist; choose one of: dev",
+            id="unknown cluster",
         ),
-        pytest.param(kubeconfig(context={"user": "x"}), "no user 'x'; there are: dev", id="unknown user"),
+        pytest.param(
+            kubeconfig(context={"user": "x"}),
+            "context 'dev': user 'x' does not exist; choose one of: dev",
+            id="unknown user",
+        ),
         pytest.param(
             kubeconfig(cluster={"server": "kube.test:6443"}),
             "server: invalid URL 'kube.test:6443'; write https://",
@@ -225,8 +233,20 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
         pytest.param(kubeconfig(cluster={"server": ""}), "server: invalid URL ''", id="no server"),
         pytest.param(
             kubeconfig(cluster={"certificate-authority": "ca.crt"}),
-            "ca.crt does not exist",
+            "cluster 'dev': certificate-authority: unable to read .*ca.crt: No such file",
             id="no such authority",
+        ),
+        pytest.param("a: 2001-99-99", "is not valid YAML$", id="an impossible date"),
+        pytest.param("[" * 5000, "is not valid YAML", id="nested too deeply"),
+        pytest.param(
+            kubeconfig(cluster={"certificate-authority": "."}),
+            "certificate-authority: unable to read .*: Is a directory",
+            id="a directory",
+        ),
+        pytest.param(
+            kubeconfig(cluster={"certificate-authority": "a\0b"}),
+            "certificate-authority: unable to read .*: embedded null byte",
+            id="not a path",
         ),
         pytest.param(
             kubeconfig(cluster={"certificate-authority-data": "!"}),
@@ -235,7 +255,7 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
         ),
         pytest.param(
             kubeconfig(cluster={"certificate-authority-data": b64(CA), "insecure-skip-tls-verify": True}),
-            "contradict each other",
+            "are mutually exclusive; remove one",
             id="verified and not",
         ),
         pytest.param(
@@ -244,18 +264,22 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
             id="socks",
         ),
         pytest.param(
-            kubeconfig(user={"client-certificate-data": b64(b"x")}), "only of use together", id="no key"
+            kubeconfig(user={"client-certificate-data": b64(b"x")}), "must be set together", id="no key"
         ),
         pytest.param(
-            kubeconfig(user={"client-key": "no.key"}), "client-key .*no.key does not exist", id="no key file"
+            kubeconfig(user={"client-key": "no.key"}),
+            "client-key: unable to read .*no.key: No such file",
+            id="no key file",
         ),
         pytest.param(
-            kubeconfig(user={"token": "t", "username": "u"}), "two ways to authenticate", id="two ways"
+            kubeconfig(user={"token": "t", "username": "u"}),
+            "token and username are mutually exclusive; remove one",
+            id="two ways",
         ),
-        pytest.param(kubeconfig(user={"as-groups": ["a"]}), "need `as`", id="groups of nobody"),
+        pytest.param(kubeconfig(user={"as-groups": ["a"]}), "require `as`", id="groups of nobody"),
         pytest.param(
             kubeconfig(user={"auth-provider": {"name": "oidc"}}),
-            r"auth-provider 'oidc' is not supported here; use a token or an exec plugin such as kubelogin",
+            r"auth-provider 'oidc' is not supported; use a token or an exec plugin such as kubelogin",
             id="auth provider oidc",
         ),
         pytest.param(
@@ -265,22 +289,24 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
         ),
         pytest.param(
             kubeconfig(user={"auth-provider": {"name": "own"}}),
-            "auth-provider 'own' is not supported here; .* exec plugin",
+            "auth-provider 'own' is not supported; .* exec plugin",
             id="auth provider of one's own",
         ),
         pytest.param(
-            kubeconfig(user={"exec": {"apiVersion": V1}}), "exec: command is missing", id="no command"
+            kubeconfig(user={"exec": {"apiVersion": V1}}),
+            r"user 'dev': exec\.command is required",
+            id="no command",
         ),
         pytest.param(
             kubeconfig(
                 user={"exec": {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "c"}}
             ),
-            "v1alpha1' is not supported; write one of .*/v1, .*/v1beta1 and update 'c'",
+            r"exec\.apiVersion: unsupported value .*v1alpha1'; use one of .*/v1, .*/v1beta1, and update 'c'",
             id="an old plugin",
         ),
         pytest.param(
             kubeconfig(user={"exec": {"apiVersion": V1, "command": "c"}}),
-            "interactiveMode '' must be one of Never, IfAvailable, Always",
+            r"exec\.interactiveMode: unsupported value ''; use one of Never, IfAvailable, Always",
             id="v1 must say whether it is interactive",
         ),
     ],
@@ -291,7 +317,7 @@ def test_what_is_wrong_is_named(read, content, sentence):
 
 
 def test_a_file_that_is_missing(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"unable to read kubeconfig .*nowhere: No such file"):
         read_kubeconfig([tmp_path / "nowhere"])
 
 

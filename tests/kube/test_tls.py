@@ -66,7 +66,7 @@ def test_a_client_certificate_needs_no_disk(monkeypatch):
 @pytest.mark.parametrize(
     ("certificate", "key", "sentence"),
     [
-        pytest.param(b"text", b"text", "cannot be used", id="no PEM"),
+        pytest.param(b"text", b"text", "unable to use the client certificate and key", id="no PEM"),
         pytest.param(CERTIFICATE, (DATA / "next-client.key").read_bytes(), "MISMATCH", id="another's key"),
         pytest.param(
             CERTIFICATE,

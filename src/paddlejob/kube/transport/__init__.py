@@ -1,7 +1,7 @@
-"""The seam between this package and an HTTP library: one request, or one stream of bytes.
+"""The interface between the Kubernetes runtime and HTTP: one request, or one stream of bytes.
 
-Everything above it speaks Kubernetes; everything below it speaks HTTP. The in-memory API server of
-`paddlejob.testing` stands behind the same two methods, so the runtime is simulated whole.
+Everything above it knows Kubernetes; everything below it knows HTTP. The in-memory API server of
+`paddlejob.testing` implements the same two methods, so that the whole runtime can be simulated.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import msgspec
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A complete answer."""
+    """A complete response."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = {}
-    """Header names in lower case."""
+    """Look names up in lower case."""
 
 
 class Stream(Protocol):
-    """An answer that is still being sent, such as a watch or a followed log."""
+    """A response that is still being sent, such as a watch or a followed log."""
 
     @property
     def status(self) -> int: ...
@@ -53,9 +53,9 @@ class Transport(Protocol):
         content_type: str = "application/json",
         timeout_seconds: float | None = 30.0,
     ) -> Response:
-        """Send one request and return the whole answer, whatever its status code.
+        """Send one request and return the whole response, whatever its status code.
 
-        Raises TransportError (or TransportTimeoutError) when there was none.
+        Raises TransportError (or TransportTimeoutError) if there was none.
         """
         ...
 
@@ -66,9 +66,9 @@ class Transport(Protocol):
         query: Mapping[str, str] | None = None,
         idle_timeout_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
-        """Open a GET whose answer is read as it comes."""
+        """Open a GET whose response is read as it arrives."""
         ...
 
     async def close(self) -> None:
-        """Give connections back."""
+        """Close all connections."""
         ...

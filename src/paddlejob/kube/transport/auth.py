@@ -1,4 +1,4 @@
-"""Credentials in use: read again now and then, renewed before they expire or when the server refuses them."""
+"""Credentials in use: re-read now and then, renewed before they expire or when the server rejects them."""
 
 from __future__ import annotations
 
@@ -24,38 +24,37 @@ Clock = Callable[[], float]
 
 FILE_AGE_SECONDS = 60.0
 PLUGIN_PAUSE_SECONDS = 5.0
-"""The least time between two runs of a plugin, so that no 401 and no broken plugin makes a storm of them."""
+"""The least time between two runs of a plugin, so that repeated 401s or failures do not run it in a loop."""
 EXPIRY_MARGIN_SECONDS = 60.0
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """What one request shows to the server."""
+class Credentials(msgspec.Struct, frozen=True):
+    """What a request authenticates with."""
 
     authorization: str = ""
     """The header's value, empty for none."""
     client_certificate: ClientCertificate | None = None
 
     def __repr__(self) -> str:
-        """Show which ways are used, and no secret."""
-        return (
-            f"Identity(authorization={self.authorization.partition(' ')[0]!r}, {self.client_certificate!r})"
-        )
+        """Show the methods in use, and no secret."""
+        scheme = self.authorization.partition(" ")[0]
+        return f"Credentials(authorization={scheme!r}, {self.client_certificate!r})"
 
 
 class Authenticator(Protocol):
-    """Where a transport gets its identity from."""
+    """Where a transport gets its credentials from."""
 
-    async def identity(self) -> Identity:
-        """Return the identity to use now.
+    async def credentials(self) -> Credentials:
+        """Return the credentials to use now.
 
-        Raises CredentialsError when none can be had.
+        Raises CredentialsError if there are none.
         """
         ...
 
-    async def renew(self, rejected: Identity) -> bool:
-        """Look for a better identity after a 401; tell whether there is one.
+    async def renew(self, rejected: Credentials) -> bool:
+        """Look for other credentials after a 401; tell whether there are some.
 
-        Raises CredentialsError when looking fails.
+        Raises CredentialsError if that fails.
         """
         ...
 
@@ -70,7 +69,7 @@ def authenticator_for(user: User) -> Authenticator:
 
 
 class FileAuthenticator:
-    """What stands in the kubeconfig or in files, which are read again after a minute and after a 401."""
+    """Credentials from the kubeconfig or from files, which are re-read every minute and after a 401."""
 
     def __init__(self, user: User, *, clock: Clock | None = None) -> None:
         self._user = user
@@ -80,33 +79,33 @@ class FileAuthenticator:
             for source in (user.token_file, user.client_certificate, user.client_key)
             if isinstance(source, Path)
         ]
-        self._current: Identity | None = None
+        self._current: Credentials | None = None
         self._read_at = 0.0
 
-    async def identity(self) -> Identity:
-        """Return the identity as of the last minute."""
+    async def credentials(self) -> Credentials:
+        """Return what was read within the last minute."""
         if self._current is None or (self._files and self._clock() - self._read_at >= FILE_AGE_SECONDS):
             return self._read()
         return self._current
 
-    async def renew(self, rejected: Identity) -> bool:
+    async def renew(self, rejected: Credentials) -> bool:
         """Read the files again."""
         return bool(self._files) and self._read() != rejected
 
-    def _read(self) -> Identity:
-        """Read everything; what was read before stays in use while a file is being replaced."""
+    def _read(self) -> Credentials:
+        """Read everything; the previous credentials stay in use while a file is being replaced."""
         self._read_at = self._clock()
         try:
-            self._current = _identity_of(self._user)
+            self._current = _credentials_of(self._user)
         except CredentialsError as error:
             if self._current is None:
                 raise
-            log.warning("%s; going on with what was read before", error)
+            log.warning("%s; using the previous credentials", error)
         return self._current
 
 
 class PluginAuthenticator:
-    """What an exec plugin gives, over what stands in the kubeconfig beside it.
+    """Credentials from an exec plugin, over those in the kubeconfig.
 
     Guarantees one run at a time, however many requests wait for it.
     """
@@ -129,22 +128,22 @@ class PluginAuthenticator:
         self._ran_at: float | None = None
         self._failure: CredentialsError | None = None
 
-    async def identity(self) -> Identity:
-        """Return the identity, from a new run when the last one's is about to expire."""
+    async def credentials(self) -> Credentials:
+        """Return the credentials, from a new run if the last ones are about to expire."""
         if self._current is None or self._is_due():
             await self._run_unless(lambda: self._current is not None and not self._is_due())
-        return await self._identity()
+        return await self._combined()
 
-    async def renew(self, rejected: Identity) -> bool:
-        """Run the plugin, unless the rejected identity is an old one already."""
-        if self._current is not None and await self._identity() == rejected:
+    async def renew(self, rejected: Credentials) -> bool:
+        """Run the plugin, unless the rejected credentials have been replaced already."""
+        if self._current is not None and await self._combined() == rejected:
             await self._run_unless(lambda: False)
-        return await self._identity() != rejected
+        return await self._combined() != rejected
 
-    async def _identity(self) -> Identity:
+    async def _combined(self) -> Credentials:
         assert self._current is not None
-        beside = await self._beside.identity()
-        return Identity(
+        beside = await self._beside.credentials()
+        return Credentials(
             _bearer(self._current.token) if self._current.token else beside.authorization,
             self._current.client_certificate or beside.client_certificate,
         )
@@ -174,7 +173,7 @@ class PluginAuthenticator:
         self._ran_at = self._clock()
 
     def _time_to_renew(self, expires_at: datetime | None) -> datetime | None:
-        """Return a moment before the end, relatively so for credentials that live for minutes only."""
+        """Return a moment before they expire: a minute, or a fifth of a short lifetime."""
         if expires_at is None:
             return None
         lifetime_seconds = max((expires_at - self._now()).total_seconds(), 0.0)
@@ -186,18 +185,18 @@ class PluginAuthenticator:
         return self._current.expires_at is None or self._now() < self._current.expires_at
 
 
-def _identity_of(user: User) -> Identity:
+def _credentials_of(user: User) -> Credentials:
     certificate = None
     if user.client_certificate is not None and user.client_key is not None:
         certificate = ClientCertificate(_content(user.client_certificate), _content(user.client_key))
-    return Identity(_authorization(user), certificate)
+    return Credentials(_authorization(user), certificate)
 
 
 def _authorization(user: User) -> str:
     if user.token_file is not None:
         token = _content(user.token_file).decode("utf-8", "replace").strip()
         if not token:
-            raise CredentialsError(f"the token file {user.token_file} is empty")
+            raise CredentialsError(f"token file {user.token_file} is empty")
         return _bearer(token)
     if user.token:
         return _bearer(user.token)
@@ -214,7 +213,7 @@ def basic(username: str, password: str) -> str:
 def _bearer(token: str) -> str:
     token = token.strip()
     if not token.isascii() or not token.isprintable():
-        raise CredentialsError("the token is broken: it holds characters that no HTTP header may")
+        raise CredentialsError("invalid token: it contains characters that are not allowed in an HTTP header")
     return f"Bearer {token}"
 
 
@@ -224,7 +223,7 @@ def _content(source: bytes | Path) -> bytes:
     try:
         return source.read_bytes()
     except OSError as error:
-        raise CredentialsError(f"{source} cannot be read: {error.strerror}") from error
+        raise CredentialsError(f"unable to read {source}: {error.strerror}") from error
 
 
 def _loop_time() -> float:

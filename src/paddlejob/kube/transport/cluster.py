@@ -1,4 +1,4 @@
-"""Where an API server is, how it is verified, and who we are to it."""
+"""Where an API server is, how it is verified, and how we authenticate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddlejob.kube.transport.url import without_password
 
 
 class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that prints credentials (client.authentication.k8s.io)."""
+    """A credential plugin (client.authentication.k8s.io)."""
 
     api_version: str
     command: str
@@ -23,11 +23,11 @@ class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True):
     interactive_mode: str = "IfAvailable"
     """Whether it may read from the terminal: Never, IfAvailable or Always."""
     cluster_info: Mapping[str, Any] | None = None
-    """What the program is told of the cluster, where its user asked for that (provideClusterInfo)."""
+    """What the plugin is told about the cluster, if the kubeconfig says provideClusterInfo."""
 
 
 class Impersonation(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody else to act as."""
+    """A user to act as."""
 
     user: str
     uid: str = ""
@@ -36,13 +36,13 @@ class Impersonation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """Who we are; several ways may be combined, as kubectl does."""
+    """How to authenticate; methods may be combined, as with kubectl."""
 
     token: str = ""
     token_file: Path | None = None
-    """Read again while running, since such tokens rotate; comes before `token`."""
+    """Re-read while running, since such tokens rotate; takes precedence over `token`."""
     client_certificate: bytes | Path | None = None
-    """In PEM form; a file is read again while running."""
+    """In PEM form; a file is re-read while running."""
     client_key: bytes | Path | None = None
     username: str = ""
     password: str = ""
@@ -50,7 +50,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     impersonate: Impersonation | None = None
 
     def __repr__(self) -> str:
-        """Show which ways are used, and no secret."""
+        """Show the methods in use, and no secret."""
         given = [field for field in self.__struct_fields__ if getattr(self, field)]
         return f"User({', '.join(given)})"
 
@@ -61,10 +61,10 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     """http:// or https://, perhaps with a port and a path before /api."""
     source: str = ""
-    """Where this was found, for messages."""
+    """Where this was read from, for messages."""
     namespace: str = "default"
     certificate_authority: bytes | None = None
-    """Trusted certificates in PEM form; None trusts those of the system."""
+    """Trusted certificates in PEM form; None: those of the system."""
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
     """The name that the server's certificate must carry, when it is not the host of `server`."""
@@ -72,6 +72,6 @@ class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     user: User = User()
 
     def __repr__(self) -> str:
-        """Show where this leads, and no secret: the URLs of the server and of a proxy may hold passwords."""
+        """Show no secret: the URLs of the server and of a proxy may contain passwords."""
         server = without_password(self.server)
         return f"ClusterConfig(server={server!r}, source={self.source!r}, user={self.user!r})"

@@ -1,4 +1,4 @@
-"""Find the cluster that a person, or the pod we run in, means."""
+"""Find the cluster to talk to: a kubeconfig, or the service account of the pod we run in."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def load_config(
     env: Mapping[str, str] | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> ClusterConfig:
-    """Return the first that there is: the given file, KUBECONFIG, the pod's identity, ~/.kube/config.
+    """Return the first of: the given file, KUBECONFIG, the pod's service account, ~/.kube/config.
 
-    The pod's identity is passed over when a context is asked for. HTTPS_PROXY and NO_PROXY apply where the
+    The pod's service account is skipped when a context is asked for. HTTPS_PROXY and NO_PROXY apply where the
     kubeconfig names no proxy.
     Raises ConfigError, which lists what was tried.
     """
@@ -39,12 +39,12 @@ def load_config(
 
 
 def in_cluster_config(env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> ClusterConfig:
-    """Return the identity that the kubelet gives to a pod.
+    """Return the cluster and service account of the pod we run in.
 
     Raises ConfigError when there is none.
     """
     if missing := _not_in_cluster(env, service_account):
-        raise ConfigError(f"not inside a pod: {missing}")
+        raise ConfigError(f"not running in a pod: {missing}")
     host, port = env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]
     return ClusterConfig(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
@@ -69,26 +69,26 @@ def _find(
     if default.exists():
         return read_kubeconfig([default], context)
     raise ConfigError(
-        "found no Kubernetes cluster to talk to: no kubeconfig was given, KUBECONFIG is not set, "
-        f"{outside or 'the identity of this pod has no contexts'}, and {default} does not exist; "
+        "no Kubernetes cluster is configured: no kubeconfig was given, KUBECONFIG is not set, "
+        f"{outside or 'the service account of this pod has no contexts'}, and {default} does not exist; "
         "pass a kubeconfig or set KUBECONFIG"
     )
 
 
 def _existing(listed: str) -> list[Path]:
-    """Return the files of a KUBECONFIG that exist, as kubectl passes over the others.
+    """Return the files of a KUBECONFIG that exist; like kubectl, ignore the others.
 
-    Finding none is an error here: going on to another cluster would surprise more.
+    None at all is an error: another cluster would be a worse surprise.
     """
     paths = [Path(name) for name in listed.split(os.pathsep) if name]
     existing = [path for path in paths if path.exists()]
     if not existing:
-        raise ConfigError(f"KUBECONFIG is {listed!r}, and no such file exists")
+        raise ConfigError(f"KUBECONFIG: no such file: {listed!r}")
     return existing
 
 
 def _not_in_cluster(env: Mapping[str, str], service_account: Path) -> str:
-    """Return why this is not inside a pod, empty when it is."""
+    """Return why this is not running in a pod, empty if it is."""
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         if not env.get(name):
             return f"{name} is not set"

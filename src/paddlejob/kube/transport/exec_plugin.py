@@ -1,4 +1,4 @@
-"""Programs that print credentials: client.authentication.k8s.io, v1 and v1beta1."""
+"""Credential plugins: programs that print credentials (client.authentication.k8s.io/v1, v1beta1)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from paddlejob.kube.transport.tls import ClientCertificate
 TIMEOUT_SECONDS = 60.0
 INTERACTIVE_TIMEOUT_SECONDS = 300.0
 _OUTPUT_SIZE_LIMIT = 1 << 20
-_COMPLAINT_SIZE = 1000
+_STDERR_SIZE = 1000
 _END_SECONDS = 5.0
 
 
 class PluginCredentials(msgspec.Struct, frozen=True):
-    """What a plugin gave."""
+    """What a plugin printed."""
 
     token: str = ""
     client_certificate: ClientCertificate | None = None
@@ -35,35 +35,37 @@ class PluginCredentials(msgspec.Struct, frozen=True):
 async def run_plugin(
     plugin: ExecPlugin, *, timeout_seconds: float | None = None, terminal: bool | None = None
 ) -> PluginCredentials:
-    """Run the program once and return its credentials.
+    """Run the plugin once and return its credentials.
 
-    Guarantees that the program is gone when this returns, fails or is cancelled.
-    Raises CredentialsError that names the program and says what went wrong.
+    Guarantees that the process has ended when this returns, fails or is cancelled.
+    Raises CredentialsError with the plugin's name and what went wrong.
     """
     interactive = _is_interactive(plugin, terminal=_has_terminal() if terminal is None else terminal)
     limit = timeout_seconds or (INTERACTIVE_TIMEOUT_SECONDS if interactive else TIMEOUT_SECONDS)
     process = await _start(plugin, interactive=interactive)
     try:
         async with asyncio.timeout(limit):
-            output, complaint, code = await asyncio.gather(
-                _output(process), _complaint(process, forward=interactive), process.wait()
+            output, stderr, code = await asyncio.gather(
+                _output(process), _stderr(process, forward=interactive), process.wait()
             )
     except TimeoutError:
-        raise CredentialsError(f"{_name(plugin)} gave no answer within {limit:g} seconds") from None
+        raise CredentialsError(f"{_name(plugin)} timed out after {limit:g} seconds") from None
     finally:
         await _end(process, whole_group=not interactive)
     if len(output) > _OUTPUT_SIZE_LIMIT:
         raise CredentialsError(f"{_name(plugin)} printed more than {_OUTPUT_SIZE_LIMIT} bytes")
     if code != 0:
         raise CredentialsError(
-            f"{_name(plugin)} failed with exit code {code}{_said(complaint)}{_hint(plugin)}"
+            f"{_name(plugin)} failed with exit code {code}{_quoted(stderr)}{_hint(plugin)}"
         )
-    return _parse(output, plugin, complaint)
+    return _parse(output, plugin, stderr)
 
 
 def _is_interactive(plugin: ExecPlugin, *, terminal: bool) -> bool:
     if plugin.interactive_mode == "Always" and not terminal:
-        raise CredentialsError(f"{_name(plugin)} must be run on a terminal, and there is none")
+        raise CredentialsError(
+            f"{_name(plugin)} requires a terminal (interactiveMode: Always), and there is none"
+        )
     return terminal and plugin.interactive_mode != "Never"
 
 
@@ -72,9 +74,9 @@ def _has_terminal() -> bool:
 
 
 async def _start(plugin: ExecPlugin, *, interactive: bool) -> Process:
-    """Start the program, and end it again when cancelled meanwhile.
+    """Start the plugin, and end it if cancelled meanwhile.
 
-    asyncio's own start, when cancelled, waits for ever if the program's children have our pipes already.
+    asyncio's own start, if cancelled, never returns once the plugin's children hold our pipes.
     """
     starting = asyncio.ensure_future(_spawn(plugin, interactive=interactive))
     try:
@@ -98,13 +100,11 @@ async def _spawn(plugin: ExecPlugin, *, interactive: bool) -> Process:
             stdin=None if interactive else DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
-            # A session of its own lets us end what the program started, but would take the terminal away.
+            # A session of its own lets us kill what the plugin started, but would take the terminal away.
             start_new_session=not interactive,
         )
     except OSError as error:
-        raise CredentialsError(
-            f"{_name(plugin)} cannot be started: {error.strerror}{_hint(plugin)}"
-        ) from error
+        raise CredentialsError(f"unable to run {_name(plugin)}: {error.strerror}{_hint(plugin)}") from error
 
 
 def _exec_info(plugin: ExecPlugin, *, interactive: bool) -> str:
@@ -116,11 +116,11 @@ def _exec_info(plugin: ExecPlugin, *, interactive: bool) -> str:
 
 
 async def _output(process: Process) -> bytes:
-    """Return what the program prints, or a little more than it may print."""
+    """Return what the plugin prints, up to a little more than the limit."""
     assert process.stdout is not None
     output = bytearray()
     while chunk := await process.stdout.read(65536):
-        # Read on to the end in any case: a pipe that nobody empties keeps `wait` from returning.
+        # Keep reading to the end: a full pipe keeps `wait` from returning.
         if len(output) <= _OUTPUT_SIZE_LIMIT:
             output += chunk
             if len(output) > _OUTPUT_SIZE_LIMIT:
@@ -128,12 +128,12 @@ async def _output(process: Process) -> bytes:
     return bytes(output)
 
 
-async def _complaint(process: Process, *, forward: bool) -> str:
-    """Return the end of what the program says on stderr; pass it on when a person is to act on it."""
+async def _stderr(process: Process, *, forward: bool) -> str:
+    """Return the tail of stderr; forward it all when a person may have to act on it."""
     assert process.stderr is not None
     tail = b""
     while chunk := await process.stderr.read(65536):
-        tail = (tail + chunk)[-_COMPLAINT_SIZE:]
+        tail = (tail + chunk)[-_STDERR_SIZE:]
         if forward:
             sys.stderr.write(chunk.decode("utf-8", "replace"))
             sys.stderr.flush()
@@ -141,7 +141,7 @@ async def _complaint(process: Process, *, forward: bool) -> str:
 
 
 async def _end(process: Process, *, whole_group: bool) -> None:
-    """End the program, and what it left behind with our pipes open; does nothing when all went well."""
+    """Kill the plugin, or what it left behind with our pipes open; does nothing when all went well."""
     assert process.stdout is not None
     if process.returncode is not None and process.stdout.at_eof():
         return
@@ -168,18 +168,18 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     status: _Status | None = None
 
 
-def _parse(output: bytes, plugin: ExecPlugin, complaint: str) -> PluginCredentials:
+def _parse(output: bytes, plugin: ExecPlugin, stderr: str) -> PluginCredentials:
     try:
         printed = msgspec.json.decode(output, type=_ExecCredential)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         # The output itself may hold a secret and is not shown.
         raise CredentialsError(
-            f"{_name(plugin)} printed something that is no ExecCredential: {error}{_said(complaint)}"
+            f"{_name(plugin)} did not print an ExecCredential: {error}{_quoted(stderr)}"
         ) from None
     if (printed.kind, printed.api_version) != ("ExecCredential", plugin.api_version):
         raise CredentialsError(
-            f"{_name(plugin)} printed {printed.api_version} {printed.kind}, and the kubeconfig asks for "
-            f"{plugin.api_version} ExecCredential"
+            f"{_name(plugin)} printed {printed.api_version} {printed.kind} instead of "
+            f"{plugin.api_version} ExecCredential; check apiVersion in the kubeconfig"
         )
     return _credentials(printed.status or _Status(), plugin)
 
@@ -200,11 +200,11 @@ def _credentials(status: _Status, plugin: ExecPlugin) -> PluginCredentials:
 
 
 def _name(plugin: ExecPlugin) -> str:
-    return f"the credential plugin {plugin.command!r}"
+    return f"credential plugin {plugin.command!r}"
 
 
-def _said(complaint: str) -> str:
-    return f"; it said: {complaint}" if complaint else ""
+def _quoted(stderr: str) -> str:
+    return f"; stderr: {stderr}" if stderr else ""
 
 
 def _hint(plugin: ExecPlugin) -> str:

@@ -24,7 +24,7 @@ from yarl import URL
 
 from paddlejob.kube.errors import ConfigError, TransportError, TransportTimeoutError
 from paddlejob.kube.transport import Response, Stream
-from paddlejob.kube.transport.auth import Authenticator, Identity, authenticator_for, basic
+from paddlejob.kube.transport.auth import Authenticator, Credentials, authenticator_for, basic
 from paddlejob.kube.transport.cluster import ClusterConfig, Impersonation
 from paddlejob.kube.transport.tls import ClientCertificate, tls_context
 from paddlejob.kube.transport.url import is_host_name, parse_url, without_password
@@ -102,10 +102,10 @@ class HttpTransport:
         if body is not None:
             headers.append(("Content-Type", content_type))
         call = _Call(method, self._url(path, query), headers, timeout_seconds, body)
-        identity = await self._authenticator.identity()
-        response = await self._exchange(call, identity)
-        if response.status == 401 and await self._authenticator.renew(identity):
-            return await self._exchange(call, await self._authenticator.identity())
+        credentials = await self._authenticator.credentials()
+        response = await self._exchange(call, credentials)
+        if response.status == 401 and await self._authenticator.renew(credentials):
+            return await self._exchange(call, await self._authenticator.credentials())
         return response
 
     @asynccontextmanager
@@ -120,12 +120,12 @@ class HttpTransport:
         # Compressed, an event could sit in a buffer on the way.
         headers = [("Accept", "application/json, */*"), ("Accept-Encoding", "identity")]
         call = _Call("GET", self._url(path, query), headers, self._stream_open_timeout_seconds)
-        identity = await self._authenticator.identity()
-        response = await self._open(call, identity)
+        credentials = await self._authenticator.credentials()
+        response = await self._open(call, credentials)
         try:
-            if response.status == 401 and await self._authenticator.renew(identity):
+            if response.status == 401 and await self._authenticator.renew(credentials):
                 _abort(response)
-                response = await self._open(call, await self._authenticator.identity())
+                response = await self._open(call, await self._authenticator.credentials())
             silence = f"{self._route.server} sent nothing for {idle_timeout_seconds or 0:g} seconds"
             yield _HttpStream(response, partial(self._attempt, idle_timeout_seconds, silence))
         finally:
@@ -153,22 +153,22 @@ class HttpTransport:
             )
         return URL(f"{self._route.server}{target}", encoded=True)
 
-    async def _exchange(self, call: _Call, identity: Identity) -> Response:
+    async def _exchange(self, call: _Call, credentials: Credentials) -> Response:
         async with (
             self._attempt(call.timeout_seconds),
             self._free_connections,
-            await self._send(call, identity) as response,
+            await self._send(call, credentials) as response,
         ):
             return Response(response.status, await self._body(response), response.headers)
 
-    async def _open(self, call: _Call, identity: Identity) -> aiohttp.ClientResponse:
+    async def _open(self, call: _Call, credentials: Credentials) -> aiohttp.ClientResponse:
         async with self._attempt(call.timeout_seconds):
-            return await self._send(call, identity)
+            return await self._send(call, credentials)
 
-    async def _send(self, call: _Call, identity: Identity) -> aiohttp.ClientResponse:
+    async def _send(self, call: _Call, credentials: Credentials) -> aiohttp.ClientResponse:
         """Return as soon as the response starts."""
         headers = [*call.headers, *self._route.headers]
-        if authorization := identity.authorization or self._route.authorization:
+        if authorization := credentials.authorization or self._route.authorization:
             headers.append(("Authorization", authorization))
         large = call.body is not None and len(call.body) > _LARGE_BODY
         return await self._open_session().request(
@@ -177,7 +177,7 @@ class HttpTransport:
             headers=headers,
             # aiohttp writes bytes in one piece, and a file part by part.
             data=io.BytesIO(call.body) if call.body is not None and large else call.body,
-            ssl=self._context(identity.client_certificate),
+            ssl=self._context(credentials.client_certificate),
             server_hostname=self._config.tls_server_name or None,
             proxy=self._route.proxy or None,
             proxy_headers=self._route.proxy_headers,
@@ -323,7 +323,8 @@ class _Route:
         """
         server = parse_url(config.server, "the server", "https://HOST:PORT")
         if config.tls_server_name and not is_host_name(config.tls_server_name):
-            raise ConfigError(f"tls-server-name: invalid host name {config.tls_server_name!r}")
+            where = f"{config.source}: " if config.source else ""
+            raise ConfigError(f"{where}tls-server-name: invalid host name {config.tls_server_name!r}")
         self.server = without_password(server).rstrip("/")
         self.authorization = _authorization_in(server) if server.scheme == "https" else ""
         """For a request without other credentials, as Go clients do."""

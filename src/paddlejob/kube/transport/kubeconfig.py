@@ -39,26 +39,26 @@ def read_kubeconfig(paths: Sequence[Path], context: str | None = None) -> Cluste
     source = os.pathsep.join(map(str, paths))
     chosen = context or merged.current_context
     if not chosen:
-        raise ConfigError(f"{source} has no current-context; choose one: {_names(merged.contexts)}")
-    selected, _ = _entry(merged.contexts, chosen, f"{source} has no context")
-    blame = f"{source}, context {chosen!r}:"
-    cluster, file = _entry(merged.clusters, selected.cluster, f"{blame} there is no cluster")
-    config = _cluster_config(cluster, file, f"cluster {selected.cluster!r} of {file}")
+        raise ConfigError(f"{source}: current-context is not set; choose one of: {_names(merged.contexts)}")
+    selected, _ = _entry(merged.contexts, chosen, f"{source}: context")
+    where = f"{source}: context {chosen!r}"
+    cluster, file = _entry(merged.clusters, selected.cluster, f"{where}: cluster")
+    config = _cluster_config(cluster, file, f"{file}: cluster {selected.cluster!r}")
     config = msgspec.structs.replace(config, source=source, namespace=selected.namespace or "default")
     # As with kubectl, a context may go without a user, and credentials never travel in the clear.
     if not selected.user or config.server.startswith("http://"):
         return config
-    user, file = _entry(merged.users, selected.user, f"{blame} there is no user")
-    identity = _identity(user, file, f"user {selected.user!r} of {file}", _cluster_info(config, cluster))
-    return msgspec.structs.replace(config, user=identity)
+    entry, file = _entry(merged.users, selected.user, f"{where}: user")
+    user = _user(entry, file, f"{file}: user {selected.user!r}", _cluster_info(config, cluster))
+    return msgspec.structs.replace(config, user=user)
 
 
 _Entry = TypeVar("_Entry")
 
 
-def _entry(entries: Mapping[str, tuple[_Entry, Path]], name: str, blame: str) -> tuple[_Entry, Path]:
+def _entry(entries: Mapping[str, tuple[_Entry, Path]], name: str, field: str) -> tuple[_Entry, Path]:
     if name not in entries:
-        raise ConfigError(f"{blame} {name!r}; there are: {_names(entries)}")
+        raise ConfigError(f"{field} {name!r} does not exist; choose one of: {_names(entries)}")
     return entries[name]
 
 
@@ -66,16 +66,16 @@ def _names(entries: Mapping[str, Any]) -> str:
     return ", ".join(sorted(entries)) or "none"
 
 
-def _cluster_config(cluster: _ClusterEntry, file: Path, blame: str) -> ClusterConfig:
-    parse_url(cluster.server, f"{blame}: server", "https://HOST:PORT")
-    authority = _pem(cluster, "certificate_authority", file, blame)
+def _cluster_config(cluster: _ClusterEntry, file: Path, where: str) -> ClusterConfig:
+    parse_url(cluster.server, f"{where}: server", "https://HOST:PORT")
+    authority = _pem(cluster, "certificate_authority", file, where)
     if isinstance(authority, Path):
         authority = authority.read_bytes()
     if cluster.insecure_skip_tls_verify and authority is not None:
         raise ConfigError(
-            f"{blame}: insecure-skip-tls-verify and certificate-authority contradict each other; remove one"
+            f"{where}: insecure-skip-tls-verify and certificate-authority are mutually exclusive; remove one"
         )
-    proxy = usable_proxy(cluster.proxy_url, f"{blame}: proxy-url") if cluster.proxy_url else ""
+    proxy = usable_proxy(cluster.proxy_url, f"{where}: proxy-url") if cluster.proxy_url else ""
     return ClusterConfig(
         server=cluster.server.rstrip("/"),
         certificate_authority=authority,
@@ -85,22 +85,22 @@ def _cluster_config(cluster: _ClusterEntry, file: Path, blame: str) -> ClusterCo
     )
 
 
-def _provider_trouble(name: str) -> str:
-    """Say what to write instead of an auth-provider: some left Kubernetes, oidc lives on in kubectl."""
-    why = "was removed from Kubernetes" if name in _REMOVED_PROVIDERS else "is not supported here"
+def _unsupported_provider(name: str) -> str:
+    """Say what to use instead of an auth-provider: some were removed, oidc is still known to kubectl."""
+    why = "was removed from Kubernetes" if name in _REMOVED_PROVIDERS else "is not supported"
     plugin = _PLUGINS.get(name, "kubelogin")
     return f"auth-provider {name!r} {why}; use a token or an exec plugin such as {plugin}"
 
 
-def _identity(user: _UserEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> User:
+def _user(user: _UserEntry, file: Path, where: str, cluster_info: Mapping[str, Any]) -> User:
     if user.auth_provider is not None:
-        raise ConfigError(f"{blame}: {_provider_trouble(user.auth_provider.name)}")
-    certificate = _pem(user, "client_certificate", file, blame)
-    key = _pem(user, "client_key", file, blame)
+        raise ConfigError(f"{where}: {_unsupported_provider(user.auth_provider.name)}")
+    certificate = _pem(user, "client_certificate", file, where)
+    key = _pem(user, "client_key", file, where)
     if (certificate is None) != (key is None):
-        raise ConfigError(f"{blame}: client-certificate and client-key are only of use together")
+        raise ConfigError(f"{where}: client-certificate and client-key must be set together")
     if (user.token or user.token_file) and user.username:
-        raise ConfigError(f"{blame}: token and username are two ways to authenticate; remove one")
+        raise ConfigError(f"{where}: token and username are mutually exclusive; remove one")
     return User(
         token=user.token,
         token_file=_beside(file, user.token_file) if user.token_file else None,
@@ -108,34 +108,37 @@ def _identity(user: _UserEntry, file: Path, blame: str, cluster_info: Mapping[st
         client_key=key,
         username=user.username,
         password=user.password,
-        exec_plugin=_exec_plugin(user.exec, file, f"{blame}: exec", cluster_info) if user.exec else None,
-        impersonate=_impersonation(user, blame),
+        exec_plugin=_exec_plugin(user.exec, file, f"{where}: exec", cluster_info) if user.exec else None,
+        impersonate=_impersonation(user, where),
     )
 
 
-def _impersonation(user: _UserEntry, blame: str) -> Impersonation | None:
+def _impersonation(user: _UserEntry, where: str) -> Impersonation | None:
     if user.as_user:
         return Impersonation(
             user=user.as_user, uid=user.as_uid, groups=user.as_groups, extra=user.as_user_extra
         )
     if user.as_uid or user.as_groups or user.as_user_extra:
-        raise ConfigError(f"{blame}: as-uid, as-groups and as-user-extra need `as`, the user to impersonate")
+        raise ConfigError(
+            f"{where}: as-uid, as-groups and as-user-extra require `as`, the user to impersonate"
+        )
     return None
 
 
-def _exec_plugin(plugin: _ExecEntry, file: Path, blame: str, cluster_info: Mapping[str, Any]) -> ExecPlugin:
+def _exec_plugin(plugin: _ExecEntry, file: Path, where: str, cluster_info: Mapping[str, Any]) -> ExecPlugin:
     if not plugin.command:
-        raise ConfigError(f"{blame}: command is missing")
+        raise ConfigError(f"{where}.command is required")
     if plugin.api_version not in EXEC_API_VERSIONS:
         raise ConfigError(
-            f"{blame}: apiVersion {plugin.api_version!r} is not supported; write one of "
-            f"{', '.join(EXEC_API_VERSIONS)} and update {plugin.command!r} if it only knows an older one"
+            f"{where}.apiVersion: unsupported value {plugin.api_version!r}; use one of "
+            f"{', '.join(EXEC_API_VERSIONS)}, and update {plugin.command!r} if it only supports an older one"
         )
     mode = plugin.interactive_mode
     if not mode and plugin.api_version.endswith("/v1beta1"):
         mode = "IfAvailable"
     if mode not in INTERACTIVE_MODES:
-        raise ConfigError(f"{blame}: interactiveMode {mode!r} must be one of {', '.join(INTERACTIVE_MODES)}")
+        modes = ", ".join(INTERACTIVE_MODES)
+        raise ConfigError(f"{where}.interactiveMode: unsupported value {mode!r}; use one of {modes}")
     command = plugin.command
     return ExecPlugin(
         api_version=plugin.api_version,
@@ -163,19 +166,22 @@ def _cluster_info(config: ClusterConfig, cluster: _ClusterEntry) -> dict[str, An
     return {key: value for key, value in info.items() if value}
 
 
-def _pem(entry: _ClusterEntry | _UserEntry, field: str, file: Path, blame: str) -> bytes | Path | None:
+def _pem(entry: _ClusterEntry | _UserEntry, field: str, file: Path, where: str) -> bytes | Path | None:
     """Return what `field`-data holds, else the file that `field` names, else None."""
     label = field.replace("_", "-")
     if data := getattr(entry, f"{field}_data"):
         try:
             return base64.b64decode("".join(data.split()), validate=True)
         except binascii.Error:
-            raise ConfigError(f"{blame}: {label}-data is not valid base64") from None
+            raise ConfigError(f"{where}: {label}-data is not valid base64") from None
     if not (name := getattr(entry, field)):
         return None
     path = _beside(file, name)
-    if not os.access(path, os.R_OK):
-        raise ConfigError(f"{blame}: {label} {path} does not exist or cannot be read")
+    try:
+        path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{where}: {label}: unable to read {path}: {reason}") from None
     return path
 
 
@@ -185,10 +191,10 @@ def _beside(file: Path, name: str) -> Path:
 
 
 def _read_files(paths: Sequence[Path]) -> _Kubeconfig:
-    """Return what some files say together.
+    """Merge files.
 
     Guarantees kubectl's merging: the first file to name an entry, or a current context, wins whole.
-    Raises ConfigError when a file cannot be read or understood.
+    Raises ConfigError when a file cannot be read or parsed.
     """
     merged = _Kubeconfig()
     for path in paths:
@@ -208,15 +214,15 @@ def _parse(path: Path) -> _File:
         content = yaml.safe_load(path.read_bytes())
         return msgspec.convert(_without_nulls(content or {}), _File)
     except OSError as error:
-        raise ConfigError(f"kubeconfig {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"unable to read kubeconfig {path}: {error.strerror}") from error
     except yaml.MarkedYAMLError as error:
         # Without the library's own excerpt of the file, which may hold a secret.
-        line = f" in line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ConfigError(f"kubeconfig {path} is no YAML{line}: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise ConfigError(f"kubeconfig {path} is no YAML text") from None
+        line = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
+        raise ConfigError(f"kubeconfig {path} is not valid YAML{line}: {error.problem}") from None
     except msgspec.ValidationError as error:
-        raise ConfigError(f"kubeconfig {path} has a field of the wrong type: {error}") from error
+        raise ConfigError(f"kubeconfig {path}: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise ConfigError(f"kubeconfig {path} is not valid YAML") from None
 
 
 def _without_nulls(value: Any) -> Any:

@@ -22,12 +22,12 @@ class ClientCertificate(msgspec.Struct, frozen=True):
     key: bytes
 
     def __repr__(self) -> str:
-        """Show that there is one, and no secret."""
+        """Show no secret."""
         return "ClientCertificate(...)"
 
 
 def tls_context(config: ClusterConfig, client_certificate: ClientCertificate | None = None) -> ssl.SSLContext:
-    """Return the context that verifies a cluster's server and shows it our certificate.
+    """Return the context that verifies a server and presents our certificate.
 
     Raises ConfigError or CredentialsError when a certificate cannot be used.
     """
@@ -64,12 +64,12 @@ def _load(context: ssl.SSLContext, client_certificate: ClientCertificate) -> Non
             context.load_cert_chain(path, password=_refuse_encrypted_key)
         except OSError as error:
             detail = getattr(error, "reason", None) or error.strerror
-            raise CredentialsError(f"the client certificate and key cannot be used: {detail}") from error
+            raise CredentialsError(f"unable to use the client certificate and key: {detail}") from error
 
 
 @contextmanager
 def _private_file(content: bytes) -> Iterator[str]:
-    """Give OpenSSL, which wants a path, a file that only we can read and that is gone afterwards."""
+    """Give OpenSSL, which wants a path, a file that only we can read and that is removed afterwards."""
     if hasattr(os, "memfd_create"):
         # Never on a disk, and possible where every disk is read-only.
         with os.fdopen(os.memfd_create("client-certificate"), "wb") as memory:
@@ -85,4 +85,4 @@ def _private_file(content: bytes) -> Iterator[str]:
 
 def _refuse_encrypted_key() -> str:
     # Without this OpenSSL would ask on the terminal.
-    raise CredentialsError("the client key is encrypted; give it without a passphrase (openssl pkey -in KEY)")
+    raise CredentialsError("the client key is encrypted; remove its passphrase (openssl pkey -in KEY)")
