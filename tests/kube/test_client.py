@@ -7,9 +7,9 @@ import pytest
 
 from kube.scripted_transport import ScriptedTransport, ok, refusal
 from paddlejob.kube import errors
-from paddlejob.kube.answer import Written, error_from_stream
 from paddlejob.kube.client import Client, PatchType, RequestRecord, ServerVersion
 from paddlejob.kube.resource import CONFIG_MAPS, LEASES, NODES, PODS, Resource
+from paddlejob.kube.responses import Written, error_from_stream
 from paddlejob.testing import virtual_loop
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "resourceVersion": "7"}, "spec": {"nodeName": "n"}}

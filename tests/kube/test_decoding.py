@@ -12,7 +12,7 @@ import pytest
 
 from kube.deep_json import DEPTHS, nested
 from paddlejob.api.meta import ObjectMeta, View
-from paddlejob.kube import answer, errors
+from paddlejob.kube import errors, responses
 from paddlejob.kube.decoding import MAX_DEPTH, decode, is_too_deep, without_deeper
 from paddlejob.kube.transport import Response
 
@@ -30,13 +30,13 @@ def an_object(levels: int) -> bytes:
 def test_what_is_shallow_is_read_however_deep_the_rest_is(levels):
     found = decode(msgspec.json.Decoder(Named), an_object(levels))
     assert (found.metadata.name, found.metadata.resource_version) == ("demo", "7")
-    assert answer.decode(an_object(levels), answer.Written).metadata.resource_version == "7"
+    assert responses.decode(an_object(levels), responses.Written).metadata.resource_version == "7"
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
 def test_an_item_that_lost_a_part_is_still_too_deep(levels):
     page = b'{"metadata":{},"items":[%s,%s]}' % (an_object(levels), an_object(4))
-    items = answer.decode_list(page, msgspec.Raw).items
+    items = responses.decode_list(page, msgspec.Raw).items
     assert [is_too_deep(item) for item in items] == [True, False]
     assert bytes(items[1]) == an_object(4)
 
@@ -50,12 +50,12 @@ def test_plain_json_is_read_whole_or_not_at_all(levels, monkeypatch):
 
         return Decoder()
 
-    monkeypatch.setattr(answer, "_decoder", too_deep)
+    monkeypatch.setattr(responses, "_decoder", too_deep)
     with pytest.raises(errors.UndecodableError, match="recursion depth"):
-        answer.decode(an_object(levels), dict)
+        responses.decode(an_object(levels), dict)
     with pytest.raises(errors.UndecodableError, match="recursion depth"):
-        answer.decode_list(an_object(levels), dict)
-    refused = answer.error_from(Response(500, an_object(levels)))
+        responses.decode_list(an_object(levels), dict)
+    refused = responses.error_from(Response(500, an_object(levels)))
     assert isinstance(refused, errors.ServerError)
 
 
@@ -68,7 +68,7 @@ def test_the_limit_is_exact():
 @pytest.mark.parametrize("broken", [b"", b"}", b"]]]{", b'{"a":"', b'"\\', b"[" * 9000, b"]" * 9000, b"\xff"])
 def test_text_that_is_not_json_is_a_decode_error(broken):
     with pytest.raises(errors.UndecodableError):
-        answer.decode(broken, answer.Written)
+        responses.decode(broken, responses.Written)
 
 
 @pytest.mark.parametrize("seed", range(200))

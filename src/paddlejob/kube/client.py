@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from paddlejob.api import meta
-from paddlejob.kube import answer, errors, retry
-from paddlejob.kube.answer import ListOf, Written
+from paddlejob.kube import errors, responses, retry
 from paddlejob.kube.resource import PODS, Resource
+from paddlejob.kube.responses import ListOf, Written
 from paddlejob.kube.server_clock import ServerClock
 from paddlejob.kube.transport import Response, Stream, Transport
 
@@ -135,7 +135,7 @@ class Client:
         """Return one object, as `type` or as plain JSON."""
         path = resource.path(namespace, name, subresource)
         body = await self._send(_Call("get", _label(resource, subresource), "GET", path))
-        return answer.decode(body, _or_default(type, dict))
+        return responses.decode(body, _or_default(type, dict))
 
     async def list(
         self,
@@ -161,7 +161,7 @@ class Client:
         )
         query |= _given(**{"continue": continue_token})
         body = await self._send(_Call("list", resource.plural, "GET", resource.path(namespace), query))
-        return answer.decode_list(body, _or_default(type, dict))
+        return responses.decode_list(body, _or_default(type, dict))
 
     async def create(
         self,
@@ -184,7 +184,7 @@ class Client:
         query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
         path = resource.path(namespace, name, subresource)
         call = _Call("create", _label(resource, subresource), "POST", path, query, msgspec.json.encode(body))
-        return answer.decode(await self._send(call), _or_default(type, Written))
+        return responses.decode(await self._send(call), _or_default(type, Written))
 
     async def replace(
         self,
@@ -206,7 +206,7 @@ class Client:
         query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
         path = resource.path(namespace, name, subresource)
         call = _Call("update", _label(resource, subresource), "PUT", path, query, msgspec.json.encode(body))
-        return answer.decode(await self._send(call), _or_default(type, Written))
+        return responses.decode(await self._send(call), _or_default(type, Written))
 
     async def patch(
         self,
@@ -237,7 +237,7 @@ class Client:
         path = resource.path(namespace, name, subresource)
         body = msgspec.json.encode(patch)
         call = _Call("patch", _label(resource, subresource), "PATCH", path, query, body, patch_type.value)
-        return answer.decode(await self._send(call), _or_default(type, Written))
+        return responses.decode(await self._send(call), _or_default(type, Written))
 
     async def delete(
         self,
@@ -305,12 +305,12 @@ class Client:
             body = await self._send(_Call("get", "discovery", "GET", resource.group_path))
         except errors.NotFoundError:
             return False
-        known = answer.decode(body, _ResourceNames).resources
+        known = responses.decode(body, _ResourceNames).resources
         return any(entry.name == resource.plural for entry in known)
 
     async def server_version(self) -> ServerVersion:
         """Return the API server's version."""
-        return answer.decode(await self._send(_Call("get", "version", "GET", "/version")), ServerVersion)
+        return responses.decode(await self._send(_Call("get", "version", "GET", "/version")), ServerVersion)
 
     async def _send(self, call: _Call) -> bytes:
         """Send, and send again while that is safe and within bounds; return the body of the success."""
@@ -343,7 +343,7 @@ class Client:
         finally:
             self._record(call.verb, call.label, code, loop.time() - started)
         if not 200 <= code < 300:
-            raise answer.error_from(response)
+            raise responses.error_from(response)
         if date := response.headers.get("date"):
             self._server_clock.observe(date, sent, self._now())
         return response.body

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar, assert_never
 import msgspec
 
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, View
-from paddlejob.kube import answer, decoding, errors, lines, watch
+from paddlejob.kube import decoding, errors, lines, responses, watch
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import Resource
@@ -143,7 +143,7 @@ class Informer(Generic[T]):
                 self._client.watch_stream(self._resource, self._namespace, self._query(request)) as stream,
             ):
                 if stream.status != 200:
-                    raise await answer.error_from_stream(stream)
+                    raise await responses.error_from_stream(stream)
                 self.streams += 1
                 opened_at = self._alive()
                 splitter = lines.LineSplitter()

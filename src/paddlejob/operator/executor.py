@@ -25,10 +25,10 @@ from paddlejob.core.actions import (
 from paddlejob.core.gang import GROUP_KINDS
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
-from paddlejob.kube.answer import Written
 from paddlejob.kube.client import Client
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.kube.responses import Written
 from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF
 
 FIRST_BATCH = 8

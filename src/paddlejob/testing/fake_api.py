@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.kube import answer
+from paddlejob.kube import responses
 from paddlejob.kube.errors import ApiError, NotFoundError, TransportError
 from paddlejob.kube.resource import Resource
 from paddlejob.kube.transport import Response, Stream
@@ -236,7 +236,7 @@ class ApiServer:
         encoded = msgspec.json.encode(body)
         response = self.handle(method, path, body=encoded, content_type=content_type, identity=identity)
         if response.status >= 300:
-            raise answer.error_from(response)
+            raise responses.error_from(response)
         decoded: JsonObject = msgspec.json.decode(response.body)
         return decoded
 

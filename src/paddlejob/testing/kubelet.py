@@ -17,7 +17,7 @@ from datetime import datetime
 import msgspec
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.kube import answer, errors
+from paddlejob.kube import errors, responses
 from paddlejob.kube.client import Client
 from paddlejob.kube.lines import split_lines
 from paddlejob.kube.resource import PODS
@@ -130,7 +130,7 @@ class Kubelet:
         stream = self._client.watch_stream(PODS, self._namespace, query, idle_timeout_seconds=_IDLE_SECONDS)
         async with stream as opened:
             if opened.status != 200:
-                raise await answer.error_from_stream(opened)
+                raise await responses.error_from_stream(opened)
             async for line in split_lines(opened.chunks()):
                 event = _event_decoder.decode(line)
                 pod = _pod_decoder.decode(event.object)

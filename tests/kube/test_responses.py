@@ -4,40 +4,40 @@ import msgspec
 import pytest
 
 from kube.scripted_transport import ScriptedStream, refusal
-from paddlejob.kube import answer, errors
+from paddlejob.kube import errors, responses
 from paddlejob.kube.transport import Response
 
 POD = b'{"kind":"Pod","metadata":{"name":"p","resourceVersion":"7"},"spec":{"new":true}}'
 
 
 def test_the_narrow_view_keeps_the_metadata():
-    written = answer.decode(POD, answer.Written)
+    written = responses.decode(POD, responses.Written)
     assert (written.metadata.name, written.metadata.resource_version) == ("p", "7")
 
 
 def test_plain_json_keeps_everything():
-    assert answer.decode(POD, dict)["spec"] == {"new": True}
+    assert responses.decode(POD, dict)["spec"] == {"new": True}
 
 
 def test_decoders_are_made_once():
-    assert answer._decoder(answer.Written) is answer._decoder(answer.Written)
+    assert responses._decoder(responses.Written) is responses._decoder(responses.Written)
 
 
 def test_a_list_of_views():
     body = (
         b'{"metadata":{"resourceVersion":"9","continue":"tok","remainingItemCount":3},"items":[' + POD + b"]}"
     )
-    page = answer.decode_list(body, answer.Written)
+    page = responses.decode_list(body, responses.Written)
     assert [item.metadata.name for item in page.items] == ["p"]
-    assert page.metadata == answer.ListMeta("9", "tok", 3)
+    assert page.metadata == responses.ListMeta("9", "tok", 3)
 
 
 def test_an_empty_list_may_be_null():
-    assert answer.decode_list(b'{"metadata":{},"items":null}', dict).items == ()
+    assert responses.decode_list(b'{"metadata":{},"items":null}', dict).items == ()
 
 
 def test_raw_items_wait_for_their_own_decoding():
-    page = answer.decode_list(b'{"items":[{"metadata":5},' + POD + b"]}", msgspec.Raw)
+    page = responses.decode_list(b'{"items":[{"metadata":5},' + POD + b"]}", msgspec.Raw)
     assert bytes(page.items[1]) == POD
 
 
@@ -51,9 +51,9 @@ def test_raw_items_wait_for_their_own_decoding():
 )
 def test_an_answer_that_does_not_decode(body, sentence):
     with pytest.raises(errors.UndecodableError, match=sentence):
-        answer.decode(body, answer.Written)
+        responses.decode(body, responses.Written)
     with pytest.raises(errors.UndecodableError, match="list of dict"):
-        answer.decode_list(body, dict)
+        responses.decode_list(body, dict)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_an_answer_that_does_not_decode(body, sentence):
     ],
 )
 def test_error_from(response, kind, sentence):
-    error = answer.error_from(response)
+    error = responses.error_from(response)
     assert type(error) is kind
     with pytest.raises(kind, match=sentence):
         raise error
@@ -86,16 +86,16 @@ def test_error_from(response, kind, sentence):
     ("header", "seconds"), [("3", 3.0), ("0", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None), (None, None)]
 )
 def test_retry_after(header, seconds):
-    assert answer.error_from(refusal(429, retry_after=header)).retry_after_seconds == seconds
+    assert responses.error_from(refusal(429, retry_after=header)).retry_after_seconds == seconds
 
 
 async def test_a_refused_stream():
     body = refusal(410, "Expired", "too old").body
-    error = await answer.error_from_stream(ScriptedStream(410, [body[:9], body[9:]], {"retry-after": "1"}))
+    error = await responses.error_from_stream(ScriptedStream(410, [body[:9], body[9:]], {"retry-after": "1"}))
     assert type(error) is errors.GoneError
     assert (error.reason, error.retry_after_seconds) == ("Expired", 1)
 
 
 async def test_a_refused_stream_that_does_not_end_is_cut():
     endless = ScriptedStream(500, [b"x" * 65536] * 100, {})
-    assert str(await answer.error_from_stream(endless)).startswith("xxx")
+    assert str(await responses.error_from_stream(endless)).startswith("xxx")

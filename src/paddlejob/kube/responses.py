@@ -45,7 +45,7 @@ class _ListBody(msgspec.Struct, Generic[T], frozen=True):
 
 
 def decode(body: bytes, as_type: type[T]) -> T:
-    """Return the object in an answer.
+    """Return the object in a response.
 
     Raises UndecodableError when the bytes are not valid JSON, do not fit the type, or are nested too deeply.
     """
@@ -57,7 +57,7 @@ def decode(body: bytes, as_type: type[T]) -> T:
 
 
 def decode_list(body: bytes, item_type: type[T]) -> ListOf[T]:
-    """Return the page of objects in an answer.
+    """Return the page of objects in a response.
 
     Raises UndecodableError as `decode` does; list `msgspec.Raw` to decode the items one by one, with
     `decoding.decode`, which explains what becomes of an item that is nested too deeply.
@@ -71,7 +71,7 @@ def decode_list(body: bytes, item_type: type[T]) -> ListOf[T]:
 
 
 def error_from(response: transport.Response) -> errors.ApiError:
-    """Return the exception for an answer that is not a success, also when its body is no Status."""
+    """Return the exception for a response that is not a success, also when its body is not a Status."""
     status = _status_in(response)
     return errors.api_error(status, retry_after_seconds=_retry_after_seconds(response))
 
@@ -109,14 +109,14 @@ def _status_in(response: transport.Response) -> errors.Status:
     try:
         status = _decoder(errors.Status).decode(response.body)
     except decoding.DECODE_ERRORS:
-        # A proxy or a load balancer answered, not the API server.
+        # From a proxy or a load balancer, not from the API server.
         return errors.Status(code=response.status, message=_excerpt(response.body))
     # The HTTP code is the one that everybody between us and the server has seen.
     return msgspec.structs.replace(status, code=response.status)
 
 
 def _retry_after_seconds(response: transport.Response) -> float | None:
-    """Return the header's seconds; its date form, which no API server sends, counts as absent."""
+    """Return the seconds of the header; its date form, which no API server sends, counts as absent."""
     value = response.headers.get("retry-after", "").strip()
     return float(value) if value.isdecimal() else None
 
