@@ -9,6 +9,7 @@ import zlib
 
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 
 from kube.https_server import CA, Server, connect_proxy, listening, serve, serve_bytes, transport_to
 from paddlejob.kube.errors import ConfigError, TransportError
@@ -93,6 +94,15 @@ async def test_a_head_has_a_limit(head):
     async with serve_bytes(talk) as server, transport_to(server) as transport:
         with pytest.raises(TransportError, match=f"the connection to {server.url} failed: "):
             await transport.request("GET", "/", timeout_seconds=20)
+
+
+async def test_a_response_may_have_a_warning_for_each_of_many_fields():
+    async def handler(request):
+        warnings = [("Warning", f'299 - "unknown field {number}"') for number in range(200)]
+        return web.json_response({}, headers=CIMultiDict(warnings))
+
+    async with serve(handler) as server, transport_to(server) as transport:
+        assert (await transport.request("PATCH", "/", body=b"{}")).status == 200
 
 
 async def test_a_head_that_trickles_in_is_refused_as_early():

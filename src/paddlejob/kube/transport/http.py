@@ -34,6 +34,8 @@ RESPONSE_SIZE_LIMIT = 128 << 20
 """Far above any page of a list: what is larger is a mistake or an attack, compressed or not."""
 KEEP_ALIVE_SECONDS = 30.0
 """Shorter than servers and load balancers wait, so that no write goes into a connection just being closed."""
+_HEADER_LIMIT = 512
+"""An API server sends one Warning header for each unknown or deprecated field, up to 4 KiB of text."""
 _LIVENESS_CHECK_SECONDS = 5.0
 _LARGE_BODY = 1 << 20
 _DEAD_PEER_SECONDS = 30
@@ -232,6 +234,7 @@ class HttpTransport:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": self._user_agent},
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_seconds),
+                max_headers=_HEADER_LIMIT,
             )
             # aiohttp would send PUT and DELETE again; the operator looks before it repeats a write.
             self._session._retry_connection = False  # noqa: SLF001
