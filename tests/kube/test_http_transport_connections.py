@@ -101,16 +101,16 @@ async def test_a_connection_that_is_not_used_again(answer):
 async def test_an_unasked_response_on_an_idle_connection_is_not_taken_for_the_next():
     async def talk(reader, writer):
         writer.write(OK)
-        await writer.drain()
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(received.wait(), 20)
         writer.write(OK.replace(b"{}", b"[]"))
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(OK)
         await asyncio.Event().wait()
 
+    received = asyncio.Event()
     async with serve_bytes(talk) as server, transport_to(server) as transport:
         assert (await transport.request("GET", "/")).body == b"{}"
-        await asyncio.sleep(0.3)
+        ((idle, _),) = next(iter(transport._session.connector._conns.values()))
+        received.set()
+        await until(lambda: idle.should_close)
         assert (await transport.request("GET", "/")).body == b"{}"
 
 
