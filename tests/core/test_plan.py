@@ -83,8 +83,7 @@ class TestServices:
 
     def test_a_surplus_service_goes_with_its_pod(self):
         built = world(job().worker(2).spec(intranet="Service")).services().pods_running()
-        smaller = world(job().worker(1).spec(intranet="Service"))
-        smaller._pods, smaller._services = built._pods, built._services
+        smaller = built.respecified(job().worker(1).spec(intranet="Service"))
         assert did(smaller.plan())[:2] == [["Delete demo-worker-1"], ["Delete demo-worker-1"]]
 
 

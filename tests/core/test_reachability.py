@@ -33,13 +33,21 @@ def first_creations(plan) -> list[str]:
     return [action.name for action in plan.stages[0] if isinstance(action, Create)]
 
 
+def with_addresses(built, phase: str, state: dict, *addresses: str):
+    """Put every pod there, the first with these addresses and the others with the next ones."""
+    for number, seat in enumerate(built.seats(), 1):
+        own = (f"{address[:-1]}{number}" for address in addresses)
+        built.pod(seat.role, seat.index, status_of(phase, state, *own))
+    return built
+
+
 def waiting(of, *addresses: str):
-    return world(of).pods(status_of("Pending", WAITING, *addresses))
+    return with_addresses(world(of), "Pending", WAITING, *addresses)
 
 
 def named(of, phase: str, state: dict, *addresses: str):
     """Return the world of an operator that knows that pods have IPv6 addresses."""
-    return world(of).with_settings(pods_have_ipv6=True).pods(status_of(phase, state, *addresses))
+    return with_addresses(world(of).with_settings(pods_have_ipv6=True), phase, state, *addresses)
 
 
 class TestAddressesThatNobodyForesaw:
@@ -60,7 +68,7 @@ class TestAddressesThatNobodyForesaw:
         assert first_creations(waiting(job().worker(2), IPV4, IPV6).plan()) == ["demo"]
 
     def test_a_job_that_has_started_goes_on(self):
-        plan = world(job().worker(2)).pods(status_of("Running", RUNNING, IPV6)).plan()
+        plan = with_addresses(world(job().worker(2)), "Running", RUNNING, IPV6).plan()
         assert plan.status.phase == "Running"
 
 

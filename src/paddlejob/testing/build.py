@@ -26,6 +26,7 @@ from paddlejob.core.policy.elastic import with_workers
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
 from paddlejob.core.topology import Site
+from paddlejob.testing.plausible import check_plausible
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 ROLE_OCTETS = {Role.PS: 1, Role.WORKER: 2, Role.HETER: 3}
@@ -191,6 +192,16 @@ class WorldBuilder:
         ending = {"exitCode": code, "reason": reason, "message": message}
         return self._ended(role, index, "Failed", ending, seconds_ago)
 
+    def respecified(self, of: JobBuilder) -> Self:
+        """Let the spec be edited to that of another job; what was made for the old one is still there."""
+        self.job = msgspec.structs.replace(self.job, spec=of.build().spec)
+        return self
+
+    def gone(self, role: str, index: int) -> Self:
+        """Let a pod be deleted, and its service stay."""
+        del self._pods[Seat(Role(role), index)]
+        return self
+
     def leaving(self, role: str, index: int) -> Self:
         """Mark a pod as being deleted."""
         self._pods[Seat(Role(role), index)]["metadata"]["deletionTimestamp"] = _text(self.now)
@@ -301,7 +312,7 @@ class WorldBuilder:
                 "resourceVersion": "7",
             }
             config = msgspec.convert({"metadata": metadata, "data": self._config}, ConfigMap)
-        return Snapshot(
+        snapshot = Snapshot(
             job=self.job,
             now=self.now,
             pods=tuple(msgspec.convert(manifest, Pod, strict=False) for manifest in self._pods.values()),
@@ -314,6 +325,8 @@ class WorldBuilder:
             taken_host_ports=self.taken_ports,
             failures=self.failures,
         )
+        check_plausible(snapshot)
+        return snapshot
 
     def plan(self) -> Plan:
         """Return what the core decides in this world."""
