@@ -13,6 +13,7 @@ training.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import fcntl
 import hashlib
 import os
@@ -124,11 +125,21 @@ def make(directory: Path, version: str) -> None:
         [*install, "--constraint", str(constraints(version)), *packages(version)],
         f"pip could not install paddlepaddle {version}; check that the package index is reachable",
     )
+    lend_openmp(directory)
     run(
         [str(interpreter(directory)), "-W", "ignore", "-c", "import paddle.distributed.fleet"],
         f"paddlepaddle {version} is installed but cannot be imported; libgomp1 may be missing",
     )
     (directory / READY).touch()
+
+
+def lend_openmp(directory: Path) -> None:
+    """Paddle needs libgomp.so.1, which a bare Debian lacks; the libiomp5 in its wheel has all its symbols."""
+    try:
+        ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        for library in directory.glob("lib/python3.*/site-packages/paddle/libs/libiomp5.so"):
+            library.with_name("libgomp.so.1").symlink_to(library.name)
 
 
 def run(command: list[str], trouble: str) -> None:

@@ -81,3 +81,18 @@ def test_an_unreachable_index_leaves_nothing_that_counts(tmp_path):
         in outcome.stderr
     )
     assert not list(tmp_path.rglob(paddle_env.READY))
+
+
+@pytest.mark.parametrize("has_libgomp", [False, True])
+def test_a_system_without_libgomp_uses_the_library_of_the_wheel(tmp_path, monkeypatch, has_libgomp):
+    def load(name):
+        if not has_libgomp:
+            raise OSError(name)
+
+    monkeypatch.setattr(paddle_env.ctypes, "CDLL", load)
+    libraries = tmp_path / "lib/python3.11/site-packages/paddle/libs"
+    libraries.mkdir(parents=True)
+    (libraries / "libiomp5.so").touch()
+    paddle_env.lend_openmp(tmp_path)
+    lent = libraries / "libgomp.so.1"
+    assert lent.exists() is not has_libgomp
