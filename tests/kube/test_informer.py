@@ -26,7 +26,7 @@ from kube.informer_scene import (
 from paddlejob.kube import informer as informer_module
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
-from paddlejob.kube.errors import TransportError
+from paddlejob.kube.errors import ResponseTooLargeError, TransportError
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import CONFIG_MAPS, Resource
 from paddlejob.kube.transport import Response
@@ -91,6 +91,22 @@ def test_a_list_of_many_pages_is_complete(monkeypatch):
             await scene.informer.synced.wait()
         assert len(scene.cache) == 10
         assert [query.get("limit") for query in scene.transport.queries[1:5]] == ["3"] * 4
+
+    play(scenario, streaming_list=False)
+
+
+def test_pages_that_are_too_large_become_smaller(monkeypatch):
+    monkeypatch.setattr(informer_module, "PAGE_SIZE", 40)
+
+    async def scenario(scene: Scene) -> None:
+        for number in range(10):
+            scene.put(f"map-{number}")
+        scene.transport.pages = [ResponseTooLargeError("too large")] * 2
+        async with scene.running():
+            await scene.informer.synced.wait()
+        assert len(scene.cache) == 10
+        limits = [query["limit"] for query in scene.transport.queries if "limit" in query]
+        assert limits == ["40", "10", "2", "2", "2", "2", "2"]
 
     play(scenario, streaming_list=False)
 

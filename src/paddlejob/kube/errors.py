@@ -4,6 +4,7 @@ KubeError
 ├── ConfigError              the kubeconfig or the in-cluster identity cannot be used
 ├── TransportError           no answer: connection refused, reset, TLS, time-out
 │   ├── TransportTimeoutError
+│   ├── ResponseTooLargeError
 │   └── CredentialsError     the request was not sent: no token or certificate could be had just now
 ├── NotLeaderError           the request was not sent: this process is not, or no longer, the leader
 ├── UndecodableError         the server answered with something that is not what was asked for
@@ -39,6 +40,10 @@ class TransportError(KubeError):
 
 class TransportTimeoutError(TransportError):
     """The request got no answer in time."""
+
+
+class ResponseTooLargeError(TransportError):
+    """The response is larger than the transport accepts; a list can be read in smaller pages."""
 
 
 class CredentialsError(TransportError):

@@ -84,6 +84,8 @@ class Informer(Generic[T]):
         self._staged: dict[ObjectKey, T | _Undecodable] = {}
         self._undecodable: dict[ObjectKey, _Undecodable] = {}
         self._alive_at: float | None = None
+        self._page_size: int | None = None
+        """Less than PAGE_SIZE once a list was too large to be read; no list is read whole after that."""
         self.synced = asyncio.Event()
         """Set once the cache has been complete for the first time."""
         self.last_error = ""
@@ -170,18 +172,21 @@ class Informer(Generic[T]):
 
     async def _page(self, request: watch.FetchPage) -> watch.Request:
         """Fetch one page; without a version, so that the list is never older than what is known."""
+        limit = self._page_size or (0 if request.whole else PAGE_SIZE)
         try:
             page = await self._client.list(
                 self._resource,
                 self._namespace,
                 label_selector=self._label_selector,
                 field_selector=self._field_selector,
-                limit=0 if request.whole else PAGE_SIZE,
+                limit=limit,
                 continue_token=request.continue_token,
                 type=msgspec.Raw,
             )
             payloads = tuple(self._decode(item) for item in page.items)
         except (errors.KubeError, *decoding.DECODE_ERRORS) as error:
+            if isinstance(error, errors.ResponseTooLargeError):
+                self._page_size = max(1, (limit or PAGE_SIZE) // 4)
             return self._next_request(_ending(error, None))
         self._alive()
         metadata = page.metadata

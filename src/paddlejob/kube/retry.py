@@ -48,7 +48,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 def is_safe_to_repeat(error: errors.KubeError, *, reading: bool) -> bool:
     """Tell whether a request that failed like this cannot have changed anything."""
     match error:
-        case errors.CredentialsError():
+        case errors.CredentialsError() | errors.ResponseTooLargeError():
             return False
         case errors.TransportError():
             return reading

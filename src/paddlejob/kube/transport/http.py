@@ -22,7 +22,7 @@ import msgspec
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from paddlejob.kube.errors import ConfigError, TransportError, TransportTimeoutError
+from paddlejob.kube.errors import ConfigError, ResponseTooLargeError, TransportError, TransportTimeoutError
 from paddlejob.kube.transport import Response, Stream
 from paddlejob.kube.transport.auth import Authenticator, Credentials, authenticator_for, basic
 from paddlejob.kube.transport.cluster import ClusterConfig, Impersonation
@@ -193,7 +193,7 @@ class HttpTransport:
             parts.append(part)
             size += len(part)
             if size > self._response_size_limit:
-                raise TransportError(
+                raise ResponseTooLargeError(
                     f"{self._route.server} sent a response of more than {self._response_size_limit >> 20} MiB"
                 )
         return parts[0] if len(parts) == 1 else b"".join(parts)
