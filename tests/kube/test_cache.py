@@ -234,10 +234,15 @@ def test_equal_parts_of_many_objects_are_one_in_memory(cache: Cache[Thing]):
 
 
 def test_the_pool_of_shared_parts_does_not_grow_for_ever(cache: Cache[Thing], monkeypatch):
-    monkeypatch.setattr("paddlejob.kube.cache._POOL_LIMIT", 100)
+    monkeypatch.setattr("paddlejob.kube.cache._SPARE_PARTS", 100)
     for number in range(500):
         cache.apply(thing("a", number, team=f"team-{number}"))
-    assert len(cache._parts) <= 102
+    assert len(cache._parts) <= 100 + 8
+    for number in range(100):
+        cache.apply(thing(f"a-{number}", number, team=f"team-{number}"))
+    assert len(cache._parts) > 100
+    cache.replace([], "1000")
+    assert len(cache._parts) <= 100
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -11,8 +11,7 @@ import pytest
 from paddlejob.api.meta import ObjectMeta
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import TransportError
-from paddlejob.kube.event_series import timestamp, truncated
-from paddlejob.kube.events import EventLimits, EventRecorder, ObjectReference
+from paddlejob.kube.events import EventLimits, EventRecorder, ObjectReference, timestamp, truncated
 from paddlejob.kube.resource import EVENTS, PODS
 from paddlejob.kube.transport import Response
 from paddlejob.testing import virtual_loop
@@ -99,7 +98,6 @@ def test_an_event_says_what_happened_to_whom_and_when():
                 "namespace": "default",
                 "name": "worker-0",
                 "uid": "uid-0",
-                "resourceVersion": "7",
             },
         }
         assert {name: event[name] for name in expected} == expected
@@ -175,83 +173,20 @@ def test_different_events_are_told_apart_by(other: dict):
     play(scenario)
 
 
-def test_the_version_of_the_object_makes_no_different_event():
+def test_an_event_that_never_stops_is_never_forgotten():
+    """Days of it, with failures in between, are one Event with the right count."""
+
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
-            for version in range(3):
-                scene.record(about=msgspec.structs.replace(POD, resource_version=str(version)))
-        assert scene.counts() == {"it started": 3}
-
-    play(scenario)
-
-
-def test_ever_other_words_are_combined():
-    async def scenario(scene: Scene) -> None:
-        async with scene.recorder:
-            for number in range(30):
-                scene.record(f"attempt {number} failed")
-            scene.record("attempt 3 failed")
-        assert len(scene.events()) == 11
-        assert scene.counts()["(combined from similar events): attempt 29 failed"] == 20
-        assert scene.counts()["attempt 3 failed"] == 2
-
-    play(scenario)
-
-
-def test_words_are_told_apart_again_after_ten_minutes():
-    async def scenario(scene: Scene) -> None:
-        async with scene.recorder:
-            for number in range(11):
-                scene.record(f"attempt {number} failed")
-            await asyncio.sleep(601)
-            scene.record("attempt 99 failed")
-        assert scene.counts()["attempt 99 failed"] == 1
-
-    play(scenario)
-
-
-def test_one_object_gets_so_many_events_and_no_more():
-    async def scenario(scene: Scene) -> None:
-        async with scene.recorder:
-            for number in range(40):
-                scene.record(reason=f"Reason{number}")
-            scene.record(about=ObjectReference("v1", "Pod", "default", "other", "uid-2"))
-            assert scene.recorder.dropped == 15
-            await asyncio.sleep(1)
-            assert len(scene.events()) == 26
-            await asyncio.sleep(300)
-            scene.record(reason="Later")
-            scene.record(reason="TooMuch")
-        assert len(scene.events()) == 27
-
-    play(scenario)
-
-
-def test_repeats_beyond_the_limit_are_written_later_with_their_count():
-    async def scenario(scene: Scene) -> None:
-        async with scene.recorder:
-            for _ in range(100):
+            for hour in range(100):
+                scene.transport.failures = [TransportError("refused")] * (hour % 4)
                 scene.record()
-                await asyncio.sleep(11)
-            writes = scene.transport.requests
-            assert writes <= 25 + 1100 / 300 + 1
-        assert scene.counts() == {"it started": 100}
+                await asyncio.sleep(3600)
+                assert scene.counts() == {"it started": hour + 1}
         assert scene.recorder.dropped == 0
+        assert scene.recorder._queue._failures == {}
 
     play(scenario)
-
-
-def test_a_bounded_number_of_events_waits():
-    async def scenario(scene: Scene) -> None:
-        for number in range(20):
-            scene.record(about=ObjectReference("v1", "Pod", "default", f"pod-{number}"))
-        assert scene.recorder.dropped == 10
-        async with scene.recorder:
-            await asyncio.sleep(1)
-        assert len(scene.events()) == 10
-        assert scene.recorder.dropped == 10
-
-    play(scenario, max_waiting=10)
 
 
 @pytest.mark.parametrize(
@@ -411,26 +346,41 @@ def test_dates_are_written_in_utc():
     assert timestamp(datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)) == "2030-01-02T03:04:05Z"
 
 
-def test_an_event_that_was_forgotten_before_it_was_written_is_passed_over():
+def test_an_event_is_not_forgotten_before_it_is_written():
     async def scenario(scene: Scene) -> None:
-        for number in range(10):
+        for number in range(20):
             scene.record(about=ObjectReference("v1", "Pod", "default", f"pod-{number}"))
+        assert scene.recorder.dropped == 10
         async with scene.recorder:
             await asyncio.sleep(1)
-        assert len(scene.events()) == 5
+        assert [event["metadata"]["name"].split(".")[0] for event in scene.events()] == [
+            f"pod-{number}" for number in range(10)
+        ]
+        assert scene.recorder.dropped == 10
 
-    play(scenario, objects_remembered=5)
+    play(scenario, remembered=10)
 
 
-def test_a_recorder_remembers_a_bounded_number_of_objects():
+def test_a_recorder_remembers_a_bounded_number_of_events():
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
             for number in range(50):
                 scene.record(about=ObjectReference("v1", "Pod", "default", f"pod-{number}"))
                 await asyncio.sleep(1)
-            correlator = scene.recorder._correlator
-            kept = (correlator._series, correlator._similar, correlator._tokens)
-            assert [len(each.values()) for each in kept] == [5, 5, 5]
+            assert len(scene.recorder._series) == 5
         assert len(scene.events()) == 50
 
-    play(scenario, objects_remembered=5)
+    play(scenario, remembered=5)
+
+
+def test_what_happens_again_is_remembered_longer():
+    async def scenario(scene: Scene) -> None:
+        async with scene.recorder:
+            for number in range(20):
+                scene.record()
+                scene.record(about=ObjectReference("v1", "Pod", "default", f"pod-{number}"))
+                await asyncio.sleep(11)
+        repeated = [event for event in scene.events() if event["involvedObject"]["name"] == "worker-0"]
+        assert [event["count"] for event in repeated] == [20]
+
+    play(scenario, remembered=3)

@@ -21,7 +21,9 @@ P = TypeVar("P", bound=Hashable)
 IndexFunction = Callable[[T], Iterable[str]]
 """Returns the values under which an object is found; it must depend on the object alone."""
 
-_POOL_LIMIT = 50_000
+_PARTS_PER_OBJECT = 8
+_SPARE_PARTS = 1000
+"""How many shared parts are remembered: what objects that are gone have left behind must not pile up."""
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
@@ -149,12 +151,14 @@ class Cache(Generic[T]):
             known = None
         self._refile(key, known, observed)
         self._objects[key] = observed
+        self._bound_parts()
         return (*gone, Change(known, observed))
 
     def _take(self, key: ObjectKey) -> T | None:
         known = self._objects.pop(key, None)
         if known is not None:
             self._refile(key, known, None)
+        self._bound_parts()
         return known
 
     def _refile(self, key: ObjectKey, old: T | None, new: T | None) -> None:
@@ -199,10 +203,12 @@ class Cache(Generic[T]):
             set_field(observed, "owner_references", shared(observed.owner_references))
 
     def _shared(self, part: P) -> P:
-        # Not sys.intern: in some releases of Python what it has seen stays for ever.
-        if len(self._parts) > _POOL_LIMIT:
-            self._parts.clear()
+        # Not sys.intern: in some releases of Python it never frees a string.
         return self._parts.setdefault(part, part)  # type: ignore[return-value]
+
+    def _bound_parts(self) -> None:
+        if len(self._parts) > _PARTS_PER_OBJECT * len(self._objects) + _SPARE_PARTS:
+            self._parts.clear()
 
 
 def _drop_from_bucket(buckets: dict[str, dict[ObjectKey, None]], value: str, key: ObjectKey) -> None:

@@ -1,35 +1,58 @@
 # ruff: noqa: A002  (`type` is the word that Events use)
-"""Events: what `kubectl describe` shows under an object, written in the background and sparingly.
-
-record ──> series ──> queue ──> writer ──> API server
-           │ the same again: counted, and written at most every ten seconds
-           │ the same in ever other words: one combined series
-           └ too many about one object: dropped, and counted
-"""
+"""Kubernetes Events about objects: an event that happens again is counted, not written again."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
+import msgspec
+
+from paddlejob.api.meta import JsonObject, ObjectMeta, View
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.event_series import Correlator, EventLimits, ObjectReference, Series, SeriesKey
-from paddlejob.kube.resource import EVENTS
+from paddlejob.kube.resource import EVENTS, Resource
 from paddlejob.kube.workqueue import Backoff, WorkQueue
-
-__all__ = ["EventLimits", "EventRecorder", "ObjectReference"]
 
 log = logging.getLogger(__name__)
 
+MESSAGE_LIMIT_BYTES = 1024
 _NAME_LIMIT = 253
 _SUFFIX_LENGTH = 17
+
+
+class ObjectReference(View, frozen=True):
+    """The object that an event is about."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+    @classmethod
+    def to(cls, resource: Resource, metadata: ObjectMeta) -> ObjectReference:
+        """Return a reference to an object of a kind."""
+        return cls(resource.api_version, resource.kind, metadata.namespace, metadata.name, metadata.uid)
+
+
+class EventLimits(msgspec.Struct, frozen=True):
+    """How much one process remembers and writes."""
+
+    repeat_seconds: float = 10.0
+    """An event that happens again and again is written at most this often."""
+    remembered: int = 1000
+    """How many different events are remembered, to count repeats; so many may be unwritten, too."""
+    max_tries: int = 5
+    flush_seconds: float = 5.0
+    """How long the end of the process may wait for what has not been written."""
 
 
 class EventRecorder:
@@ -53,8 +76,9 @@ class EventRecorder:
         self._rng = rng
         self._now = now
         self._limits = limits or EventLimits()
-        self._correlator = Correlator(self._limits)
-        self._queue: WorkQueue[SeriesKey] = WorkQueue(rng=rng, backoff=Backoff(1.0, 30.0))
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        """The event that has not happened for longest comes first."""
+        self._queue: WorkQueue[_Key] = WorkQueue(rng=rng, backoff=Backoff(1.0, 30.0))
         self._writer: asyncio.Task[None] | None = None
         self.dropped = 0
         """How many events were never written."""
@@ -70,21 +94,34 @@ class EventRecorder:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.flush_seconds):
                 await self._flush()
-        self.dropped += sum(each.count - each.written_count for each in self._correlator.unwritten())
+        self.dropped += sum(series.unwritten for series in self._series.values())
 
     def record(self, regarding: ObjectReference, type: str, reason: str, message: str) -> None:
         """Note that something happened to an object; `type` is Normal or Warning."""
-        now = asyncio.get_running_loop().time()
-        series = self._correlator.note(regarding, type, reason, message, at=self._now(), seconds=now)
+        key = _Key(regarding, type, reason, truncated(message))
+        series = self._series.get(key) or self._begin(key)
         if series is None:
             self.dropped += 1
-        elif self._queue.depth + self._queue.delayed >= self._limits.max_waiting:
-            self._give_up(series)
-        elif not self._queue.failures(series.key):
-            # One that failed waits for its next try already, which will tell of this time too.
-            self._queue.add(series.key, after_seconds=self._wait_seconds(series))
+            return
+        self._series.move_to_end(key)
+        series.count += 1
+        series.last = self._now()
+        if not self._queue.failures(key):
+            # One that failed is about to be retried, which will include this time too.
+            self._queue.add(key, after_seconds=self._wait_seconds(series))
 
-    def _wait_seconds(self, series: Series) -> float:
+    def _begin(self, key: _Key) -> _Series | None:
+        """Make room for another event; None when all that are remembered have yet to be written."""
+        if len(self._series) >= self._limits.remembered:
+            oldest = next((known for known, series in self._series.items() if not series.unwritten), None)
+            if oldest is None:
+                return None
+            del self._series[oldest]
+        now = self._now()
+        self._series[key] = series = _Series(key, first=now, last=now)
+        return series
+
+    def _wait_seconds(self, series: _Series) -> float:
         """Return how long a series must wait before it is written again."""
         if series.written_at is None:
             return 0.0
@@ -92,39 +129,36 @@ class EventRecorder:
 
     async def _write_all(self) -> None:
         while (key := await self._queue.get()) is not None:
-            try:
-                series = self._correlator.find(key)
-                if series is not None and series.is_unwritten:
-                    await self._write(series)
-            except Exception:
-                log.exception("an event could not be written")
-            finally:
-                self._queue.done(key)
+            series = self._series.get(key)
+            if series is None or not series.unwritten:
+                self._queue.forget(key)
+            elif (wait_seconds := self._wait_seconds(series)) > 0:
+                # It happened again while it was being written.
+                self._queue.add(key, after_seconds=wait_seconds)
+            else:
+                await self._write(series)
+            self._queue.done(key)
 
-    async def _flush(self) -> None:
-        assert self._writer is not None, "the recorder was left before it was entered"
-        await self._writer
-        for series in self._correlator.unwritten():
-            with suppress(errors.KubeError):
-                await self._send(series)
-
-    async def _write(self, series: Series) -> None:
-        wait_seconds = self._wait_seconds(series)
-        if wait_seconds > 0:
-            # It happened again while its first time was being written.
-            self._queue.add(series.key, after_seconds=wait_seconds)
-            return
-        if series.exists and not self._correlator.may_write(series.key, asyncio.get_running_loop().time()):
-            # The count is not lost: it goes with the next write that is allowed.
-            return
+    async def _write(self, series: _Series) -> None:
         try:
             await self._send(series)
         except errors.KubeError as error:
             self._failed(series, error)
+        except Exception:
+            log.exception("an event could not be written")
+            self._give_up(series)
         else:
             self._queue.forget(series.key)
 
-    async def _send(self, series: Series) -> None:
+    async def _flush(self) -> None:
+        assert self._writer is not None, "the recorder was left before it was entered"
+        await self._writer
+        for series in list(self._series.values()):
+            if series.unwritten:
+                with suppress(errors.KubeError):
+                    await self._send(series)
+
+    async def _send(self, series: _Series) -> None:
         """Bring the server up to date."""
         count = series.count
         if not (series.exists and await self._try_patch(series)):
@@ -132,7 +166,7 @@ class EventRecorder:
         series.written_count = count
         series.written_at = asyncio.get_running_loop().time()
 
-    async def _try_patch(self, series: Series) -> bool:
+    async def _try_patch(self, series: _Series) -> bool:
         try:
             await self._client.patch(EVENTS, series.namespace, series.name, series.patch())
         except errors.NotFoundError:
@@ -140,12 +174,12 @@ class EventRecorder:
             series.exists = False
         return series.exists
 
-    async def _create(self, series: Series) -> None:
-        series.name = series.name or self._new_name(series.regarding.name)
+    async def _create(self, series: _Series) -> None:
+        series.name = series.name or self._new_name(series.key.regarding.name)
         try:
             await self._client.create(EVENTS, series.namespace, series.body(self._component))
         except errors.AlreadyExistsError:
-            # An earlier try took effect, and only its answer was lost.
+            # An earlier try took effect, and only its response was lost.
             await self._client.patch(EVENTS, series.namespace, series.name, series.patch())
         series.exists = True
 
@@ -153,20 +187,87 @@ class EventRecorder:
         # What is left of a long name must still end as a name may end.
         return f"{about[: _NAME_LIMIT - _SUFFIX_LENGTH].rstrip('-.')}.{self._rng.getrandbits(64):016x}"
 
-    def _failed(self, series: Series, error: errors.KubeError) -> None:
+    def _failed(self, series: _Series, error: errors.KubeError) -> None:
         is_passing = isinstance(
             error, errors.TransportError | errors.ServerError | errors.TooManyRequestsError
         )
         if is_passing and self._queue.failures(series.key) + 1 < self._limits.max_tries:
             self._queue.retry(series.key)
             return
-        regarding = series.regarding
-        log.warning(
-            "event %s about %s/%s is lost: %s", series.key.reason, regarding.kind, regarding.name, error
-        )
-        self._queue.forget(series.key)
+        about = series.key.regarding
+        log.warning("event %s about %s/%s is lost: %s", series.key.reason, about.kind, about.name, error)
         self._give_up(series)
 
-    def _give_up(self, series: Series) -> None:
-        self.dropped += series.count - series.written_count
+    def _give_up(self, series: _Series) -> None:
+        self._queue.forget(series.key)
+        self.dropped += series.unwritten
         series.count = series.written_count
+
+
+class _Key(NamedTuple):
+    """What makes two events one."""
+
+    regarding: ObjectReference
+    type: str
+    reason: str
+    message: str
+
+
+class _Series(msgspec.Struct):
+    """An event and how often it happened."""
+
+    key: _Key
+    first: datetime
+    last: datetime
+    count: int = 0
+    written_count: int = 0
+    """What the server knows."""
+    written_at: float | None = None
+    """Loop time of the last write; None before the first."""
+    name: str = ""
+    """Of the Event on the server; the same for every try, to recognise one whose response was lost."""
+    exists: bool = False
+    """Whether the server has that Event."""
+
+    @property
+    def unwritten(self) -> int:
+        """How many times the server does not know of."""
+        return self.count - self.written_count
+
+    @property
+    def namespace(self) -> str:
+        """The Event's namespace; Events about cluster-wide objects are kept in `default`."""
+        return self.key.regarding.namespace or "default"
+
+    def body(self, component: str) -> JsonObject:
+        """Return the Event to create."""
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "involvedObject": self.key.regarding,
+            "type": self.key.type,
+            "reason": self.key.reason,
+            "message": self.key.message,
+            "firstTimestamp": timestamp(self.first),
+            "source": {"component": component},
+            "reportingComponent": component,
+            **self.patch(),
+        }
+
+    def patch(self) -> JsonObject:
+        """Return what changes when it happens again."""
+        return {"count": self.count, "lastTimestamp": timestamp(self.last)}
+
+
+def truncated(message: str) -> str:
+    """Return a message that the API server takes: at most 1024 bytes of UTF-8, cut between characters."""
+    encoded = message.encode(errors="replace")
+    if len(encoded) <= MESSAGE_LIMIT_BYTES:
+        return encoded.decode()
+    return encoded[: MESSAGE_LIMIT_BYTES - 3].decode(errors="ignore") + "..."
+
+
+def timestamp(at: datetime) -> str:
+    """Return a time as Events write it, in UTC and whole seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

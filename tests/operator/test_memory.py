@@ -1,0 +1,76 @@
+"""What the operator remembers does not grow with the jobs that have come and gone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+
+from paddlejob.kube import cache
+from paddlejob.kube.client import Client
+from paddlejob.kube.events import EventLimits, EventRecorder
+from paddlejob.kube.resource import PODS
+from paddlejob.operator.controller import Controller
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.settings import OperatorSettings
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.build import job
+from paddlejob.testing.kubelet import Kubelet
+from tests.operator.small_cluster import Cluster, on_a_cluster
+
+CONTAINERS = (dict, list, set, tuple)
+
+
+def _entries(root: object) -> int:
+    """Count what can be reached from an object through our own objects and containers."""
+    seen: set[int] = set()
+    pending, entries = [root], 0
+    while pending:
+        found = pending.pop()
+        ours = type(found).__module__.startswith(("paddlejob.kube", "paddlejob.operator"))
+        if id(found) in seen or not (ours or isinstance(found, CONTAINERS)):
+            continue
+        if type(found).__module__.startswith("paddlejob.kube.client"):
+            continue  # behind it is the server of the test
+        seen.add(id(found))
+        entries += len(found) if isinstance(found, CONTAINERS) else 0
+        pending += gc.get_referents(found)
+    return entries
+
+
+async def _churn(cluster: Cluster, numbers: range) -> None:
+    for number in numbers:
+        await cluster.submit(job(f"job-{number}").ps(1).worker(2).spec(cleanPodPolicy="Always"))
+        await asyncio.sleep(3)
+    await asyncio.sleep(120)
+    for number in numbers:
+        assert cluster.status(f"job-{number}")["phase"] == "Completed"
+        cluster.server.delete(PADDLE_JOBS, "default", f"job-{number}")
+    await asyncio.sleep(120)
+    assert not cluster.server.objects(PODS)
+
+
+def test_what_is_remembered_does_not_grow_with_the_jobs_that_are_gone(monkeypatch):
+    monkeypatch.setattr(cache, "_SPARE_PARTS", 20)
+
+    async def act(cluster: Cluster) -> None:
+        rng, limits = random.Random(0), EventLimits(remembered=20)
+        kubelet = Kubelet(Client(cluster.server.transport("kubelet")), rng=rng)
+        recorder = EventRecorder(cluster.client, "operator", rng=rng, now=virtual_loop.now, limits=limits)
+        controller = Controller(
+            cluster.client, OperatorSettings(workers=4), rng=rng, now=virtual_loop.now, recorder=recorder
+        )
+        async with recorder, asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(part.run() if part is kubelet else part)
+                for part in (controller.watch(), controller.work(), kubelet)
+            ]
+            remembered = []
+            for first in range(0, 100, 20):
+                await _churn(cluster, range(first, first + 20))
+                remembered.append(_entries(controller))
+            assert max(remembered[1:]) < remembered[0] + 100, remembered
+            for task in tasks:
+                task.cancel()
+
+    on_a_cluster(act)
