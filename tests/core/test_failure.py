@@ -18,6 +18,14 @@ def exited(code: int, reason: str = "Error"):
     return world(job().worker(1)).failed("worker", 0, code=code, reason=reason)
 
 
+def outlived(code: int):
+    """Return a pod that its kubelet ended because of the template's activeDeadlineSeconds."""
+    built = exited(code)
+    message = "Pod was active on the node longer than the specified deadline"
+    next(iter(built._pods.values()))["status"] |= {"reason": "DeadlineExceeded", "message": message}
+    return built
+
+
 DISRUPTED = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
 
 CAUSES = {
@@ -31,9 +39,9 @@ CAUSES = {
         DEFAULT,
         Cause.PERMANENT,
     ),
-    "SIGTERM is nobody's fault": (exited(143), DEFAULT, Cause.IGNORED),
-    "nor under the launcher": (exited(15), DEFAULT, Cause.IGNORED),
-    "Fleet's planned exit is planned": (exited(101), DEFAULT, Cause.IGNORED),
+    "SIGTERM is nobody's fault": (exited(143), DEFAULT, Cause.PLANNED),
+    "nor under the launcher": (exited(15), DEFAULT, Cause.PLANNED),
+    "Fleet's planned exit is planned": (exited(101), DEFAULT, Cause.PLANNED),
     "the user calls it permanent": (exited(137), RestartPolicy(permanent_exit_codes=(137,)), Cause.PERMANENT),
     "the user calls it retryable": (exited(1), RestartPolicy(retryable_exit_codes=(1,)), Cause.RETRYABLE),
     "the user forgives it": (exited(42), RestartPolicy(ignored_exit_codes=(42,)), Cause.IGNORED),
@@ -53,6 +61,16 @@ CAUSES = {
         Cause.RETRYABLE,
     ),
     "a preemption, whatever the exit code": (failed(conditions=DISRUPTED), DEFAULT, Cause.IGNORED),
+    "a pod that outlived its own deadline, whose containers got SIGTERM": (
+        outlived(143),
+        DEFAULT,
+        Cause.RETRYABLE,
+    ),
+    "the user calls that permanent": (
+        outlived(143),
+        RestartPolicy(permanent_exit_codes=(143,)),
+        Cause.PERMANENT,
+    ),
     "a pod that never started": (failed(reason="UnexpectedAdmissionError"), DEFAULT, Cause.RETRYABLE),
 }
 

@@ -116,6 +116,39 @@ def test_time_in_suspension_is_not_time_to_start():
     assert resumed.later(20).plan().requeue_after_seconds == 40
 
 
+def test_attempts_that_follow_each_other_do_not_stop_the_clock():
+    of = job().worker(2).spec(startupDeadlineSeconds=300, intranet="Service").metadata(**CREATED)
+    built = world(of).services().config()
+    for _ in range(2):
+        built.later(100).failed("worker", 0, code=143).pod("worker", 1)
+        built.status(built.plan().status)
+        built._pods.clear()
+    assert built.job.status.attempt == 2
+    plan = built.later(100).plan()
+    assert plan.status.reason == "StartupDeadlineExceeded"
+
+
+NO_WAY_OUT_OF_SUSPENSION = {
+    "no host port is free": ({"intranet": "Host"}, "NoHostPort"),
+    "the spec is refused": ({"intranet": "Nowhere"}, "InvalidSpec"),
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"), NO_WAY_OUT_OF_SUSPENSION.values(), ids=NO_WAY_OUT_OF_SUSPENSION.keys()
+)
+def test_a_job_that_cannot_start_when_it_is_resumed_has_all_its_time(fields, reason):
+    spec = {"startupDeadlineSeconds": 600, **fields}
+    built = world(job().worker(1).spec(**spec, suspend=True).metadata(**CREATED))
+    built.status(built.plan().status)
+    resumed = edited(built.later(3600), job().worker(1).spec(**spec).metadata(**CREATED))
+    resumed.with_settings(host_port_range=(40000, 40019)).host_ports_taken(40000)
+    resumed.status(resumed.plan().status)
+    assert resumed.job.status.reason == reason
+    assert resumed.later(30).plan().status.phase is Phase.PENDING
+    assert resumed.later(570).plan().status.reason == "StartupDeadlineExceeded"
+
+
 def test_a_job_that_ran_once_has_started():
     of = job().worker(1).spec(startupDeadlineSeconds=60).metadata(**CREATED)
     assert live(of).later(1000).plan().status.phase is Phase.RUNNING

@@ -80,6 +80,9 @@ def test_an_error_of_the_program_is_final():
     plan = live().failed("worker", 0, code=1, message="ValueError: bad data").plan()
     assert (plan.status.phase, plan.status.reason) == (Phase.FAILED, "PodFailed")
     assert plan.status.message == "worker-0 failed first with exit code 1: ValueError: bad data"
+    failure = plan.status.last_failure
+    assert (failure.pod, failure.exit_code, failure.attempt) == ("demo-worker-0", 1, 0)
+    assert (failure.message, failure.counted) == (plan.status.message, False)
 
 
 def test_the_budget_is_kept():
@@ -88,6 +91,7 @@ def test_the_budget_is_kept():
     plan = again.plan()
     assert (plan.status.phase, plan.status.reason) == (Phase.FAILED, "BackoffLimitExceeded")
     assert plan.status.message.endswith("gave up after 1 restart (backoffLimit 1)")
+    assert (plan.status.last_failure.pod, plan.status.last_failure.attempt) == ("demo-worker-2", 1)
 
 
 def test_no_budget_means_no_restart():
@@ -179,8 +183,13 @@ def test_an_attempt_of_which_no_pod_is_to_be_seen_may_not_start():
     assert not [action for stage in plan.stages for action in stage if isinstance(action, ReplaceConfig)]
 
 
-def silent(seconds: float):
-    ready = [{"type": "Ready", "status": "False", "lastTransitionTime": NOW.isoformat()}]
+def silent(seconds: float, *, ready_reason: str = "", containers_ready: str = "True"):
+    """Return a world in which a running pod is not ready: without a reason, as the node controller does."""
+    since = {"lastTransitionTime": NOW.isoformat()}
+    ready = [
+        {"type": "Ready", "status": "False", "reason": ready_reason, **since},
+        {"type": "ContainersReady", "status": containers_ready, **since},
+    ]
     built = live()
     pod = built._pods[built.seats()[1]]
     pod["status"]["conditions"] = ready
@@ -197,6 +206,20 @@ def test_then_its_pod_is_replaced_and_nobody_is_to_blame():
     assert deleted(plan) == ALL_OF_COLLECTIVE
     assert (plan.status.restarts, plan.status.attempt) == (0, 1)
     assert "does not answer" in plan.status.message
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"ready_reason": "ReadinessGatesNotReady"},
+        {"ready_reason": "ContainersNotReady"},
+        {"containers_ready": "False"},
+    ],
+    ids=lambda told: next(iter(told.values())),
+)
+def test_a_node_whose_kubelet_says_why_a_pod_is_not_ready_does_answer(told):
+    plan = silent(1000, **told).plan()
+    assert (plan.status.attempt, plan.stages, plan.requeue_after_seconds) == (0, (), None)
 
 
 def test_a_pod_that_never_goes_is_removed_by_force():
@@ -230,6 +253,74 @@ def test_a_changed_address_restarts_those_that_hold_the_old_one():
     plan = built.plan()
     assert deleted(plan) == ["demo-worker-0", "demo-worker-1"]
     assert "addresses that have changed" in plan.status.message
+
+
+class TestServersWhileAWorkerIsReplacedOrAdded:
+    """Workers of a parameter server job without gloo come and go; a server that goes takes all with it."""
+
+    BIGGER = job().ps(2).worker(4).spec(withGloo=0)
+
+    def scaled(self):
+        """Return a job whose new workers find no place, in which the old ones train on."""
+        built = live(job().ps(2).worker(2).spec(withGloo=0))
+        bigger = world(self.BIGGER).status(built.job.status)
+        bigger._pods, bigger._config = built._pods, built._config
+        bigger.status(bigger.plan().status)
+        assert created(bigger.plan()) == ["demo-worker-2", "demo-worker-3"]
+        bigger.status(bigger.plan().status).pod("worker", 2).pod("worker", 3)
+        bigger.status(bigger.plan().status)
+        assert (bigger.job.status.attempt, bigger.job.status.base_attempt) == (1, 0)
+        return bigger
+
+    def test_the_workers_train_on(self):
+        plan = self.scaled().later(3600).plan()
+        assert (plan.stages, plan.status.attempt) == ((), 1)
+
+    def test_a_server_that_is_lost_then_restarts_all(self):
+        built = self.scaled()
+        del built._pods[built.seats()[0]]
+        plan = built.plan()
+        assert (plan.status.base_attempt, plan.status.last_failure.reason) == (2, "PodLost")
+        assert deleted(plan) == [f"demo-{pod}" for pod in ("ps-1", *(f"worker-{i}" for i in range(4)))]
+
+    def test_so_does_one_that_is_drained(self):
+        assert self.scaled().leaving("ps", 1).plan().status.base_attempt == 2
+
+    def test_so_does_one_that_comes_back_with_another_address(self):
+        built = self.scaled()
+        built._pods[built.seats()[0]]["status"]["podIP"] = "10.9.9.9"
+        plan = built.plan()
+        assert plan.status.base_attempt == 2
+        assert plan.status.last_failure.reason == "AddressChanged"
+
+    def test_a_worker_that_is_lost_meanwhile_is_created_again(self):
+        built = self.scaled()
+        del built._pods[built.seats()[2]]
+        plan = built.plan()
+        assert (created(plan), plan.status.attempt) == (["demo-worker-0"], 1)
+
+    def test_scaled_once_more_the_old_ones_still_train_on(self):
+        built = self.scaled()
+        smaller = world(job().ps(2).worker(3).spec(withGloo=0)).status(built.job.status)
+        smaller._pods, smaller._config = built._pods, built._config
+        plan = smaller.plan()
+        assert (plan.status.attempt, plan.status.base_attempt, deleted(plan)) == (2, 0, ["demo-worker-3"])
+        assert smaller.status(plan.status).plan().status.attempt == 2
+
+    def test_a_loss_in_the_same_moment_as_a_scaling_restarts_all(self):
+        built = live(job().ps(2).worker(2).spec(withGloo=0))
+        bigger = world(self.BIGGER).status(built.job.status)
+        bigger._pods, bigger._config = built._pods, built._config
+        del bigger._pods[built.seats()[1]]
+        assert bigger.plan().status.base_attempt == 1
+
+    def test_where_pods_are_called_by_name_a_worker_may_start_before_all_are_there(self):
+        built = world(job().ps(1).worker(2).spec(withGloo=0, intranet="Service")).services().config()
+        built.running("ps", 0).running("worker", 0).pod("worker", 1)
+        built.status(built.plan().status)
+        assert built.job.status.formation is None
+        del built._pods[built.seats()[0]]
+        assert built.plan().status.base_attempt == 1
 
 
 @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])

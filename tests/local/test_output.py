@@ -23,7 +23,7 @@ from paddlejob.api.pod import (
     Pod,
     PodStatus,
 )
-from paddlejob.api.v1 import PaddleJobStatus, Phase
+from paddlejob.api.v1 import Failure, PaddleJobStatus, Phase
 from paddlejob.core.actions import Event, EventType
 from paddlejob.local.input.documents import read
 from paddlejob.local.runner import Ending
@@ -57,8 +57,8 @@ def pod(name, state=RUNNING, phase="Running", *, leaving=False, restarts=0):
     return Pod(metadata=metadata, status=PodStatus(phase=phase, container_statuses=(container,)))
 
 
-def at_phase(phase, message=""):
-    return msgspec.structs.replace(JOB, status=PaddleJobStatus(phase=phase, message=message))
+def at_phase(phase, message="", **fields):
+    return msgspec.structs.replace(JOB, status=PaddleJobStatus(phase=phase, message=message, **fields))
 
 
 STATES = {
@@ -210,11 +210,20 @@ def test_a_failure_ends_with_the_last_lines_of_the_pod_that_failed(view, local_r
     log = local_run.run_directory.log("job-worker-1", "main")
     log.parent.mkdir()
     log.write_text("".join(f"line {number}\n" for number in range(100)))
-    view.on_job(at_phase(Phase.FAILED, "worker-1 failed first with exit code 1"))
+    failure = Failure(attempt=2, pod="job-worker-1", message="worker-1 failed first with exit code 1")
+    view.on_job(at_phase(Phase.FAILED, failure.message, attempt=2, last_failure=failure))
     told = list(summary.lines(view, Ending.FAILED, local_run.run_directory, with_log=True))
     assert told[0] == "  worker-1 | line 85"
     assert told[-2].endswith("s: worker-1 failed first with exit code 1")
     assert told[-1] == f"see `paddlejob logs {local_run.run_directory.name}`"
+
+
+def test_a_failure_of_an_earlier_attempt_did_not_end_the_job(view, local_run):
+    failure = Failure(attempt=0, pod="job-worker-1", message="worker-1 failed first with exit code 137")
+    message = "ran longer than activeDeadlineSeconds 60"
+    view.on_job(at_phase(Phase.FAILED, message, attempt=1, last_failure=failure))
+    told = list(summary.lines(view, Ending.FAILED, local_run.run_directory, with_log=True))
+    assert told[0].startswith("job Failed in ")
 
 
 CLOCKS = {0: "0s", 59: "59s", 60: "1m00s", 3599: "59m59s", 3600: "1h00m"}

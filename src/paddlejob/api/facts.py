@@ -110,7 +110,7 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
             **_EXIT_CODES,
         },
         "delay_seconds": {
-            "description": "The wait before the first restart; it doubles with each that counts.",
+            "description": "The wait before the first restart; it doubles with each one in a row.",
             **_span(lifecycle.DELAY_SECONDS),
         },
         "max_delay_seconds": {"description": "The longest wait.", **_span(lifecycle.MAX_DELAY_SECONDS)},
@@ -176,8 +176,17 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         "attempt": {"description": "Which try this is, from 0: grows with every restart and scaling."},
         "base_attempt": {"description": "The attempt in which all pods were last made anew."},
         "attempt_time": {"description": "When the attempt began."},
+        "consecutive_restarts": {
+            "description": "Restarts in a row as of the last one; running for 10 minutes ends a row."
+        },
+        "rounds": {"description": "How often objects were created or changed in this attempt."},
+        "retry_time": {"description": "When something is created again; not before."},
+        "resume_time": {"description": "When the job was last resumed after a suspension."},
         "restarts": {"description": "Restarts that counted against backoffLimit."},
         "workers": {"description": "With how many workers an elastic job goes on while it cannot have all."},
+        "succeeded_workers": {
+            "description": "Indexes of the workers that have succeeded, such as 0-2,5; they never run again."
+        },
         "formation": {"description": "The pods that last found together."},
         "last_failure": {"description": "What broke the last attempt first."},
         "active_since": {"description": "When the job began to run, or ran again after a suspension."},

@@ -144,6 +144,7 @@ class Reason:
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
     STARTUP_DEADLINE_EXCEEDED: Final = "StartupDeadlineExceeded"
     POD_LOST: Final = "PodLost"
+    ADDRESS_CHANGED: Final = "AddressChanged"
     QUOTA_LOST: Final = "QuotaLost"
     RESTARTING: Final = "Restarting"
     REPLACED_POD: Final = "ReplacedPod"

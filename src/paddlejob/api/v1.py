@@ -212,10 +212,19 @@ class PaddleJobStatus(View, frozen=True):
     base_attempt: int = 0
     """The attempt in which all pods were last made anew; older pods do not belong to the job any more."""
     attempt_time: datetime | None = None
+    consecutive_restarts: int = 0
+    """How many attempts in a row, up to this one, were reactions; progress ends the row."""
+    rounds: int = 0
+    """How often something was created or changed for this attempt."""
+    retry_time: datetime | None = None
+    """Before this time nothing is created."""
+    resume_time: datetime | None = None
     restarts: int = 0
     """How many restarts counted against `backoffLimit`."""
     workers: int = 0
     """With how many workers an elastic job goes on when it cannot have all; 0 when it has all."""
+    succeeded_workers: str = ""
+    """Indexes of the workers that have succeeded since `base_attempt`, such as `0-2,5`: their pods may go."""
     formation: Formation | None = None
     last_failure: Failure | None = None
     active_since: datetime | None = None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
+from typing import Self
 
 import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated, Pod
-from paddlejob.api.v1 import Role, RoleSpec
+from paddlejob.api.v1 import PaddleJobStatus, Role, RoleSpec
+from paddlejob.core import index_set
 
 _ROLES = {str(role): role for role in Role}
 
@@ -77,14 +79,22 @@ class Roster(msgspec.Struct, frozen=True):
     """Pods of the next attempt that wait in the wings for a place in the cluster."""
     wanted: tuple[Seat, ...]
     """Every seat, in order of creation."""
+    finished: frozenset[Seat]
+    """Wanted seats of workers that have succeeded, whatever became of their pods since."""
     staying: tuple[Member, ...]
     """The members that are not leaving, in seat order."""
 
     @property
     def vacant(self) -> tuple[Seat, ...]:
         """Seats without a pod object of their name."""
-        held = {member.seat for member in self.stale}
+        held = {member.seat for member in self.stale} | self.finished
         return tuple(seat for seat in self.wanted if seat not in self.members and seat not in held)
+
+    @property
+    def missing(self) -> tuple[Seat, ...]:
+        """Seats that need a pod and have none that counts."""
+        held = {member.seat for member in self.staying} | self.finished
+        return tuple(seat for seat in self.wanted if seat not in held)
 
     def active(self, role: Role | None = None) -> tuple[Member, ...]:
         """Return the members that count, in seat order."""
@@ -111,6 +121,13 @@ class Attempts(msgspec.Struct, frozen=True):
 
     base: int = 0
     current: int = 0
+    succeeded_workers: str = ""
+    """Indexes of workers that were seen to succeed in these attempts."""
+
+    @classmethod
+    def of(cls, status: PaddleJobStatus) -> Self:
+        """Return the attempts that a job's status tells of."""
+        return cls(status.base_attempt, status.attempt, status.succeeded_workers)
 
 
 FIRST_ATTEMPT = Attempts()
@@ -145,7 +162,22 @@ def roster_of(
             surplus.append(member)
     held = (members[seat] for seat in wanted if seat in members)
     staying = tuple(member for member in held if not member.is_leaving)
-    return Roster(members, tuple(surplus), tuple(stale), tuple(probes), wanted, staying)
+    finished = _finished(attempts, seats, staying)
+    return Roster(members, tuple(surplus), tuple(stale), tuple(probes), wanted, finished, staying)
+
+
+def _finished(attempts: Attempts, seats: frozenset[Seat], staying: tuple[Member, ...]) -> frozenset[Seat]:
+    """Return the wanted workers that have succeeded, as their pods say or as was seen before.
+
+    What a pod says that is being deleted is not believed: many programs exit with code 0 after SIGTERM.
+    """
+    seen = {
+        member.seat
+        for member in staying
+        if member.seat.role is Role.WORKER and member.state is PodState.SUCCEEDED
+    }
+    known = index_set.parse(attempts.succeeded_workers, len(seats)) if attempts.succeeded_workers else ()
+    return seats & (seen | {Seat(Role.WORKER, index) for index in known})
 
 
 def seat_of(job_name: str, pod: Pod) -> Seat | None:

@@ -36,13 +36,13 @@ class Connection(msgspec.Struct, frozen=True):
     fingerprint: str | None = None
 
 
-def connection_of(site: Site, roster: Roster) -> Connection:
+def connection_of(world: Snapshot, site: Site, roster: Roster) -> Connection:
     """Return the ConfigMap as it should be now.
 
     It lets the pods start whose addresses it has. A pod of the newest attempt that is not to be seen yet is
     not among them, unless it has a name that is known beforehand.
     """
-    hosts = topology.hosts_of(site, roster)
+    hosts = topology.hosts_of(site, roster, world.config_map.data if world.config_map else {})
     if hosts is None:
         return Connection()
     attempts = {member.attempt for member in roster.active()}

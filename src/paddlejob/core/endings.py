@@ -6,7 +6,7 @@ import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import PaddleJobStatus, Phase, Role
+from paddlejob.api.v1 import Failure, PaddleJobStatus, Phase, Role
 from paddlejob.core import status
 from paddlejob.core.actions import DeleteJob, Kind, Plan, Stages
 from paddlejob.core.classify import Roster, Seat, member_of, seat_of, training_container_name
@@ -27,10 +27,13 @@ def release(world: Snapshot) -> Plan:
     return Plan(leaving)
 
 
-def end(world: Snapshot, spec: EffectiveSpec, roster: Roster, verdict: Standing) -> Plan:
-    """Record the verdict; the shell writes the status before it deletes anything."""
-    ended = completed_at(world.pods, world.now)
-    final = status.next_status(world.job, spec, roster, verdict, world.now, completion_time=ended)
+def end(
+    world: Snapshot, spec: EffectiveSpec, roster: Roster, verdict: Standing, failure: Failure | None = None
+) -> Plan:
+    """Record the verdict, and the failure it is about; the shell writes it before it deletes anything."""
+    changes: dict[str, object] = {"completion_time": completed_at(world.pods, world.now)}
+    changes |= {"last_failure": failure} if failure else {}
+    final = status.next_status(world.job, spec, roster, verdict, world.now, **changes)
     return Plan(final, (*_cleanup(world, spec, final), *_without_gang(world)))
 
 
@@ -61,6 +64,10 @@ def suspend(world: Snapshot, spec: EffectiveSpec, roster: Roster, *, obstacle: s
             "attempt": old.attempt + 1,
             "base_attempt": old.attempt + 1,
             "formation": None,
+            "succeeded_workers": "",
+            "consecutive_restarts": 0,
+            "rounds": 0,
+            "retry_time": None,
             "active_since": None,
             "active_seconds": int(deadline.active_seconds(world.job, world.now)),
         }

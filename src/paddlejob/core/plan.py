@@ -21,16 +21,16 @@ from paddlejob.api import defaulting, names, validation
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.ports import declared_ports
-from paddlejob.api.v1 import Intranet, PaddleJobStatus, Phase
+from paddlejob.api.v1 import Formation, Intranet, PaddleJobStatus, Phase
 from paddlejob.core import converge, endings, status
 from paddlejob.core.actions import Event, EventType, Kind, Plan
 from paddlejob.core.classify import Attempts, Roster, roster_of
-from paddlejob.core.policy import deadline, elastic, gang, legacy
+from paddlejob.core.policy import backoff, deadline, elastic, gang, legacy
 from paddlejob.core.policy.cleanup import deletions, overdue
-from paddlejob.core.policy.formation import Reform, formation_of, is_complete
+from paddlejob.core.policy.formation import Reform, formation_of, is_complete, was_formed
 from paddlejob.core.policy.gang_queue import quota_loss
 from paddlejob.core.policy.host_port import choose_base_port
-from paddlejob.core.policy.restart import respond, restart_delay_seconds
+from paddlejob.core.policy.restart import respond
 from paddlejob.core.policy.success import success
 from paddlejob.core.reachability import noted, unreadable_address
 from paddlejob.core.refused import go_on_refused
@@ -61,8 +61,7 @@ def _decide(world: Snapshot) -> Plan:
         return _with_force(world, _with_news(world, go_on_refused(world, refusals)))
     spec = elastic.with_workers(spec, job.status.workers)
     spec = elastic.with_rendezvous(spec, job.spec, world.settings.etcd_server)
-    attempts = Attempts(job.status.base_attempt, job.status.attempt)
-    roster = roster_of(job.name, spec.roles, world.pods, attempts)
+    roster = roster_of(job.name, spec.roles, world.pods, Attempts.of(job.status))
     if job.spec.suspend:
         return _with_force(world, _with_news(world, endings.suspend(world, spec, roster)))
     return _with_force(world, _with_news(world, _live(world, spec, roster)))
@@ -80,32 +79,37 @@ def _live(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Plan:
     gathering = gang.gather(world, roster)
     port, attempt = host_port or world.settings.base_port, job.status.attempt
     site = Site(job, spec, port, world.settings.pods_have_ipv6, attempt, gathering.gang)
-    connection = converge.connection_of(site, roster)
-    response = respond(world, spec, roster, connection.fingerprint)
+    connection = converge.connection_of(world, site, roster)
+    response = respond(world, site, roster, connection.fingerprint)
     if response.verdict is not None:
-        return endings.end(world, spec, roster, noted(response.verdict, roster))
+        return endings.end(world, spec, roster, noted(response.verdict, roster), response.failure)
     reform = response.reform or quota_loss(world, roster)
     if reform is not None:
         return _reform(world, spec, roster, reform)
     if unreadable := unreadable_address(site, roster):
         refused = Standing(Phase.PENDING, Reason.INVALID_SPEC, unreadable)
         return Plan(status.next_status(job, spec, roster, refused, now))
-    delay = restart_delay_seconds(world)
-    standing = status.live_standing(
-        world, roster, delayed=delay > 0, gang_waits_for=gathering.holds_up(roster)
-    )
+    delay = backoff.seconds_until_retry(job.status, now)
+    stages, told = converge.converge(world, site, roster, connection, may_create=gathering.is_open)
+    stages = (gathering.actions, *stages) if gathering.actions else stages
+    is_delayed = delay > 0 and (bool(roster.missing) or backoff.is_round(stages))
     changes: dict[str, object] = {"host_port": host_port}
     if is_complete(roster):
         changes["formation"] = formation_of(roster, job.status.attempt)
-    if job.status.phase is Phase.SUSPENDED:
-        changes["attempt_time"] = now
+    if is_delayed:
+        stages, told = backoff.removals(stages), ()
+    elif backoff.is_round(stages):
+        changes |= backoff.after_round(job, now)
+    standing = status.live_standing(
+        world,
+        roster,
+        delayed=is_delayed and bool(roster.missing),
+        gang_waits_for=gathering.holds_up(roster),
+    )
     alive = status.next_status(job, spec, roster, noted(standing, roster), now, **changes)
-    may_create = delay <= 0 and gathering.is_open
-    stages, told = converge.converge(world, site, roster, connection, may_create=may_create)
-    stages = (gathering.actions, *stages) if gathering.actions else stages
     time_left = deadline.seconds_left(msgspec.structs.replace(job, status=alive), now)
     waits = (response.look_again_in_seconds, gathering.look_again_in_seconds)
-    soonest = _soonest(delay or None, *waits, time_left)
+    soonest = _soonest(delay if is_delayed else None, *waits, time_left)
     return Plan(alive, stages, events_when_done=told, requeue_after_seconds=soonest)
 
 
@@ -113,6 +117,7 @@ def _reform(world: Snapshot, spec: EffectiveSpec, roster: Roster, reform: Reform
     """Begin a new attempt: recorded first, then the pods go; the next pass creates what is missing."""
     old, attempt = world.job.status, world.job.status.attempt + 1
     failure = reform.failure or old.last_failure
+    in_a_row, delay = _restart_delay(world, reform)
     standing = Standing(reform.phase, reform.reason, reform.message)
     fresh = status.next_status(
         world.job,
@@ -123,20 +128,43 @@ def _reform(world: Snapshot, spec: EffectiveSpec, roster: Roster, reform: Reform
         attempt=attempt,
         base_attempt=attempt if reform.whole else old.base_attempt,
         attempt_time=world.now,
+        consecutive_restarts=in_a_row,
+        rounds=0,
+        retry_time=backoff.after(world.now, delay),
         restarts=old.restarts + (reform.failure is not None and reform.failure.counted),
         workers=old.workers if reform.workers is None else reform.workers,
-        formation=None,
+        formation=_kept_formation(world, roster, reform),
         last_failure=failure,
+        **({"succeeded_workers": ""} if reform.whole else {}),
     )
     gone = [member.pod for member in roster.probes if member.attempt != attempt]
-    gone += [pod for pod in world.pods if not _is_probe(roster, pod)] if reform.whole else []
+    probes = {member.pod.metadata.uid for member in roster.probes}
+    gone += [pod for pod in world.pods if pod.metadata.uid not in probes] if reform.whole else []
     gone += [] if reform.whole else [member.pod for member in reform.victims]
     stage = deletions(Kind.POD, gone)
     return Plan(fresh, (stage,) if stage else (), requeue_after_seconds=0.0)
 
 
-def _is_probe(roster: Roster, pod: object) -> bool:
-    return any(member.pod is pod for member in roster.probes)
+def _restart_delay(world: Snapshot, reform: Reform) -> tuple[int, float]:
+    """Return how many restarts in a row this is, and how long it waits.
+
+    What the user asked for is no restart. An elastic job has waited before it changes its size.
+    """
+    job, in_a_row = world.job, backoff.restarts_in_a_row(world.job.status, world.now)
+    is_elastic = reform.workers is not None
+    if reform.phase is not Phase.RESTARTING:
+        return in_a_row + is_elastic, 0.0
+    counted = reform.failure is not None and reform.failure.counted
+    each = backoff.restarts_each(in_a_row + 1, job, whole=reform.whole)
+    return in_a_row + 1, backoff.delay_seconds(job.spec.restart_policy, each, first_at_once=not counted)
+
+
+def _kept_formation(world: Snapshot, roster: Roster, reform: Reform) -> Formation | None:
+    """Pods that stay have worked with each other, and miss each other; from now on in the wanted number."""
+    formed = world.job.status.formation
+    if formed is None or reform.whole or not was_formed(world):
+        return None
+    return formation_of(roster, formed.attempt)
 
 
 def _host_port(world: Snapshot, spec: EffectiveSpec) -> int | None:

@@ -28,7 +28,7 @@ from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.classify import Attempts, Roster, roster_of
 from paddlejob.core.policy import deadline, elastic
 from paddlejob.core.policy.cleanup import deletions
-from paddlejob.core.policy.formation import is_formed
+from paddlejob.core.policy.formation import was_formed
 from paddlejob.core.policy.restart import Response, after_failures
 from paddlejob.core.policy.success import success
 from paddlejob.core.snapshot import Snapshot
@@ -49,20 +49,18 @@ def go_on_refused(refused: Snapshot, refusals: Refusals) -> Plan:
     world = msgspec.structs.replace(refused, job=_believed(refused, refusals))
     job, now = world.job, world.now
     spec = elastic.with_workers(defaulting.effective_of(job), job.status.workers)
-    attempts = Attempts(job.status.base_attempt, job.status.attempt)
-    roster = roster_of(job.name, spec.roles, world.pods, attempts)
+    roster = roster_of(job.name, spec.roles, world.pods, Attempts.of(job.status))
     sentence = " | ".join(str(refusal) for refusal in refusals)
     if job.spec.suspend:
         return endings.suspend(world, spec, roster, obstacle=sentence)
     response = after_failures(world, spec, roster)
     verdict = success(roster, job.spec.success_policy) or deadline.time_is_up(job, now)
-    if verdict is None and _failures_count(job, refusals):
-        verdict = response.verdict
+    if verdict is None and response.verdict is not None and _failures_count(job, refusals):
+        return endings.end(world, spec, roster, response.verdict, response.failure)
     if verdict is not None:
         return endings.end(world, spec, roster, verdict)
     standing = _standing(world, roster, response, sentence)
-    resumed = {"attempt_time": now} if job.status.phase is Phase.SUSPENDED else {}
-    held = status.next_status(job, spec, roster, standing, now, **resumed)
+    held = status.next_status(job, spec, roster, standing, now)
     time_left = deadline.seconds_left(msgspec.structs.replace(job, status=held), now)
     waits = [wait for wait in (response.look_again_in_seconds, time_left) if wait is not None]
     stale = deletions(Kind.POD, (member.pod for member in roster.stale))
@@ -93,7 +91,7 @@ def _sizes(world: Snapshot, spec: PaddleJobSpec) -> dict[str, RoleSpec]:
     written = {"ps": spec.ps, "worker": spec.worker, "heter": spec.heter}
     sizes = {role: min(each.replicas, MAX_REPLICAS) for role, each in written.items() if each}
     formed = world.job.status.formation
-    if formed is not None and is_formed(world):
+    if formed is not None and was_formed(world):
         sizes = {"ps": formed.ps, "worker": formed.worker, "heter": formed.heter}
     return {
         role: msgspec.structs.replace(written[role] or RoleSpec(), replicas=size)

@@ -12,7 +12,7 @@ from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import Condition
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
-from paddlejob.core import explain
+from paddlejob.core import explain, index_set
 from paddlejob.core.classify import Member, PodState, Roster, Seat
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
@@ -31,22 +31,37 @@ def live_standing(
 
     A job that is put together anew keeps the phase that says so, and why, until it runs.
     """
+    if delayed and not world.failures:
+        return _held_back(world, roster)
     old, fresh = world.job.status, _fresh_standing(world, roster, gang_waits_for)
     if old.phase not in (Phase.RESTARTING, Phase.SCALING) or fresh.phase is Phase.RUNNING:
         return fresh
     failure = old.last_failure if old.phase is Phase.RESTARTING else None
     why = f"; attempt {old.attempt} after {failure.message}" if failure else ""
-    if delayed:
-        return Standing(old.phase, Reason.WAITING_TO_RESTART, f"waiting a moment before the next try{why}")
     return Standing(old.phase, fresh.reason, f"{fresh.message}{why}")
+
+
+def _held_back(world: Snapshot, roster: Roster) -> Standing:
+    """Say when pods are created again, and why not now. The text stays the same until then."""
+    old = world.job.status
+    again = f"{old.retry_time:%H:%M:%SZ}" if old.retry_time else "once"
+    if old.reason == Reason.CREATE_FAILED:
+        return Standing(old.phase, old.reason, old.message)
+    if old.rounds:
+        phase = old.phase if old.phase in (Phase.RESTARTING, Phase.SCALING) else Phase.PENDING
+        text = f"creating {roster.missing[0]} again at {again} (try {old.rounds + 1}): its pod was deleted"
+        return Standing(phase, Reason.WAITING_TO_RESTART, text)
+    why = f": {old.last_failure.message}" if old.last_failure else ""
+    text = f"restarting at {again} (attempt {old.attempt}){why}"
+    return Standing(Phase.RESTARTING, Reason.WAITING_TO_RESTART, text)
 
 
 def _fresh_standing(world: Snapshot, roster: Roster, gang_waits_for: str) -> Standing:
     refused = next(iter(world.failures), None)
     if refused is not None:
         return Standing(Phase.PENDING, Reason.CREATE_FAILED, explain.refusal(refused, world.job.name))
-    unsettled = [member for member in roster.active() if not _is_up(member)]
-    missing = len(roster.wanted) - len(roster.active())
+    unsettled = [member for member in roster.active() if not _is_up(member, roster)]
+    missing = len(roster.missing)
     if not unsettled and not missing:
         return Standing(Phase.RUNNING, Reason.PODS_RUNNING, f"{_tally(roster)} running")
     if world.predecessors:
@@ -70,6 +85,7 @@ def next_status(
     """Return the status that says all this; `changes` are further fields of it."""
     old = job.status
     ended, runs = standing.phase.is_terminal, standing.phase is Phase.RUNNING
+    resumes = old.phase is Phase.SUSPENDED and standing.phase is not Phase.SUSPENDED
     started = old.start_time or (now if runs else None)
     if ended and started is None:
         started = _earliest_start(roster)
@@ -88,16 +104,20 @@ def next_status(
         observed_generation=job.metadata.generation,
         selector=f"{names.LABEL_JOB}={job.name},{names.LABEL_ROLE}={Role.WORKER}",
         active_since=old.active_since or (now if runs else None),
+        resume_time=now if resumes else old.resume_time,
+        succeeded_workers=index_set.compact(seat.index for seat in roster.finished),
     )
     return msgspec.structs.replace(fresh, **changes)
 
 
 def role_status(roster: Roster, role: Role) -> RoleStatus:
     """Count the pods of a role."""
-    states = Counter(member.state for member in roster.active(role))
+    members, finished = roster.active(role), sum(seat.role is role for seat in roster.finished)
+    states = Counter(member.state for member in members if member.seat not in roster.finished)
+    states[PodState.SUCCEEDED] += finished
     counts = {str(state): states[state] for state in PodState}
     ready = f"{states[PodState.RUNNING]}/{roster.desired(role)}"
-    return RoleStatus(ready=ready, replicas=states.total(), **counts)
+    return RoleStatus(ready=ready, replicas=len(members), **counts)
 
 
 def next_conditions(job: PaddleJob, standing: Standing, now: datetime) -> tuple[Condition, ...]:
@@ -121,8 +141,8 @@ def next_conditions(job: PaddleJob, standing: Standing, now: datetime) -> tuple[
     return tuple(conditions)
 
 
-def _is_up(member: Member) -> bool:
-    return member.state in (PodState.RUNNING, PodState.SUCCEEDED)
+def _is_up(member: Member, roster: Roster) -> bool:
+    return member.seat in roster.finished or member.state in (PodState.RUNNING, PodState.SUCCEEDED)
 
 
 def _tally(roster: Roster) -> str:
@@ -132,7 +152,7 @@ def _tally(roster: Roster) -> str:
         running = roster.count(role, PodState.RUNNING)
         if running:
             parts.append(plural(running, role))
-    done = roster.count(Role.WORKER, PodState.SUCCEEDED)
+    done = len(roster.finished)
     text = " and ".join(parts) or "no pods"
     return f"{plural(done, Role.WORKER)} done, {text}" if done else text
 
@@ -143,7 +163,11 @@ def plural(count: int, role: Role) -> str:
 
 
 def _waiting_for(roster: Roster, unsettled: list[Member], missing: int) -> str:
-    leaving = [member for seat in roster.wanted if (member := roster.members.get(seat)) and member.is_leaving]
+    leaving = [
+        member
+        for seat in roster.wanted
+        if (member := roster.members.get(seat)) and member.is_leaving and seat not in roster.finished
+    ]
     held_up = explain.first_obstacle((*unsettled, *leaving))
     total = len(roster.wanted)
     if roster.stale:
@@ -159,7 +183,7 @@ def _waiting_for(roster: Roster, unsettled: list[Member], missing: int) -> str:
 def _laggards(roster: Roster) -> str:
     """Name the pods without an address where others have theirs: these only wait for those."""
     total = len(roster.wanted)
-    have = {member.seat for member in roster.active() if member.pod.status.pod_ip}
+    have = {member.seat for member in roster.active() if member.pod.status.pod_ip} | roster.finished
     lacking = [seat for seat in roster.wanted if seat not in have]
     if not have or not lacking:
         return ""

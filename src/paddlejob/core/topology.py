@@ -24,6 +24,12 @@ from paddlejob.core.gang import Gang
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
 
+_ENDPOINT_LISTS: Mapping[Role, str] = {
+    Role.PS: Env.PSERVER_ENDPOINTS,
+    Role.WORKER: Env.TRAINER_ENDPOINTS,
+    Role.HETER: Env.ALL_HETER_ENDPOINTS,
+}
+
 
 class Site(msgspec.Struct, frozen=True):
     """A job and the port it was given: all that names, endpoints and environment follow from."""
@@ -62,8 +68,13 @@ def service_host(site: Site, seat: Seat) -> str:
     return f"{pod_name(site.job.name, seat)}.{site.job.metadata.namespace}"
 
 
-def hosts_of(site: Site, roster: Roster) -> dict[Role, list[str]] | None:
-    """Return every pod's host by role and rank, or None while some pod has no address yet."""
+def hosts_of(site: Site, roster: Roster, published: Mapping[str, str] = {}) -> dict[Role, list[str]] | None:
+    """Return every pod's host by role and rank, or None while some pod has no address yet.
+
+    Where the pod of a finished worker is gone its host is the one in the `published` environment: the others
+    still count it, but nobody calls it. Where another pod has got that address since, it is a mere name.
+    """
+    taken = {member.pod.status.pod_ip for member in roster.active()}
     hosts: dict[Role, list[str]] = {}
     if site.spec.rendezvous is not None:
         return hosts
@@ -73,10 +84,19 @@ def hosts_of(site: Site, roster: Roster) -> dict[Role, list[str]] | None:
         else:
             member = roster.members.get(seat)
             host = member.pod.status.pod_ip if member and not member.is_leaving else ""
+        if not host and seat in roster.finished:
+            known = published_host(published, seat)
+            host = known if known and known not in taken else service_host(site, seat)
         if not host:
             return None
         hosts.setdefault(seat.role, []).append(host)
     return hosts
+
+
+def published_host(data: Mapping[str, str], seat: Seat) -> str:
+    """Return the host of a pod that a ConfigMap tells its peers, empty where it tells none."""
+    listed = data.get(_ENDPOINT_LISTS[seat.role], "").split(",")
+    return listed[seat.index].rpartition(":")[0] if seat.index < len(listed) else ""
 
 
 def attempt_key(job: PaddleJob, attempt: int) -> str:

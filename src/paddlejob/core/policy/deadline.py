@@ -36,7 +36,7 @@ def _startup_clock(job: PaddleJob, now: datetime) -> Clock:
         return Clock()
     if job.status.phase is Phase.SUSPENDED:
         return Clock(seconds_left=limit)
-    left = limit - (now - max(created, job.status.attempt_time or created)).total_seconds()
+    left = limit - (now - max(created, job.status.resume_time or created)).total_seconds()
     if left > 0:
         return Clock(seconds_left=left)
     waited_for = f": {job.status.message}" if job.status.message else ""

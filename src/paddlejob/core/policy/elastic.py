@@ -14,6 +14,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Mode, PaddleJobSpec, Phase, Role, RoleSpec
 from paddlejob.core import explain
 from paddlejob.core.classify import PodState, Roster
+from paddlejob.core.policy import backoff
 from paddlejob.core.policy.formation import Reform, is_complete, is_formed
 from paddlejob.core.snapshot import Snapshot
 
@@ -67,30 +68,40 @@ def reform_elastically(world: Snapshot, roster: Roster) -> tuple[Reform | None, 
     if bounds is None or world.settings.etcd_server:
         return None, None
     if roster.probes:
-        return _growth(world, roster), None
+        return _growth(world, roster)
     waits_for_creation = bool(roster.vacant) and not world.failures
     if is_formed(world) or is_complete(roster) or waits_for_creation:
         return None, None
     return _shrinkage(world, roster, bounds.least)
 
 
-def _growth(world: Snapshot, roster: Roster) -> Reform | None:
+def _growth(world: Snapshot, roster: Roster) -> tuple[Reform | None, float | None]:
+    """Take in workers that found a place, not at once where the size has just changed several times."""
     found = sum(bool(probe.pod.status.pod_ip) and not probe.is_leaving for probe in roster.probes)
     if not found:
-        return None
+        return None, None
+    status = world.job.status
+    in_a_row = backoff.restarts_in_a_row(status, world.now)
+    delay = backoff.delay_seconds(world.job.spec.restart_policy, in_a_row, first_at_once=True)
+    left = delay - (world.now - (status.attempt_time or world.now)).total_seconds()
+    if left > 0:
+        return None, left
     workers = roster.desired(Role.WORKER) + found
     full = workers >= world.job.spec.replicas(Role.WORKER)
     message = f"growing back to {workers} workers"
-    return Reform(Phase.SCALING, Reason.GROWN, message, workers=0 if full else workers)
+    return Reform(Phase.SCALING, Reason.GROWN, message, workers=0 if full else workers), None
 
 
 def _shrinkage(world: Snapshot, roster: Roster, least: int) -> tuple[Reform | None, float | None]:
     """Give up, after a while, on workers that the cluster has no room for."""
     homeless = (PodState.PENDING, PodState.FAILED, PodState.UNKNOWN)
-    affordable = sum(member.state not in homeless for member in roster.active(Role.WORKER))
+    placed = {member.seat for member in roster.active(Role.WORKER) if member.state not in homeless}
+    affordable = len(placed | roster.finished)
     if not least <= affordable < roster.desired(Role.WORKER):
         return None, None
-    began = world.job.status.attempt_time or world.job.metadata.creation_timestamp or world.now
+    status = world.job.status
+    moments = (world.job.metadata.creation_timestamp, status.attempt_time, status.resume_time)
+    began = max((moment for moment in moments if moment), default=world.now)
     left = world.settings.elastic_wait_seconds - (world.now - began).total_seconds()
     if left > 0:
         return None, left

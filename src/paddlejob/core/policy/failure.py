@@ -10,7 +10,11 @@ from paddlejob.api.v1 import RestartPolicy
 from paddlejob.core.classify import Member, ended_at, ending_of
 
 PLANNED_EXIT_CODES = frozenset({15, 101, 143})
-"""Paddle's launcher after SIGTERM, Fleet's elastic restart, and a process after SIGTERM: nobody's fault."""
+"""Paddle's launcher after SIGTERM, Fleet's elastic restart, and a process after SIGTERM.
+
+Somebody wanted the restart, so nobody is to blame; but a Rust program that panics exits with 101 too, and one
+whose liveness probe fails with 143. Where it happens again and again without progress, it counts.
+"""
 
 _OUTSIDE_KILLS = frozenset({137, 247})
 """SIGKILL of a process, and of a child of Paddle's launcher: a cause, where an abort is a consequence."""
@@ -30,6 +34,9 @@ _DISRUPTIONS = frozenset(
 _NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 """The command does not exist or cannot be run: it will not next time either."""
 
+_OWN_DEADLINE = "DeadlineExceeded"
+"""The pod's own activeDeadlineSeconds has passed; that its containers got SIGTERM then excuses nothing."""
+
 _OWN_FAULT = "exceeds"
 """The kubelet evicts a pod that exceeds its own limits with this word; that is not the platform's doing."""
 
@@ -39,6 +46,8 @@ class Cause(enum.Enum):
 
     PERMANENT = "permanent"
     RETRYABLE = "retryable"
+    PLANNED = "planned"
+    """Nobody's fault, unless it goes on."""
     IGNORED = "ignored"
 
 
@@ -49,7 +58,9 @@ def cause_of(member: Member, policy: RestartPolicy) -> Cause:
     ending = ending_of(member)
     if ending is None:
         return Cause.RETRYABLE
-    return _by_rule(ending.exit_code, policy) or _by_default(ending)
+    if by_rule := _by_rule(ending.exit_code, policy):
+        return by_rule
+    return Cause.RETRYABLE if member.pod.status.reason == _OWN_DEADLINE else _by_default(ending)
 
 
 def _by_rule(code: int, policy: RestartPolicy) -> Cause | None:
@@ -62,7 +73,7 @@ def _by_rule(code: int, policy: RestartPolicy) -> Cause | None:
 
 def _by_default(ending: ContainerTerminated) -> Cause:
     if ending.exit_code in PLANNED_EXIT_CODES:
-        return Cause.IGNORED
+        return Cause.PLANNED
     if ending.reason in _NEVER_STARTED or 0 < ending.exit_code < 128:
         return Cause.PERMANENT
     return Cause.RETRYABLE
@@ -88,7 +99,7 @@ def first_failure(failed: list[Member], policy: RestartPolicy, now: datetime) ->
         ending = ending_of(member)
         code = ending.exit_code if ending else 0
         cause = cause_of(member, policy)
-        if cause is Cause.IGNORED or code in _OUTSIDE_KILLS:
+        if cause in (Cause.PLANNED, Cause.IGNORED) or code in _OUTSIDE_KILLS:
             return ended_at(member) or now, 0
         return ended_at(member) or now, 1 if cause is Cause.PERMANENT else 2
 

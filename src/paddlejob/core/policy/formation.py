@@ -37,8 +37,8 @@ def formation_of(roster: Roster, attempt: int) -> Formation:
 
 
 def is_complete(roster: Roster) -> bool:
-    """Return whether every seat is taken by a pod with a place in the cluster."""
-    taken = [roster.members.get(seat) for seat in roster.wanted]
+    """Return whether every pod that is needed is there and has a place in the cluster."""
+    taken = [roster.members.get(seat) for seat in roster.wanted if seat not in roster.finished]
     return not roster.stale and all(
         member is not None and not member.is_leaving and member.state is not PodState.PENDING
         for member in taken
@@ -46,6 +46,12 @@ def is_complete(roster: Roster) -> bool:
 
 
 def is_formed(world: Snapshot) -> bool:
-    """Return whether the pods of this attempt have found together, so that what is missing was lost."""
+    """Return whether the pods of this attempt were all there once, so that what is missing was lost."""
+    status = world.job.status
+    return status.formation is not None and status.formation.attempt == status.attempt
+
+
+def was_formed(world: Snapshot) -> bool:
+    """Return whether all pods were there once since all were last created; some may be replaced since."""
     status = world.job.status
     return status.formation is not None and status.formation.attempt >= status.base_attempt

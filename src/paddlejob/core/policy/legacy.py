@@ -32,8 +32,7 @@ def reform_inherited(roster: Roster) -> Reform | None:
     """Return that a job which an earlier operator had not brought to its start is put together anew."""
     if not has_inherited_pods(roster):
         return None
-    active = list(roster.active())
-    if len(active) == len(roster.wanted) and all(member.has_started for member in active):
+    if not roster.missing and all(member.has_started for member in roster.active()):
         return None
     message = "an earlier operator had not started all pods; they are made anew"
     return Reform(Phase.RESTARTING, Reason.RESTARTING, message)
@@ -48,8 +47,10 @@ def without_mixing(reform: Reform | None, roster: Roster) -> Reform | None:
 
 
 def release_finalizer(world: Snapshot, decided: Plan) -> Plan:
-    """Add that the finalizer of an earlier operator goes, before a deletion finds nobody to remove it."""
+    """Let the finalizer of an earlier operator go first, before a deletion finds nobody to remove it.
+
+    It is removed from the very version of the job that was looked at, so no status is written before.
+    """
     if names.LEGACY_FINALIZER not in world.job.metadata.finalizers:
         return decided
-    stage = (RemoveFinalizer(names.LEGACY_FINALIZER),)
-    return msgspec.structs.replace(decided, stages=(stage, *decided.stages))
+    return Plan(world.job.status, ((RemoveFinalizer(names.LEGACY_FINALIZER),),), requeue_after_seconds=0.0)

@@ -19,6 +19,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Failure, Phase, Role
 from paddlejob.core import explain
 from paddlejob.core.classify import Member, PodState, Roster, ended_at, ending_of
+from paddlejob.core.policy import backoff
 from paddlejob.core.policy.change import reform_after_change
 from paddlejob.core.policy.elastic import reform_elastically
 from paddlejob.core.policy.failure import Cause, cause_of, first_failure
@@ -26,19 +27,25 @@ from paddlejob.core.policy.formation import Reform, depends_on_peers
 from paddlejob.core.policy.legacy import reform_inherited, without_mixing
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.standing import Standing
+from paddlejob.core.topology import Site
+
+_KUBELETS_REASONS = ("ContainersNotReady", "ReadinessGatesNotReady", "UnknownContainerStatuses")
+"""Why a kubelet says that a pod is not ready. It does answer."""
 
 
 class Response(msgspec.Struct, frozen=True):
     """What to do about the state of the pods: end, re-form, or go on and look again in time."""
 
     verdict: Standing | None = None
+    failure: Failure | None = None
+    """What the verdict is about."""
     reform: Reform | None = None
     look_again_in_seconds: float | None = None
 
 
-def respond(world: Snapshot, spec: EffectiveSpec, roster: Roster, fingerprint: str | None) -> Response:
+def respond(world: Snapshot, site: Site, roster: Roster, fingerprint: str | None) -> Response:
     """Decide, in order: failures, losses, changes of size, stale addresses, elastic growth and shrinkage."""
-    response = _respond(world, spec, roster, fingerprint)
+    response = _respond(world, site, roster, fingerprint)
     return msgspec.structs.replace(response, reform=without_mixing(response.reform, roster))
 
 
@@ -48,28 +55,16 @@ def after_failures(world: Snapshot, spec: EffectiveSpec, roster: Roster) -> Resp
     return _after_failure(world, spec, broken) if broken else Response(look_again_in_seconds=wait)
 
 
-def _respond(world: Snapshot, spec: EffectiveSpec, roster: Roster, fingerprint: str | None) -> Response:
-    failures = after_failures(world, spec, roster)
+def _respond(world: Snapshot, site: Site, roster: Roster, fingerprint: str | None) -> Response:
+    failures = after_failures(world, site.spec, roster)
     if failures.verdict or failures.reform:
         return failures
-    change = reform_after_change(world, spec, roster, fingerprint) or reform_inherited(roster)
+    change = reform_after_change(world, site, roster, fingerprint) or reform_inherited(roster)
     if change is not None:
         return Response(reform=change)
     resize, elastic_wait = reform_elastically(world, roster)
     waits = [each for each in (failures.look_again_in_seconds, elastic_wait) if each is not None]
     return Response(reform=resize, look_again_in_seconds=min(waits, default=None))
-
-
-def restart_delay_seconds(world: Snapshot) -> float:
-    """Return how long until the next attempt may start: doubling with each restart that counted."""
-    status, policy = world.job.status, world.job.spec.restart_policy
-    failure = status.last_failure
-    if failure is None or not failure.counted or status.attempt_time is None:
-        return 0.0
-    if failure.attempt != status.attempt - 1:
-        return 0.0
-    delay = min(policy.max_delay_seconds, policy.delay_seconds * 2.0 ** min(status.restarts - 1, 30))
-    return max(0.0, delay - (world.now - status.attempt_time).total_seconds())
 
 
 def _broken(world: Snapshot, roster: Roster) -> tuple[list[Member], float | None]:
@@ -81,6 +76,8 @@ def _broken(world: Snapshot, roster: Roster) -> tuple[list[Member], float | None
     policy, grace = world.job.spec.restart_policy, world.settings.server_exit_grace_seconds
     broken, waits = [], []
     for member in roster.active():
+        if member.seat in roster.finished:
+            continue
         left = 0.0
         if member.state is PodState.SUCCEEDED and member.seat.role is not Role.WORKER:
             left = grace - (world.now - (ended_at(member) or world.now)).total_seconds()
@@ -96,13 +93,22 @@ def _broken(world: Snapshot, roster: Roster) -> tuple[list[Member], float | None
 
 
 def _silent_since(member: Member) -> datetime | None:
-    """Return since when a node is silent: readiness was revoked though its containers were ready."""
+    """Return since when a node is silent: the node controller took back that a pod is ready, and only that.
+
+    A kubelet that finds a pod not ready gives a reason, or finds its containers not ready either.
+    """
     if member.state not in (PodState.RUNNING, PodState.UNKNOWN):
         return None
-    for condition in member.pod.status.conditions:
-        if condition.type == "Ready" and condition.status != "True":
-            return condition.last_transition_time
-    return None
+    conditions = {condition.type: condition for condition in member.pod.status.conditions}
+    ready, containers = conditions.get("Ready"), conditions.get("ContainersReady")
+    if ready is None or ready.status == "True":
+        return None
+    is_kubelets = ready.reason in _KUBELETS_REASONS or (
+        containers is not None and containers.status != "True"
+    )
+    if is_kubelets and member.state is PodState.RUNNING:
+        return None
+    return ready.last_transition_time
 
 
 def _exhausted(world: Snapshot, member: Member) -> bool:
@@ -113,29 +119,34 @@ def _exhausted(world: Snapshot, member: Member) -> bool:
 def _after_failure(world: Snapshot, spec: EffectiveSpec, broken: list[Member]) -> Response:
     policy, status = world.job.spec.restart_policy, world.job.status
     first = first_failure(broken, policy, world.now)
-    cause = _cause(world, first)
     what = _what_happened(world, first)
+    cause, whole = _cause(world, first), any(depends_on_peers(spec, member.seat.role) for member in broken)
+    in_a_row = backoff.restarts_in_a_row(status, world.now) + 1
+    is_habit = backoff.restarts_each(in_a_row, world.job, whole=whole) > backoff.EARLY_RESTARTS
+    counted = cause is Cause.RETRYABLE or (cause is Cause.PLANNED and is_habit)
+    failure = _failure(world, first, what, counted=counted)
     if cause is Cause.PERMANENT:
-        return Response(Standing(Phase.FAILED, _reason(first), what))
-    counted = cause is Cause.RETRYABLE
+        return Response(Standing(Phase.FAILED, _reason(first), what), failure)
     if counted and (status.restarts >= world.job.spec.backoff_limit or _exhausted(world, first)):
         tries = f"{status.restarts} restart{'' if status.restarts == 1 else 's'}"
         sentence = f"{what}; gave up after {tries} (backoffLimit {world.job.spec.backoff_limit})"
-        return Response(Standing(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence))
-    ending = ending_of(first)
-    failure = Failure(
-        attempt=status.attempt,
-        pod=first.pod.metadata.name,
-        reason=(ending.reason if ending else "") or first.pod.status.reason or _reason(first),
-        exit_code=ending.exit_code if ending else 0,
-        message=what,
-        time=ended_at(first) or world.now,
-        counted=counted,
-    )
-    whole = any(depends_on_peers(spec, member.seat.role) for member in broken)
+        return Response(Standing(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence), failure)
     reason = Reason.RESTARTING if whole else Reason.REPLACED_POD
     reform = Reform(Phase.RESTARTING, reason, what, whole=whole, victims=tuple(broken), failure=failure)
     return Response(reform=reform)
+
+
+def _failure(world: Snapshot, member: Member, what: str, *, counted: bool) -> Failure:
+    ending = ending_of(member)
+    return Failure(
+        attempt=world.job.status.attempt,
+        pod=member.pod.metadata.name,
+        reason=member.pod.status.reason or (ending.reason if ending else "") or _reason(member),
+        exit_code=ending.exit_code if ending else 0,
+        message=what,
+        time=ended_at(member) or world.now,
+        counted=counted,
+    )
 
 
 def _cause(world: Snapshot, member: Member) -> Cause:

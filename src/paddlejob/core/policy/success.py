@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, Role, SuccessPolicy
-from paddlejob.core.classify import PodState, Roster
+from paddlejob.core.classify import Roster, Seat
 from paddlejob.core.standing import Standing
 
 
@@ -14,11 +14,10 @@ def success(roster: Roster, policy: str) -> Standing | None:
     Only workers make a success: parameter servers and heter pods serve for ever, and how they end after the
     last worker is nobody's concern.
     """
-    done = [member.seat.index for member in roster.active(Role.WORKER) if member.state is PodState.SUCCEEDED]
     workers = roster.desired(Role.WORKER)
     if policy == SuccessPolicy.WORKER_0:
-        return _completed("worker-0 succeeded") if 0 in done else None
-    if not workers or len(done) < workers:
+        return _completed("worker-0 succeeded") if Seat(Role.WORKER, 0) in roster.finished else None
+    if not workers or len(roster.finished) < workers:
         return None
     return _completed("the worker succeeded" if workers == 1 else f"all {workers} workers succeeded")
 

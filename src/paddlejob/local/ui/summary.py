@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddlejob.api.v1 import Role
+from paddlejob.core.classify import pod_name
 from paddlejob.local.runner import Ending
 from paddlejob.local.store.run_directory import RunDirectory
 from paddlejob.local.ui.view import PodRow, RunView
@@ -29,9 +30,11 @@ def lines(view: RunView, ending: Ending, run: RunDirectory, *, with_log: bool) -
 
 
 def _culprit(view: RunView) -> PodRow | None:
-    """Return the pod that the verdict names."""
-    named = (row for row in view.rows() if view.job.status.message.startswith(f"{row.seat} "))
-    return next(named, None)
+    """Return the pod whose failure ended the job."""
+    failure = view.job.status.last_failure
+    if failure is None or failure.attempt != view.job.status.attempt:
+        return None
+    return next((row for row in view.rows() if pod_name(view.job.name, row.seat) == failure.pod), None)
 
 
 def _detail(view: RunView, ending: Ending) -> str:

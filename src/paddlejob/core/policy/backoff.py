@@ -1,0 +1,89 @@
+"""How long a job waits before its pods are created again: longer each time that nothing came of it.
+
+Every new attempt that is a reaction waits, whatever broke the last one: what counts against `backoffLimit`,
+what does not, pods that somebody deletes, addresses that change. Only the first one in a row that nobody is
+to blame for begins at once. So no failure, however odd, makes the operator write without end.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, RestartPolicy, Role
+from paddlejob.core.actions import Create, Delete, PatchGroup, ReplaceConfig, Stages
+
+PROGRESS_SECONDS = 600.0
+"""A job that was Running for this long has made progress, and its next restart is the first in a row again.
+
+The kubelet forgets the crashes of a container after the same time.
+"""
+
+EARLY_RESTARTS = 5
+"""So many restarts in a row may be as quick as the policy wants, and may blame nobody."""
+
+LEAST_SECONDS = 60.0
+"""What later ones wait at least, where the policy allows less."""
+
+EARLY_ROUNDS = 5
+"""So many rounds of writes an attempt has without delay."""
+
+MAX_ROUND_SECONDS = 120.0
+"""What the next round waits at most: what stood in the way may be gone any time, such as a quota."""
+
+
+def restarts_in_a_row(status: PaddleJobStatus, now: datetime) -> int:
+    """Return how often a job has been restarted since it last made progress."""
+    for condition in status.conditions:
+        since = condition.last_transition_time
+        if condition.type == Phase.RUNNING and condition.status == "True" and since is not None:
+            return 0 if (now - since).total_seconds() >= PROGRESS_SECONDS else status.consecutive_restarts
+    return status.consecutive_restarts
+
+
+def restarts_each(in_a_row: int, job: PaddleJob, *, whole: bool) -> int:
+    """Return how often in a row each part of a job was restarted: all pods as one, or each worker alone."""
+    return in_a_row if whole else math.ceil(in_a_row / max(1, job.spec.replicas(Role.WORKER)))
+
+
+def delay_seconds(policy: RestartPolicy, in_a_row: int, *, first_at_once: bool) -> float:
+    """Return how long the latest of so many restarts in a row waits."""
+    if in_a_row <= 1 and first_at_once:
+        return 0.0
+    delay = min(policy.max_delay_seconds, policy.delay_seconds * 2.0 ** min(in_a_row - 1, 30))
+    return max(delay, LEAST_SECONDS) if in_a_row > EARLY_RESTARTS else delay
+
+
+def is_round(stages: Stages) -> bool:
+    """Return whether something is created or changed that others may undo: then the next round waits.
+
+    An attempt has a few such rounds: its PodGroup, its pods, its ConfigMap, pods that wait for a place.
+    """
+    return any(
+        isinstance(action, Create | ReplaceConfig | PatchGroup) for stage in stages for action in stage
+    )
+
+
+def removals(stages: Stages) -> Stages:
+    """Return what is done of a round that has to wait."""
+    kept = (tuple(action for action in stage if isinstance(action, Delete)) for stage in stages)
+    return tuple(stage for stage in kept if stage)
+
+
+def after_round(job: PaddleJob, now: datetime) -> dict[str, object]:
+    """Return the changes of a status that a round is recorded by; who edits a job need not wait."""
+    is_edited = job.status.observed_generation != job.metadata.generation
+    rounds = 1 if is_edited else job.status.rounds + 1
+    late = rounds - EARLY_ROUNDS
+    delay = delay_seconds(job.spec.restart_policy, late + 1, first_at_once=False) if late >= 0 else 0.0
+    return {"rounds": rounds, "retry_time": after(now, min(MAX_ROUND_SECONDS, delay))}
+
+
+def after(now: datetime, seconds: float) -> datetime | None:
+    """Return when a delay is over, None for none."""
+    return now + timedelta(seconds=seconds) if seconds else None
+
+
+def seconds_until_retry(status: PaddleJobStatus, now: datetime) -> float:
+    """Return how long until pods may be created."""
+    return max(0.0, (status.retry_time - now).total_seconds()) if status.retry_time else 0.0
