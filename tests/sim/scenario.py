@@ -11,6 +11,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.testing import outcomes
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.faults import FaultRates
+from sim import plague
 
 CODES = (1, 2, 134, 137, 143, 101, 15)
 
@@ -39,6 +40,7 @@ class Scenario(msgspec.Struct, frozen=True):
     """How likely a container comes to a bad end."""
     ip_family: str
     streaming_list: bool
+    plague: plague.Plague
 
 
 def draw(seed: int) -> Scenario:
@@ -59,6 +61,7 @@ def draw(seed: int) -> Scenario:
         trouble=rng.choice((0.0, 0.05, 0.2)),
         ip_family=rng.choice(("IPv4", "IPv4", "IPv6")),
         streaming_list=rng.random() < 0.7,
+        plague=plague.draw(random.Random(f"plague {seed}")),
     )
 
 
@@ -66,6 +69,8 @@ def behaviour(scenario: Scenario) -> outcomes.Behaviour:
     """Return what becomes of each container; the same pod in the same scenario always fares the same."""
 
     def decide(pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome:
+        if struck := scenario.plague.outcome(pod):
+            return struck
         metadata = pod["metadata"]
         attempt = metadata["labels"].get(names.LABEL_ATTEMPT, "0")
         rng = random.Random(f"{scenario.seed} {metadata['name']} {attempt} {container} {restarts}")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -22,9 +22,11 @@ from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.fake_log import WriteRecord
 from paddlejob.testing.faults import Faults, FaultyTransport
 from paddlejob.testing.kubelet import Kubelet
 from sim import invariants
+from sim.pace import Pace
 from sim.scenario import Deed, Scenario, behaviour, draw
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
@@ -54,6 +56,9 @@ class Simulation:
             ip_family=scenario.ip_family,
         )
         self.invariants = invariants.Invariants(self.server, operators=scenario.operators)
+        self.pace = Pace(self.server, operators=scenario.operators)
+        self._broken: list[AssertionError] = []
+        self.server.log.on_write[:] = [self._remembering(rule) for rule in self.server.log.on_write]
 
     async def play(self) -> None:
         """Play to the end, and check that it is one."""
@@ -61,8 +66,10 @@ class Simulation:
             tasks = [group.create_task(self.kubelet.run(), name="kubelet")]
             tasks += [group.create_task(self._operator(number)) for number in range(self.scenario.operators)]
             users = group.create_task(self._users())
+            plague = group.create_task(self.scenario.plague.delete_pods(self.server))
             await asyncio.sleep(self.scenario.heal_after_seconds)
             await users
+            await plague
             self.faults.heal()
             await self._settle()
             before = len(self._operator_writes())
@@ -71,15 +78,51 @@ class Simulation:
             assert not quiet, f"a quiet cluster was written to: {quiet[:3]}"
             for task in tasks:
                 task.cancel()
+        self.raise_broken()
         for start in self.kubelet.starts:
             if not self.invariants.excuses(start):
                 invariants.check_start(start)
         invariants.check_end(self.server)
 
+    async def suffer(self, seconds: float) -> None:
+        """Play for a time, without asking for an end."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(work)
+                for work in (
+                    self.kubelet.run(),
+                    self._operator(0),
+                    self._users(),
+                    self.scenario.plague.delete_pods(self.server),
+                )
+            ]
+            await asyncio.sleep(seconds)
+            for task in tasks:
+                task.cancel()
+        self.raise_broken()
+
+    def raise_broken(self) -> None:
+        """Raise the first rule that was broken, if any was."""
+        if self._broken:
+            raise self._broken[0]
+
+    def _remembering(self, rule: Callable[[WriteRecord], None]) -> Callable[[WriteRecord], None]:
+        """Return a rule whose breach is not lost: to the operator that writes it is but a failed pass."""
+
+        def check(write: WriteRecord) -> None:
+            try:
+                rule(write)
+            except AssertionError as error:
+                self._broken.append(error)
+                raise
+
+        return check
+
     async def _settle(self) -> None:
         """Wait until nothing has been written for a long time."""
         deadline = asyncio.get_running_loop().time() + 24 * 3600
         while True:
+            self.raise_broken()
             version = self.server.version
             await asyncio.sleep(SETTLE_SECONDS)
             if self.server.version == version:

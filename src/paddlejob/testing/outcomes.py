@@ -8,6 +8,8 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 
+OWN_DEADLINE = "DeadlineExceeded"
+
 
 class Exit(msgspec.Struct, frozen=True):
     """Runs for a while and exits."""
@@ -25,10 +27,11 @@ class RunForever(msgspec.Struct, frozen=True):
 
 
 class Evict(msgspec.Struct, frozen=True):
-    """Runs for a while; then the node is short of something and the pod has to go."""
+    """Runs for a while; then its kubelet stops the pod: the node is short of something, or its time is up."""
 
     after_seconds: float = 10.0
     message: str = "The node was low on resource: memory."
+    reason: str = "Evicted"
 
 
 class LoseNode(msgspec.Struct, frozen=True):
@@ -75,6 +78,12 @@ def crash(code: int = 1, *, after_seconds: float = 5.0, message: str = "") -> Ex
 def run_out_of_memory(*, after_seconds: float = 5.0) -> Exit:
     """Return the end of a container that the kernel kills."""
     return Exit(137, after_seconds, reason="OOMKilled")
+
+
+def outlive_deadline(*, after_seconds: float = 5.0) -> Evict:
+    """Return the end of a pod that its kubelet stops because of the pod's own activeDeadlineSeconds."""
+    message = "Pod was active on the node longer than the specified deadline"
+    return Evict(after_seconds, message, OWN_DEADLINE)
 
 
 def exit_soon(pod: JsonObject, container: str, restarts: int) -> Outcome:  # noqa: ARG001

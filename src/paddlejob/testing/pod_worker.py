@@ -14,6 +14,7 @@ from paddlejob.kube.client import Client
 from paddlejob.testing import container_environment as envs
 from paddlejob.testing.node_pool import NodePool
 from paddlejob.testing.outcomes import (
+    OWN_DEADLINE,
     Behaviour,
     Evict,
     Exit,
@@ -323,11 +324,13 @@ class PodWorker:
             await asyncio.sleep(seconds)
 
     async def _evict(self, outcome: Evict) -> None:
+        is_deadline = outcome.reason == OWN_DEADLINE
         for state in self._state.containers:
             if state.is_running:
-                state.terminate(137, self._node.now())
-        self._state.verdict = {"phase": "Failed", "reason": "Evicted", "message": outcome.message}
-        self._state.disruption = self._disruption("TerminationByKubelet", outcome.message)
+                state.terminate(143 if is_deadline else 137, self._node.now())
+        self._state.verdict = {"phase": "Failed", "reason": outcome.reason, "message": outcome.message}
+        if not is_deadline:
+            self._state.disruption = self._disruption("TerminationByKubelet", outcome.message)
         await self._publish()
 
     async def _lose_node(self, outcome: LoseNode) -> None:
