@@ -9,11 +9,9 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.kube.errors import ConfigError
-from paddlejob.kube.transport.cluster import ClusterConfig, ExecPlugin, Impersonation, User
+from paddlejob.kube.transport.cluster import ClusterConfig, User
 from paddlejob.kube.transport.kubeconfig import read_kubeconfig
 from paddlejob.kube.transport.url import proxy_from_env
-
-__all__ = ["ClusterConfig", "ExecPlugin", "Impersonation", "User", "in_cluster_config", "load_config"]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
