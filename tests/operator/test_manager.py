@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from functools import partial
 
 import pytest
+from aiohttp import web
 
+from kube.https_server import serve
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.lease import LeaderElector, LeaseLostError
 from paddlejob.kube.resource import LEASES, PODS
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import manager
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.settings import OperatorSettings
@@ -142,3 +146,31 @@ def test_a_write_that_waited_to_be_repeated_is_not_sent_without_the_lease():
         assert refusals == 2
 
     on_a_cluster(act)
+
+
+async def test_a_lease_is_renewed_while_other_requests_hang(monkeypatch):
+    """A renewal has a connection of its own, and does not wait behind the requests of jobs."""
+    monkeypatch.setattr(manager, "HttpTransport", partial(HttpTransport, connection_limit=1))
+    hanging, renewed = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            # As servers say that do not stream lists: then they are read page by page.
+            return web.json_response({"reason": "Invalid"}, status=422)
+        if "/leases" not in request.path:
+            hanging.set()
+            await asyncio.Event().wait()
+        if request.method == "PUT" and hanging.is_set():
+            renewed.set()
+        exists = request.method != "GET"
+        return web.json_response(await request.json() if exists else {}, status=200 if exists else 404)
+
+    async with serve(handler) as server:
+        process = manager.ProcessSettings("0", "0", leader_election=True)
+        running = asyncio.create_task(manager.run(server.config(), OperatorSettings(), process))
+        try:
+            async with asyncio.timeout(25):
+                await renewed.wait()
+        finally:
+            running.cancel()
+            await asyncio.wait([running])

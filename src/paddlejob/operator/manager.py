@@ -53,16 +53,18 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
         client = await stack.enter_async_context(Client(transport, observe=metrics.observe_request, rng=rng))
         recorder = EventRecorder(client, COMPONENT, rng=rng, now=_now)
         await stack.enter_async_context(recorder)
-        elector = _elector(client, config, process, rng) if process.leader_election else None
+        elector = await _elector(stack, config, process, rng) if process.leader_election else None
         writer = client.fenced(lambda: elector.is_leader) if elector else client
         controller = Controller(writer, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
         await _serve(stack, controller, metrics, process)
         await _until_signalled(_lead(controller, elector))
 
 
-def _elector(
-    client: Client, config: ClusterConfig, process: ProcessSettings, rng: random.Random
+async def _elector(
+    stack: AsyncExitStack, config: ClusterConfig, process: ProcessSettings, rng: random.Random
 ) -> LeaderElector:
+    # With a connection of its own: a renewal must not wait behind the requests of a hundred jobs.
+    client = await stack.enter_async_context(Client(HttpTransport(config, connection_limit=1), rng=rng))
     return LeaderElector(
         client,
         namespace=process.lease_namespace or config.namespace or "default",
