@@ -194,7 +194,8 @@ async def test_a_server_without_tls():
         server.url = f"https://127.0.0.1:{port}"
         async with transport_to(server) as transport:
             with pytest.raises(
-                TransportError, match=f"^unable to connect to {server.url}: TLS handshake failed: "
+                TransportError,
+                match=f"^unable to connect to {server.url}: TLS handshake failed: wrong version number",
             ):
                 await transport.request("GET", "/")
 

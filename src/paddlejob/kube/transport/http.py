@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import re
 import socket
 import ssl
 import weakref
@@ -46,6 +47,8 @@ _KEEP_ALIVE_PROBES = {
     "TCP_USER_TIMEOUT": _DEAD_PEER_SECONDS * 1000,
 }
 """A peer that vanished silently is noticed on every connection, also on one that only listens."""
+
+_OPENSSL_TEXT = re.compile(r"\[SSL[^]]*\] (.*?)( \(_ssl\.c:\d+\))?$")
 
 Headers = list[tuple[str, str]]
 """Pairs, because impersonation repeats a name."""
@@ -172,13 +175,13 @@ class HttpTransport:
         headers = [*call.headers, *self._route.headers]
         if authorization := credentials.authorization or self._route.authorization:
             headers.append(("Authorization", authorization))
-        large = call.body is not None and len(call.body) > _LARGE_BODY
+        body = call.body
         return await self._open_session().request(
             call.method,
             call.url,
             headers=headers,
             # aiohttp writes bytes in one piece, and a file part by part.
-            data=io.BytesIO(call.body) if call.body is not None and large else call.body,
+            data=io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body,
             ssl=self._context(credentials.client_certificate),
             server_hostname=self._config.tls_server_name or None,
             proxy=self._route.proxy or None,
@@ -187,9 +190,16 @@ class HttpTransport:
         )
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+        try:
+            return await self._read(response.content)
+        except BaseException:
+            _abort(response)
+            raise
+
+    async def _read(self, content: aiohttp.StreamReader) -> bytes:
         """Return the whole body; aiohttp unpacks a compressed one in small parts, as they are taken."""
         parts, size = [], 0
-        async for part in response.content.iter_any():
+        async for part in content.iter_any():
             parts.append(part)
             size += len(part)
             if size > self._response_size_limit:
@@ -383,7 +393,7 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
         return f"its certificate is not trusted: {detail}; check certificate-authority"
     cause = error.os_error
     if isinstance(cause, ssl.SSLError):
-        return f"TLS handshake failed: {cause.reason or cause}"
+        return f"TLS handshake failed: {_detail(cause)}"
     return _detail(cause)
 
 
@@ -391,9 +401,12 @@ def _detail(error: Exception) -> str:
     """Return what an error says in one line, without the address or URL that libraries put into it."""
     if isinstance(error, HttpProcessingError | aiohttp.ClientResponseError):
         return " ".join(error.message.split())
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if found := _OPENSSL_TEXT.search(text):
+        return found[1]
     if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno).lower()
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return text
 
 
 def _authorization_in(url: SplitResult) -> str:
@@ -416,7 +429,7 @@ def _impersonation(whom: Impersonation | None) -> Headers:
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """Drop a stream at once; a TLS goodbye would keep its socket open until the server has answered it."""
+    """Drop a connection at once; a TLS goodbye would keep it open until the server has answered that."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
