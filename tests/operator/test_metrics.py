@@ -18,7 +18,7 @@ def test_requests_are_counted_by_verb_resource_and_code():
 def test_jobs_watches_and_queue_are_read_when_asked():
     async def act(cluster) -> None:
         await cluster.submit(job().worker(1))
-        await cluster.operate(3)
+        await cluster.operate(10)
         text = cluster.controller.metrics.render().decode()
         assert 'paddlejob_jobs{phase="Pending"} 1.0' in text
         assert 'paddlejob_cached_objects{resource="pods"} 1.0' in text

@@ -174,3 +174,22 @@ def test_a_quiet_cluster_is_not_written_to():
         assert [write for write in cluster.server.log.writes if write.resource != "events"] == []
 
     on_a_cluster(act)
+
+
+def test_a_pod_that_comes_and_goes_while_nobody_watches_is_missed_all_the_same():
+    async def act(cluster) -> None:
+        def vanish(write) -> None:
+            if write.resource == "paddlejobs" and write.identity == "operator":
+                cluster.server.drop_watches()
+            elif write.resource == "pods" and write.verb == "create":
+                cluster.server.log.on_write.remove(vanish)
+                cluster.server.delete(PODS, "default", write.name, options={"gracePeriodSeconds": 0})
+                cluster.server.compact()
+
+        cluster.server.log.on_write.append(vanish)
+        await cluster.submit(job().worker(1))
+        await cluster.operate(60)
+        assert vanish not in cluster.server.log.on_write
+        assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["demo-worker-0"]
+
+    on_a_cluster(act)

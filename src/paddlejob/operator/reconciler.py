@@ -28,6 +28,13 @@ from paddlejob.operator.world import World
 Tell = Callable[[PaddleJob, Event], None]
 
 
+CONFIRM_SECONDS = 30.0
+"""How long after its writes a job is looked at again, unless an event about them asks for it before.
+
+None may come: what is created and deleted again while a watch is interrupted leaves no trace in a list.
+"""
+
+
 class Result(enum.Enum):
     """How a pass ended, when time does not matter."""
 
@@ -100,7 +107,8 @@ class Reconciler:
             self._tell(job, event)
         if recovered:
             return 0.0
-        waits = [wait for wait in (held_back, decided.requeue_after_seconds) if wait is not None]
+        confirm = CONFIRM_SECONDS if decided.stages else None
+        waits = [wait for wait in (held_back, decided.requeue_after_seconds, confirm) if wait is not None]
         return min(waits) if waits else Result.SETTLED
 
     async def _clear_remains(self, key: ObjectKey) -> Result | float:
