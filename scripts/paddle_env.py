@@ -140,6 +140,9 @@ def lend_openmp(directory: Path) -> None:
     except OSError:
         for library in directory.glob("lib/python3.*/site-packages/paddle/libs/libiomp5.so"):
             library.with_name("libgomp.so.1").symlink_to(library.name)
+            # Not all of them look in their own directory; libdnnl does, and a name is looked up only once.
+            preload = f"import ctypes; ctypes.CDLL({str(library.with_name('libdnnl.so.3'))!r})\n"
+            (library.parents[2] / "openmp.pth").write_text(preload)
 
 
 def run(command: list[str], trouble: str) -> None:

@@ -96,3 +96,6 @@ def test_a_system_without_libgomp_uses_the_library_of_the_wheel(tmp_path, monkey
     paddle_env.lend_openmp(tmp_path)
     lent = libraries / "libgomp.so.1"
     assert lent.exists() is not has_libgomp
+    preload = tmp_path / "lib/python3.11/site-packages/openmp.pth"
+    assert preload.exists() is not has_libgomp
+    assert has_libgomp or str(libraries / "libdnnl.so.3") in preload.read_text()
