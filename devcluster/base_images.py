@@ -58,10 +58,20 @@ def base_for(name: str) -> Base:
 
 def ensure_base(base: Base) -> BuiltLayer:
     """Give the layer of a base, making it if it is not there."""
-    return find(base.key) or build(base.key, lambda tree: _bootstrap(base, tree))
+    return find(base.key) or build(base.key, lambda tree: _fill(base, tree))
 
 
-def _bootstrap(base: Base, tree: Path) -> None:
+def _fill(base: Base, tree: Path) -> None:
+    bootstrap(base, tree)
+    if base.packages:
+        _like_the_public_python_image(tree)
+
+
+def bootstrap(base: Base, tree: Path) -> None:
+    """Install a Debian release with its packages into an empty directory.
+
+    Raises: DevclusterError when that fails.
+    """
     options = [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
     options += [f'--aptopt={setting} ""' for setting in NOT_KEPT]
     packages = [f"--include={','.join(base.packages)}"] if base.packages else []
@@ -79,8 +89,6 @@ def _bootstrap(base: Base, tree: Path) -> None:
     result = subprocess.run([*ISOLATED, *command], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise DevclusterError(f"{base} could not be made: {result.stderr.strip()}")
-    if base.packages:
-        _like_the_public_python_image(tree)
 
 
 def _like_the_public_python_image(tree: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from devcluster.background import Background
 from devcluster.build import ensure
 from devcluster.cache import cache_directory
+from devcluster.fresh import VISITORS, visit
 from devcluster.image_build import build_image
 from devcluster.node import Node
 from devcluster.pinning import drift, pin
@@ -71,6 +72,13 @@ def _parser() -> argparse.ArgumentParser:
     kubectl.set_defaults(run=_kubectl)
     check = commands.add_parser("check", help="say whether a real node can run here; exit code 1 when not")
     check.set_defaults(run=_check)
+    fresh = commands.add_parser(
+        "fresh", help="run what the README shows in a bare Debian, as root and as a user"
+    )
+    fresh.add_argument(
+        "visitors", nargs="*", metavar="NAME", help=f"default: {' '.join(each.name for each in VISITORS)}"
+    )
+    fresh.set_defaults(run=lambda options: visit(options.visitors))
     image = commands.add_parser("image", parents=[named], help="build an image and give it to the node")
     image.add_argument("image", metavar="IMAGE", help="its name, as manifests spell it")
     image.add_argument("context", type=Path, help="the directory that COPY takes from")

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from devcluster.build import Progress, ensure
@@ -30,6 +30,9 @@ PACKAGES = {
 """The programs a node needs from the system, and the Debian packages that have them."""
 PLUGIN_PACKAGE = "containernetworking-plugins"
 """Its programs are looked for in their own directory: `bridge` on the PATH is a program of iproute2."""
+
+BOOTSTRAP_PACKAGES = {name: PACKAGES[name] for name in ("mmdebstrap", "unshare", "mount")}
+"""What the files of a Debian system are made with."""
 
 ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
 """Runs a command whose mounts and processes end with it."""
@@ -59,12 +62,26 @@ def require_node(progress: Progress | None = None) -> None:
     obstacle = obstacle_to_a_node()
     if obstacle is not None:
         raise DevclusterError(obstacle)
-    missing = missing_packages()
-    if missing:
-        _install(missing, progress or Progress(sys.stderr))
-    still_missing = missing_packages()
-    if still_missing:
-        raise DevclusterError(f"The installed packages lack programs of {', '.join(still_missing)}.")
+    _require_packages(missing_packages, progress)
+
+
+def require_bootstrap(progress: Progress | None = None) -> None:
+    """Make sure that a Debian system can be made here and entered, installing packages that are missing.
+
+    Raises: DevclusterError, in one sentence, when it cannot.
+    """
+    if os.geteuid() != 0:
+        raise DevclusterError("A bare Debian is made and entered by root: run this with sudo.")
+    _require_packages(lambda: _missing(BOOTSTRAP_PACKAGES), progress)
+
+
+def _require_packages(missing: Callable[[], list[str]], progress: Progress | None) -> None:
+    names = missing()
+    if names:
+        _install(names, progress or Progress(sys.stderr))
+        names = missing()
+    if names:
+        raise DevclusterError(f"The installed packages lack programs of {', '.join(names)}.")
 
 
 def obstacle_to_a_node() -> str | None:
@@ -112,10 +129,13 @@ def _has_plugins(directory: Path) -> bool:
 
 
 def missing_packages(packages: Mapping[str, str] = PACKAGES) -> list[str]:
-    """Name the Debian packages whose programs are not here."""
+    """Name the Debian packages that a node needs and whose programs are not here."""
+    plugins = [PLUGIN_PACKAGE] if plugin_directory() is None else []
+    return sorted([*_missing(packages), *plugins])
+
+
+def _missing(packages: Mapping[str, str]) -> list[str]:
     missing = {package for program, package in packages.items() if find_program(program) is None}
-    if plugin_directory() is None:
-        missing.add(PLUGIN_PACKAGE)
     return sorted(missing if KEYRING.exists() else missing | {"debian-archive-keyring"})
 
 

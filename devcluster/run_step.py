@@ -61,28 +61,29 @@ def _order(step: Step, tree: Path, home: Path) -> dict[str, object]:
         "upper": str(tree),
         # The kernel wants the topmost layer first.
         "layers": [str(layer) for layer in reversed(step.layers)],
-        "binds": [(path, path) for path in _borrowed()],
+        "binds": [(path, path) for path in borrowed_paths()],
         "directory": step.directory,
         "uid": step.uid,
         "gid": step.gid,
         "command": step.command,
-        "environment": {**_passed_on(), **step.environment},
+        "environment": {**passed_on(), **step.environment},
     }
 
 
-def _passed_on() -> dict[str, str]:
+def passed_on() -> dict[str, str]:
+    """Give the variables by which this machine's clients find package indexes."""
     return {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
 
 
-def _borrowed() -> list[str]:
+def borrowed_paths() -> list[str]:
     """Name the files and directories of this machine that the command sees while it runs."""
-    named = (value for value in _passed_on().values() if value.startswith("/"))
+    named = (value for value in passed_on().values() if value.startswith("/"))
     return [path for path in dict.fromkeys((*NETWORK_FILES, *named)) if Path(path).exists()]
 
 
 def _remove_mount_points(step: Step, tree: Path) -> None:
     """Remove the empty files and directories that were mounted on, unless a layer below has them anyway."""
-    for borrowed in _borrowed():
+    for borrowed in borrowed_paths():
         path = tree / borrowed.lstrip("/")
         if path.is_dir() and not any(path.iterdir()):
             path.rmdir()

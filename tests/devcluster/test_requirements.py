@@ -11,7 +11,13 @@ import pytest
 from devcluster import cli, requirements
 from devcluster.build import Progress
 from devcluster.programs import DevclusterError
-from devcluster.requirements import find_program, missing_packages, obstacle_to_a_node, require_node
+from devcluster.requirements import (
+    find_program,
+    missing_packages,
+    obstacle_to_a_node,
+    require_bootstrap,
+    require_node,
+)
 
 
 @pytest.fixture
@@ -87,6 +93,22 @@ def test_missing_packages_are_named_once_each(monkeypatch):
         "containerd",
         "iproute2",
     ]
+
+
+def test_a_bare_system_needs_only_what_makes_it(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(requirements, "KEYRING", requirements.Path("/"))
+    lacking = {"mmdebstrap", "containerd"}
+    monkeypatch.setattr(requirements, "find_program", lambda name: None if name in lacking else name)
+    calls = []
+    monkeypatch.setattr(
+        requirements, "_install", lambda names, _: (calls.append(names), lacking.discard("mmdebstrap"))
+    )
+    require_bootstrap()
+    assert calls == [["mmdebstrap"]]
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(DevclusterError, match="run this with sudo"):
+        require_bootstrap()
 
 
 def test_a_program_named_bridge_on_the_path_is_not_the_network_plugin(tmp_path, monkeypatch):
