@@ -351,6 +351,18 @@ def test_a_directory_of_a_person_is_never_replaced_by_scripts(train, job, tmp_pa
     assert split.shards_present(job) == []
 
 
+def test_scripts_edited_to_the_same_length_and_time_are_noticed(train, job, tmp_path):
+    config = write(tmp_path / "conf" / "train.py", b"print(1)\n").parent
+    for _ in range(2):
+        run_split(job, 2, train, config_directories=(config,))
+    edited = job / "conf" / "train.py"
+    times = (edited.stat().st_atime_ns, edited.stat().st_mtime_ns)
+    edited.write_bytes(b"print(2)\n")
+    os.utime(edited, ns=times)
+    with pytest.raises(DataError, match="use --force to replace it"):
+        run_split(job, 2, train, config_directories=(config,))
+
+
 def test_two_directories_of_scripts_of_one_name_are_refused(train, job, tmp_path):
     configs = [write(tmp_path / where / "conf" / "train.py", b"").parent for where in "ab"]
     with pytest.raises(DataError, match="have the same name"):

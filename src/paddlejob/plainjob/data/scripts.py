@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -91,7 +90,7 @@ def _same(source: Path, target: Path) -> bool:
     names = _visible(source)
     if names != _visible(target):
         return False
-    return all(filecmp.cmp(source / name, target / name, shallow=False) for name in names)
+    return all((source / name).read_bytes() == (target / name).read_bytes() for name in names)
 
 
 def _visible(directory: Path) -> set[str]:

@@ -8,6 +8,8 @@ from pathlib import Path, PurePath
 
 import msgspec
 
+from paddlejob.api import names
+from paddlejob.api.names import Env
 from paddlejob.core.topology import endpoint
 from paddlejob.plainjob import errors
 from paddlejob.plainjob.run import arguments
@@ -69,7 +71,7 @@ def _fleet(
     inherited: Mapping[str, str],
 ) -> Launch:
     command = (*program, *passed)
-    gloo = inherited.get("PADDLE_WITH_GLOO", "1") != "0"
+    gloo = inherited.get(Env.WITH_GLOO, "1") != "0"
     chosen = {name: value for name, value in _defaults(settings).items() if not inherited.get(name)}
     return Launch(
         server=ProcessSpec(
@@ -97,23 +99,23 @@ def _fleet_environment(settings: JobSettings, place: Place, role: str, *, gloo: 
     mine = place.addresses[place.me]
     port = settings.port if role == "PSERVER" else _trainer_port(settings)
     environment = {
-        "TRAINING_ROLE": role,
-        "POD_IP": mine,
-        "PADDLE_PORT": str(port),
-        "PADDLE_PSERVERS_IP_PORT_LIST": endpoints(place.addresses, settings.port),
-        "PADDLE_TRAINERS_NUM": str(len(place.addresses)),
-        "PADDLE_TRAINER_ENDPOINTS": endpoints(place.addresses, _trainer_port(settings)),
-        "PADDLE_CURRENT_ENDPOINT": endpoint(mine, port),
-        "PADDLE_TRAINER_ID": str(place.me),
-        "PADDLE_JOB_ID": place.job_id,
+        Env.TRAINING_ROLE: role,
+        Env.POD_IP: mine,
+        Env.PADDLE_PORT: str(port),
+        Env.PSERVER_ENDPOINTS: _endpoints(place.addresses, settings.port),
+        Env.TRAINERS_NUM: str(len(place.addresses)),
+        Env.TRAINER_ENDPOINTS: _endpoints(place.addresses, _trainer_port(settings)),
+        Env.CURRENT_ENDPOINT: endpoint(mine, port),
+        Env.TRAINER_ID: str(place.me),
+        Env.JOB_ID: place.job_id,
         "SYS_JOB_ID": place.job_id,
-        "PADDLE_WITH_GLOO": "1" if gloo else "0",
+        Env.WITH_GLOO: "1" if gloo else "0",
         "DATA_DIR": str(place.data_directory),
         "DATA_SHARDED": "1",
     }
     if gloo:
-        environment["PADDLE_GLOO_RENDEZVOUS"] = "3"
-        environment["PADDLE_GLOO_HTTP_ENDPOINT"] = endpoint(place.addresses[0], _gloo_port(settings))
+        environment[Env.GLOO_RENDEZVOUS] = names.GLOO_RENDEZVOUS_HTTP
+        environment[Env.GLOO_HTTP_ENDPOINT] = endpoint(place.addresses[0], _gloo_port(settings))
     return environment
 
 
@@ -125,7 +127,7 @@ def _defaults(settings: JobSettings) -> dict[str, str]:
     return chosen
 
 
-def endpoints(addresses: Sequence[str], port: int) -> str:
+def _endpoints(addresses: Sequence[str], port: int) -> str:
     """Return the same port at many addresses, in their order."""
     return ",".join(endpoint(address, port) for address in addresses)
 
