@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.kubelet.environment import Contents
 from paddlejob.local import admission
 from paddlejob.local.admission import Machine
 from paddlejob.local.errors import InputError
@@ -122,7 +123,7 @@ def _context(
     memory: Path,
     *,
     python: Interpreter,
-    secrets: Mapping[str, documents.Contents],
+    secrets: Mapping[str, Contents],
 ) -> RunContext:
     shims = run.path / "bin"
     write_python_shims(shims, python.path)

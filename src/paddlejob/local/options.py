@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.core.snapshot import Settings
+from paddlejob.kubelet.restart import FIRST_BACK_OFF_SECONDS
 from paddlejob.local.errors import InputError
 from paddlejob.local.pod.capabilities import Capabilities
-from paddlejob.local.pod.context import BACK_OFF_SECONDS
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     logs: str = "all"
     """Whose output is shown: all, none, a worker's rank, or a pod such as ps-1."""
     strict: bool = False
-    back_off_seconds: float = BACK_OFF_SECONDS
+    back_off_seconds: float = FIRST_BACK_OFF_SECONDS
     environ: Mapping[str, str] = {}
     allowed: Capabilities | None = None
     """What containers may use; None to find out."""

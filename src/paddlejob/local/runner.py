@@ -32,8 +32,8 @@ from paddlejob.core.actions import (
 )
 from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import Settings, Snapshot
+from paddlejob.kubelet.environment import Contents
 from paddlejob.local.errors import InputError
-from paddlejob.local.input.documents import Contents
 from paddlejob.local.pod.context import RunContext
 from paddlejob.local.pod.hosts import hosts_file
 from paddlejob.local.pod.pod import LocalPod

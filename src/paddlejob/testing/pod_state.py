@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.kubelet.pod_phase import Observed, phase_of
 from paddlejob.testing.node_pool import Placement
 from paddlejob.testing.virtual_loop import timestamp
 
@@ -100,6 +101,7 @@ class PodState:
         """Phase, reason and message where the kubelet does not derive them from the containers."""
         self.disruption: JsonObject | None = None
         self._now = now
+        self._restart_policy: str = spec.get("restartPolicy", "Always")
         self._conditions: dict[str, JsonObject] = {}
 
     @property
@@ -111,13 +113,8 @@ class PodState:
         """Return the phase that follows from the containers."""
         if "phase" in self.verdict:
             return str(self.verdict["phase"])
-        if any(state.finished and state.exit_code for state in self.inits):
-            return "Failed"
-        if all(state.finished for state in self.containers):
-            return "Failed" if any(state.exit_code for state in self.containers) else "Succeeded"
-        if self.initialized and any(state.has_started for state in self.containers):
-            return "Running"
-        return "Pending"
+        ends = all(state.finished for state in self.containers)
+        return phase_of(self._restart_policy, _observed(self.inits), _observed(self.containers), ends=ends)
 
     def status(self) -> JsonObject:
         """Return the whole status, as a merge patch can carry it."""
@@ -174,6 +171,10 @@ class PodState:
             value["lastTransitionTime"] = timestamp(self._now())
         self._conditions[kind] = value
         return value
+
+
+def _observed(states: Iterable[ContainerState]) -> list[Observed]:
+    return [Observed(state.has_started, state.exit_code) for state in states]
 
 
 def _names(states: Iterable[ContainerState]) -> str:

@@ -11,7 +11,8 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.client import Client
-from paddlejob.testing import container_environment as envs
+from paddlejob.kubelet import environment, restart
+from paddlejob.kubelet.environment import Sources
 from paddlejob.testing.node_pool import NodePool
 from paddlejob.testing.outcomes import (
     OWN_DEADLINE,
@@ -47,9 +48,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """From the wish to delete a pod to the end of its containers, at most its grace."""
     config_retry_seconds: Range = (10.0, 15.0)
     """Until a container whose ConfigMap is missing is tried again, unless the pod's metadata changes."""
-    backoff_seconds: float = 10.0
+    backoff_seconds: float = restart.FIRST_BACK_OFF_SECONDS
     """Before the second restart; doubles with each one. The first restart is immediate."""
-    max_backoff_seconds: float = 300.0
+    max_backoff_seconds: float = restart.MAX_BACK_OFF_SECONDS
 
 
 class ContainerStart(msgspec.Struct, frozen=True):
@@ -229,7 +230,7 @@ class PodWorker:
             outcome = self._node.behaviour(self.pod, state.name, state.restarts + 1)
 
     async def _start(self, state: ContainerState, container: JsonObject) -> None:
-        environment = await self._configured(state, container)
+        variables = await self._configured(state, container)
         state.run(self._node.now())
         placement = self._state.placement
         assert placement is not None
@@ -242,7 +243,7 @@ class PodWorker:
                 restarts=state.restarts,
                 at_seconds=asyncio.get_running_loop().time(),
                 address=placement.pod_address,
-                environment=environment,
+                environment=variables,
             )
         )
         seconds = self._node.rng.uniform(*self._node.timing.ready_seconds)
@@ -255,13 +256,13 @@ class PodWorker:
 
     async def _configured(self, state: ContainerState, container: JsonObject) -> dict[str, str]:
         """Wait until everything that a container's environment comes from exists; return it."""
-        needed = envs.sources(container)
+        needed = environment.references(container)
         while True:
             self._kicked.clear()
             read = {source: await self._writer.read(source) for source in needed}
             try:
-                return envs.environment(container, self._seen_from_inside(), read)
-            except envs.ConfigurationError as error:
+                return environment.resolve(container, Sources(self._seen_from_inside(), read.get))
+            except environment.ConfigError as error:
                 state.wait("CreateContainerConfigError", str(error))
             await self._publish()
             seconds = self._node.rng.uniform(*self._node.timing.config_retry_seconds)
@@ -306,19 +307,17 @@ class PodWorker:
 
     def _is_to_restart(self, state: ContainerState) -> bool:
         policy = self.pod["spec"].get("restartPolicy", "Always")
-        is_init = state in self._state.inits
-        if policy == "Never" or (is_init and state.exit_code == 0):
-            return False
-        return policy == "Always" or bool(state.exit_code)
+        if state in self._state.inits and policy == "Always":
+            policy = "OnFailure"
+        return restart.is_restarted(policy, state.exit_code or 0)
 
     async def _back_off(self, state: ContainerState) -> None:
         """Wait before a restart: not at all the first time, then longer and longer."""
         if not self._node.fast:
             await self._publish()
-        timing, before = self._node.timing, state.restarts
-        seconds = min(timing.backoff_seconds * 2 ** (before - 1), timing.max_backoff_seconds) if before else 0
-        message = f"back-off {seconds:g}s restarting failed container={state.name}"
-        state.restart("CrashLoopBackOff", message)
+        timing = self._node.timing
+        seconds = restart.back_off_seconds(state.restarts, timing.backoff_seconds, timing.max_backoff_seconds)
+        state.restart("CrashLoopBackOff", restart.back_off_message(seconds, state.name))
         if seconds:
             await self._publish()
             await asyncio.sleep(seconds)

@@ -10,10 +10,10 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, Resource
-from paddlejob.testing import container_environment as envs
+from paddlejob.kubelet.environment import CONFIG_MAP, SECRET, Contents, Source
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
-_RESOURCES = {envs.CONFIG_MAP: CONFIG_MAPS, envs.SECRET: SECRETS}
+_RESOURCES = {CONFIG_MAP: CONFIG_MAPS, SECRET: SECRETS}
 _RETRY_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class PodWriter:
         except errors.ConflictError as error:
             raise PodGoneError from error
 
-    async def read(self, source: envs.Source) -> dict[str, str] | None:
+    async def read(self, source: Source) -> Contents | None:
         """Return the data of a config map or secret, None when there is none."""
 
         async def send() -> JsonObject | None:
@@ -95,7 +95,9 @@ class PodWriter:
                 return None
 
         found = await self._persist(send)
-        return None if found is None else found.get("data") or {}
+        if found is None:
+            return None
+        return {key: value.encode() for key, value in (found.get("data") or {}).items()}
 
     async def _persist(self, send: Callable[[], Awaitable[T]], *, through_conflicts: bool = False) -> T:
         """Send until there is an answer.

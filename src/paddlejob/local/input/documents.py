@@ -17,11 +17,9 @@ from paddlejob.api.field_error import FieldError
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import validate
+from paddlejob.kubelet.environment import Contents
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import strict, yaml_text
-
-Contents = Mapping[str, bytes]
-"""The entries of a ConfigMap or a Secret."""
 
 _BUILTIN = "v1"
 _DATA_KEY = re.compile(r"(?!\.\.)(?!\.$)[-._a-zA-Z0-9]{1,253}")

@@ -9,11 +9,10 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.kubelet.environment import Sources, expand, resolve
 from paddlejob.local.errors import InputError
 from paddlejob.local.input.images import Image
-from paddlejob.local.pod import environment
-from paddlejob.local.pod.context import RunContext
-from paddlejob.local.pod.environment import Sources
+from paddlejob.local.pod.context import RunContext, inherited
 from paddlejob.local.pod.layers import WORKSPACE, Layers, Placed
 from paddlejob.local.pod.volumes import PodVolumes
 from paddlejob.local.sandbox.spec import Bind, ContainerSpec, Mount
@@ -23,7 +22,10 @@ from paddlejob.local.store.shm import MEMORY
 class ContainerStart(msgspec.Struct, frozen=True):
     """One start of one container of a pod."""
 
+    pod: str
     container: JsonObject
+    is_training: bool
+    """Whether this is the container that trains: the first."""
     sources: Sources
     volumes: PodVolumes
     hosts: Path
@@ -32,12 +34,12 @@ class ContainerStart(msgspec.Struct, frozen=True):
 def spec_of(start: ContainerStart, context: RunContext) -> ContainerSpec:
     """Return what the supervisor needs to know.
 
-    Raises ConfigMissingError while an object that the container refers to does not exist, and InputError
+    Raises ConfigError while an object that the container refers to does not exist, and InputError
     where this machine cannot run it.
     """
-    container, pod = start.container, start.sources.pod.metadata.name
+    container, pod = start.container, start.pod
     image = context.images.find(str(container.get("image")))
-    given = environment.resolve(container, start.sources)
+    given = resolve(container, start.sources)
     layers = _layers(container, image, _fresh(context.run.files(pod), str(container["name"])), context)
     mounts = _mounts(start, layers, given, context)
     cwd = str(container.get("workingDir") or (image.config.workdir if image else WORKSPACE))
@@ -64,7 +66,7 @@ def command_of(container: JsonObject, image: Image | None, values: dict[str, str
         words = []
     if not words:
         raise InputError(no_command(container, image))
-    return [environment.expand(str(word), values) for word in words]
+    return [expand(str(word), values) for word in words]
 
 
 def no_command(container: JsonObject, image: Image | None) -> str:
@@ -120,8 +122,8 @@ def _outside(cwd: str, layers: Layers, image: Image | None, context: RunContext)
 
 def _surroundings(start: ContainerStart, image: Image | None, context: RunContext) -> dict[str, str]:
     """Return what a container has before its manifest says anything."""
-    pod = start.sources.pod.metadata.name
-    surroundings = environment.base(context.environ, context.search_path, context.threads)
+    pod = start.pod
+    surroundings = inherited(context.environ, context.search_path, context.threads)
     surroundings["HOSTNAME"] = pod
     if pod in context.visible_devices:
         surroundings["CUDA_VISIBLE_DEVICES"] = context.visible_devices[pod]

@@ -18,17 +18,20 @@ from paddlejob.api.pod import (
     ContainerTerminated,
     ContainerWaiting,
 )
+from paddlejob.kubelet.environment import ConfigError
+from paddlejob.kubelet.restart import (
+    BACK_OFF_RESET_SECONDS,
+    back_off_message,
+    back_off_seconds,
+    is_restarted,
+)
 from paddlejob.local.errors import InputError
 from paddlejob.local.pod.container import ContainerStart, spec_of
 from paddlejob.local.pod.context import RunContext
-from paddlejob.local.pod.environment import ConfigMissingError
 from paddlejob.local.pod.process import ContainerProcess, StartError
 from paddlejob.local.sandbox.spec import ContainerSpec
 
 LAST_WORDS_BYTES = 2048
-LONGEST_BACK_OFF_SECONDS = 300.0
-FORGIVEN_AFTER_SECONDS = 600.0
-"""A container that ran this long starts its back-off anew."""
 START_ERROR_CODE = 128
 _KILLED = 137
 
@@ -80,7 +83,7 @@ class ContainerLoop:
         while not self._is_stopping:
             try:
                 ending = await self._run_once()
-            except ConfigMissingError as missing:
+            except ConfigError as missing:
                 self._set(_waiting("CreateContainerConfigError", str(missing)))
                 await self._wait_for_news(self._context.config_retry_seconds)
                 continue
@@ -147,18 +150,17 @@ class ContainerLoop:
         return self._signals.stop.is_set() or self._own_stop.is_set()
 
     def _restarts_after(self, ending: ContainerTerminated) -> bool:
-        if self._is_stopping or self._restart_policy == "Never":
-            return False
-        return self._restart_policy == "Always" or ending.exit_code != 0
+        return not self._is_stopping and is_restarted(self._restart_policy, ending.exit_code)
 
     async def _back_off(self, ending: ContainerTerminated) -> None:
         """Wait before the next start: not at all after the first crash, then longer each time."""
         ran = _seconds_between(ending.started_at, ending.finished_at)
-        self._crashes = 1 if ran >= FORGIVEN_AFTER_SECONDS else self._crashes + 1
-        if self._crashes > 1:
-            delay = min(self._context.back_off_seconds * 2 ** (self._crashes - 2), LONGEST_BACK_OFF_SECONDS)
-            message = f"back-off {delay:g}s restarting failed container={self.name}"
-            self._set(_waiting("CrashLoopBackOff", message))
+        if ran >= BACK_OFF_RESET_SECONDS:
+            self._crashes = 0
+        delay = back_off_seconds(self._crashes, self._context.back_off_seconds)
+        self._crashes += 1
+        if delay:
+            self._set(_waiting("CrashLoopBackOff", back_off_message(delay, self.name)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._stop_requested()
@@ -184,9 +186,7 @@ class ContainerLoop:
         self._changed()
 
     def _keep_environment(self, start: ContainerStart, values: dict[str, str]) -> None:
-        pod = start.sources.pod
-        is_training = not pod.status.container_statuses or pod.status.container_statuses[0].name == self.name
-        name = pod.metadata.name if is_training else f"{pod.metadata.name}.{self.name}"
+        name = start.pod if start.is_training else f"{start.pod}.{self.name}"
         self._context.run.write_env(name, values)
 
 

@@ -9,13 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from paddlejob.local.input.documents import Contents
+from paddlejob.kubelet.environment import Contents
+from paddlejob.kubelet.restart import FIRST_BACK_OFF_SECONDS
 from paddlejob.local.input.images import Images
 from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.pod.volumes import Claims
 from paddlejob.local.store.run_directory import RunDirectory
 
-BACK_OFF_SECONDS = 10.0
+KEPT_FROM_HERE = (
+    *("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR"),
+    *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+)
+"""What a container gets of the environment of whoever started the run; all else would differ on a cluster."""
 
 
 class RunContext(msgspec.Struct, frozen=True):
@@ -37,13 +43,28 @@ class RunContext(msgspec.Struct, frozen=True):
     threads: int
     visible_devices: Mapping[str, str] = {}
     """By pod: the accelerators that it may use, where the machine has some."""
-    back_off_seconds: float = BACK_OFF_SECONDS
+    back_off_seconds: float = FIRST_BACK_OFF_SECONDS
     """How long a container that crashed again waits; doubled each time."""
     config_retry_seconds: float = 12.0
     """How often a container tries again whose ConfigMap is missing, if nothing wakes it before."""
 
 
 FindContents = Callable[[str], Contents | None]
+
+
+def inherited(environ: Mapping[str, str], search_path: str, threads: int) -> dict[str, str]:
+    """Return the variables that every container starts from.
+
+    The pods of a job share the cores of one machine, so each may use only its part of them.
+    """
+    kept = {name: environ[name] for name in KEPT_FROM_HERE if name in environ}
+    return {"LANG": "C.UTF-8", **kept, "PATH": search_path, "OMP_NUM_THREADS": str(threads)}
+
+
+def allocatable() -> dict[str, object]:
+    """Return what this machine has."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"cpu": os.cpu_count() or 1, "memory": memory}
 
 
 def write_python_shims(directory: Path, python: str) -> None:

@@ -13,11 +13,11 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.pod import ContainerStatus, Pod, PodCondition, PodSpec, PodStatus
-from paddlejob.local.pod import pod_phase
+from paddlejob.kubelet.environment import CONFIG_MAP, Contents, Source, Sources
+from paddlejob.kubelet.pod_phase import Observed, phase_of
 from paddlejob.local.pod.container import ContainerStart
 from paddlejob.local.pod.container_loop import ContainerLoop, PodSignals
-from paddlejob.local.pod.context import FindContents, RunContext
-from paddlejob.local.pod.environment import Sources
+from paddlejob.local.pod.context import FindContents, RunContext, allocatable
 from paddlejob.local.pod.volumes import PodVolumes
 
 DEFAULT_GRACE_SECONDS = 30.0
@@ -83,7 +83,7 @@ class LocalPod:
     def view(self) -> Pod:
         """Return the pod as the API server would show it."""
         init, containers = self._statuses(self._init), self._statuses(self._containers)
-        phase = "Failed" if self._reason else pod_phase.of(self._restart_policy, init, containers)
+        phase = "Failed" if self._reason else self._phase(init, containers)
         return Pod(
             metadata=self._metadata,
             spec=PodSpec(node_name=self._context.name, restart_policy=self._restart_policy),
@@ -157,15 +157,39 @@ class LocalPod:
 
     def _start_of(self, container: JsonObject) -> Callable[[], ContainerStart]:
         def start() -> ContainerStart:
-            sources = Sources(
-                pod=self.view(),
-                config_map=self._find_config_map,
-                secret=self._context.secrets.get,
-                node_name=self._context.name,
+            return ContainerStart(
+                pod=self.name,
+                container=container,
+                is_training=container is self._spec["containers"][0],
+                sources=Sources(self._seen_from_inside(), self._find, allocatable()),
+                volumes=self._volumes,
+                hosts=self._hosts,
             )
-            return ContainerStart(container, sources, self._volumes, self._hosts)
 
         return start
+
+    def _find(self, source: Source) -> Contents | None:
+        find = self._find_config_map if source.kind == CONFIG_MAP else self._context.secrets.get
+        return find(source.name)
+
+    def _seen_from_inside(self) -> JsonObject:
+        """Return what the pod can learn about itself."""
+        addresses = [{"ip": self._address}]
+        return {
+            "metadata": msgspec.to_builtins(self._metadata),
+            "spec": {**self._spec, "nodeName": self._context.name, "serviceAccountName": "default"},
+            "status": {
+                "podIP": self._address,
+                "podIPs": addresses,
+                "hostIP": self._address,
+                "hostIPs": addresses,
+            },
+        }
+
+    def _phase(self, init: tuple[ContainerStatus, ...], containers: tuple[ContainerStatus, ...]) -> str:
+        return phase_of(
+            self._restart_policy, _observed(init), _observed(containers), ends=self._signals.stop.is_set()
+        )
 
     async def _live(self) -> None:
         """Run the init containers one after the other, then all containers side by side."""
@@ -196,6 +220,16 @@ class LocalPod:
         """Yield the pod's containers and their logs."""
         for loop in (*self._init, *self._containers):
             yield loop.name, self._context.run.log(self.name, loop.name)
+
+
+def _observed(statuses: tuple[ContainerStatus, ...]) -> list[Observed]:
+    return [
+        Observed(
+            has_started=status.state.waiting is None or status.last_state.terminated is not None,
+            exit_code=status.state.terminated.exit_code if status.state.terminated else None,
+        )
+        for status in statuses
+    ]
 
 
 @contextlib.asynccontextmanager

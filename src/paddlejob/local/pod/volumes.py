@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from paddlejob.api.field_error import describe, is_dns_label
 from paddlejob.api.meta import JsonObject
+from paddlejob.kubelet import projection
+from paddlejob.kubelet.environment import Sources, expand
 from paddlejob.local.errors import InputError
-from paddlejob.local.input.documents import Contents
-from paddlejob.local.pod import environment
-from paddlejob.local.pod.environment import ConfigMissingError, Sources
 from paddlejob.local.sandbox.spec import Bind
 from paddlejob.local.store.shm import MEMORY
 
@@ -121,17 +119,13 @@ def _path_complaints(path: str, volume: JsonObject) -> Iterator[str]:
             f"{path}.persistentVolumeClaim.claimName is {describe(claim)}; "
             "use lower-case letters, digits, '-' and '.'"
         )
-    for field in _MAKERS:
+    for field in projection.MAKERS:
         for index, item in enumerate((volume.get(field) or {}).get("items") or ()):
-            if not _stays_inside(str(item.get("path") or "")):
+            if not projection.stays_inside(str(item.get("path") or "")):
                 where = f"{path}.{field}.items[{index}].path"
                 yield f"{where} is {describe(item.get('path'))}; write a path inside the volume, without '..'"
     for index, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
         yield from _path_complaints(f"{path}.projected.sources[{index}]", source)
-
-
-def _stays_inside(path: str) -> bool:
-    return bool(path) and not posixpath.isabs(path) and ".." not in path.split("/")
 
 
 def _volume_mounts(path: str, pod_spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
@@ -153,7 +147,7 @@ class PodVolumes:
     def mounts(self, container: JsonObject, sources: Sources, values: Mapping[str, str]) -> list[Bind]:
         """Return where a container sees which volume.
 
-        Raises ConfigMissingError while a volume's ConfigMap or Secret does not exist, and InputError.
+        Raises ConfigError while a volume's ConfigMap or Secret does not exist, and InputError.
         """
         return [self._mount(mount, sources, values) for mount in container.get("volumeMounts") or ()]
 
@@ -170,7 +164,7 @@ class PodVolumes:
     def _mount(self, mount: JsonObject, sources: Sources, values: Mapping[str, str]) -> Bind:
         volume = self._volumes[str(mount["name"])]
         source, read_only = self._source(volume, sources)
-        inside = mount.get("subPath") or environment.expand(mount.get("subPathExpr") or "", values)
+        inside = mount.get("subPath") or expand(mount.get("subPathExpr") or "", values)
         if inside:
             source = _inside(source, inside)
         return Bind(
@@ -193,7 +187,7 @@ class PodVolumes:
             in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
             return self._in_memory(name) if in_memory else self._on_disk(name), False
         directory = self._on_disk(name)
-        for path, content, mode in _files(volume, sources):
+        for path, content, mode in projection.files_of(volume, sources):
             _write(directory / path, content, mode)
         return directory, True
 
@@ -202,62 +196,6 @@ class PodVolumes:
 
     def _in_memory(self, name: str) -> Path:
         return _made(self._memory / name)
-
-
-File = tuple[str, bytes, int]
-
-
-def _files(volume: JsonObject, sources: Sources) -> Iterator[File]:
-    """Yield the files of a volume that is made of objects."""
-    for field, make in _MAKERS.items():
-        if field in volume:
-            yield from make(volume[field] or {}, sources)
-    projected = volume.get("projected") or {}
-    for source in projected.get("sources") or ():
-        for path, content, mode in _files(source, sources):
-            yield path, content, projected.get("defaultMode") or mode
-
-
-def _config_map_files(reference: JsonObject, sources: Sources) -> Iterator[File]:
-    yield from _object_files(reference, reference.get("name"), "configmap", sources.config_map)
-
-
-def _secret_files(reference: JsonObject, sources: Sources) -> Iterator[File]:
-    name = reference.get("secretName") or reference.get("name")
-    yield from _object_files(reference, name, "secret", sources.secret)
-
-
-def _object_files(
-    reference: JsonObject, name: Any, kind: str, find: Callable[[str], Contents | None]
-) -> Iterator[File]:
-    contents = find(str(name))
-    if contents is None:
-        if reference.get("optional"):
-            return
-        raise ConfigMissingError(f'{kind} "{name}" not found')
-    mode = reference.get("defaultMode") or 0o644
-    items = reference.get("items")
-    if items is None:
-        yield from ((key, value, mode) for key, value in contents.items())
-        return
-    for item in items:
-        if item["key"] in contents:
-            yield item["path"], contents[item["key"]], item.get("mode") or mode
-        elif not reference.get("optional"):
-            raise ConfigMissingError(f'{kind} "{name}" has no key {item["key"]}')
-
-
-def _downward_files(reference: JsonObject, sources: Sources) -> Iterator[File]:
-    mode = reference.get("defaultMode") or 0o644
-    for item in reference.get("items") or ():
-        if "fieldRef" in item:
-            text = environment.field(item["fieldRef"]["fieldPath"], sources)
-        else:
-            text = environment.resource_field(item["resourceFieldRef"], {})
-        yield item["path"], text.encode(), item.get("mode") or mode
-
-
-_MAKERS = {"configMap": _config_map_files, "secret": _secret_files, "downwardAPI": _downward_files}
 
 
 def _host_path(reference: JsonObject) -> Path:
@@ -272,7 +210,7 @@ def _host_path(reference: JsonObject) -> Path:
 def _inside(source: Path, inside: str) -> Path:
     """Return a part of a volume. Links inside the volume may not lead out of it."""
     path = (source / inside).resolve()
-    if not _stays_inside(inside) or not path.is_relative_to(source.resolve()):
+    if not projection.stays_inside(inside) or not path.is_relative_to(source.resolve()):
         raise InputError(
             f"subPath is {inside}, which leads out of the volume; write a path inside the volume"
         )

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.api.pod import (
-    ContainerRunning,
-    ContainerState,
-    ContainerStatus,
-    ContainerTerminated,
-    ContainerWaiting,
-)
-from paddlejob.local.pod import pod_phase
+from paddlejob.kubelet.pod_phase import Observed, phase_of
 
-RUNNING = ContainerStatus(state=ContainerState(running=ContainerRunning()))
-WAITING = ContainerStatus(state=ContainerState(waiting=ContainerWaiting("ContainerCreating")))
-DONE = ContainerStatus(state=ContainerState(terminated=ContainerTerminated(exit_code=0)))
-FAILED = ContainerStatus(state=ContainerState(terminated=ContainerTerminated(exit_code=1)))
-CRASHING = ContainerStatus(
-    state=ContainerState(waiting=ContainerWaiting("CrashLoopBackOff")), last_state=FAILED.state
-)
+RUNNING = Observed(has_started=True, exit_code=None)
+WAITING = Observed(has_started=False, exit_code=None)
+DONE = Observed(has_started=True, exit_code=0)
+FAILED = Observed(has_started=True, exit_code=1)
+CRASHING = Observed(has_started=True, exit_code=None)
 
 PHASES = {
     "a container that is yet to start": ("Never", (), (WAITING,), "Pending"),
@@ -39,4 +30,16 @@ PHASES = {
 
 @pytest.mark.parametrize(("policy", "init", "containers", "phase"), PHASES.values(), ids=PHASES)
 def test_phases(policy, init, containers, phase):
-    assert pod_phase.of(policy, init, containers) == phase
+    assert phase_of(policy, init, containers) == phase
+
+
+ENDINGS = {
+    "all are done, whatever the policy": ("Always", (DONE,), "Succeeded"),
+    "one failed, whatever the policy": ("OnFailure", (DONE, FAILED), "Failed"),
+    "one still runs": ("Always", (DONE, RUNNING), "Running"),
+}
+
+
+@pytest.mark.parametrize(("policy", "containers", "phase"), ENDINGS.values(), ids=ENDINGS)
+def test_a_pod_whose_containers_are_not_started_again_ends(policy, containers, phase):
+    assert phase_of(policy, (), containers, ends=True) == phase

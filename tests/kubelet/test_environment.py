@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-import os
+from typing import Any
 
 import pytest
 
-from local.jobs import container, job, role
-from paddlejob.api.meta import ObjectMeta
-from paddlejob.api.pod import Pod, PodStatus
-from paddlejob.local.pod import environment
-from paddlejob.local.pod.environment import ConfigMissingError, Sources, expand, resolve
-
-POD = Pod(
-    metadata=ObjectMeta(
-        name="job-worker-0", namespace="there", uid="u1", labels={"app": "x"}, annotations={"note": "y"}
-    ),
-    status=PodStatus(pod_ip="127.0.16.1"),
+from paddlejob.kubelet.environment import (
+    CONFIG_MAP,
+    SECRET,
+    ConfigError,
+    Source,
+    Sources,
+    expand,
+    references,
+    resolve,
 )
+
+OBJECTS = {
+    Source(CONFIG_MAP, "words"): {"A": b"1", "B": b"2", "not valid": b"3"},
+    Source(SECRET, "hidden"): {"KEY": b"secret"},
+}
 SOURCES = Sources(
-    pod=POD,
-    config_map={"words": {"A": b"1", "B": b"2", "not valid": b"3"}}.get,
-    secret={"hidden": {"KEY": b"secret"}}.get,
-    node_name="laptop",
+    pod={
+        "metadata": {
+            "name": "job-worker-0",
+            "namespace": "there",
+            "uid": "u1",
+            "labels": {"app": "x"},
+            "annotations": {"note": "y"},
+        },
+        "spec": {"nodeName": "node-1", "serviceAccountName": "default"},
+        "status": {
+            "podIP": "10.0.0.1",
+            "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
+            "hostIP": "172.0.0.1",
+        },
+    },
+    find=OBJECTS.get,
+    allocatable={"cpu": 8},
 )
 
 
@@ -59,9 +75,12 @@ FIELDS = {
     "metadata.annotations['note']": "y",
     "metadata.labels['none']": "",
     "metadata.labels": 'app="x"',
-    "spec.nodeName": "laptop",
-    "status.podIP": "127.0.16.1",
-    "status.hostIP": "127.0.16.1",
+    "spec.nodeName": "node-1",
+    "spec.serviceAccountName": "default",
+    "status.podIP": "10.0.0.1",
+    "status.podIPs": "10.0.0.1,fd00::1",
+    "status.hostIP": "172.0.0.1",
+    "status.hostIPs": "",
 }
 
 
@@ -77,7 +96,8 @@ RESOURCES = {
     "memory in mebibytes": ({"limits": {"memory": "1Gi"}}, "limits.memory", "1Mi", "1024"),
     "a request falls back to the limit": ({"limits": {"cpu": "3"}}, "requests.cpu", None, "3"),
     "no request is zero": ({}, "requests.cpu", None, "0"),
-    "no limit is the machine's": ({}, "limits.cpu", None, str(os.cpu_count())),
+    "no limit is the node's": ({}, "limits.cpu", None, "8"),
+    "what a node has none of is zero": ({}, "limits.nvidia.com/gpu", None, "0"),
 }
 
 
@@ -118,24 +138,28 @@ MISSING = {
         "couldn't find key Z in ConfigMap there/words",
     ),
     "a field": ({"fieldRef": {"fieldPath": "spec.none"}}, "field label not supported: spec.none"),
-    "a source": ({"otherRef": {}}, "none of the sources that are known here: otherRef"),
+    "a source": ({"otherRef": {}}, "none of the known sources: otherRef"),
 }
 
 
 @pytest.mark.parametrize(("origin", "sentence"), MISSING.values(), ids=MISSING)
 def test_what_is_missing_is_named_as_a_kubelet_does(origin, sentence):
-    with pytest.raises(ConfigMissingError) as missing:
+    with pytest.raises(ConfigError) as missing:
         value_of(origin)
     assert sentence in str(missing.value)
 
 
-def test_only_what_a_cluster_would_not_change_is_kept_of_our_own_environment():
-    own = {"HOME": "/home/me", "PADDLE_PORT": "1", "PYTHONPATH": "/x", "PATH": "/other"}
-    kept = environment.base(own, "/shims:/bin", threads=2)
-    assert kept == {"LANG": "C.UTF-8", "HOME": "/home/me", "PATH": "/shims:/bin", "OMP_NUM_THREADS": "2"}
+def test_no_value_is_empty():
+    assert resolve({"env": [{"name": "X"}]}, SOURCES) == {"X": ""}
 
 
-async def test_a_user_may_choose_the_number_of_threads(finish):
-    one = container("echo $OMP_NUM_THREADS", env=[{"name": "OMP_NUM_THREADS", "value": "7"}])
-    run = await finish(job(worker=role(1, containers=[one])))
-    assert run.log("worker-0") == "7\n"
+def test_each_source_is_read_once():
+    def key(name: str) -> dict[str, Any]:
+        return {"name": "X", "valueFrom": {"configMapKeyRef": {"name": name, "key": "A"}}}
+
+    container = {
+        "envFrom": [{"configMapRef": {"name": "words"}}, {"secretRef": {"name": "hidden"}}],
+        "env": [key("words"), key("other"), {"name": "Y", "value": "plain"}],
+    }
+    expected = [Source(CONFIG_MAP, "words"), Source(SECRET, "hidden"), Source(CONFIG_MAP, "other")]
+    assert references(container) == expected

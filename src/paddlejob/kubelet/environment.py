@@ -1,0 +1,172 @@
+"""A container's environment, resolved as a kubelet does it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from paddlejob.api import quantity
+from paddlejob.api.meta import JsonObject
+
+Contents = Mapping[str, bytes]
+"""The entries of a ConfigMap or a Secret."""
+
+CONFIG_MAP = "configmap"
+SECRET = "secret"  # noqa: S105 - a kind of object
+_TITLES = {CONFIG_MAP: "ConfigMap", SECRET: "Secret"}
+_WHOLE = (("configMapRef", CONFIG_MAP), ("secretRef", SECRET))
+_KEY = (("configMapKeyRef", CONFIG_MAP), ("secretKeyRef", SECRET))
+
+_VARIABLE_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+_FIELDS = frozenset(
+    (
+        *("metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"),
+        *("spec.nodeName", "spec.serviceAccountName"),
+        *("status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"),
+    )
+)
+
+
+class ConfigError(Exception):
+    """A container cannot be created yet (CreateContainerConfigError); the text is the kubelet's."""
+
+
+class Source(NamedTuple):
+    """A ConfigMap or Secret."""
+
+    kind: str
+    """configmap or secret"""
+    name: str
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """Where the values of a container's variables come from."""
+
+    pod: JsonObject
+    """The pod as the API server shows it."""
+    find: Callable[[Source], Contents | None]
+    """Returns None for an object that does not exist."""
+    allocatable: Mapping[str, object] = {}
+    """What the node has: the limit of a container that has none."""
+
+
+def references(container: JsonObject) -> list[Source]:
+    """Return what has to be read to start a container, in order and once each."""
+    found = [
+        Source(kind, str(entry[field].get("name")))
+        for entry in container.get("envFrom") or ()
+        for field, kind in _WHOLE
+        if entry.get(field)
+    ]
+    for variable in container.get("env") or ():
+        origin = variable.get("valueFrom") or {}
+        found += [Source(kind, str(origin[field].get("name"))) for field, kind in _KEY if origin.get(field)]
+    return list(dict.fromkeys(found))
+
+
+def resolve(container: JsonObject, sources: Sources) -> dict[str, str]:
+    """Return the variables that a container's manifest gives it: envFrom first, then env.
+
+    Raises ConfigError while a ConfigMap or Secret that it needs does not exist.
+    """
+    values: dict[str, str] = {}
+    for entry in container.get("envFrom") or ():
+        values.update(_from_object(entry, sources))
+    for variable in container.get("env") or ():
+        name, origin = str(variable["name"]), variable.get("valueFrom")
+        if origin is None:
+            values[name] = expand(str(variable.get("value") or ""), values)
+        elif (value := _from_origin(origin, container, sources)) is not None:
+            values[name] = value
+    return values
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` by the value of a variable; `$$` is a dollar, and an unknown name stays as it is."""
+
+    def replacement(found: re.Match[str]) -> str:
+        if found[0] == "$$":
+            return "$"
+        return values.get(found[1], found[0])
+
+    return _REFERENCE.sub(replacement, text)
+
+
+def find(source: Source, reference: JsonObject, sources: Sources) -> Contents | None:
+    """Return an object's contents, None for an optional one that does not exist. Raises ConfigError."""
+    contents = sources.find(source)
+    if contents is None and not reference.get("optional"):
+        raise ConfigError(f'{source.kind} "{source.name}" not found')
+    return contents
+
+
+def _from_object(entry: JsonObject, sources: Sources) -> Iterator[tuple[str, str]]:
+    prefix = entry.get("prefix") or ""
+    for field, kind in _WHOLE:
+        if reference := entry.get(field):
+            contents = find(Source(kind, str(reference.get("name"))), reference, sources) or {}
+            for key, value in contents.items():
+                if _VARIABLE_NAME.fullmatch(f"{prefix}{key}"):
+                    yield f"{prefix}{key}", value.decode(errors="replace")
+
+
+def _from_origin(origin: JsonObject, container: JsonObject, sources: Sources) -> str | None:
+    """Return a variable's value, None when an optional source of it is missing."""
+    if reference := origin.get("fieldRef"):
+        return pod_field(str(reference["fieldPath"]), sources.pod)
+    if reference := origin.get("resourceFieldRef"):
+        return resource_field(reference, container, sources.allocatable)
+    for field, kind in _KEY:
+        if reference := origin.get(field):
+            return _from_key(Source(kind, str(reference.get("name"))), reference, sources)
+    raise ConfigError(f"valueFrom has none of the known sources: {', '.join(origin)}")
+
+
+def _from_key(source: Source, reference: JsonObject, sources: Sources) -> str | None:
+    contents, key = find(source, reference, sources), str(reference.get("key"))
+    if contents is not None and key in contents:
+        return contents[key].decode(errors="replace")
+    if reference.get("optional"):
+        return None
+    namespace = sources.pod["metadata"].get("namespace", "")
+    raise ConfigError(f"couldn't find key {key} in {_TITLES[source.kind]} {namespace}/{source.name}")
+
+
+def pod_field(path: str, pod: JsonObject) -> str:
+    """Return a field of a pod, as the downward API names it. Raises ConfigError."""
+    if found := _SUBSCRIPT.fullmatch(path):
+        return str((pod["metadata"].get(found[1]) or {}).get(found[2], ""))
+    if path not in _FIELDS:
+        raise ConfigError(f"field label not supported: {path}")
+    part, _, name = path.partition(".")
+    value: Any = (pod.get(part) or {}).get(name)
+    match value:
+        case dict():
+            return "\n".join(f'{key}="{value[key]}"' for key in sorted(value))
+        case list():
+            return ",".join(str(entry["ip"]) for entry in value)
+    return "" if value is None else str(value)
+
+
+def resource_field(reference: JsonObject, container: JsonObject, allocatable: Mapping[str, object]) -> str:
+    """Return a container's request or limit in units of the divisor; a missing limit is the node's.
+
+    Raises ConfigError.
+    """
+    path = str(reference.get("resource"))
+    section, _, name = path.partition(".")
+    resources = container.get("resources") or {}
+    amount = (resources.get(section) or {}).get(name)
+    if amount is None and section == "requests":
+        amount = (resources.get("limits") or {}).get(name, "0")
+    if amount is None:
+        amount = allocatable.get(name, "0")
+    try:
+        return quantity.in_units_of(amount, reference.get("divisor") or "1")
+    except ValueError as error:
+        raise ConfigError(f"cannot tell {path}: {error}") from error
