@@ -17,7 +17,12 @@ from paddlejob.api import names
 from paddlejob.api.crd import crd_v1
 from paddlejob.api.meta import JsonObject
 from paddlejob.operator.manager import LEASE_NAME
-from paddlejob.operator.resources import POD_GROUPS_V1BETA1, VOLCANO_POD_GROUPS, WORKLOADS_V1BETA2
+from paddlejob.operator.resources import (
+    POD_GROUPS_V1BETA1,
+    VOLCANO_POD_GROUPS,
+    VOLCANO_QUEUES,
+    WORKLOADS_V1BETA2,
+)
 
 NAMESPACE = "paddle-system"
 PREFIX = "paddle"
@@ -74,8 +79,12 @@ GANG_RULES = (
 """What it does besides where pods of a job are scheduled together."""
 
 NAMESPACE_RULES = JOB_RULES + GANG_RULES
-CLUSTER_RULES = (*NAMESPACE_RULES, Rule(WORKLOADS_V1BETA2.group, "resourceflavors", ("list", "watch")))
-"""Kueue's kinds of nodes belong to no namespace: only an operator for all of them can look them up."""
+CLUSTER_RULES = (
+    *NAMESPACE_RULES,
+    Rule(WORKLOADS_V1BETA2.group, "resourceflavors", ("list", "watch")),
+    Rule(VOLCANO_QUEUES.group, VOLCANO_QUEUES.plural, ("list", "watch")),
+)
+"""Kueue's flavors and Volcano's queues belong to no namespace: only an operator for all can look them up."""
 
 LEASE_RULES = (
     Rule("coordination.k8s.io", "leases", ("create",)),

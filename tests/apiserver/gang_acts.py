@@ -134,6 +134,11 @@ async def volcano_gang(stage: Stage) -> None:
     """A PodGroup is made, follows the job, and goes."""
     await submit(stage, plain())
     await appears(stage, VOLCANO_POD_GROUPS, 2, lambda group: group["spec"]["minMember"])
+
+    async def knows_the_queues() -> bool:
+        return "queue default does not exist" in (await stage.status()).get("message", "")
+
+    await stage.until(knows_the_queues, "the job says that its queue does not exist")
     await says(stage, VOLCANO_POD_GROUPS, phase="Inqueue")
 
     async def pods_are_let_in() -> bool:
@@ -176,6 +181,13 @@ async def queued_gang(stage: Stage) -> None:
 
     await submit(stage, queued())
     await appears(stage, WORKLOADS_V1BETA2, 2, lambda workload: workload["spec"]["podSets"][0]["count"])
+    labels = {"kueue.x-k8s.io/queue-name": "teaching"}
+    await stage.client.patch(PADDLE_JOBS, stage.namespace, "demo", {"metadata": {"labels": labels}})
+
+    async def has_moved() -> bool:
+        return (await gang(stage, WORKLOADS_V1BETA2) or {})["spec"]["queueName"] == "teaching"
+
+    await stage.until(has_moved, "the Workload is in the other queue")
     assigned = [{"name": "worker", "flavors": {"cpu": "default"}}]
     admission = {"clusterQueue": "all", "podSetAssignments": assigned}
     reserved = [condition("QuotaReserved"), condition("Admitted")]

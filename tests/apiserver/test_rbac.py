@@ -36,6 +36,7 @@ from paddlejob.kube.resource import (
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.manager import LEASE_NAME
+from paddlejob.operator.resources import VOLCANO_QUEUES
 from paddlejob.testing.build import job
 from paddlejob.testing.outcomes import Exit
 from scripts import manifests
@@ -86,11 +87,16 @@ def behaviour_acts() -> Iterator[Act]:
     for name, test in inspect.getmembers(test_jobs, inspect.isfunction):
         if name.startswith("test_"):
             tables = [mark.args for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
-            columns = [[(names, value) for value in values] for names, values in tables]
+            columns = [[_arguments(names, value) for value in values] for names, values in tables]
             for row in itertools.product(*columns):
                 acts: list[Act] = []
-                test(acts.append, **dict(row))
+                test(acts.append, **{name: value for arguments in row for name, value in arguments.items()})
                 yield from acts
+
+
+def _arguments(names: str | tuple[str, ...], value: Any) -> dict[str, Any]:
+    """Return one row of a table of parameters, which has one name or several."""
+    return {names: value} if isinstance(names, str) else dict(zip(names, value, strict=True))
 
 
 def stranger_in_the_way(resource: Resource, body: dict[str, Any], **spec: Any) -> Act:
@@ -232,7 +238,7 @@ async def test_gangs_need_every_right_that_they_are_granted_and_no_other(strict:
 
 def install_gangs(plane: ControlPlane) -> None:
     """Install stand-ins for Volcano and Kueue."""
-    for resource in (*gang_acts.GANG_KINDS, gang_acts.FLAVORS):
+    for resource in (*gang_acts.GANG_KINDS, gang_acts.FLAVORS, VOLCANO_QUEUES):
         plane.apply(gang_acts.definition(resource))
     flavor = {"metadata": {"name": "default"}, "spec": {"nodeLabels": {}}}
     head = {"apiVersion": gang_acts.FLAVORS.api_version, "kind": gang_acts.FLAVORS.kind}

@@ -8,8 +8,9 @@ import pytest
 
 from paddlejob.kube import errors
 from paddlejob.kube.errors import Status
-from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
+from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
 from paddlejob.testing.build import job
+from paddlejob.testing.fake_types import custom_resource
 from paddlejob.testing.outcomes import Exit, RunForever, crash
 from tests.operator.gang_cluster import GangCluster
 from tests.testing.simulated import simulated
@@ -52,6 +53,28 @@ class TestTheDocumentsFiles:
             await asyncio.sleep(120)
             assert cluster.pods() == []
             cluster.submit_group(minMember=4)
+            await cluster.until_phase("Completed")
+
+
+class TestQueues:
+    @simulated
+    async def test_a_job_says_what_is_wrong_with_its_queue_until_that_is_mended(self):
+        cluster = GangCluster(behaviour=serve_for_ever)
+        cluster.volcano.capacity = {"cpu": "0"}
+        cluster.server.register(custom_resource(VOLCANO_QUEUES, status=False))
+        head = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": VOLCANO_QUEUES.kind}
+        closed = {**head, "metadata": {"name": "research"}, "status": {"state": "Closed"}}
+        async with cluster.running("volcano"):
+            cluster.submit(job().worker(2, **CPU).spec(schedulingPolicy={"queue": "research"}))
+            await cluster.until_it_says("queue research does not exist; create it")
+            cluster.server.create(VOLCANO_QUEUES, closed)
+            await cluster.until_it_says("queue research is Closed; open it")
+            opened = {"status": {"state": "Open"}, "spec": {"capability": {"cpu": "1"}}}
+            cluster.server.patch(VOLCANO_QUEUES, "", "research", opened)
+            await cluster.until_it_says("needs cpu 2, but the capability of queue research is 1")
+            cluster.server.patch(VOLCANO_QUEUES, "", "research", {"spec": {"capability": {"cpu": "2"}}})
+            await cluster.until(lambda: "capability" not in cluster.status()["message"])
+            cluster.volcano.capacity = {"cpu": "2"}
             await cluster.until_phase("Completed")
 
 

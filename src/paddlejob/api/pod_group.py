@@ -77,3 +77,23 @@ class ResourceFlavor(View, frozen=True):
 
     metadata: ObjectMeta
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
+
+
+class QueueSpec(View, frozen=True):
+    """What the jobs of a queue may use together; resources that are not listed are not limited."""
+
+    capability: dict[str, int | str] = {}
+
+
+class QueueStatus(View, frozen=True):
+    """Open, Closing, Closed or Unknown; a queue that nobody has looked at yet has no state."""
+
+    state: str = ""
+
+
+class Queue(View, frozen=True):
+    """A queue of Volcano."""
+
+    metadata: ObjectMeta
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()

@@ -8,7 +8,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.pod import ConfigMap, Pod, Service
-from paddlejob.api.pod_group import PodGroup, ResourceFlavor
+from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang import GangApis, Scheduling
@@ -74,6 +74,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Of each kind that the cluster serves the one with the job's name, whoever made it."""
     flavors: dict[str, ResourceFlavor] = {}
     """Kueue's kinds of nodes, by name."""
+    queues: dict[str, Queue] | None = None
+    """Volcano's queues by name, None where they are not known."""
     gang_apis: GangApis | None = None
     """None where nothing is scheduled, as on a laptop: there no job is a gang."""
     settings: Settings = Settings()

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from paddlejob.api.meta import ObjectKey
-from paddlejob.api.pod_group import PodGroup, ResourceFlavor
+from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang import GROUP_KINDS, GangApis, GangSystem
 from paddlejob.kube import errors
@@ -24,7 +24,7 @@ from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import Resource
-from paddlejob.operator.resources import FLAVORS_OF, RESOURCE_OF
+from paddlejob.operator.resources import FLAVORS_OF, RESOURCE_OF, VOLCANO_QUEUES
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +82,8 @@ class GangWatch:
         self._settled = asyncio.Condition()
         self.caches: dict[Kind, Cache[PodGroup]] = {kind: Cache() for kind in GROUP_KINDS}
         self.flavors: Cache[ResourceFlavor] = Cache()
+        self._queues: Cache[Queue] = Cache()
+        self._queue_informer: Informer[Queue] | None = None
         self.apis = GangApis()
         """What is known, as of the last announcement."""
 
@@ -97,6 +99,13 @@ class GangWatch:
                 self._wanted[system] = None
                 self.apis = self._look()
                 self._nudged.set()
+
+    @property
+    def queues(self) -> dict[str, Queue] | None:
+        """Volcano's queues by name, None while they are not known or the operator may not read them."""
+        if self._queue_informer is None or not self._queue_informer.synced.is_set():
+            return None
+        return {queue.metadata.name: queue for queue in self._queues}
 
     def group(self, kind: Kind, key: ObjectKey) -> PodGroup | None:
         """Return a PodGroup of a kind that is ready."""
@@ -170,7 +179,12 @@ class GangWatch:
             on_change=self._changed,
         )
         informers = (informer, self._flavor_informer(FLAVORS_OF[kind])) if kind in FLAVORS_OF else (informer,)
-        task = group.create_task(self._watch(informers), name=f"watch {resource.plural}.{resource.group}")
+        optional: tuple[Informer[Any], ...] = ()
+        if kind is Kind.POD_GROUP:
+            self._queue_informer = self._make_queue_informer()
+            optional = (self._queue_informer,)
+        watch = self._watch(informers, optional)
+        task = group.create_task(watch, name=f"watch {resource.plural}.{resource.group}")
         self._running[kind] = _Watch(informers, task)
 
     def _flavor_informer(self, resource: Resource) -> Informer[ResourceFlavor]:
@@ -190,10 +204,32 @@ class GangWatch:
         if old is None and new is not None and not initial:
             self._on_apis()
 
-    async def _watch(self, informers: tuple[Informer[Any], ...]) -> None:
+    def _make_queue_informer(self) -> Informer[Queue]:
+        return Informer(
+            self._client,
+            VOLCANO_QUEUES,
+            type=Queue,
+            cache=self._queues,
+            rng=self._rng,
+            on_change=self._queue_changed,
+        )
+
+    def _queue_changed(self, old: Queue | None, new: Queue | None, *, initial: bool) -> None:
+        """Jobs may wait in it. What a queue has allocated changes all the time, and is not looked at."""
+        if not initial and (old is None or new is None or (old.spec, old.status) != (new.spec, new.status)):
+            self._on_apis()
+
+    async def _queues_known(self, informer: Informer[Any]) -> None:
+        await informer.synced.wait()
+        self._on_apis()
+
+    async def _watch(self, informers: tuple[Informer[Any], ...], optional: tuple[Informer[Any], ...]) -> None:
+        """Run informers; nothing waits for the optional ones, which may be forbidden."""
         async with asyncio.TaskGroup() as group:
-            for informer in informers:
+            for informer in (*informers, *optional):
                 group.create_task(informer.run())
+            for informer in optional:
+                group.create_task(self._queues_known(informer))
             for informer in informers:
                 await informer.synced.wait()
             self._nudged.set()
@@ -205,6 +241,9 @@ class GangWatch:
         log.info("the cluster no longer serves %s", RESOURCE_OF[kind].api_version)
         running.task.cancel()
         self.caches[kind].replace((), "")
+        if kind is Kind.POD_GROUP:
+            self._queue_informer = None
+            self._queues.replace((), "")
 
     def _changed(self, old: PodGroup | None, new: PodGroup | None, *, initial: bool) -> None:
         known = new or old

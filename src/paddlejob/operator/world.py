@@ -100,6 +100,7 @@ class World:
             config_map=config if config and config.metadata.controller_uid == uid else None,
             pod_groups=self._pod_groups(job.metadata.key),
             flavors={flavor.metadata.name: flavor for flavor in self.gangs.flavors},
+            queues=self.gangs.queues,
             gang_apis=self.gangs.apis,
             settings=self._settings.jobs,
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),

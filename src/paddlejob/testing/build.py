@@ -16,7 +16,14 @@ from paddlejob.api import defaulting, names
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, Service
-from paddlejob.api.pod_group import PodGroup, ResourceFlavor, ResourceFlavorSpec
+from paddlejob.api.pod_group import (
+    PodGroup,
+    Queue,
+    QueueSpec,
+    QueueStatus,
+    ResourceFlavor,
+    ResourceFlavorSpec,
+)
 from paddlejob.api.v1 import Formation, PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.core.actions import Create, Kind, Plan, ReplaceConfig
 from paddlejob.core.classify import Seat, pod_name
@@ -103,6 +110,7 @@ class WorldBuilder:
         self._gang_apis: GangApis | None = None
         self._pod_groups: dict[Kind, PodGroup] = {}
         self._flavors: dict[str, ResourceFlavor] = {}
+        self._queues: dict[str, Queue] | None = None
 
     @property
     def spec(self) -> EffectiveSpec:
@@ -261,6 +269,14 @@ class WorldBuilder:
         self._pod_groups[kind] = msgspec.convert(manifest, PodGroup, strict=False)
         return self
 
+    def queue(self, name: str, *, state: str = "Open", **capability: int | str) -> Self:
+        """Let Volcano's queues be known, and this be one of them."""
+        self._queues = {
+            **(self._queues or {}),
+            name: Queue(ObjectMeta(name=name), QueueSpec(capability), QueueStatus(state)),
+        }
+        return self
+
     def flavor(self, name: str, labels: Mapping[str, str], *tolerations: JsonObject) -> Self:
         """Let there be a kind of nodes that Kueue keeps a quota for."""
         spec = ResourceFlavorSpec(dict(labels), tolerations)
@@ -320,6 +336,7 @@ class WorldBuilder:
             config_map=config,
             pod_groups=dict(self._pod_groups),
             flavors=dict(self._flavors),
+            queues=self._queues,
             gang_apis=self._gang_apis,
             settings=self.settings,
             taken_host_ports=self.taken_ports,

@@ -71,6 +71,9 @@
 - apiGroups: [kueue.x-k8s.io]
   resources: [resourceflavors]
   verbs: [list, watch]
+- apiGroups: [scheduling.volcano.sh]
+  resources: [queues]
+  verbs: [list, watch]
 {{- end }}
 {{- define "paddlejob.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]

@@ -15,7 +15,13 @@ from paddlejob.core.actions import Action, Create, Delete, Kind, PatchGroup
 from paddlejob.core.classify import Roster
 from paddlejob.core.gang import GROUP_KINDS, Gang, GangSystem
 from paddlejob.core.policy.gang_choice import Choice, choose, scheduler_names
-from paddlejob.core.policy.gang_group import bad_news, changes_of, desired_spec, group_manifest
+from paddlejob.core.policy.gang_group import (
+    bad_news,
+    changes_of,
+    desired_spec,
+    group_manifest,
+    queue_obstacle,
+)
 from paddlejob.core.policy.gang_queue import queue_up
 from paddlejob.core.policy.gathering import ALONE, Gathering
 from paddlejob.core.snapshot import Snapshot
@@ -119,7 +125,8 @@ def _with_volcano_group(
 ) -> Gathering:
     phase, news = group.status.phase, bad_news(group)
     is_queued = phase in OPEN_PHASES
-    words = ": ".join(word for word in (phase, news) if word) or _UNSEEN
+    stuck = "" if is_queued else queue_obstacle(group, world.queues)
+    words = ": ".join(word for word in (phase, news, stuck) if word) or _UNSEEN
     says = f"waiting for {_described(world, group)}: {words}"
     remark = says if news or not is_queued else ""
     return Gathering(gang, actions, is_open=has_pods or is_queued, obstacle=says, remark=remark)

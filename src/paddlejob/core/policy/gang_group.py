@@ -9,7 +9,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.pod_group import PodGroup, Queue
 from paddlejob.api.quantity import Quantity, parse_all
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.actions import Kind
@@ -21,6 +21,8 @@ API_VERSIONS = {
     Kind.POD_GROUP_V1ALPHA2: "scheduling.k8s.io/v1alpha2",
     Kind.POD_GROUP_V1BETA1: "scheduling.k8s.io/v1beta1",
 }
+DEFAULT_QUEUE = "default"
+"""Where Volcano puts a PodGroup that names no queue."""
 _BAD_NEWS = {"Unschedulable": "True", "PodGroupScheduled": "False", "PodGroupInitiallyScheduled": "False"}
 _GOOD_NEWS = "Scheduled"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -108,8 +110,34 @@ def bad_news(group: PodGroup) -> str:
     return f"{latest.reason}: {' '.join(latest.message.split())}".strip(": ")
 
 
+def queue_obstacle(group: PodGroup, queues: Mapping[str, Queue] | None) -> str:
+    """Return why a PodGroup can never leave its queue as things are, and the way out; empty if it may.
+
+    Volcano puts no reason into a PodGroup that it does not queue. What is known here is whether the queue
+    exists, is open, and allows for as much as the group needs. How much of the queue or the cluster is free
+    is known to the scheduler alone, which records it as events of the PodGroup.
+    """
+    if queues is None:
+        return ""
+    name = group.spec.queue or DEFAULT_QUEUE
+    queue, other = queues.get(name), "set spec.schedulingPolicy.queue to another"
+    if queue is None:
+        return f"queue {name} does not exist; create it or {other}"
+    if queue.status.state not in ("", "Open"):
+        return f"queue {name} is {queue.status.state}; open it or {other}"
+    needs, allows = _readable(group.spec.min_resources), _readable(queue.spec.capability)
+    for resource in sorted((needs or {}).keys() & (allows or {}).keys()):
+        need, allowed = (needs or {})[resource], (allows or {})[resource]
+        if need.amount > allowed.amount:
+            return (
+                f"the job needs {resource} {need}, but the capability of queue {name} is {allowed}; "
+                f"raise the queue's capability, lower the job's requests or replicas, or {other}"
+            )
+    return ""
+
+
 def _readable(amounts: Mapping[str, int | str]) -> dict[str, Quantity] | None:
-    """Return amounts that anybody may have written into our PodGroup, None when they mean nothing."""
+    """Return amounts that anybody may have written into an object, None when they mean nothing."""
     try:
         return parse_all(amounts)
     except ValueError:
