@@ -83,7 +83,7 @@ def _is_known_beforehand(site: Site) -> bool:
 def _probes(world: Snapshot, site: Site, roster: Roster) -> tuple[Action, ...]:
     """Let pods for the workers that an elastic job does without wait for a place in the cluster."""
     status = world.job.status
-    if not status.workers or not is_formed(world):
+    if status.workers <= 0 or not is_formed(world):
         return ()
     future = msgspec.structs.replace(site, attempt=site.attempt + 1)
     waiting = {probe.seat for probe in roster.probes}

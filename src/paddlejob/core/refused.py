@@ -89,12 +89,12 @@ def _believed(world: Snapshot, refusals: Refusals) -> PaddleJob:
 def _sizes(world: Snapshot, spec: PaddleJobSpec) -> dict[str, RoleSpec]:
     """Return the roles with the seats that they have; more than there may be are not even counted."""
     written = {"ps": spec.ps, "worker": spec.worker, "heter": spec.heter}
-    sizes = {role: min(each.replicas, MAX_REPLICAS) for role, each in written.items() if each}
+    sizes = {role: each.replicas for role, each in written.items() if each}
     formed = world.job.status.formation
     if formed is not None and was_formed(world):
         sizes = {"ps": formed.ps, "worker": formed.worker, "heter": formed.heter}
     return {
-        role: msgspec.structs.replace(written[role] or RoleSpec(), replicas=size)
+        role: msgspec.structs.replace(written[role] or RoleSpec(), replicas=min(size, MAX_REPLICAS))
         for role, size in sizes.items()
     }
 
