@@ -95,4 +95,4 @@ def test_the_failure_that_explains_the_others(endings, first):
     for index, (code, seconds_ago) in enumerate(endings):
         built.failed("worker", index, code=code, seconds_ago=seconds_ago)
     members = list(roster_of("demo", built.spec.roles, built.snapshot().pods).active())
-    assert first_failure(members, DEFAULT, built.now).seat.index == first
+    assert first_failure(members, DEFAULT, built.snapshot()).seat.index == first

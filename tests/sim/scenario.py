@@ -13,6 +13,7 @@ from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.faults import FaultRates
 from sim import plague
 
+SKEWS = (0.0, -600.0, 600.0)
 CODES = (1, 2, 134, 137, 143, 101, 15)
 
 
@@ -41,6 +42,9 @@ class Scenario(msgspec.Struct, frozen=True):
     ip_family: str
     streaming_list: bool
     plague: plague.Plague
+    operator_skew_seconds: float = 0.0
+    """How far the operators' own clocks are ahead of the API server's."""
+    node_skew_seconds: float = 0.0
 
 
 def draw(seed: int) -> Scenario:
@@ -48,6 +52,10 @@ def draw(seed: int) -> Scenario:
     rng = random.Random(f"scenario {seed}")
     jobs = tuple(_job(rng, f"job-{number}") for number in range(rng.choice((1, 1, 2, 3))))
     heal = rng.uniform(60, 240)
+    clocks = random.Random(f"clocks {seed}")
+    for each in jobs:
+        if clocks.random() < 0.1:
+            each["spec"]["startupDeadlineSeconds"] = clocks.choice((20, 120, 600))
     return Scenario(
         seed=seed,
         jobs=jobs,
@@ -62,6 +70,8 @@ def draw(seed: int) -> Scenario:
         ip_family=rng.choice(("IPv4", "IPv4", "IPv6")),
         streaming_list=rng.random() < 0.7,
         plague=plague.draw(random.Random(f"plague {seed}")),
+        operator_skew_seconds=clocks.choice(SKEWS),
+        node_skew_seconds=clocks.choice(SKEWS),
     )
 
 

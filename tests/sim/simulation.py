@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ from paddlejob.testing.fake_log import WriteRecord
 from paddlejob.testing.faults import Faults, FaultyTransport
 from paddlejob.testing.kubelet import Kubelet
 from sim import invariants
+from sim.deadlines import Deadlines
 from sim.pace import Pace
 from sim.scenario import Deed, Scenario, behaviour, draw
 
@@ -54,7 +56,9 @@ class Simulation:
             rng=random.Random(f"kubelet {scenario.seed}"),
             nodes=8,
             ip_family=scenario.ip_family,
+            now=_clock(scenario.node_skew_seconds),
         )
+        self.deadlines = Deadlines(self.server)
         self.invariants = invariants.Invariants(self.server, operators=scenario.operators)
         self.pace = Pace(self.server, operators=scenario.operators)
         self._broken: list[AssertionError] = []
@@ -67,10 +71,12 @@ class Simulation:
             tasks += [group.create_task(self._operator(number)) for number in range(self.scenario.operators)]
             users = group.create_task(self._users())
             plague = group.create_task(self.scenario.plague.delete_pods(self.server))
+            tasks.append(group.create_task(self.deadlines.watch()))
             await asyncio.sleep(self.scenario.heal_after_seconds)
             await users
             await plague
             self.faults.heal()
+            self.deadlines.enforce()
             await self._settle()
             before = len(self._operator_writes())
             await asyncio.sleep(QUIET_SECONDS)
@@ -149,10 +155,15 @@ class Simulation:
 
     async def _one_life(self, transport: FaultyTransport) -> None:
         client = Client(transport, rng=self.rng)
-        async with EventRecorder(client, "operator", rng=self.rng, now=virtual_loop.now) as recorder:
+        own = _clock(self.scenario.operator_skew_seconds)
+
+        def now() -> datetime:
+            return client.server_now() or own()
+
+        async with EventRecorder(client, "operator", rng=self.rng, now=now) as recorder:
             jobs = Settings(pods_have_ipv6=self.scenario.ip_family == "IPv6")
             settings = OperatorSettings(workers=4, jobs=jobs)
-            controller = Controller(client, settings, rng=self.rng, now=virtual_loop.now, recorder=recorder)
+            controller = Controller(client, settings, rng=self.rng, now=own, recorder=recorder)
             async with asyncio.TaskGroup() as group:
                 group.create_task(controller.watch())
                 group.create_task(controller.work())
@@ -204,16 +215,20 @@ class Simulation:
         ]
 
 
-def play(seed: int) -> Simulation:
-    """Play the history of a seed; raises when an invariant breaks."""
+def play(seed: int, **changes: object) -> Simulation:
+    """Play the history of a seed, with changes to what it stands for; raises when an invariant breaks."""
 
     async def main() -> Simulation:
-        simulation = Simulation(draw(seed))
+        simulation = Simulation(msgspec.structs.replace(draw(seed), **changes))
         await simulation.play()
         return simulation
 
     with _silence():
         return virtual_loop.run(main(), seed=seed, max_steps=3_000_000)
+
+
+def _clock(skew_seconds: float) -> Callable[[], datetime]:
+    return lambda: virtual_loop.now() + timedelta(seconds=skew_seconds)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import subprocess
 import sys
 import time
@@ -245,3 +246,12 @@ def test_threads_are_refused() -> None:
 async def test_a_run_inside_a_loop_is_refused() -> None:
     with pytest.raises(RuntimeError, match="inside another loop"):
         run(asyncio.sleep(0))
+
+
+def test_the_garbage_collector_does_not_choose_when_a_forgotten_generator_ends():
+    async def main() -> bool:
+        return gc.isenabled()
+
+    assert gc.isenabled()
+    assert not virtual_loop.run(main())
+    assert gc.isenabled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -59,11 +60,46 @@ class WriteFailure(msgspec.Struct, frozen=True):
         return f"cannot {self.verb} {self.kind} {self.name}: {self.message}"
 
 
+class StateTimer:
+    """Measures for how long pods have been in the state that they are in, by the observer's own clock.
+
+    Kubelets and the node controller write times of their own clocks into a pod's status. Compared with ours,
+    a node whose clock is wrong would have its pods given up too soon, or never. A process that has just
+    started has seen nothing yet: it waits once more for as long as the state has to last.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[object, float]] = {}
+        """State and first sight by pod UID; pods that are gone are forgotten."""
+
+    def measure(self, pods: Iterable[Pod], seconds: float) -> dict[str, float]:
+        """Return for how long, by UID; `seconds` is the time of a monotonic clock."""
+        seen = {}
+        for pod in pods:
+            if (state := _timed_state(pod)) is not None:
+                before, since = self._seen.get(pod.metadata.uid, (None, seconds))
+                seen[pod.metadata.uid] = (state, since if before == state else seconds)
+        self._seen = seen
+        return {uid: seconds - since for uid, (_, since) in seen.items()}
+
+
+def _timed_state(pod: Pod) -> object:
+    """Return what is waited in: containers that have ended, or a pod that is not ready; None for all else."""
+    status = pod.status
+    ready = next((each for each in status.conditions if each.type == "Ready"), None)
+    is_ready = ready is None or ready.status == "True"
+    ends = tuple(each.state.terminated for each in status.container_statuses if each.state.terminated)
+    if is_ready and not ends and status.phase not in ("Succeeded", "Failed"):
+        return None
+    return status.phase, ends, None if is_ready else ready
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """A job and its world at one moment."""
 
     job: PaddleJob
     now: datetime
+    """The time by the clock that `creationTimestamp` and `deletionTimestamp` are of: the API server's."""
     pods: tuple[Pod, ...] = ()
     """Only pods whose controller is this very job, by UID."""
     predecessors: tuple[Pod, ...] = ()
@@ -83,3 +119,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Base ports of the other live jobs with `intranet: Host`."""
     failures: tuple[WriteFailure, ...] = ()
     """What the last pass could not write; empty on a first try."""
+    state_seconds: dict[str, float] = {}
+    """For how long pods have been seen in their present state, by UID; see `StateTimer`."""
+
+    def seconds_in_state(self, pod: Pod) -> float:
+        """Return for how long a pod has been seen ended, or not ready."""
+        return self.state_seconds.get(pod.metadata.uid, 0.0)

@@ -14,7 +14,7 @@ import enum
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -77,14 +77,12 @@ class Client:
         retry_policy: retry.RetryPolicy | None = None,
         rng: random.Random | None = None,
         timeout_seconds: float = 30.0,
-        now: Callable[[], datetime] | None = None,
     ) -> None:
         self._transport = transport
         self._observe = observe
         self._retry_policy = retry_policy or retry.RetryPolicy()
         self._rng = rng or random.Random()  # noqa: S311  (spreads retries, guards nothing)
         self._timeout_seconds = timeout_seconds
-        self._now = now or _utc_now
         self._server_clock = ServerClock()
         self._may_write: Callable[[], bool] = _always
 
@@ -103,13 +101,12 @@ class Client:
         """Whether a write would be sent now."""
         return self._may_write()
 
-    @property
-    def server_time_offset(self) -> float:
-        """Seconds that the API server's clock is ahead of ours, negative if behind; 0.0 until known.
+    def server_now(self) -> datetime | None:
+        """Return the API server's time, to about a second, to compare with timestamps that it sets.
 
-        Accurate to about a second; compare `now() + offset` with the timestamps that the server sets.
+        None until the server has answered.
         """
-        return self._server_clock.offset_seconds
+        return self._server_clock.now(asyncio.get_running_loop().time())
 
     async def __aenter__(self) -> Self:
         return self
@@ -336,7 +333,7 @@ class Client:
         if call.method != "GET" and not self._may_write():
             raise errors.NotLeaderError(f"cannot {call.verb} {call.label}: this process is not the leader")
         loop = asyncio.get_running_loop()
-        started, sent, code = loop.time(), self._now(), 0
+        started, code = loop.time(), 0
         try:
             response = await self._request(call)
             code = response.status
@@ -344,9 +341,12 @@ class Client:
             self._record(call.verb, call.label, code, loop.time() - started)
         if not 200 <= code < 300:
             raise responses.error_from(response)
-        if date := response.headers.get("date"):
-            self._server_clock.observe(date, sent, self._now())
+        self._observe_date(response, started)
         return response.body
+
+    def _observe_date(self, answered: Response | Stream, sent: float) -> None:
+        if date := answered.headers.get("date"):
+            self._server_clock.observe(date, sent, asyncio.get_running_loop().time())
 
     async def _request(self, call: _Call) -> Response:
         return await self._transport.request(
@@ -372,6 +372,8 @@ class Client:
                 code = stream.status
             finally:
                 self._record(verb, label, code, loop.time() - started)
+            if 200 <= code < 300:
+                self._observe_date(stream, started)
             yield stream
 
     def _record(self, verb: str, label: str, code: int, seconds: float) -> None:
@@ -409,10 +411,6 @@ def _or_default(wanted: type[T] | None, default: type[Any]) -> type[T]:
 
 def _label(resource: Resource, subresource: str | None) -> str:
     return f"{resource.plural}/{subresource}" if subresource else resource.plural
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _given(**parameters: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ from paddlejob.core.actions import (
     Wake,
 )
 from paddlejob.core.plan import plan
-from paddlejob.core.snapshot import Settings, Snapshot
+from paddlejob.core.snapshot import Settings, Snapshot, StateTimer
 from paddlejob.kubelet.environment import Contents
 from paddlejob.local.errors import InputError
 from paddlejob.local.pod.context import RunContext
@@ -88,6 +88,7 @@ class LocalRunner:
         self._given_config_maps = dict(config_maps or {})
         self._observers = observers
         self._pods: dict[str, LocalPod] = {}
+        self._state_timer = StateTimer()
         self._services: dict[str, Service] = {}
         self._config_map: ConfigMap | None = None
         self._numbers: dict[str, int] = {}
@@ -189,14 +190,16 @@ class LocalRunner:
             self._requeue = loop.call_later(decided.requeue_after_seconds, self._changes.set)
 
     def _plan(self) -> Plan:
+        pods = tuple(pod.view() for pod in self.pods)
         return plan(
             Snapshot(
                 job=self.job,
                 now=datetime.now(UTC),
-                pods=tuple(pod.view() for pod in self.pods),
+                pods=pods,
                 services=tuple(self._services.values()),
                 config_map=self._config_map,
                 settings=self._settings,
+                state_seconds=self._state_timer.measure(pods, asyncio.get_running_loop().time()),
             )
         )
 

@@ -43,14 +43,14 @@ class Controller:
     ) -> None:
         self._client = client
         self._settings = settings
-        self._now = now
+        self._now: Callable[[], datetime] = lambda: client.server_now() or now()
         self._recorder = recorder
         self.metrics = metrics or Metrics()
         self.queue: WorkQueue[ObjectKey] = WorkQueue(rng=rng, observe_wait=self.metrics.queue_seconds.observe)
         self.world = World(client, settings, self._touched, rng)
         self.consistency = Consistency(self.world.caches)
         self._reconciler = Reconciler(
-            client, self.world, self.consistency, settings, now=now, tell=self._tell
+            client, self.world, self.consistency, settings, now=self._now, tell=self._tell
         )
         self.metrics.registry.register(WorldCollector(self.world, self.queue, self.consistency, recorder))
 

@@ -51,7 +51,7 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
     async with AsyncExitStack() as stack:
         transport = HttpTransport(config)
         client = await stack.enter_async_context(Client(transport, observe=metrics.observe_request, rng=rng))
-        recorder = EventRecorder(client, COMPONENT, rng=rng, now=_now)
+        recorder = EventRecorder(client, COMPONENT, rng=rng, now=lambda: client.server_now() or _now())
         await stack.enter_async_context(recorder)
         elector = await _elector(stack, config, process, rng) if process.leader_election else None
         writer = client.fenced(lambda: elector.is_leader) if elector else client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,7 +18,7 @@ from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.actions import Kind
 from paddlejob.core.policy.gang_choice import relevant_systems
-from paddlejob.core.snapshot import Snapshot, WriteFailure
+from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import decoding
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
@@ -58,6 +59,7 @@ class World:
         self.services: Cache[Service] = Cache({"owner": _controller})
         self.config_maps: Cache[ConfigMap] = Cache()
         self._host_ports: dict[ObjectKey, int] = {}
+        self._state_timers: dict[ObjectKey, StateTimer] = {}
         self.gangs = GangWatch(
             client,
             namespace=settings.namespace,
@@ -89,12 +91,13 @@ class World:
 
     def snapshot(self, job: PaddleJob, now: datetime, failures: tuple[WriteFailure, ...]) -> Snapshot:
         """Return everything that one pass over a job may look at."""
-        uid = job.metadata.uid
-        config = self.config_maps.get(job.metadata.key)
+        uid, key = job.metadata.uid, job.metadata.key
+        pods, config = self.pods.find("owner", uid), self.config_maps.get(key)
+        timer = self._state_timers.setdefault(key, StateTimer())
         return Snapshot(
             job=job,
             now=now,
-            pods=self.pods.find("owner", uid),
+            pods=pods,
             predecessors=self._predecessors(job),
             services=self.services.find("owner", uid),
             config_map=config if config and config.metadata.controller_uid == uid else None,
@@ -105,6 +108,7 @@ class World:
             settings=self._settings.jobs,
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),
             failures=failures,
+            state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
         )
 
     def remains(self, key: ObjectKey) -> tuple[Pod, ...]:
@@ -127,7 +131,8 @@ class World:
             self._host_ports.pop(key, None)
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop what is remembered of a job that is gone, unless its pods still hold it."""
+        """Drop what is remembered of a job that is gone; its port not before its pods are."""
+        self._state_timers.pop(key, None)
         if not self._holds_host_port(key):
             self._host_ports.pop(key, None)
 

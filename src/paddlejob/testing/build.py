@@ -103,6 +103,7 @@ class WorldBuilder:
         self.settings = Settings()
         self.taken_ports: frozenset[int] = frozenset()
         self.failures: tuple[WriteFailure, ...] = ()
+        self._seen_for: float | None = None
         self._pods: dict[Seat, JsonObject] = {}
         self._services: dict[Seat, Service] = {}
         self._config: dict[str, str] | None = None
@@ -303,6 +304,11 @@ class WorldBuilder:
         self.now += timedelta(seconds=seconds)
         return self
 
+    def seen_for(self, seconds: float) -> Self:
+        """Let the pods have been seen in their states for so long, whatever the clocks of their nodes say."""
+        self._seen_for = seconds
+        return self
+
     def with_settings(self, **fields: Any) -> Self:
         """Change the platform's settings."""
         self.settings = msgspec.structs.replace(self.settings, **fields)
@@ -328,10 +334,11 @@ class WorldBuilder:
                 "resourceVersion": "7",
             }
             config = msgspec.convert({"metadata": metadata, "data": self._config}, ConfigMap)
+        pods = tuple(msgspec.convert(manifest, Pod, strict=False) for manifest in self._pods.values())
         snapshot = Snapshot(
             job=self.job,
             now=self.now,
-            pods=tuple(msgspec.convert(manifest, Pod, strict=False) for manifest in self._pods.values()),
+            pods=pods,
             services=tuple(self._services.values()),
             config_map=config,
             pod_groups=dict(self._pod_groups),
@@ -341,9 +348,19 @@ class WorldBuilder:
             settings=self.settings,
             taken_host_ports=self.taken_ports,
             failures=self.failures,
+            state_seconds={pod.metadata.uid: self._state_seconds(pod) for pod in pods},
         )
         check_plausible(snapshot)
         return snapshot
+
+    def _state_seconds(self, pod: Pod) -> float:
+        """Return for how long the operator has seen a pod in its state; by default, since it is in it."""
+        if self._seen_for is not None:
+            return self._seen_for
+        ends = [each.state.terminated for each in pod.status.container_statuses if each.state.terminated]
+        moments = [each.finished_at for each in ends]
+        moments += [each.last_transition_time for each in pod.status.conditions if each.type == "Ready"]
+        return max(((self.now - moment).total_seconds() for moment in moments if moment), default=0.0)
 
     def plan(self) -> Plan:
         """Return what the core decides in this world."""

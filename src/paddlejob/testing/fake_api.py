@@ -19,6 +19,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from email.utils import format_datetime
 from typing import Any
 
 import msgspec
@@ -79,6 +80,7 @@ class ApiServer:
         self.watches: list[fake_watch.Watch] = []
         """The open ones, oldest first."""
         self.routes = fake_routes.Routes()
+        self._date = (virtual_loop.EPOCH, format_datetime(virtual_loop.EPOCH, usegmt=True))
         self._bookmark_seconds = bookmark_seconds
         self._backend = Backend(
             store=self.store,
@@ -100,6 +102,14 @@ class ApiServer:
         fake_garbage.NamespaceController(
             self.store, delete=self._collect, rng=self.rng, delay_seconds=garbage_delay_seconds
         )
+
+    @property
+    def date(self) -> str:
+        """What the `Date` header says: the server's own time in whole seconds."""
+        moment = self._backend.now().replace(microsecond=0)
+        if moment != self._date[0]:
+            self._date = moment, format_datetime(moment, usegmt=True)
+        return self._date[1]
 
     @property
     def version(self) -> int:
@@ -326,8 +336,9 @@ class FakeTransport:
         response = self.server.handle(
             method, path, query=query, body=body, content_type=content_type, identity=self.identity
         )
+        headers = {**response.headers, "date": self.server.date}
         await self._travel()
-        return response
+        return Response(response.status, response.body, headers)
 
     def stream(
         self,
@@ -345,6 +356,7 @@ class FakeTransport:
     ) -> AsyncIterator[Stream]:
         await self._travel()
         stream = self.server.open_stream(path, query, self.identity, idle_timeout_seconds)
+        stream.headers = {**stream.headers, "date": self.server.date}
         try:
             yield stream
         finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from paddlejob.api.pod import ContainerTerminated
 from paddlejob.api.v1 import RestartPolicy
 from paddlejob.core.classify import Member, ended_at, ending_of
+from paddlejob.core.snapshot import Snapshot
 
 PLANNED_EXIT_CODES = frozenset({15, 101, 143})
 """Paddle's launcher after SIGTERM, Fleet's elastic restart, and a process after SIGTERM.
@@ -15,6 +16,9 @@ PLANNED_EXIT_CODES = frozenset({15, 101, 143})
 Somebody wanted the restart, so nobody is to blame; but a Rust program that panics exits with 101 too, and one
 whose liveness probe fails with 143. Where it happens again and again without progress, it counts.
 """
+
+REPORT_DELAY = timedelta(seconds=10)
+"""How long a kubelet may take to report an end; a clock that says more than that is wrong."""
 
 _OUTSIDE_KILLS = frozenset({137, 247})
 """SIGKILL of a process, and of a child of Paddle's launcher: a cause, where an abort is a consequence."""
@@ -88,7 +92,7 @@ def was_disrupted(member: Member) -> bool:
     return disrupted or status.reason in _DISRUPTIONS
 
 
-def first_failure(failed: list[Member], policy: RestartPolicy, now: datetime) -> Member:
+def first_failure(failed: list[Member], policy: RestartPolicy, world: Snapshot) -> Member:
     """Return the pod whose failure explains the others.
 
     Kubelets report whole seconds, in which peers may follow the first. Among equals a kill from outside goes
@@ -100,7 +104,13 @@ def first_failure(failed: list[Member], policy: RestartPolicy, now: datetime) ->
         code = ending.exit_code if ending else 0
         cause = cause_of(member, policy)
         if cause in (Cause.PLANNED, Cause.IGNORED) or code in _OUTSIDE_KILLS:
-            return ended_at(member) or now, 0
-        return ended_at(member) or now, 1 if cause is Cause.PERMANENT else 2
+            return believed_end(member, world), 0
+        return believed_end(member, world), 1 if cause is Cause.PERMANENT else 2
 
     return min(failed, key=order)
+
+
+def believed_end(member: Member, world: Snapshot) -> datetime:
+    """Return when a pod ended: by its kubelet's clock, as far as that agrees with when the end was seen."""
+    seen = world.now - timedelta(seconds=world.seconds_in_state(member.pod))
+    return min(seen, max(seen - REPORT_DELAY, ended_at(member) or seen))

@@ -10,19 +10,17 @@ parameter server job when gloo is on: a worker that comes back late waits for a 
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Failure, Phase, Role
 from paddlejob.core import explain
-from paddlejob.core.classify import Member, PodState, Roster, ended_at, ending_of
+from paddlejob.core.classify import Member, PodState, Roster, ending_of
 from paddlejob.core.policy import backoff
 from paddlejob.core.policy.change import reform_after_change
 from paddlejob.core.policy.elastic import reform_elastically
-from paddlejob.core.policy.failure import Cause, cause_of, first_failure
+from paddlejob.core.policy.failure import Cause, believed_end, cause_of, first_failure
 from paddlejob.core.policy.formation import Reform, depends_on_peers
 from paddlejob.core.policy.legacy import reform_inherited, without_mixing
 from paddlejob.core.snapshot import Snapshot
@@ -80,9 +78,9 @@ def _broken(world: Snapshot, roster: Roster) -> tuple[list[Member], float | None
             continue
         left = 0.0
         if member.state is PodState.SUCCEEDED and member.seat.role is not Role.WORKER:
-            left = grace - (world.now - (ended_at(member) or world.now)).total_seconds()
-        elif (silent_since := _silent_since(member)) is not None:
-            left = policy.node_lost_seconds - (world.now - silent_since).total_seconds()
+            left = grace - world.seconds_in_state(member.pod)
+        elif _is_silent(member):
+            left = policy.node_lost_seconds - world.seconds_in_state(member.pod)
         elif member.state is not PodState.FAILED and not _exhausted(world, member):
             continue
         if left > 0:
@@ -92,23 +90,21 @@ def _broken(world: Snapshot, roster: Roster) -> tuple[list[Member], float | None
     return broken, min(waits, default=None)
 
 
-def _silent_since(member: Member) -> datetime | None:
-    """Return since when a node is silent: the node controller took back that a pod is ready, and only that.
+def _is_silent(member: Member) -> bool:
+    """Return whether a node is silent: the node controller took back that a pod is ready, and only that.
 
     A kubelet that finds a pod not ready gives a reason, or finds its containers not ready either.
     """
     if member.state not in (PodState.RUNNING, PodState.UNKNOWN):
-        return None
+        return False
     conditions = {condition.type: condition for condition in member.pod.status.conditions}
     ready, containers = conditions.get("Ready"), conditions.get("ContainersReady")
     if ready is None or ready.status == "True":
-        return None
+        return False
     is_kubelets = ready.reason in _KUBELETS_REASONS or (
         containers is not None and containers.status != "True"
     )
-    if is_kubelets and member.state is PodState.RUNNING:
-        return None
-    return ready.last_transition_time
+    return not (is_kubelets and member.state is PodState.RUNNING)
 
 
 def _exhausted(world: Snapshot, member: Member) -> bool:
@@ -118,7 +114,7 @@ def _exhausted(world: Snapshot, member: Member) -> bool:
 
 def _after_failure(world: Snapshot, spec: EffectiveSpec, broken: list[Member]) -> Response:
     policy, status = world.job.spec.restart_policy, world.job.status
-    first = first_failure(broken, policy, world.now)
+    first = first_failure(broken, policy, world)
     what = _what_happened(world, first)
     cause, whole = _cause(world, first), any(depends_on_peers(spec, member.seat.role) for member in broken)
     in_a_row = backoff.restarts_in_a_row(status, world.now) + 1
@@ -144,7 +140,7 @@ def _failure(world: Snapshot, member: Member, what: str, *, counted: bool) -> Fa
         reason=member.pod.status.reason or (ending.reason if ending else "") or _reason(member),
         exit_code=ending.exit_code if ending else 0,
         message=what,
-        time=ended_at(member) or world.now,
+        time=believed_end(member, world),
         counted=counted,
     )
 

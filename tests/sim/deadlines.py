@@ -1,0 +1,72 @@
+"""No pod of a job outlives the job's deadlines by more than it takes to stop it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.kube.resource import PODS
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.fake_api import ApiServer
+
+LOOK_SECONDS = 5.0
+BOUND_SECONDS = 150.0
+"""For the operator to come back, a pod's grace period, and its removal by force from a node that is gone."""
+ENDED = ("Succeeded", "Failed")
+
+
+class DeadlineMissedError(AssertionError):
+    """A pod runs, or may start, although its job is out of time."""
+
+
+class Deadlines:
+    """Measures by the clock of the simulation, not by the times that anybody wrote."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._running: dict[str, float] = defaultdict(float)
+        """For how long each job has been seen in phase Running, by UID."""
+        self._waiting: dict[str, float] = defaultdict(float)
+        """For how long each job has been waited for before it first ran."""
+        self._enforced_at: float | None = None
+
+    def enforce(self) -> None:
+        """Begin to complain: the API server can be reached from now on."""
+        self._enforced_at = asyncio.get_running_loop().time()
+
+    async def watch(self) -> None:
+        """Look at all jobs now and then until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for each in self._server.objects(PADDLE_JOBS):
+                self.look(each)
+
+    def look(self, each: JsonObject) -> None:
+        """Count the time that has passed for a job, and check its pods once that is too much."""
+        uid, spec, status = each["metadata"]["uid"], each["spec"], each.get("status") or {}
+        phase = status.get("phase", "")
+        if phase == "Suspended" or spec.get("suspend"):
+            self._waiting[uid] = 0.0
+        elif phase == "Running":
+            self._running[uid] += LOOK_SECONDS
+        elif not status.get("startTime"):
+            self._waiting[uid] += LOOK_SECONDS
+        is_late = self._running[uid] > spec.get("activeDeadlineSeconds", 10**9) + BOUND_SECONDS
+        is_late |= not status.get("startTime") and (
+            self._waiting[uid] > spec.get("startupDeadlineSeconds", 10**9) + BOUND_SECONDS
+        )
+        if is_late and self._is_enforced() and (pods := self._active_pods(uid)):
+            raise DeadlineMissedError(f"{each['metadata']['name']} ({phase}) is out of time, but has {pods}")
+
+    def _is_enforced(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._enforced_at is not None and now > self._enforced_at + BOUND_SECONDS
+
+    def _active_pods(self, uid: str) -> list[str]:
+        return [
+            pod["metadata"]["name"]
+            for pod in self._server.objects(PODS)
+            if pod["metadata"].get("ownerReferences", [{}])[0].get("uid") == uid
+            and pod["status"].get("phase") not in ENDED
+        ]
