@@ -249,8 +249,9 @@ CLEANINGS = {
 
 
 @pytest.mark.parametrize(("policy", "removed"), CLEANINGS.values(), ids=CLEANINGS)
-async def test_clean_pod_policy(start, policy, removed):
-    run = await start(job(ps=role(1, FOR_EVER), worker=role(1, "exit 1"), cleanPodPolicy=policy))
+async def test_clean_pod_policy(start, tmp_path, policy, removed):
+    worker = role(1, f"until [ -e {tmp_path}/fail ]; do sleep 0.1; done; exit 1")
+    run = await start(job(ps=role(1, FOR_EVER), worker=worker, cleanPodPolicy=policy))
     removed_by_core = []
     original = run.runner._clear
 
@@ -259,6 +260,8 @@ async def test_clean_pod_policy(start, policy, removed):
         await original()
 
     run.runner._clear = clear
+    await run.phase("Running")
+    (tmp_path / "fail").touch()
     await run.ended()
     assert len(removed_by_core) == removed
 
