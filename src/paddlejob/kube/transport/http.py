@@ -31,6 +31,7 @@ from paddlejob.kube.transport.tls import ClientCertificate, tls_context
 from paddlejob.kube.transport.url import is_host_name, parse_url, without_password
 
 CONNECTION_LIMIT = 32
+"""asyncio's TLS keeps 256 KiB for each."""
 RESPONSE_SIZE_LIMIT = 128 << 20
 """Far above any page of a list: what is larger is a mistake or an attack, compressed or not."""
 KEEP_ALIVE_SECONDS = 30.0
