@@ -43,7 +43,7 @@ def api_reference() -> str:
         _refusals(schema),
         _section("status", status),
         _section(", ".join(f"status.{role}" for role in Role), struct_schema(RoleStatus)),
-        *(_section(f"status.{name}", status["properties"][name]) for name in ("formation", "lastFailure")),
+        *(_section(f"status.{name}", status["properties"][name]) for name in ("worldSize", "lastFailure")),
         _section("status.conditions[]", struct_schema(Condition)),
     ]
     return "\n".join(parts)

@@ -19,7 +19,7 @@ from paddlejob.core.gang import Scheduling
 from paddlejob.core.policy.gang_choice import relevant_systems
 from paddlejob.core.policy.gang_queue import workload_manifest
 from paddlejob.local.input.accelerators import provide
-from paddlejob.testing.build import JobBuilder, WorldBuilder, job, world
+from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
 
 PADDLE = {"name": "paddle", "image": "paddle"}
 WORKLOAD = Kind.WORKLOAD_V1BETA2
@@ -102,29 +102,29 @@ TEMPLATES = st.dictionaries(st.sampled_from(PATHS), JSON | st.just(GONE), max_si
 )
 
 
-def plain(of: JobBuilder) -> WorldBuilder:
-    return world(of)
+def plain(of: JobBuilder) -> SnapshotBuilder:
+    return snapshot(of)
 
 
-def on_ipv6(of: JobBuilder) -> WorldBuilder:
-    return world(of).with_settings(pods_have_ipv6=True)
+def on_ipv6(of: JobBuilder) -> SnapshotBuilder:
+    return snapshot(of).with_settings(pods_have_ipv6=True)
 
 
-def unknown_to_volcano(of: JobBuilder) -> WorldBuilder:
-    return world(of).serves(Kind.POD_GROUP).with_settings(scheduling=Scheduling.VOLCANO)
+def unknown_to_volcano(of: JobBuilder) -> SnapshotBuilder:
+    return snapshot(of).serves(Kind.POD_GROUP).with_settings(scheduling=Scheduling.VOLCANO)
 
 
-def in_volcano(of: JobBuilder) -> WorldBuilder:
+def in_volcano(of: JobBuilder) -> SnapshotBuilder:
     return unknown_to_volcano(of).pod_group(status={"phase": "Inqueue"}, minMember=2, minResources={"x": "y"})
 
 
-def in_native_gang(of: JobBuilder) -> WorldBuilder:
+def in_native_gang(of: JobBuilder) -> SnapshotBuilder:
     kind = Kind.POD_GROUP_V1BETA1
-    return world(of).serves(kind).with_settings(scheduling=Scheduling.NATIVE).pod_group(kind)
+    return snapshot(of).serves(kind).with_settings(scheduling=Scheduling.NATIVE).pod_group(kind)
 
 
-def in_kueue(of: JobBuilder) -> WorldBuilder:
-    built = world(of.metadata(labels={"kueue.x-k8s.io/queue-name": "a"})).serves(WORKLOAD)
+def in_kueue(of: JobBuilder) -> SnapshotBuilder:
+    built = snapshot(of.metadata(labels={"kueue.x-k8s.io/queue-name": "a"})).serves(WORKLOAD)
     if validate(built.job):
         return built
     assigned = [{"name": role, "flavors": {"cpu": "fast"}} for role in ("ps", "worker")]
@@ -145,7 +145,7 @@ def with_template(template: Any, intranet: str = "PodIP", replicas: int = 1) -> 
     return job().spec(ps=servers, worker={"replicas": replicas, "template": template}, intranet=intranet)
 
 
-def manifests(built: WorldBuilder) -> list[Any]:
+def manifests(built: SnapshotBuilder) -> list[Any]:
     stages = built.plan().stages
     return [action.manifest for stage in stages for action in stage if isinstance(action, Create)]
 
@@ -260,7 +260,7 @@ def test_the_largest_job_that_is_accepted_is_planned_in_bounded_memory():
     metadata = {"labels": entries(256), "annotations": entries(256)}
     template = {"metadata": metadata, "spec": {"containers": [container]}}
     assert validate(with_template(template, replicas=5000).build()) == ()
-    few = world(with_template(template, replicas=250))
+    few = snapshot(with_template(template, replicas=250))
     tracemalloc.start()
     plan = few.plan()
     _, peak = tracemalloc.get_traced_memory()

@@ -6,9 +6,9 @@ import pytest
 
 from devcluster import ControlPlane
 from paddlejob.api.v1 import Role
-from paddlejob.core.classify import Seat
+from paddlejob.core.pod_set import Replica
 from paddlejob.core.render import render_service
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 RANGES = {
     "IPv6 first": ("fd00:1::/112,10.96.0.0/16", ["IPv6", "IPv4"]),
@@ -19,7 +19,7 @@ RANGES = {
 @pytest.mark.parametrize(("ranges", "families"), RANGES.values(), ids=RANGES.keys())
 def test_a_service_has_all_families_of_the_cluster(ranges, families):
     arguments = (f"--service-cluster-ip-range={ranges}", "--advertise-address=fd00:9::1")
-    service = render_service(world(job().worker(2)).site(), Seat(Role.WORKER, 0))
+    service = render_service(snapshot(job().worker(2)).context(), Replica(Role.WORKER, 0))
     del service["metadata"]["ownerReferences"]
     with ControlPlane.start(("etcd", "kube-apiserver"), extra_args={"kube-apiserver": arguments}) as plane:
         made = plane.request("POST", "/api/v1/namespaces/default/services", service)

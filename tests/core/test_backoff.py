@@ -9,11 +9,11 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, RestartPolicy
 from paddlejob.core.actions import Create, Kind
 from paddlejob.core.policy.backoff import delay_seconds
-from paddlejob.testing.build import NOW, job, world
+from paddlejob.testing.build import NOW, job, snapshot
 
 
 def live(of=None):
-    built = world(of or job().worker(2)).pods_with_addresses().config().pods_running()
+    built = snapshot(of or job().worker(2)).pods_with_addresses().config().pods_running()
     return built.status(built.plan().status)
 
 
@@ -27,7 +27,7 @@ def created(plan) -> list[str]:
 
 
 def fail_again(built, **ending):
-    """Let worker 1 fail and all old pods be gone; return the world before its next attempt."""
+    """Let worker 1 fail and all old pods be gone; return the snapshot before its next attempt."""
     built.failed("worker", 1, **ending)
     built.status(built.plan().status)
     built._pods.clear()
@@ -125,7 +125,7 @@ def test_the_message_says_when_and_why_and_stays_as_it_is():
 def test_a_scaling_of_the_user_waits_for_nothing():
     built = live()
     waits(built, 4, code=143)
-    bigger = world(job().worker(3)).status(built.job.status)
+    bigger = snapshot(job().worker(3)).status(built.job.status)
     bigger._pods, bigger._config, bigger.now = built._pods, built._config, built.now
     bigger.status(bigger.plan().status)._pods.clear()
     assert (bigger.job.status.phase, bigger.job.status.retry_time) == (Phase.SCALING, None)
@@ -149,7 +149,7 @@ class TestWorkersThatAreReplacedAlone:
     OF = job().ps(1).worker(3).spec(withGloo=0)
 
     def lose(self, built, index: int):
-        del built._pods[next(seat for seat in built._pods if str(seat) == f"worker-{index}")]
+        del built._pods[next(replica for replica in built._pods if str(replica) == f"worker-{index}")]
         return built.status(built.plan().status)
 
     def test_each_has_its_first_loss_free(self):
@@ -165,7 +165,7 @@ class TestWorkersThatAreReplacedAlone:
 class TestPodsThatVanishBeforeTheJobRuns:
     def rounds(self, times: int, of=None) -> list[float]:
         """Return the seconds between rounds of creation when somebody deletes every pod at once."""
-        built, seconds = world(of or job().worker(1)), []
+        built, seconds = snapshot(of or job().worker(1)), []
         for _ in range(times):
             assert created(built.plan())
             built.status(built.plan().status)
@@ -177,7 +177,7 @@ class TestPodsThatVanishBeforeTheJobRuns:
         assert self.rounds(12) == [0, 0, 0, 0, 5, 10, 20, 40, 80, 120, 120, 120]
 
     def test_the_message_says_so(self):
-        built = world(job().worker(1))
+        built = snapshot(job().worker(1))
         for _ in range(5):
             built.status(built.plan().status)
         status = built.plan().status
@@ -185,7 +185,7 @@ class TestPodsThatVanishBeforeTheJobRuns:
         assert status.message == "creating worker-0 again at 12:00:05Z (try 6): its pod was deleted"
 
     def test_an_edit_of_the_job_is_not_held_against_it(self):
-        built = world(job().worker(1))
+        built = snapshot(job().worker(1))
         for _ in range(5):
             built.status(built.plan().status)
         edited = msgspec.structs.replace(built.job.metadata, generation=2)
@@ -193,7 +193,7 @@ class TestPodsThatVanishBeforeTheJobRuns:
         assert built.later(5).plan().status.rounds == 1
 
     def test_a_refusal_stays_told_while_the_next_try_waits(self):
-        built = world(job().worker(1))
+        built = snapshot(job().worker(1))
         for _ in range(5):
             built.status(built.plan().status)
         built.refused("create", "Pod", "demo-worker-0", "exceeded quota: team")

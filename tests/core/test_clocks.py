@@ -9,24 +9,24 @@ import pytest
 
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Phase, RestartPolicy
-from paddlejob.core.classify import roster_of
+from paddlejob.core.pod_set import pod_set_of
 from paddlejob.core.policy.failure import first_failure
 from paddlejob.core.snapshot import StateTimer
-from paddlejob.testing.build import NOW, WorldBuilder, job, world
+from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
 
 SKEWS = [-600, 0, 600, -(10**9), 10**9]
 
 
-def connected(of) -> WorldBuilder:
-    built = world(of).pods_with_addresses().config().pods_running().phase(Phase.RUNNING, start_time=NOW)
+def connected(of) -> SnapshotBuilder:
+    built = snapshot(of).pods_with_addresses().config().pods_running().phase(Phase.RUNNING, start_time=NOW)
     return built.formed()
 
 
-def silent(skew: float) -> WorldBuilder:
+def silent(skew: float) -> SnapshotBuilder:
     """Return a job whose pod is no longer ready, since a time of a clock that is wrong by so much."""
     built = connected(job().worker(2).spec(restartPolicy={"nodeLostSeconds": 120}))
     since = (built.now + timedelta(seconds=skew)).isoformat()
-    manifest = built._pods[built.seats()[1]]
+    manifest = built._pods[built.replicas()[1]]
     manifest["status"]["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": since}]
     return built
 
@@ -48,11 +48,13 @@ def test_a_server_that_exited_is_waited_for_as_long_as_it_has_been_seen_ended(sk
 @pytest.mark.parametrize("skew", SKEWS)
 def test_a_clock_that_is_wrong_puts_an_end_at_most_ten_seconds_off(skew):
     """The error of worker 0 was seen first; worker 1 aborted because of it, on a node of the past."""
-    built = world(job().worker(2)).failed("worker", 0, code=1).failed("worker", 1, code=134, seconds_ago=skew)
-    seen = dict(zip((pod.metadata.uid for pod in built.snapshot().pods), (30.0, 5.0), strict=True))
-    snapshot = msgspec.structs.replace(built.snapshot(), state_seconds=seen)
-    members = list(roster_of("demo", built.spec.roles, snapshot.pods).active())
-    assert first_failure(members, RestartPolicy(), snapshot).seat.index == 0
+    built = (
+        snapshot(job().worker(2)).failed("worker", 0, code=1).failed("worker", 1, code=134, seconds_ago=skew)
+    )
+    seen = dict(zip((pod.metadata.uid for pod in built.build().pods), (30.0, 5.0), strict=True))
+    observed = msgspec.structs.replace(built.build(), state_seconds=seen)
+    members = list(pod_set_of("demo", built.spec.roles, observed.pods).active)
+    assert first_failure(members, RestartPolicy(), observed).replica.index == 0
 
 
 def test_the_time_of_a_failure_is_when_it_was_seen_where_the_nodes_clock_is_wrong():

@@ -4,7 +4,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.policy.elastic import WorkerRange, worker_range
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 
 def elastic_job(replicas: int = 3, **fields):
@@ -14,13 +14,13 @@ def elastic_job(replicas: int = 3, **fields):
 
 
 def live(of):
-    built = world(of).pods_with_addresses().config().pods_running()
+    built = snapshot(of).pods_with_addresses().config().pods_running()
     return built.status(built.plan().status)
 
 
 def resized(built, replicas: int):
     """Let the user change the number of workers of a live job."""
-    bigger = world(elastic_job(replicas)).status(built.job.status)
+    bigger = snapshot(elastic_job(replicas)).status(built.job.status)
     bigger._pods, bigger._config = built._pods, built._config
     return bigger
 
@@ -63,7 +63,7 @@ def test_after_scaling_all_pods_are_of_the_new_attempt():
 def test_workers_that_nobody_waits_for_join_alone():
     of = job().ps(1).worker(2).spec(withGloo=0)
     built = live(of)
-    bigger = world(job().ps(1).worker(3).spec(withGloo=0)).status(built.job.status)
+    bigger = snapshot(job().ps(1).worker(3).spec(withGloo=0)).status(built.job.status)
     bigger._pods, bigger._config = built._pods, built._config
     plan = bigger.plan()
     assert (names_of(plan, "Delete"), plan.status.base_attempt) == ([], 0)
@@ -71,8 +71,8 @@ def test_workers_that_nobody_waits_for_join_alone():
 
 
 def crowded(of, placed: int):
-    """Return a world in which only some workers found a place."""
-    built = world(of.metadata(creationTimestamp="2026-01-01T12:00:00Z"))
+    """Return a snapshot in which only some workers found a place."""
+    built = snapshot(of.metadata(creationTimestamp="2026-01-01T12:00:00Z"))
     for index in range(built.spec.roles[0][1].replicas):
         if index < placed:
             built.waiting("worker", index)
@@ -140,7 +140,7 @@ def test_when_it_finds_a_place_the_job_grows_back_around_it():
 
 
 def by_etcd(of=None):
-    return world(of or elastic_job(2, requests=1, limits=4)).with_settings(etcd_server="10.0.0.9:2379")
+    return snapshot(of or elastic_job(2, requests=1, limits=4)).with_settings(etcd_server="10.0.0.9:2379")
 
 
 class TestWithAnEtcd:
@@ -165,7 +165,7 @@ class TestWithAnEtcd:
 
     def test_a_lost_worker_is_replaced_alone(self):
         built = by_etcd().pods_running().formed()
-        del built._pods[built.seats()[1]]
+        del built._pods[built.replicas()[1]]
         plan = built.plan()
         assert (names_of(plan, "Delete"), plan.status.reason) == ([], "ReplacedPod")
 

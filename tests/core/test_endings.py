@@ -11,7 +11,7 @@ import pytest
 from paddlejob.api.v1 import CleanPodPolicy, Phase
 from paddlejob.core.actions import Delete, Kind
 from paddlejob.core.policy.cleanup import Ending, Progress
-from paddlejob.testing.build import NOW, WorldBuilder, job, world
+from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fault-tolerance.md"
 PODS = {
@@ -36,17 +36,17 @@ def documented() -> dict[tuple[str, str, str], str]:
     }
 
 
-def about_to_end(ending: Ending, policy: str) -> WorldBuilder:
+def about_to_end(ending: Ending, policy: str) -> SnapshotBuilder:
     """Return a job in its last moment, with a pod of each kind."""
     of = job().worker(3).spec(cleanPodPolicy=policy, activeDeadlineSeconds=60)
     of = of.spec(successPolicy="Worker0") if ending is Ending.COMPLETED else of
-    built = world(of).phase(Phase.RUNNING, active_since=NOW, start_time=NOW)
+    built = snapshot(of).phase(Phase.RUNNING, active_since=NOW, start_time=NOW)
     built = built.later(61 if ending is Ending.DEADLINE_EXCEEDED else 30)
     built.running("worker", 1).waiting("worker", 2)
     return built.succeeded("worker", 0) if ending is Ending.COMPLETED else built.failed("worker", 0)
 
 
-def deleted(built: WorldBuilder) -> set[str]:
+def deleted(built: SnapshotBuilder) -> set[str]:
     actions = [action for stage in built.plan().stages for action in stage]
     return {action.name for action in actions if isinstance(action, Delete) and action.kind is Kind.POD}
 
@@ -99,5 +99,5 @@ def test_a_pod_that_came_after_the_end_is_deleted_even_if_it_runs():
     built = about_to_end(Ending.COMPLETED, "Never")
     built.status(built.plan().status)
     late = (built.now + timedelta(seconds=1)).isoformat()
-    built.running("worker", 2)._pods[built.seats()[2]]["metadata"]["creationTimestamp"] = late
+    built.running("worker", 2)._pods[built.replicas()[2]]["metadata"]["creationTimestamp"] = late
     assert deleted(built) == {"demo-worker-2"}

@@ -10,10 +10,10 @@ import pytest
 
 from paddlejob.api.names import PROTECTED_ENV, Env
 from paddlejob.api.v1 import Role
-from paddlejob.core.classify import Seat, roster_of
+from paddlejob.core.pod_set import Replica, pod_set_of
 from paddlejob.core.policy.elastic import with_rendezvous
 from paddlejob.core.topology import config_data, hosts_of, pod_env
-from paddlejob.testing.build import JobBuilder, job, world
+from paddlejob.testing.build import JobBuilder, job, snapshot
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"
 HETER = job().ps(1).worker(1).heter(1)
@@ -31,13 +31,13 @@ OURS = re.compile(rf"{Env.ATTEMPT}_\d.*")
 
 def given(of: JobBuilder, role: Role, *, etcd: bool) -> dict[str, str]:
     """Return the variables of a pod, each with where it comes from."""
-    built = world(of).pods_with_addresses()
-    site = built.site()
-    spec = with_rendezvous(site.spec, site.job.spec, "10.0.0.9:2379" if etcd else "")
-    site = msgspec.structs.replace(site, spec=spec)
-    roster = roster_of("demo", built.spec.roles, built.snapshot().pods)
-    shared = config_data(site, hosts_of(site, roster) or {})
-    own = [variable["name"] for variable in pod_env(site, Seat(role, 0))]
+    built = snapshot(of).pods_with_addresses()
+    context = built.context()
+    spec = with_rendezvous(context.spec, context.job.spec, "10.0.0.9:2379" if etcd else "")
+    context = msgspec.structs.replace(context, spec=spec)
+    pod_set = pod_set_of("demo", built.spec.roles, built.build().pods)
+    shared = config_data(context, hosts_of(context, pod_set) or {})
+    own = [variable["name"] for variable in pod_env(context, Replica(role, 0))]
     return {
         **dict.fromkeys((name for name in shared if not OURS.fullmatch(name)), "ConfigMap"),
         **dict.fromkeys(own, "pod"),

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.core.classify import roster_of
-from paddlejob.core.explain import last_words, obstacle, refusal
+from paddlejob.core.explain import obstacle, refusal, termination_message
 from paddlejob.core.one_line import MESSAGE_LENGTH
+from paddlejob.core.pod_set import pod_set_of
 from paddlejob.core.snapshot import WriteFailure
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 
 def obstacle_of(built) -> str:
-    return obstacle(roster_of("demo", built.spec.roles, built.snapshot().pods).active()[0])
+    return obstacle(pod_set_of("demo", built.spec.roles, built.build().pods).active[0])
 
 
 def one(**status):
-    return world(job().worker(1)).pod("worker", 0, {"phase": "Pending", **status})
+    return snapshot(job().worker(1)).pod("worker", 0, {"phase": "Pending", **status})
 
 
 def unschedulable(message: str):
@@ -41,18 +41,18 @@ OBSTACLES = {
         "unschedulable: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
     ),
     "an image that cannot be pulled": (
-        world(job().worker(1)).waiting("worker", 0, "ErrImagePull", "pull access denied"),
+        snapshot(job().worker(1)).waiting("worker", 0, "ErrImagePull", "pull access denied"),
         "ErrImagePull: pull access denied",
     ),
     "a missing config map of the user": (
-        world(job().worker(1)).waiting(
+        snapshot(job().worker(1)).waiting(
             "worker", 0, "CreateContainerConfigError", 'configmap "mine" not found'
         ),
         'CreateContainerConfigError: configmap "mine" not found',
     ),
-    "the job's own config map is expected to come": (world(job().worker(1)).waiting("worker", 0), ""),
+    "the job's own config map is expected to come": (snapshot(job().worker(1)).waiting("worker", 0), ""),
     "a container being created is nothing to report": (
-        world(job().worker(1)).waiting("worker", 0, "ContainerCreating", "x"),
+        snapshot(job().worker(1)).waiting("worker", 0, "ContainerCreating", "x"),
         "",
     ),
     "a crash loop tells the crash": (
@@ -114,4 +114,4 @@ WORDS = {
 
 @pytest.mark.parametrize(("text", "expected"), WORDS.values(), ids=WORDS.keys())
 def test_last_words(text, expected):
-    assert last_words(text) == expected
+    assert termination_message(text) == expected

@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.api.v1 import RestartPolicy
-from paddlejob.core.classify import roster_of
+from paddlejob.core.pod_set import pod_set_of
 from paddlejob.core.policy.failure import Cause, cause_of, first_failure
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 DEFAULT = RestartPolicy()
 
 
 def failed(**status):
-    return world(job().worker(1)).pod("worker", 0, {"phase": "Failed", **status})
+    return snapshot(job().worker(1)).pod("worker", 0, {"phase": "Failed", **status})
 
 
 def exited(code: int, reason: str = "Error"):
-    return world(job().worker(1)).failed("worker", 0, code=code, reason=reason)
+    return snapshot(job().worker(1)).failed("worker", 0, code=code, reason=reason)
 
 
 def outlived(code: int):
@@ -77,7 +77,7 @@ CAUSES = {
 
 @pytest.mark.parametrize(("built", "policy", "cause"), CAUSES.values(), ids=CAUSES.keys())
 def test_a_failure_counts_as(built, policy, cause):
-    member = roster_of("demo", built.spec.roles, built.snapshot().pods).active()[0]
+    member = pod_set_of("demo", built.spec.roles, built.build().pods).active[0]
     assert cause_of(member, policy) is cause
 
 
@@ -91,8 +91,8 @@ FIRST = {
 
 @pytest.mark.parametrize(("endings", "first"), FIRST.values(), ids=FIRST.keys())
 def test_the_failure_that_explains_the_others(endings, first):
-    built = world(job().worker(2))
+    built = snapshot(job().worker(2))
     for index, (code, seconds_ago) in enumerate(endings):
         built.failed("worker", index, code=code, seconds_ago=seconds_ago)
-    members = list(roster_of("demo", built.spec.roles, built.snapshot().pods).active())
-    assert first_failure(members, DEFAULT, built.snapshot()).seat.index == first
+    members = list(pod_set_of("demo", built.spec.roles, built.build().pods).active)
+    assert first_failure(members, DEFAULT, built.build()).replica.index == first

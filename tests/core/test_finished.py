@@ -7,7 +7,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Create, Kind
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 NO_GLOO = job().ps(1).worker(3).spec(withGloo=0)
 OF = {
@@ -19,7 +19,7 @@ OF = {
 
 
 def live(of):
-    built = world(of).pods_with_addresses()
+    built = snapshot(of).pods_with_addresses()
     if built.spec.intranet == "Service":
         built.services()
     return settled(settled(built.config()).pods_running())
@@ -30,7 +30,7 @@ def settled(built):
 
 
 def remove(built, name: str):
-    del built._pods[next(seat for seat in built._pods if str(seat) == name)]
+    del built._pods[next(replica for replica in built._pods if str(replica) == name)]
     return built
 
 
@@ -106,7 +106,7 @@ def test_an_address_that_another_pod_has_got_since_is_not_listed_twice():
     built = settled(live(NO_GLOO).succeeded("worker", 1))
     remove(built, "worker-1").failed("worker", 2, code=143)
     settled(remove(settled(built), "worker-2"))
-    built.waiting("worker", 2)._pods[built.seats()[3]]["status"]["podIP"] = "10.0.2.2"
+    built.waiting("worker", 2)._pods[built.replicas()[3]]["status"]["podIP"] = "10.0.2.2"
     data = built.plan().stages[0][0].manifest["data"]
     assert data["PADDLE_TRAINERS"] == "10.0.2.1,demo-worker-1.default,10.0.2.2"
 
@@ -120,12 +120,12 @@ def test_a_sidecar_that_fails_after_the_worker_succeeded_breaks_nothing():
 
 def test_suspension_forgets_them():
     built = settled(live(OF["collective"]).succeeded("worker", 1))
-    resting = world(job().worker(3).spec(suspend=True)).status(built.job.status)
+    resting = snapshot(job().worker(3).spec(suspend=True)).status(built.job.status)
     assert resting.plan().status.succeeded_workers == ""
 
 
 def test_a_worker_beyond_the_new_size_is_forgotten():
     built = settled(live(NO_GLOO).succeeded("worker", 2))
-    smaller = world(job().ps(1).worker(2).spec(withGloo=0)).status(built.job.status)
+    smaller = snapshot(job().ps(1).worker(2).spec(withGloo=0)).status(built.job.status)
     smaller._pods, smaller._config = built._pods, built._config
     assert smaller.plan().status.succeeded_workers == ""

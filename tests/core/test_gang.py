@@ -10,7 +10,7 @@ import pytest
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
 from paddlejob.core.gang import Scheduling
-from paddlejob.testing.build import NOW, job, world
+from paddlejob.testing.build import NOW, job, snapshot
 
 VOLCANO, ALPHA, BETA = Kind.POD_GROUP, Kind.POD_GROUP_V1ALPHA2, Kind.POD_GROUP_V1BETA1
 CPU = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
@@ -19,7 +19,7 @@ DOCUMENTED = job().ps(2).worker(2, pod={"schedulerName": "volcano"})
 
 
 def cluster(of=PLAIN, scheduling="volcano", kind=VOLCANO):
-    return world(of).serves(kind).with_settings(scheduling=Scheduling(scheduling))
+    return snapshot(of).serves(kind).with_settings(scheduling=Scheduling(scheduling))
 
 
 def created(plan, kind=VOLCANO):
@@ -135,7 +135,7 @@ class TestWhatPodsCarry:
         assert not {"schedulerName", "schedulingGroup", "priorityClassName"} & pod["spec"].keys()
 
     def test_a_laptop_has_no_gangs(self):
-        assert len(pods(world(DOCUMENTED).plan())) == 4
+        assert len(pods(snapshot(DOCUMENTED).plan())) == 4
 
 
 class TestTheUsersGroup:
@@ -381,8 +381,8 @@ class TestRunningOn:
 
     def test_a_lost_pod_is_replaced_though_the_group_is_incomplete(self):
         built = self.running("Unknown")
-        del built._pods[next(seat for seat in built._pods if seat.role == "worker")]
-        built.phase(Phase.PENDING, formation=None)
+        del built._pods[next(replica for replica in built._pods if replica.role == "worker")]
+        built.phase(Phase.PENDING, world_size=None)
         assert len(pods(built.plan())) == 1
 
     def test_pods_without_a_gang_stay_without_one(self):
@@ -400,8 +400,8 @@ class TestRunningOn:
         built = cluster(of).in_gang("volcano").pod_group(status={"phase": "Running"}, minMember=1)
         built.phase(Phase.RUNNING, workers=2)
         built.pods_with_addresses().config().pods_running().formed()
-        [probe] = pods(built.plan())
-        assert probe["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "demo"
+        [standby_pod] = pods(built.plan())
+        assert standby_pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "demo"
 
 
 PENDING = "waiting for PodGroup demo: Pending"
@@ -506,7 +506,7 @@ class TestKubernetesOwn:
         built = cluster(of, "native", ALPHA).in_gang("native").pod_group(ALPHA, **gang_of(4))
         built.pods_with_addresses().config().pods_running().formed().phase(Phase.RUNNING)
         built.status(built.plan().status)
-        del built._pods[next(seat for seat in built._pods if seat.role == "worker")]
+        del built._pods[next(replica for replica in built._pods if replica.role == "worker")]
         built.status(built.plan().status)
         [pod] = pods(built.plan())
         assert "schedulingGroup" not in pod["spec"]
@@ -531,7 +531,7 @@ class TestVolcanoIsGoneButNotItsWebhooks:
     )
 
     def message(self, refusal):
-        return world(PLAIN).refused("create", "Pod", "demo-ps-0", refusal).plan().status.message
+        return snapshot(PLAIN).refused("create", "Pod", "demo-ps-0", refusal).plan().status.message
 
     def test_the_message_says_what_to_delete(self):
         message = self.message(self.REFUSAL)

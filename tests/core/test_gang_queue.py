@@ -8,7 +8,7 @@ import pytest
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
 from paddlejob.core.policy.gang_queue import workload_manifest
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 WORKLOAD = Kind.WORKLOAD_V1BETA2
 CPU = {"resources": {"requests": {"cpu": "1"}}}
@@ -25,8 +25,8 @@ EVICTED = condition("Evicted", reason="Preempted", message="to make room for a m
 
 
 def queue(of=QUEUED, *conditions, kind=WORKLOAD, flavors=None, **workload):
-    """Return a world in which Kueue has said so much about the job's Workload."""
-    built = world(of).serves(kind)
+    """Return a snapshot in which Kueue has said so much about the job's Workload."""
+    built = snapshot(of).serves(kind)
     manifest = workload_manifest(built.job, kind)
     status = {"conditions": list(conditions)}
     if flavors:
@@ -46,7 +46,7 @@ def pods(plan):
 
 class TestWaiting:
     def test_the_workload_describes_the_pods_and_names_the_queue(self):
-        [create] = actions(world(QUEUED).serves(WORKLOAD).plan())
+        [create] = actions(snapshot(QUEUED).serves(WORKLOAD).plan())
         assert (create.kind, create.manifest["apiVersion"]) == (WORKLOAD, "kueue.x-k8s.io/v1beta2")
         assert create.manifest["metadata"]["ownerReferences"][0]["uid"] == "uid-demo"
         spec = create.manifest["spec"]
@@ -55,7 +55,7 @@ class TestWaiting:
         assert spec["podSets"][0]["template"]["spec"]["containers"][0]["resources"] == CPU["resources"]
 
     def test_an_older_kueue_gets_the_older_version(self):
-        [create] = actions(world(QUEUED).serves(Kind.WORKLOAD_V1BETA1).plan())
+        [create] = actions(snapshot(QUEUED).serves(Kind.WORKLOAD_V1BETA1).plan())
         assert create.manifest["apiVersion"] == "kueue.x-k8s.io/v1beta1"
 
     def test_pods_wait_for_the_admission_and_the_job_says_what_kueue_says(self):
@@ -69,7 +69,7 @@ class TestWaiting:
         assert actions(queue(QUEUED, RESERVED).plan()) == []
 
     def test_without_kueue_it_says_so(self):
-        plan = world(QUEUED).serves().plan()
+        plan = snapshot(QUEUED).serves().plan()
         assert "does not serve Kueue" in plan.status.message
         assert "remove the label kueue.x-k8s.io/queue-name" in plan.status.message
 

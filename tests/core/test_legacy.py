@@ -5,7 +5,7 @@ import pytest
 from paddlejob.api import names
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Delete, RemoveFinalizer
-from paddlejob.testing.build import WorldBuilder, job, world
+from paddlejob.testing.build import SnapshotBuilder, job, snapshot
 
 FINALIZER = "finalizers.paddlepaddle.org"
 OLD_CONFIG = {"PADDLE_PORT": "41234", "PADDLE_TRAINERS_NUM": "2"}
@@ -13,14 +13,14 @@ PS_JOB = job().ps(1).worker(2).spec(withGloo=0)
 """Its workers are replaced one by one, were they all ours."""
 
 
-def inherited(built: WorldBuilder) -> WorldBuilder:
+def inherited(built: SnapshotBuilder) -> SnapshotBuilder:
     """Make the pods what an earlier operator left: without the label that ours have."""
     for pod in built._pods.values():
         del pod["metadata"]["labels"][names.LABEL_ATTEMPT]
     return built
 
 
-def deleted(built: WorldBuilder) -> set[str]:
+def deleted(built: SnapshotBuilder) -> set[str]:
     return {action.name for stage in built.plan().stages for action in stage if isinstance(action, Delete)}
 
 
@@ -28,22 +28,22 @@ class TestPodsOfAnEarlierOperator:
     @pytest.mark.parametrize("intranet", ["PodIP", "Service", "Host"])
     def test_that_run_are_left_alone_with_their_addresses(self, intranet):
         of = job().ps(1).worker(2).spec(intranet=intranet)
-        plan = inherited(world(of).pods_running().config(OLD_CONFIG)).plan()
+        plan = inherited(snapshot(of).pods_running().config(OLD_CONFIG)).plan()
         assert plan.stages == ()
         assert (plan.status.phase, plan.status.ps.ready, plan.status.attempt) == (Phase.RUNNING, "1/1", 0)
 
     def test_that_have_done_their_work_make_the_job_complete(self):
-        ended = inherited(world(PS_JOB).pods_running().succeeded("worker", 0).succeeded("worker", 1))
+        ended = inherited(snapshot(PS_JOB).pods_running().succeeded("worker", 0).succeeded("worker", 1))
         assert ended.plan().status.phase is Phase.COMPLETED
         assert deleted(ended) == {"demo-ps-0", "demo-worker-0", "demo-worker-1"}
 
     def test_that_had_not_all_started_are_made_anew(self):
-        plan = inherited(world(PS_JOB).pods_with_addresses()).plan()
+        plan = inherited(snapshot(PS_JOB).pods_with_addresses()).plan()
         assert (plan.status.phase, plan.status.attempt, plan.status.base_attempt) == (Phase.RESTARTING, 1, 1)
         assert plan.status.message == "an earlier operator had not started all pods; they are made anew"
 
     def test_of_which_some_were_never_made_are_made_anew(self):
-        assert deleted(inherited(world(PS_JOB).running("ps", 0).running("worker", 0))) == {
+        assert deleted(inherited(snapshot(PS_JOB).running("ps", 0).running("worker", 0))) == {
             "demo-ps-0",
             "demo-worker-0",
         }
@@ -51,8 +51,8 @@ class TestPodsOfAnEarlierOperator:
     @pytest.mark.parametrize(
         "broken",
         [
-            pytest.param(world(PS_JOB).pods_running().failed("worker", 1, code=137), id="after a kill"),
-            pytest.param(world(PS_JOB).running("ps", 0).running("worker", 0), id="after a loss"),
+            pytest.param(snapshot(PS_JOB).pods_running().failed("worker", 1, code=137), id="after a kill"),
+            pytest.param(snapshot(PS_JOB).running("ps", 0).running("worker", 0), id="after a loss"),
         ],
     )
     def test_never_meet_new_ones(self, broken):
@@ -60,7 +60,7 @@ class TestPodsOfAnEarlierOperator:
         assert (status.base_attempt, status.attempt, status.reason) == (1, 1, "Restarting")
 
     def test_of_another_size_are_all_made_anew(self):
-        running = world(PS_JOB).pods_running().config(OLD_CONFIG).formed(worker=1)
+        running = snapshot(PS_JOB).pods_running().config(OLD_CONFIG).formed(worker=1)
         assert inherited(running).plan().status.base_attempt == 1
 
 
@@ -77,9 +77,9 @@ class TestTheFinalizerOfAnEarlierOperator:
         ],
     )
     def test_goes_first_and_at_once(self, of):
-        plan = world(of.metadata(finalizers=[FINALIZER, "of/others"])).plan()
+        plan = snapshot(of.metadata(finalizers=[FINALIZER, "of/others"])).plan()
         assert plan.stages[0] == (RemoveFinalizer(FINALIZER),)
 
     def test_stays_on_a_job_that_is_managed_by_another(self):
         of = job().worker(1).spec(managedBy="another/operator").metadata(finalizers=[FINALIZER])
-        assert world(of).plan().stages == ()
+        assert snapshot(of).plan().stages == ()

@@ -6,18 +6,18 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import DeleteJob
-from paddlejob.testing.build import NOW, job, world
+from paddlejob.testing.build import NOW, job, snapshot
 
 CREATED = {"creationTimestamp": "2026-01-01T12:00:00Z"}
 
 
 def live(of):
-    built = world(of).pods_with_addresses().config().pods_running()
+    built = snapshot(of).pods_with_addresses().config().pods_running()
     return built.status(built.plan().status)
 
 
 def edited(built, of):
-    changed = world(of).status(built.job.status)
+    changed = snapshot(of).status(built.job.status)
     changed._pods, changed._config, changed.now = built._pods, built._config, built.now
     return changed
 
@@ -34,7 +34,7 @@ def test_suspension_takes_the_pods_away_and_keeps_the_job():
 
 
 def test_a_job_born_suspended_creates_nothing():
-    plan = world(job().worker(2).spec(suspend=True)).plan()
+    plan = snapshot(job().worker(2).spec(suspend=True)).plan()
     assert (plan.stages, plan.status.phase) == ((), Phase.SUSPENDED)
 
 
@@ -79,7 +79,10 @@ def test_the_deadline_has_a_timer():
 
 def test_the_timer_starts_with_the_first_pod_that_runs():
     built = (
-        world(job().worker(1).spec(activeDeadlineSeconds=200)).pods_with_addresses().config().pods_running()
+        snapshot(job().worker(1).spec(activeDeadlineSeconds=200))
+        .pods_with_addresses()
+        .config()
+        .pods_running()
     )
     assert built.plan().requeue_after_seconds == 200
 
@@ -91,14 +94,14 @@ def test_success_in_the_last_moment_is_success():
 
 def test_a_job_must_start_in_its_time():
     of = job().worker(1).spec(startupDeadlineSeconds=60).metadata(**CREATED)
-    assert world(of).later(20).plan().requeue_after_seconds == 40
-    plan = world(of).later(60).plan()
+    assert snapshot(of).later(20).plan().requeue_after_seconds == 40
+    plan = snapshot(of).later(60).plan()
     assert (plan.status.phase, plan.status.reason) == (Phase.FAILED, "StartupDeadlineExceeded")
 
 
 def test_the_message_says_what_it_waited_for():
     of = job().worker(1).spec(startupDeadlineSeconds=60).metadata(**CREATED)
-    built = world(of).waiting("worker", 0, "ErrImagePull", "denied")
+    built = snapshot(of).waiting("worker", 0, "ErrImagePull", "denied")
     built.status(built.plan().status)
     message = built.later(60).plan().status.message
     assert (
@@ -109,7 +112,7 @@ def test_the_message_says_what_it_waited_for():
 
 def test_time_in_suspension_is_not_time_to_start():
     of = job().worker(1).spec(startupDeadlineSeconds=60, suspend=True).metadata(**CREATED)
-    built = world(of)
+    built = snapshot(of)
     built.status(built.plan().status)
     resumed = edited(built.later(1000), job().worker(1).spec(startupDeadlineSeconds=60).metadata(**CREATED))
     resumed.status(resumed.plan().status)
@@ -118,7 +121,7 @@ def test_time_in_suspension_is_not_time_to_start():
 
 def test_attempts_that_follow_each_other_do_not_stop_the_clock():
     of = job().worker(2).spec(startupDeadlineSeconds=300, intranet="Service").metadata(**CREATED)
-    built = world(of).services().config()
+    built = snapshot(of).services().config()
     for _ in range(2):
         built.later(100).failed("worker", 0, code=143).pod("worker", 1)
         built.status(built.plan().status)
@@ -139,7 +142,7 @@ NO_WAY_OUT_OF_SUSPENSION = {
 )
 def test_a_job_that_cannot_start_when_it_is_resumed_has_all_its_time(fields, reason):
     spec = {"startupDeadlineSeconds": 600, **fields}
-    built = world(job().worker(1).spec(**spec, suspend=True).metadata(**CREATED))
+    built = snapshot(job().worker(1).spec(**spec, suspend=True).metadata(**CREATED))
     built.status(built.plan().status)
     resumed = edited(built.later(3600), job().worker(1).spec(**spec).metadata(**CREATED))
     resumed.with_settings(host_port_range=(40000, 40019)).host_ports_taken(40000)
@@ -160,7 +163,7 @@ def ended(ttl: int | None):
         .worker(1)
         .spec(cleanPodPolicy="Never", **({} if ttl is None else {"ttlSecondsAfterFinished": ttl}))
     )
-    return world(of).phase(Phase.COMPLETED, completion_time=NOW)
+    return snapshot(of).phase(Phase.COMPLETED, completion_time=NOW)
 
 
 def test_a_finished_job_is_deleted_when_its_time_is_over():
@@ -178,6 +181,6 @@ def test_or_stays():
     [("", True), ("paddlepaddle.org/paddlejob-operator", True), ("kueue.x-k8s.io/multikueue", False)],
 )
 def test_a_job_of_another_controller_is_left_alone(manager, is_ours):
-    plan = world(job().worker(1).spec(managedBy=manager)).plan()
+    plan = snapshot(job().worker(1).spec(managedBy=manager)).plan()
     assert bool(plan.stages) is is_ours
     assert bool(plan.status.phase) is is_ours

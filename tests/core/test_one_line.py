@@ -5,8 +5,8 @@ import pytest
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Event, EventType
 from paddlejob.core.one_line import MESSAGE_LENGTH, one_line
-from paddlejob.core.standing import Standing
-from paddlejob.testing.build import job, world
+from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.testing.build import job, snapshot
 
 DENIAL = (
     'admission webhook "validate.kyverno.svc-fail" denied the request: \n\n'
@@ -38,11 +38,11 @@ def test_room_can_be_left_for_more():
 
 
 def test_a_standing_and_an_event_are_made_of_one_line():
-    assert Standing(Phase.PENDING, "CreateFailed", DENIAL).message == FLAT
+    assert PhaseReason(Phase.PENDING, "CreateFailed", DENIAL).message == FLAT
     assert Event(EventType.WARNING, "CreateFailed", DENIAL).message == FLAT
 
 
 def test_an_answer_of_many_lines_is_one_in_status_and_event():
-    plan = world(job().worker(1)).refused("create", "Pod", "demo-worker-0", DENIAL).plan()
+    plan = snapshot(job().worker(1)).refused("create", "Pod", "demo-worker-0", DENIAL).plan()
     assert FLAT in plan.status.message
     assert [event.message for event in plan.events] == [plan.status.message]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.api.v1 import Phase
-from paddlejob.core.actions import Create, Delete, RemoveFinalizer, ReplaceConfig, Wake
-from paddlejob.testing.build import NOW, job, world
+from paddlejob.core.actions import AnnotatePod, Create, Delete, RemoveFinalizer, ReplaceConfig
+from paddlejob.testing.build import NOW, job, snapshot
 
 PS_JOB = job().ps(2).worker(2)
 
@@ -20,8 +20,8 @@ def did(plan) -> list[list[str]]:
 
 
 def connected(of=PS_JOB):
-    """Return a world whose pods run with their ConfigMap."""
-    return world(of).pods_with_addresses().config().pods_running()
+    """Return a snapshot whose pods run with their ConfigMap."""
+    return snapshot(of).pods_with_addresses().config().pods_running()
 
 
 def settled(built):
@@ -31,26 +31,31 @@ def settled(built):
 
 class TestPodAddresses:
     def test_pods_come_first_servers_before_workers(self):
-        assert did(world(PS_JOB).plan()) == [
+        assert did(snapshot(PS_JOB).plan()) == [
             ["Create demo-ps-0", "Create demo-ps-1"],
             ["Create demo-worker-0", "Create demo-worker-1"],
         ]
 
     def test_nothing_happens_until_the_last_address(self):
-        built = world(PS_JOB).pods_with_addresses().pod("worker", 1)
+        built = snapshot(PS_JOB).pods_with_addresses().pod("worker", 1)
         assert did(built.plan()) == []
 
     def test_then_comes_the_config_map_and_the_pods_are_woken(self):
-        wakes = ["Wake demo-ps-0", "Wake demo-ps-1", "Wake demo-worker-0", "Wake demo-worker-1"]
-        assert did(world(PS_JOB).pods_with_addresses().plan()) == [["Create demo"], wakes]
+        annotations = [
+            "AnnotatePod demo-ps-0",
+            "AnnotatePod demo-ps-1",
+            "AnnotatePod demo-worker-0",
+            "AnnotatePod demo-worker-1",
+        ]
+        assert did(snapshot(PS_JOB).pods_with_addresses().plan()) == [["Create demo"], annotations]
 
     def test_a_crash_before_the_wakes_is_made_good(self):
-        plan = world(PS_JOB).pods_with_addresses().config().plan()
+        plan = snapshot(PS_JOB).pods_with_addresses().config().plan()
         assert [len(stage) for stage in plan.stages] == [4]
-        assert all(isinstance(action, Wake) for action in plan.stages[0])
+        assert all(isinstance(action, AnnotatePod) for action in plan.stages[0])
 
     def test_a_woken_pod_is_not_woken_again(self):
-        built = world(job().worker(1)).pods_with_addresses().config()
+        built = snapshot(job().worker(1)).pods_with_addresses().config()
         wake = built.plan().stages[0][0]
         mark = {"batch.paddlepaddle.org/config-hash": wake.config_hash}
         status = {"phase": "Pending", "podIP": "10.0.2.1"}
@@ -70,7 +75,7 @@ class TestServices:
     OF = job().ps(1).worker(1).spec(intranet="Service")
 
     def test_services_and_config_come_before_the_pods(self):
-        assert did(world(self.OF).plan()) == [
+        assert did(snapshot(self.OF).plan()) == [
             ["Create demo-ps-0", "Create demo-worker-0"],
             ["Create demo"],
             ["Create demo-ps-0"],
@@ -78,11 +83,11 @@ class TestServices:
         ]
 
     def test_pods_carry_the_mark_from_the_start(self):
-        pod = world(self.OF).plan().stages[2][0].manifest
+        pod = snapshot(self.OF).plan().stages[2][0].manifest
         assert pod["metadata"]["annotations"]["batch.paddlepaddle.org/config-hash"]
 
     def test_a_surplus_service_goes_with_its_pod(self):
-        built = world(job().worker(2).spec(intranet="Service")).services().pods_running()
+        built = snapshot(job().worker(2).spec(intranet="Service")).services().pods_running()
         smaller = built.respecified(job().worker(1).spec(intranet="Service"))
         assert did(smaller.plan())[:2] == [["Delete demo-worker-1"], ["Delete demo-worker-1"]]
 
@@ -91,13 +96,13 @@ class TestHostNetwork:
     OF = job().worker(2).spec(intranet="Host")
 
     def test_the_port_is_recorded_with_the_pods(self):
-        plan = world(self.OF).plan()
+        plan = snapshot(self.OF).plan()
         assert plan.status.host_port
         ports = plan.stages[0][0].manifest["spec"]["containers"][0]["ports"]
         assert ports[0]["hostPort"] == plan.status.host_port
 
     def test_the_port_stays(self):
-        built = settled(world(self.OF))
+        built = settled(snapshot(self.OF))
         assert (
             built.host_ports_taken(built.job.status.host_port).plan().status.host_port
             == built.job.status.host_port
@@ -105,57 +110,57 @@ class TestHostNetwork:
 
     @pytest.mark.parametrize("field", ["containers", "initContainers"])
     def test_the_block_has_no_port_that_a_template_declares(self, field):
-        chosen = world(self.OF).plan().status.host_port
+        chosen = snapshot(self.OF).plan().status.host_port
         sidecar = {"name": "log", "image": "log:1", "ports": [{"containerPort": chosen + 7}]}
         of = job().worker(2).spec(intranet="Host")
         of.manifest["spec"]["worker"]["template"]["spec"].setdefault(field, []).append(sidecar)
-        port = world(of).plan().status.host_port
+        port = snapshot(of).plan().status.host_port
         assert port
         assert not port <= chosen + 7 < port + 20
 
     def test_without_a_free_port_it_waits_and_says_so(self):
-        plan = world(self.OF).with_settings(host_port_range=(40000, 40019)).host_ports_taken(40000).plan()
+        plan = snapshot(self.OF).with_settings(host_port_range=(40000, 40019)).host_ports_taken(40000).plan()
         assert (plan.stages, plan.status.reason, plan.requeue_after_seconds) == ((), "NoHostPort", 30)
         assert "40000 to 40019" in plan.status.message
 
     def test_other_networks_have_none(self):
-        assert world(PS_JOB).plan().status.host_port == 0
+        assert snapshot(PS_JOB).plan().status.host_port == 0
 
 
 class TestChange:
     def test_scaling_up_creates_the_missing_pods(self):
-        built = world(job().worker(3)).running("worker", 0).running("worker", 1)
+        built = snapshot(job().worker(3)).running("worker", 0).running("worker", 1)
         assert did(built.plan()) == [["Create demo-worker-2"]]
 
     def test_the_config_follows_once_all_have_addresses(self):
-        built = world(job().worker(2)).pods_running().config({"PADDLE_TRAINERS_NUM": "1"})
+        built = snapshot(job().worker(2)).pods_running().config({"PADDLE_TRAINERS_NUM": "1"})
         plan = built.plan()
         assert isinstance(plan.stages[0][0], ReplaceConfig)
         assert plan.stages[0][0].manifest["data"]["PADDLE_TRAINERS_NUM"] == "2"
         assert plan.stages[0][0].resource_version == "7"
 
     def test_scaling_down_deletes_the_highest(self):
-        built = world(job().worker(2)).pods_running().running("worker", 2).running("worker", 3)
+        built = snapshot(job().worker(2)).pods_running().running("worker", 2).running("worker", 3)
         plan = built.plan()
         assert did(plan)[0] == ["Delete demo-worker-2", "Delete demo-worker-3"]
         assert plan.stages[0][0].uid == "uid-demo-worker-2"
 
     def test_a_vanished_pod_is_replaced(self):
-        built = world(job().worker(2)).running("worker", 0)
+        built = snapshot(job().worker(2)).running("worker", 0)
         assert did(built.plan()) == [["Create demo-worker-1"]]
 
     def test_a_leaving_pod_is_not_replaced_before_it_is_gone(self):
-        assert did(world(job().worker(2)).pods_running().leaving("worker", 1).plan()) == []
+        assert did(snapshot(job().worker(2)).pods_running().leaving("worker", 1).plan()) == []
 
     def test_a_running_pod_keeps_the_mark_of_its_own_start(self):
-        plan = world(job().worker(2)).pods_running().waiting("worker", 1).plan()
+        plan = snapshot(job().worker(2)).pods_running().waiting("worker", 1).plan()
         assert [action.name for action in plan.stages[-1]] == ["demo-worker-1"]
 
 
 class TestEnding:
     def ended(self, policy: str, **kwargs):
         of = job().ps(1).worker(1).spec(cleanPodPolicy=policy, **kwargs)
-        return world(of).pods_running().config({}).phase(Phase.RUNNING)
+        return snapshot(of).pods_running().config({}).phase(Phase.RUNNING)
 
     @pytest.mark.parametrize("policy", ["OnCompletion", ""])
     def test_without_a_policy_it_is_on_completion(self, policy):
@@ -165,29 +170,31 @@ class TestEnding:
         assert did(self.ended(policy).failed("worker", 0).plan()) == [["Delete demo-ps-0"]]
 
     def test_services_go_after_the_pods(self):
-        built = world(job().worker(1).spec(intranet="Service")).services().pods_running()
+        built = snapshot(job().worker(1).spec(intranet="Service")).services().pods_running()
         assert did(built.succeeded("worker", 0).plan()) == [
             ["Delete demo-worker-0"],
             ["Delete demo-worker-0"],
         ]
 
     def test_the_status_shows_servers_that_still_run(self):
-        status = world(PS_JOB).pods_running().succeeded("worker", 0).succeeded("worker", 1).plan().status
+        status = snapshot(PS_JOB).pods_running().succeeded("worker", 0).succeeded("worker", 1).plan().status
         assert (status.ps.ready, status.worker.ready) == ("2/2", "0/2")
         assert (status.worker.succeeded, status.completion_time) == (2, NOW)
 
     def test_counts_survive_cleaning(self):
-        done = world(PS_JOB).pods_running().succeeded("worker", 0).succeeded("worker", 1).plan().status
-        plan = world(PS_JOB).status(done).plan()
+        done = snapshot(PS_JOB).pods_running().succeeded("worker", 0).succeeded("worker", 1).plan().status
+        plan = snapshot(PS_JOB).status(done).plan()
         assert plan.status == done
         assert plan.stages == ()
 
     @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
     def test_a_finished_job_never_starts_a_pod(self, phase):
-        assert world(job().worker(2).spec(cleanPodPolicy="Never")).phase(phase).plan().stages == ()
+        assert snapshot(job().worker(2).spec(cleanPodPolicy="Never")).phase(phase).plan().stages == ()
 
     def test_cleaning_goes_on_where_a_crash_interrupted_it(self):
-        built = world(job().worker(2).spec(cleanPodPolicy="Always")).running("worker", 1).phase(Phase.FAILED)
+        built = (
+            snapshot(job().worker(2).spec(cleanPodPolicy="Always")).running("worker", 1).phase(Phase.FAILED)
+        )
         assert did(built.plan()) == [["Delete demo-worker-1"]]
 
     def test_pods_on_their_way_out_are_not_deleted_twice(self):
@@ -197,7 +204,7 @@ class TestEnding:
     def test_a_job_that_was_never_seen_running_has_a_start_all_the_same(self):
         ended = {"exitCode": 0, "startedAt": "2026-01-01T11:00:00Z", "finishedAt": "2026-01-01T11:30:00Z"}
         container = {"name": "paddle", "state": {"terminated": ended}}
-        built = world(job().worker(1)).pod(
+        built = snapshot(job().worker(1)).pod(
             "worker", 0, {"phase": "Succeeded", "containerStatuses": [container]}
         )
         assert built.plan().status.start_time == NOW.replace(hour=11)
@@ -207,7 +214,7 @@ class TestDeletion:
     OF = job().worker(2).metadata(deletionTimestamp="2026-01-01T12:00:00Z")
 
     def test_nothing_is_created_any_more(self):
-        plan = world(self.OF).plan()
+        plan = snapshot(self.OF).plan()
         assert (plan.stages, plan.status.phase) == ((), Phase.TERMINATING)
 
     def test_the_finalizer_of_an_earlier_operator_is_removed(self):
@@ -216,27 +223,27 @@ class TestDeletion:
             .worker(1)
             .metadata(deletionTimestamp="2026-01-01T12:00:00Z", finalizers=["finalizers.paddlepaddle.org"])
         )
-        assert world(of).plan().stages == ((RemoveFinalizer("finalizers.paddlepaddle.org"),),)
+        assert snapshot(of).plan().stages == ((RemoveFinalizer("finalizers.paddlepaddle.org"),),)
 
 
 class TestBadInput:
     def test_a_refused_spec_creates_nothing_and_says_why(self):
-        plan = world(job().ps(1)).plan()
+        plan = snapshot(job().ps(1)).plan()
         assert (plan.stages, plan.status.phase, plan.status.reason) == ((), Phase.PENDING, "InvalidSpec")
         assert "worker" in plan.status.message
         assert [event.reason for event in plan.events] == ["InvalidSpec"]
 
     def test_it_is_told_once(self):
-        assert settled(world(job().ps(1))).plan().events == ()
+        assert settled(snapshot(job().ps(1))).plan().events == ()
 
     def test_an_undecodable_object_is_told_too(self):
         import msgspec
 
         broken = msgspec.structs.replace(job().build(), undecodable="spec.worker.replicas: expected int")
-        assert "expected int" in world(broken).plan().status.message
+        assert "expected int" in snapshot(broken).plan().status.message
 
     def test_a_refused_creation_is_told_and_tried_again(self):
-        built = world(job().worker(2)).refused("create", "Pod", "demo-worker-0", "exceeded quota: team")
+        built = snapshot(job().worker(2)).refused("create", "Pod", "demo-worker-0", "exceeded quota: team")
         plan = built.plan()
         assert plan.status.message == "cannot create Pod demo-worker-0: exceeded quota: team; trying again"
         assert did(plan) == [["Create demo-worker-0", "Create demo-worker-1"]]
@@ -244,14 +251,14 @@ class TestBadInput:
         assert built.status(plan.status).plan().events == ()
 
     def test_zero_servers_is_no_servers(self):
-        plan = world(job().ps(0).worker(2)).plan()
+        plan = snapshot(job().ps(0).worker(2)).plan()
         assert (plan.status.mode, did(plan)) == (
             "Collective",
             [["Create demo-worker-0", "Create demo-worker-1"]],
         )
 
     def test_spellings_found_in_the_wild_are_told_once_a_generation(self):
-        built = world(job().worker(1).spec(cleanPolicy="OnCompletion"))
+        built = snapshot(job().worker(1).spec(cleanPolicy="OnCompletion"))
         assert [event.reason for event in built.plan().events] == ["AliasUsed"]
         assert settled(built).plan().events == ()
 
@@ -261,25 +268,25 @@ BEING_CREATED = {
 }
 
 PHASES = {
-    "no pods yet": (world(PS_JOB), Phase.PENDING, "waiting for 4 of 4 pods to start"),
+    "no pods yet": (snapshot(PS_JOB), Phase.PENDING, "waiting for 4 of 4 pods to start"),
     "one not scheduled": (
-        world(PS_JOB).pods_with_addresses().pod("worker", 1),
+        snapshot(PS_JOB).pods_with_addresses().pod("worker", 1),
         Phase.PENDING,
         "waiting for worker-1 (no node yet) to get an address; 3 of 4 pods have one",
     ),
-    "none scheduled": (world(PS_JOB).pods(), Phase.PENDING, "waiting for 4 of 4 pods to start"),
+    "none scheduled": (snapshot(PS_JOB).pods(), Phase.PENDING, "waiting for 4 of 4 pods to start"),
     "one waits for its volumes": (
-        world(PS_JOB).pods_with_addresses().pod("worker", 1, BEING_CREATED, node="node-a"),
+        snapshot(PS_JOB).pods_with_addresses().pod("worker", 1, BEING_CREATED, node="node-a"),
         Phase.PENDING,
         "waiting for worker-1 (ContainerCreating, on node node-a) to get an address; 3 of 4 pods have one",
     ),
     "one that its kubelet has not looked at": (
-        world(PS_JOB).pods_with_addresses().pod("ps", 0, node="node-a"),
+        snapshot(PS_JOB).pods_with_addresses().pod("ps", 0, node="node-a"),
         Phase.PENDING,
         "waiting for ps-0 (on node node-a) to get an address; 3 of 4 pods have one",
     ),
     "two of them": (
-        world(PS_JOB).pods_with_addresses().pod("ps", 1).pod("worker", 0, BEING_CREATED, node="b"),
+        snapshot(PS_JOB).pods_with_addresses().pod("ps", 1).pod("worker", 0, BEING_CREATED, node="b"),
         Phase.PENDING,
         (
             "waiting for ps-1 (no node yet) and worker-0 (ContainerCreating, on node b) to get an address; "
@@ -287,7 +294,7 @@ PHASES = {
         ),
     ),
     "many of them": (
-        world(job().worker(9)).waiting("worker", 0).waiting("worker", 1),
+        snapshot(job().worker(9)).waiting("worker", 0).waiting("worker", 1),
         Phase.PENDING,
         (
             "waiting for worker-2 (not created yet), worker-3 (not created yet), worker-4 (not created yet) "
@@ -295,28 +302,28 @@ PHASES = {
         ),
     ),
     "one that is in trouble is told before one that is late": (
-        world(PS_JOB).pods_with_addresses().pod("ps", 0).waiting("worker", 1, "ErrImagePull", "denied"),
+        snapshot(PS_JOB).pods_with_addresses().pod("ps", 0).waiting("worker", 1, "ErrImagePull", "denied"),
         Phase.PENDING,
         "waiting for worker-1: ErrImagePull: denied (3 more of 4 not running either)",
     ),
     "all have addresses": (
-        world(PS_JOB).pods_with_addresses(),
+        snapshot(PS_JOB).pods_with_addresses(),
         Phase.STARTING,
         "waiting for 4 of 4 pods to start",
     ),
     "an image is missing": (
-        world(PS_JOB).pods_running().waiting("worker", 1, "ErrImagePull", "denied"),
+        snapshot(PS_JOB).pods_running().waiting("worker", 1, "ErrImagePull", "denied"),
         Phase.STARTING,
         "waiting for worker-1: ErrImagePull: denied",
     ),
-    "all run": (world(PS_JOB).pods_running(), Phase.RUNNING, "2 ps and 2 workers running"),
+    "all run": (snapshot(PS_JOB).pods_running(), Phase.RUNNING, "2 ps and 2 workers running"),
     "one worker done": (
-        world(PS_JOB).pods_running().succeeded("worker", 0),
+        snapshot(PS_JOB).pods_running().succeeded("worker", 0),
         Phase.RUNNING,
         "1 worker done, 2 ps and 1 worker running",
     ),
     "a pod is being replaced": (
-        world(PS_JOB).pods_running().leaving("worker", 0),
+        snapshot(PS_JOB).pods_running().leaving("worker", 0),
         Phase.PENDING,
         "waiting for worker-0: its old pod is still terminating",
     ),
@@ -351,7 +358,7 @@ def test_phase_changes_are_events():
 
 
 def test_created_pods_are_told_when_they_are_there():
-    plan = world(PS_JOB).plan()
+    plan = snapshot(PS_JOB).plan()
     assert [event.message for event in plan.events_when_done] == ["created 2 ps and 2 workers"]
 
 
@@ -367,6 +374,6 @@ def test_a_server_exit_is_looked_at_again_while_the_rest_converges():
 
 
 def test_every_action_is_one_of_the_closed_set():
-    worlds = [world(PS_JOB), world(PS_JOB).pods_with_addresses(), connected()]
+    worlds = [snapshot(PS_JOB), snapshot(PS_JOB).pods_with_addresses(), connected()]
     kinds = {type(action) for built in worlds for stage in built.plan().stages for action in stage}
-    assert kinds <= {Create, Delete, Wake, ReplaceConfig, RemoveFinalizer}
+    assert kinds <= {Create, Delete, AnnotatePod, ReplaceConfig, RemoveFinalizer}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.core.actions import Create, Kind
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 IPV6, IPV4 = "fd00::1", "10.0.0.1"
 READS = (
@@ -35,19 +35,19 @@ def first_creations(plan) -> list[str]:
 
 def with_addresses(built, phase: str, state: dict, *addresses: str):
     """Put every pod there, the first with these addresses and the others with the next ones."""
-    for number, seat in enumerate(built.seats(), 1):
+    for number, replica in enumerate(built.replicas(), 1):
         own = (f"{address[:-1]}{number}" for address in addresses)
-        built.pod(seat.role, seat.index, status_of(phase, state, *own))
+        built.pod(replica.role, replica.index, status_of(phase, state, *own))
     return built
 
 
 def waiting(of, *addresses: str):
-    return with_addresses(world(of), "Pending", WAITING, *addresses)
+    return with_addresses(snapshot(of), "Pending", WAITING, *addresses)
 
 
 def named(of, phase: str, state: dict, *addresses: str):
-    """Return the world of an operator that knows that pods have IPv6 addresses."""
-    return with_addresses(world(of).with_settings(pods_have_ipv6=True), phase, state, *addresses)
+    """Return the snapshot of an operator that knows that pods have IPv6 addresses."""
+    return with_addresses(snapshot(of).with_settings(pods_have_ipv6=True), phase, state, *addresses)
 
 
 class TestAddressesThatNobodyForesaw:
@@ -68,7 +68,7 @@ class TestAddressesThatNobodyForesaw:
         assert first_creations(waiting(job().worker(2), IPV4, IPV6).plan()) == ["demo"]
 
     def test_a_job_that_has_started_goes_on(self):
-        plan = with_addresses(world(job().worker(2)), "Running", RUNNING, IPV6).plan()
+        plan = with_addresses(snapshot(job().worker(2)), "Running", RUNNING, IPV6).plan()
         assert plan.status.phase == "Running"
 
 
@@ -76,7 +76,7 @@ class TestForeseenAddresses:
     """The operator knows that pods have IPv6 addresses, so that they are called by name."""
 
     def test_names_come_first_as_with_services(self):
-        plan = world(job().worker(2)).with_settings(pods_have_ipv6=True).plan()
+        plan = snapshot(job().worker(2)).with_settings(pods_have_ipv6=True).plan()
         kinds = [{action.kind for action in stage if isinstance(action, Create)} for stage in plan.stages]
         assert kinds == [{Kind.SERVICE}, {Kind.CONFIG_MAP}, {Kind.POD}]
 

@@ -14,7 +14,7 @@ from paddlejob.api.validation import validate
 from paddlejob.core.actions import Create, ReplaceConfig
 from paddlejob.core.policy.gang_choice import relevant_systems
 from paddlejob.core.snapshot import Scheduling
-from paddlejob.testing.build import JobBuilder, WorldBuilder, job, world
+from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
 
 BAD_PORT = [{"containerPort": "http"}]
 JUNK: list[Any] = [None, 0, -1, 10**9, 3.5, True, "", "x", [], [None], ["x"], {}, {"spec": "x"}, [{}]]
@@ -24,31 +24,31 @@ def ps_job(**spec: Any) -> JobBuilder:
     return job().ps(1).worker(2).spec(**spec)
 
 
-def edited(built: WorldBuilder, into: JobBuilder) -> WorldBuilder:
+def edited(built: SnapshotBuilder, into: JobBuilder) -> SnapshotBuilder:
     """Let the spec of a job with pods become another."""
     metadata = msgspec.structs.replace(built.job.metadata, generation=2)
     built.job = msgspec.structs.replace(built.job, spec=into.build().spec, metadata=metadata)
     return built
 
 
-def unreadable(built: WorldBuilder) -> WorldBuilder:
+def unreadable(built: SnapshotBuilder) -> SnapshotBuilder:
     """Let the stored spec no longer fit its types."""
     reason = "Expected `int`, got `str` - at `$.spec.worker.replicas`"
     built.job = PaddleJob(built.job.metadata, status=built.job.status, undecodable=reason)
     return built
 
 
-def running(of: JobBuilder | None = None, **status: Any) -> WorldBuilder:
+def running(of: JobBuilder | None = None, **status: Any) -> SnapshotBuilder:
     """Return a job that had started before its spec was touched."""
     status = {"observed_generation": 1, "reason": "PodsRunning", **status}
-    return world(of or ps_job()).pods_running().config({}).formed().phase(Phase.RUNNING, **status)
+    return snapshot(of or ps_job()).pods_running().config({}).formed().phase(Phase.RUNNING, **status)
 
 
-def done(built: WorldBuilder) -> WorldBuilder:
+def done(built: SnapshotBuilder) -> SnapshotBuilder:
     return built.succeeded("worker", 0).succeeded("worker", 1)
 
 
-def stages(built: WorldBuilder) -> list[str]:
+def stages(built: SnapshotBuilder) -> list[str]:
     return [f"{type(each).__name__} {each.name}" for stage in built.plan().stages for each in stage]
 
 
@@ -81,7 +81,7 @@ class TestSuccess:
         assert stages(built) == ["Delete demo-ps-0", "Delete demo-worker-0", "Delete demo-worker-1"]
 
     def test_of_a_job_that_never_told_how_it_was_formed_is_counted_as_written(self):
-        built = done(world(ps_job(intranet="Mesh")).pods_running())
+        built = done(snapshot(ps_job(intranet="Mesh")).pods_running())
         assert built.plan().status.phase is Phase.COMPLETED
 
     def test_is_not_that_of_fewer_workers_than_were_formed(self):
@@ -94,7 +94,7 @@ class TestSuccess:
         assert (built.plan().status.mode, stages(built)) == ("PS", [])
 
     def test_of_which_nothing_is_known_is_none(self):
-        built = unreadable(done(world(ps_job()).pods_running()))
+        built = unreadable(done(snapshot(ps_job()).pods_running()))
         assert built.plan().status.phase is Phase.PENDING
 
 
@@ -151,7 +151,7 @@ class TestTime:
     def test_to_start_in_counts_from_the_resumption(self):
         of = ps_job(startupDeadlineSeconds=100).worker(2, ports=BAD_PORT)
         of.metadata(creationTimestamp="2026-01-01T00:00:00Z")
-        built = world(of).phase(Phase.SUSPENDED)
+        built = snapshot(of).phase(Phase.SUSPENDED)
         built.status(built.plan().status)
         assert built.later(60).plan().requeue_after_seconds == 40
         assert built.later(40).plan().status.reason == "StartupDeadlineExceeded"
@@ -230,7 +230,7 @@ def test_no_spec_makes_a_decision_fail_or_creates_a_pod_of_a_refused_one():
 
 def _decided(randomness: random.Random) -> tuple[str, bool]:
     """Return how a job with a mutated spec fared, and whether it was refused."""
-    built = running() if randomness.random() < 0.5 else world(ps_job()).pods_running()
+    built = running() if randomness.random() < 0.5 else snapshot(ps_job()).pods_running()
     built = done(built) if randomness.random() < 0.5 else built
     status, metadata = built.job.status, built.job.metadata
     try:

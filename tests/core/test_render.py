@@ -3,23 +3,23 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.api.v1 import Role
-from paddlejob.core.classify import Seat
+from paddlejob.core.pod_set import Replica
 from paddlejob.core.render import render_config_map, render_pod, render_service
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
-WORKER = Seat(Role.WORKER, 0)
-
-
-def pod_of(of, seat: Seat = WORKER, **more):
-    return render_pod(world(of).site(), seat, **more)
+WORKER = Replica(Role.WORKER, 0)
 
 
-def spec_of(of, seat: Seat = WORKER):
-    return pod_of(of, seat)["spec"]
+def pod_of(of, replica: Replica = WORKER, **more):
+    return render_pod(snapshot(of).context(), replica, **more)
 
 
-def first_of(of, seat: Seat = WORKER):
-    return spec_of(of, seat)["containers"][0]
+def spec_of(of, replica: Replica = WORKER):
+    return pod_of(of, replica)["spec"]
+
+
+def first_of(of, replica: Replica = WORKER):
+    return spec_of(of, replica)["containers"][0]
 
 
 def test_a_pod_is_named_labelled_and_owned():
@@ -72,13 +72,13 @@ def test_template_metadata_is_kept_and_ours_wins():
 
 
 def test_rendering_leaves_the_job_untouched():
-    built = world(
+    built = snapshot(
         job()
         .worker(1, env=[{"name": "A", "value": "1"}], ports=[{"containerPort": 80}])
         .spec(intranet="Host")
     )
     before = repr(built.job)
-    render_pod(built.site(), WORKER)
+    render_pod(built.context(), WORKER)
     assert repr(built.job) == before
 
 
@@ -121,7 +121,7 @@ RESTART = {
 )
 def test_restart_policy(intranet, gloo, role, pod, expected):
     of = job().ps(1, pod=pod).worker(1, pod=pod).spec(intranet=intranet, withGloo=gloo).status(hostPort=40000)
-    assert spec_of(of, Seat(Role(role), 0))["restartPolicy"] == expected
+    assert spec_of(of, Replica(Role(role), 0))["restartPolicy"] == expected
 
 
 def test_last_words_are_kept_unless_the_user_says_otherwise():
@@ -163,15 +163,17 @@ def test_a_pod_behind_a_service_has_its_name_as_hostname():
 
 
 def test_a_pod_with_an_ipv6_address_has_a_name_too():
-    built = world(job().worker(2)).with_settings(pods_have_ipv6=True)
-    spec = render_pod(built.site(), Seat(Role.WORKER, 0))["spec"]
+    built = snapshot(job().worker(2)).with_settings(pods_have_ipv6=True)
+    spec = render_pod(built.context(), Replica(Role.WORKER, 0))["spec"]
     assert (spec["hostname"], spec["subdomain"]) == ("demo-worker-0", "demo-worker-0")
     assert spec["containers"][0]["ports"] == [{"containerPort": 36000, "protocol": "TCP"}]
 
 
 def test_a_pod_on_the_network_of_an_ipv6_node_keeps_its_host_ports():
     of = job().worker(2).spec(intranet="Host").status(hostPort=40020)
-    spec = render_pod(world(of).with_settings(pods_have_ipv6=True).site(), Seat(Role.WORKER, 0))["spec"]
+    spec = render_pod(snapshot(of).with_settings(pods_have_ipv6=True).context(), Replica(Role.WORKER, 0))[
+        "spec"
+    ]
     assert (spec["hostNetwork"], "hostname" in spec) == (True, False)
     assert [port["hostPort"] for port in spec["containers"][0]["ports"]] == list(range(40020, 40040))
 
@@ -186,7 +188,7 @@ def test_a_pod_created_after_its_config_map_is_marked_at_once():
 
 
 def test_a_service_is_headless_and_answers_before_readiness():
-    service = render_service(world(job().ps(1).worker(1)).site(), Seat(Role.PS, 0))
+    service = render_service(snapshot(job().ps(1).worker(1)).context(), Replica(Role.PS, 0))
     assert service["metadata"]["name"] == "demo-ps-0"
     spec = service["spec"]
     assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)

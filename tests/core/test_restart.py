@@ -7,7 +7,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import ReplaceConfig
-from paddlejob.testing.build import NOW, job, world
+from paddlejob.testing.build import NOW, job, snapshot
 
 COLLECTIVE = job().worker(3)
 GLOO = job().ps(1).worker(2)
@@ -17,8 +17,8 @@ NO_GLOO = job().ps(1).worker(2).spec(withGloo=0)
 
 
 def live(of=COLLECTIVE):
-    """Return a world that has been running for a while."""
-    built = world(of).pods_with_addresses().config().pods_running()
+    """Return a snapshot that has been running for a while."""
+    built = snapshot(of).pods_with_addresses().config().pods_running()
     return built.status(built.plan().status)
 
 
@@ -145,7 +145,7 @@ def test_the_phase_says_restarting_until_it_runs_again():
 
 def test_a_deleted_pod_restarts_a_collective_job_without_counting():
     built = live()
-    del built._pods[built.seats()[1]]
+    del built._pods[built.replicas()[1]]
     plan = built.plan()
     assert (plan.status.phase, plan.status.restarts) == (Phase.RESTARTING, 0)
     assert plan.status.last_failure.reason == "PodLost"
@@ -159,7 +159,7 @@ def test_a_pod_that_is_being_drained_restarts_a_collective_job_at_once():
 
 def test_a_worker_that_nobody_waits_for_is_replaced_alone():
     built = live(NO_GLOO)
-    del built._pods[built.seats()[2]]
+    del built._pods[built.replicas()[2]]
     plan = built.plan()
     assert (deleted(plan), plan.status.base_attempt, plan.status.attempt) == ([], 0, 1)
     following = built.status(plan.status).plan()
@@ -169,7 +169,7 @@ def test_a_worker_that_nobody_waits_for_is_replaced_alone():
 
 def test_the_config_names_every_attempt_that_lives():
     built = live(NO_GLOO)
-    del built._pods[built.seats()[2]]
+    del built._pods[built.replicas()[2]]
     built.status(built.plan().status).waiting("worker", 1)
     data = built.plan().stages[0][0].manifest["data"]
     assert {f"PADDLEJOB_ATTEMPT_{attempt}_{OF_DEMO}" for attempt in (0, 1)} <= set(data)
@@ -184,14 +184,14 @@ def test_an_attempt_of_which_no_pod_is_to_be_seen_may_not_start():
 
 
 def silent(seconds: float, *, ready_reason: str = "", containers_ready: str = "True"):
-    """Return a world in which a running pod is not ready: without a reason, as the node controller does."""
+    """Return a snapshot with a running pod that is not ready, with no reason as the node controller does."""
     since = {"lastTransitionTime": NOW.isoformat()}
     ready = [
         {"type": "Ready", "status": "False", "reason": ready_reason, **since},
         {"type": "ContainersReady", "status": containers_ready, **since},
     ]
     built = live()
-    pod = built._pods[built.seats()[1]]
+    pod = built._pods[built.replicas()[1]]
     pod["status"]["conditions"] = ready
     return built.later(seconds)
 
@@ -242,14 +242,14 @@ def test_restarts_in_place_are_bounded_too():
 
 
 def test_a_changed_address_restarts_those_that_hold_the_old_one():
-    built = world(job().worker(2)).pods_with_addresses().config()
+    built = snapshot(job().worker(2)).pods_with_addresses().config()
     mark = built.plan().stages[0][0].config_hash
     built.pods_running()
     built.status(built.plan().status)
     for pod in built._pods.values():
         pod["metadata"]["annotations"]["batch.paddlepaddle.org/config-hash"] = mark
     assert built.plan().stages == ()
-    built._pods[built.seats()[1]]["status"]["podIP"] = "10.9.9.9"
+    built._pods[built.replicas()[1]]["status"]["podIP"] = "10.9.9.9"
     plan = built.plan()
     assert deleted(plan) == ["demo-worker-0", "demo-worker-1"]
     assert "addresses that have changed" in plan.status.message
@@ -263,7 +263,7 @@ class TestServersWhileAWorkerIsReplacedOrAdded:
     def scaled(self):
         """Return a job whose new workers find no place, in which the old ones train on."""
         built = live(job().ps(2).worker(2).spec(withGloo=0))
-        bigger = world(self.BIGGER).status(built.job.status)
+        bigger = snapshot(self.BIGGER).status(built.job.status)
         bigger._pods, bigger._config = built._pods, built._config
         bigger.status(bigger.plan().status)
         assert created(bigger.plan()) == ["demo-worker-2", "demo-worker-3"]
@@ -278,7 +278,7 @@ class TestServersWhileAWorkerIsReplacedOrAdded:
 
     def test_a_server_that_is_lost_then_restarts_all(self):
         built = self.scaled()
-        del built._pods[built.seats()[0]]
+        del built._pods[built.replicas()[0]]
         plan = built.plan()
         assert (plan.status.base_attempt, plan.status.last_failure.reason) == (2, "PodLost")
         assert deleted(plan) == [f"demo-{pod}" for pod in ("ps-1", *(f"worker-{i}" for i in range(4)))]
@@ -288,20 +288,20 @@ class TestServersWhileAWorkerIsReplacedOrAdded:
 
     def test_so_does_one_that_comes_back_with_another_address(self):
         built = self.scaled()
-        built._pods[built.seats()[0]]["status"]["podIP"] = "10.9.9.9"
+        built._pods[built.replicas()[0]]["status"]["podIP"] = "10.9.9.9"
         plan = built.plan()
         assert plan.status.base_attempt == 2
         assert plan.status.last_failure.reason == "AddressChanged"
 
     def test_a_worker_that_is_lost_meanwhile_is_created_again(self):
         built = self.scaled()
-        del built._pods[built.seats()[2]]
+        del built._pods[built.replicas()[2]]
         plan = built.plan()
         assert (created(plan), plan.status.attempt) == (["demo-worker-0"], 1)
 
     def test_scaled_once_more_the_old_ones_still_train_on(self):
         built = self.scaled()
-        smaller = world(job().ps(2).worker(3).spec(withGloo=0)).status(built.job.status)
+        smaller = snapshot(job().ps(2).worker(3).spec(withGloo=0)).status(built.job.status)
         smaller._pods, smaller._config = built._pods, built._config
         plan = smaller.plan()
         assert (plan.status.attempt, plan.status.base_attempt, deleted(plan)) == (2, 0, ["demo-worker-3"])
@@ -309,17 +309,17 @@ class TestServersWhileAWorkerIsReplacedOrAdded:
 
     def test_a_loss_in_the_same_moment_as_a_scaling_restarts_all(self):
         built = live(job().ps(2).worker(2).spec(withGloo=0))
-        bigger = world(self.BIGGER).status(built.job.status)
+        bigger = snapshot(self.BIGGER).status(built.job.status)
         bigger._pods, bigger._config = built._pods, built._config
-        del bigger._pods[built.seats()[1]]
+        del bigger._pods[built.replicas()[1]]
         assert bigger.plan().status.base_attempt == 1
 
     def test_where_pods_are_called_by_name_a_worker_may_start_before_all_are_there(self):
-        built = world(job().ps(1).worker(2).spec(withGloo=0, intranet="Service")).services().config()
+        built = snapshot(job().ps(1).worker(2).spec(withGloo=0, intranet="Service")).services().config()
         built.running("ps", 0).running("worker", 0).pod("worker", 1)
         built.status(built.plan().status)
-        assert built.job.status.formation is None
-        del built._pods[built.seats()[0]]
+        assert built.job.status.world_size is None
+        del built._pods[built.replicas()[0]]
         assert built.plan().status.base_attempt == 1
 
 

@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.api.v1 import Phase
-from paddlejob.core.classify import roster_of
+from paddlejob.core.pod_set import pod_set_of
 from paddlejob.core.policy.success import success
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 PS_JOB = job().ps(1).worker(2)
 
 
 def verdict_of(built, policy=""):
-    return success(roster_of("demo", built.spec.roles, built.snapshot().pods), policy)
+    return success(pod_set_of("demo", built.spec.roles, built.build().pods), policy)
 
 
 def running(of=PS_JOB):
-    return world(of).pods_running()
+    return snapshot(of).pods_running()
 
 
 DONE = {
@@ -43,7 +43,7 @@ def test_a_job_is_done_by(built, policy, message):
 NOT_DONE = {
     "all run": (running(), ""),
     "one worker of two is done": (running().succeeded("worker", 0), ""),
-    "there are no pods": (world(PS_JOB), ""),
+    "there are no pods": (snapshot(PS_JOB), ""),
     "a done worker is leaving": (
         running().succeeded("worker", 0).succeeded("worker", 1).leaving("worker", 1),
         "",

@@ -6,10 +6,10 @@ import pytest
 
 from paddlejob.api.names import LABEL_ROLE, PROTECTED_ENV
 from paddlejob.api.v1 import Role
-from paddlejob.core.classify import Seat, roster_of
+from paddlejob.core.pod_set import Replica, pod_set_of
 from paddlejob.core.render import render_pod
 from paddlejob.core.topology import config_data, config_hash, hosts_of, pod_env
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 
 PS = {"PADDLE_PSERVERS_IP_PORT_LIST"}
 GLOO = {"PADDLE_WITH_GLOO", "PADDLE_GLOO_RENDEZVOUS", "PADDLE_GLOO_HTTP_ENDPOINT"}
@@ -28,12 +28,12 @@ GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 
 
 def config_of(built) -> dict[str, str]:
-    roster = roster_of(built.job.name, built.spec.roles, built.snapshot().pods)
-    return config_data(built.site(), hosts_of(built.site(), roster))
+    pod_set = pod_set_of(built.job.name, built.spec.roles, built.build().pods)
+    return config_data(built.context(), hosts_of(built.context(), pod_set))
 
 
 def env_of(built, role: str, index: int = 0) -> dict[str, object]:
-    variables = list(pod_env(built.site(), Seat(Role(role), index)))
+    variables = list(pod_env(built.context(), Replica(Role(role), index)))
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in variables}
 
 
@@ -52,11 +52,11 @@ KEYS = {
 
 @pytest.mark.parametrize(("of", "keys"), KEYS.values(), ids=KEYS.keys())
 def test_the_config_map_has_exactly(of, keys):
-    assert set(config_of(world(of).pods_with_addresses())) == keys
+    assert set(config_of(snapshot(of).pods_with_addresses())) == keys
 
 
 def test_the_values_of_a_ps_job():
-    assert config_of(world(job().ps(2).worker(2).spec(withGloo=2)).pods_with_addresses()) == {
+    assert config_of(snapshot(job().ps(2).worker(2).spec(withGloo=2)).pods_with_addresses()) == {
         "PADDLE_PORT": "36000",
         "TRAINER_PORTS_NUM": "20",
         "PADDLE_JOB_ID": "default-demo",
@@ -72,7 +72,7 @@ def test_the_values_of_a_ps_job():
 
 
 def test_service_endpoints_are_dotted_names_known_beforehand():
-    data = config_of(world(job().ps(1).worker(1).spec(intranet="Service")))
+    data = config_of(snapshot(job().ps(1).worker(1).spec(intranet="Service")))
     assert data["PADDLE_PSERVERS_IP_PORT_LIST"] == "demo-ps-0.default:36000"
     assert data["PADDLE_TRAINER_ENDPOINTS"] == "demo-worker-0.default:36000"
     assert data["PADDLE_GLOO_HTTP_ENDPOINT"] == "demo-ps-0.default:36018"
@@ -80,7 +80,7 @@ def test_service_endpoints_are_dotted_names_known_beforehand():
 
 def test_host_ports_reach_every_variable():
     of = job().ps(1).worker(1).spec(intranet="Host").status(hostPort=40020)
-    data = config_of(world(of).pods_with_addresses())
+    data = config_of(snapshot(of).pods_with_addresses())
     assert data["PADDLE_PORT"] == "40020"
     assert data["PADDLE_PSERVERS_IP_PORT_LIST"] == "10.0.1.1:40020"
     assert data["PADDLE_GLOO_HTTP_ENDPOINT"] == "10.0.1.1:40038"
@@ -88,28 +88,28 @@ def test_host_ports_reach_every_variable():
 
 @pytest.mark.parametrize("missing", ["ps", "worker"])
 def test_there_is_no_config_before_the_last_address(missing):
-    built = world(job().ps(1).worker(1)).pods_with_addresses().pod(missing, 0)
-    roster = roster_of("demo", built.spec.roles, built.snapshot().pods)
-    assert hosts_of(built.site(), roster) is None
+    built = snapshot(job().ps(1).worker(1)).pods_with_addresses().pod(missing, 0)
+    pod_set = pod_set_of("demo", built.spec.roles, built.build().pods)
+    assert hosts_of(built.context(), pod_set) is None
 
 
 def test_a_leaving_pod_lends_nobody_its_address():
-    built = world(job().worker(2)).pods_with_addresses().leaving("worker", 1)
-    assert hosts_of(built.site(), roster_of("demo", built.spec.roles, built.snapshot().pods)) is None
+    built = snapshot(job().worker(2)).pods_with_addresses().leaving("worker", 1)
+    assert hosts_of(built.context(), pod_set_of("demo", built.spec.roles, built.build().pods)) is None
 
 
 @pytest.mark.parametrize("intranet", ["PodIP", "Service", "Host"])
 @pytest.mark.parametrize("pods_have_ipv6", [False, True])
 def test_every_pod_finds_itself_in_the_lists_as_text(intranet, pods_have_ipv6):
     of = job().ps(1).worker(1).heter(1).spec(intranet=intranet)
-    built = world(of).with_settings(pods_have_ipv6=pods_have_ipv6).pods_with_addresses()
+    built = snapshot(of).with_settings(pods_have_ipv6=pods_have_ipv6).pods_with_addresses()
     config = config_of(built)
     lists = {
         "ps": "PADDLE_PSERVERS_IP_PORT_LIST",
         "worker": "PADDLE_TRAINER_ENDPOINTS",
         "heter": "PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST",
     }
-    for pod in built.snapshot().pods:
+    for pod in built.build().pods:
         role = pod.metadata.labels[LABEL_ROLE]
         address = env_of(built, role)["POD_IP"]
         own = pod.status.pod_ip if address == FROM_STATUS else address
@@ -120,7 +120,7 @@ def test_every_pod_finds_itself_in_the_lists_as_text(intranet, pods_have_ipv6):
 @pytest.mark.parametrize("intranet", ["PodIP", "Service", "Host"])
 def test_pods_with_ipv6_addresses_are_called_by_names_that_paddle_can_split(intranet):
     of = job().ps(1).worker(1).spec(intranet=intranet)
-    data = config_of(world(of).with_settings(pods_have_ipv6=True))
+    data = config_of(snapshot(of).with_settings(pods_have_ipv6=True))
     assert data["PADDLE_PSERVERS_IP_PORT_LIST"].split(":") == ["demo-ps-0.default", "36000"]
     assert data["PADDLE_GLOO_HTTP_ENDPOINT"].split(":") == ["demo-ps-0.default", "36018"]
 
@@ -179,7 +179,7 @@ ENV = {
 
 @pytest.mark.parametrize(("of", "role", "expected"), ENV.values(), ids=ENV.keys())
 def test_the_environment_of(of, role, expected):
-    env = env_of(world(of), role)
+    env = env_of(snapshot(of), role)
     assert {name: env.get(name) for name in expected} == expected
 
 
@@ -194,7 +194,7 @@ ABSENT = {
 
 @pytest.mark.parametrize(("of", "role", "name"), ABSENT.values(), ids=ABSENT.keys())
 def test_the_environment_lacks(of, role, name):
-    assert name not in env_of(world(of), role)
+    assert name not in env_of(snapshot(of), role)
 
 
 def test_the_hash_follows_the_content_not_the_order():
@@ -209,14 +209,14 @@ def test_every_identity_variable_is_protected():
 
 def test_a_name_takes_the_place_of_the_address_that_a_user_asks_for():
     address = {"name": "POD_IP", "valueFrom": FROM_STATUS}
-    built = world(job().worker(2, env=[address]).spec(intranet="Service"))
-    env = render_pod(built.site(), Seat(Role.WORKER, 0))["spec"]["containers"][0]["env"]
+    built = snapshot(job().worker(2, env=[address]).spec(intranet="Service"))
+    env = render_pod(built.context(), Replica(Role.WORKER, 0))["spec"]["containers"][0]["env"]
     assert [one for one in env if one["name"] == "POD_IP"] == [
         {"name": "POD_IP", "value": "demo-worker-0.default"}
     ]
 
 
 def test_a_user_variable_wins_where_it_is_safe():
-    built = world(job().worker(2, env=[{"name": "PADDLE_DISTRI_BACKEND", "value": "nccl"}]))
-    env = render_pod(built.site(), Seat(Role.WORKER, 0))["spec"]["containers"][0]["env"]
+    built = snapshot(job().worker(2, env=[{"name": "PADDLE_DISTRI_BACKEND", "value": "nccl"}]))
+    env = render_pod(built.context(), Replica(Role.WORKER, 0))["spec"]["containers"][0]["env"]
     assert [one["value"] for one in env if one["name"] == "PADDLE_DISTRI_BACKEND"] == ["nccl"]

@@ -38,18 +38,18 @@ MERGE = {"content_type": "application/merge-patch+json"}
 
 
 def arguments(plane: ControlPlane, port: int) -> list[str]:
-    site = plane._site
+    context = plane._site
     kubeconfigs = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
     return [
-        f"--etcd-servers=https://127.0.0.1:{site.ports['etcd']}",
+        f"--etcd-servers=https://127.0.0.1:{context.ports['etcd']}",
         "--etcd-prefix=/old",
-        f"--etcd-cafile={site.pki('ca.crt')}",
-        f"--etcd-certfile={site.pki('etcd.crt')}",
-        f"--etcd-keyfile={site.pki('etcd.key')}",
+        f"--etcd-cafile={context.pki('ca.crt')}",
+        f"--etcd-certfile={context.pki('etcd.crt')}",
+        f"--etcd-keyfile={context.pki('etcd.key')}",
         "--bind-address=127.0.0.1",
         f"--secure-port={port}",
-        f"--tls-cert-file={site.pki('apiserver.crt')}",
-        f"--tls-private-key-file={site.pki('apiserver.key')}",
+        f"--tls-cert-file={context.pki('apiserver.crt')}",
+        f"--tls-private-key-file={context.pki('apiserver.key')}",
         *(f"--{flag}={plane.kubeconfig}" for flag in kubeconfigs),
     ]
 

@@ -85,7 +85,7 @@ def view():
 
 
 def test_pods_are_in_order_of_role_and_rank(view):
-    assert [str(row.seat) for row in view.rows()] == ["ps-0", "worker-0", "worker-1"]
+    assert [str(row.replica) for row in view.rows()] == ["ps-0", "worker-0", "worker-1"]
 
 
 def test_only_what_a_person_would_notice_is_a_change(view):

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.core.actions import Create, Delete, Kind, ReplaceConfig, Wake
+from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, ReplaceConfig
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.operator.executor import FIRST_BATCH, Executor
 from paddlejob.testing import fake_refusals
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 from tests.operator.small_cluster import on_a_cluster
 
 
 async def executor_of(cluster, replicas: int):
     """Return a job, its executor and the pods that it wants."""
     submitted = await cluster.submit(job().worker(replicas))
-    stage = world(submitted).plan().stages[0]
+    stage = snapshot(submitted).plan().stages[0]
     return submitted, Executor(cluster.client, Consistency({}), writes_per_job=32), stage
 
 
@@ -73,7 +73,7 @@ def test_a_stranger_of_that_name_is_told():
 
 GONE = {
     "a pod to delete": Delete(Kind.POD, "demo-worker-0", "uid-gone"),
-    "a pod to wake": Wake("demo-worker-0", "uid-gone", "hash"),
+    "a pod to wake": AnnotatePod("demo-worker-0", "uid-gone", "hash"),
 }
 
 

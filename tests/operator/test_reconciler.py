@@ -79,10 +79,10 @@ def test_retries_after_a_refusal_slow_down():
 def test_a_defect_with_one_job_harms_no_other(monkeypatch):
     decide = reconciler.plan
 
-    def broken(world):
-        if world.job.name == "bad":
+    def broken(snapshot):
+        if snapshot.job.name == "bad":
             raise ZeroDivisionError("a defect")
-        return decide(world)
+        return decide(snapshot)
 
     monkeypatch.setattr(reconciler, "plan", broken)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from paddlejob.core.actions import Create, Kind, Plan
 from paddlejob.kubelet.environment import CONFIG_MAP, Source, Sources, resolve
-from paddlejob.testing.build import WorldBuilder
+from paddlejob.testing.build import SnapshotBuilder
 
 
-def environments(built: WorldBuilder) -> dict[str, dict[str, str]]:
-    """Return every pod's environment by its seat; `built` is the job's world before the first pass."""
+def environments(built: SnapshotBuilder) -> dict[str, dict[str, str]]:
+    """Return every pod's environment by its replica; `built` is the job's snapshot before the first pass."""
     first = built.plan()
     second = built.pods_with_addresses().plan()
     data = (_manifests(first, Kind.CONFIG_MAP) or _manifests(second, Kind.CONFIG_MAP))[0]["data"]
     config = {Source(CONFIG_MAP, "demo"): {key: value.encode() for key, value in data.items()}}
-    addresses = {pod.metadata.name: pod.status.pod_ip for pod in built.snapshot().pods}
+    addresses = {pod.metadata.name: pod.status.pod_ip for pod in built.build().pods}
     return {
         pod["metadata"]["name"].removeprefix("demo-"): resolve(
             pod["spec"]["containers"][0],

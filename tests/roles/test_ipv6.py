@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.testing.build import JobBuilder, job, world
+from paddlejob.testing.build import JobBuilder, job, snapshot
 from roles.environments import environments
 
 PROGRAM = Path(__file__).with_name("meet.py")
@@ -36,7 +36,7 @@ def meet(tmp_path) -> Meet:
         pytest.skip("needs the ip of iproute2, and leave to make network namespaces")
 
     def run(interpreter: str, of: JobBuilder, addresses: tuple[str, ...], *arguments: str) -> tuple[int, str]:
-        pods = environments(world(of).with_settings(pods_have_ipv6=True))
+        pods = environments(snapshot(of).with_settings(pods_have_ipv6=True))
         plain = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
         told = {
             "pods": {pod: {**env, **plain} for pod, env in pods.items()},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 from roles.environments import environments
 
 PROGRAM = Path(__file__).with_name("tell_role.py")
@@ -19,40 +19,40 @@ pytestmark = [pytest.mark.paddle, pytest.mark.timeout(600)]
 def roles(interpreter: str, of, **settings) -> dict[str, dict]:
     """Ask Paddle, in all pods at once, who each is."""
     running = {
-        seat: subprocess.Popen(
+        replica: subprocess.Popen(
             [interpreter, "-W", "ignore", PROGRAM],
             env={**env, "PATH": "/usr/bin:/bin", "HOME": "/tmp"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        for seat, env in environments(world(of).with_settings(**settings)).items()
+        for replica, env in environments(snapshot(of).with_settings(**settings)).items()
     }
     told = {}
-    for seat, process in running.items():
+    for replica, process in running.items():
         output, errors = process.communicate(timeout=300)
         lines = [line for line in output.splitlines() if line.startswith("ROLE ")]
-        assert lines, f"{seat}: {errors[-2000:]}"
-        told[seat] = json.loads(lines[0].removeprefix("ROLE "))
+        assert lines, f"{replica}: {errors[-2000:]}"
+        told[replica] = json.loads(lines[0].removeprefix("ROLE "))
     return told
 
 
 def test_a_parameter_server_job(interpreter):
     told = roles(interpreter, job().ps(2).worker(2))
-    assert [told[seat]["server"] for seat in ("ps-0", "ps-1", "worker-0", "worker-1")] == [
+    assert [told[replica]["server"] for replica in ("ps-0", "ps-1", "worker-0", "worker-1")] == [
         True,
         True,
         False,
         False,
     ]
-    assert [told[seat]["id"] for seat in ("ps-0", "ps-1", "worker-0", "worker-1")] == [0, 1, 0, 1]
+    assert [told[replica]["id"] for replica in ("ps-0", "ps-1", "worker-0", "worker-1")] == [0, 1, 0, 1]
     assert {(one["workers"], one["servers"]) for one in told.values()} == {(2, 2)}
     assert told["worker-0"]["server_endpoints"] == ["10.0.1.1:36000", "10.0.1.2:36000"]
 
 
 def test_a_collective_job(interpreter):
     told = roles(interpreter, job().worker(2))
-    assert [(told[seat]["id"], told[seat]["workers"]) for seat in ("worker-0", "worker-1")] == [
+    assert [(told[replica]["id"], told[replica]["workers"]) for replica in ("worker-0", "worker-1")] == [
         (0, 2),
         (1, 2),
     ]

@@ -110,17 +110,17 @@ class Invariants:
         attempt = int(pod["metadata"]["labels"].get(names.LABEL_ATTEMPT, "0"))
         if not self._alone and (attempt < self._attempt[owner] or self._has_shrunk(owner, pod)):
             self.late_pods.add(pod["metadata"]["uid"])
-        seats = [
+        replicas = [
             each["metadata"]["name"]
             for each in self._server.objects(PODS)
             if each["metadata"].get("ownerReferences", [{}])[0].get("uid") == owner
             and _seat(each) == _seat(pod)
         ]
-        if len(seats) > 1:
-            self._fail(write, f"{seats} share one seat")
+        if len(replicas) > 1:
+            self._fail(write, f"{replicas} share one replica")
 
     def _has_shrunk(self, owner: str, pod: JsonObject) -> bool:
-        """Tell whether the pod's seat is beyond the size that its job has by now."""
+        """Tell whether the pod's replica is beyond the size that its job has by now."""
         role, index = _seat(pod)
         specs = [
             each["spec"] for each in self._server.objects(PADDLE_JOBS) if each["metadata"]["uid"] == owner

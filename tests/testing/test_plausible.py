@@ -3,12 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from paddlejob.testing.build import job, world
+from paddlejob.testing.build import job, snapshot
 from paddlejob.testing.plausible import check_plausible
 
 
-def snapshot():
-    return world(job().worker(2).spec(intranet="Service")).services().pods_running().snapshot()
+def plausible():
+    return snapshot(job().worker(2).spec(intranet="Service")).services().pods_running().build()
 
 
 def changed(snapshot, **fields):
@@ -64,10 +64,10 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize(("spoil", "words"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_a_state_that_cannot_occur_is_refused(spoil, words):
     with pytest.raises(AssertionError, match=words):
-        check_plausible(spoil(snapshot()))
+        check_plausible(spoil(plausible()))
 
 
 def test_pods_on_the_network_of_one_node_share_its_address():
-    check_plausible(msgspec.structs.replace(snapshot(), job=job().worker(2).spec(intranet="Host").build()))
-    of = world(job().worker(2).spec(intranet="Host")).pods_running().snapshot()
+    check_plausible(msgspec.structs.replace(plausible(), job=job().worker(2).spec(intranet="Host").build()))
+    of = snapshot(job().worker(2).spec(intranet="Host")).pods_running().build()
     check_plausible(changed(of, status=status(of, pod_ip=of.pods[0].status.pod_ip)))

@@ -10,7 +10,6 @@ from paddlejob.api.defaulting import WITH_GLOO_RANGE
 from paddlejob.api.meta import Condition, JsonObject
 from paddlejob.api.v1 import (
     Failure,
-    Formation,
     Intranet,
     PaddleJob,
     PaddleJobSpec,
@@ -20,6 +19,7 @@ from paddlejob.api.v1 import (
     RoleStatus,
     SchedulingPolicy,
     SuccessPolicy,
+    WorldSize,
 )
 from paddlejob.api.validation import MAX_MIN_RESOURCES, MAX_NAME_LENGTH, MAX_REPLICAS
 
@@ -187,12 +187,12 @@ FACTS: Mapping[type, Mapping[str, JsonObject]] = {
         "succeeded_workers": {
             "description": "Indexes of the workers that have succeeded, such as 0-2,5; they never run again."
         },
-        "formation": {"description": "The pods that last found together."},
+        "world_size": {"description": "The pods that last found together."},
         "last_failure": {"description": "What broke the last attempt first."},
         "active_since": {"description": "When the job began to run, or ran again after a suspension."},
         "active_seconds": {"description": "How long the job had run before its last suspension."},
     },
-    Formation: {
+    WorldSize: {
         "attempt": {"description": "The attempt it belongs to."},
         "ps": {"description": "Its parameter servers."},
         "worker": {"description": "Its workers."},

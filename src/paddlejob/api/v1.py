@@ -169,7 +169,7 @@ class RoleStatus(View, frozen=True, omit_defaults=False):
     unknown: int = 0
 
 
-class Formation(View, frozen=True, omit_defaults=False):
+class WorldSize(View, frozen=True, omit_defaults=False):
     """The pods that have found together: of which attempt, and how many of each role."""
 
     attempt: int = 0
@@ -225,7 +225,7 @@ class PaddleJobStatus(View, frozen=True):
     """With how many workers an elastic job goes on when it cannot have all; 0 when it has all."""
     succeeded_workers: str = ""
     """Indexes of the workers that have succeeded since `base_attempt`, such as `0-2,5`: their pods may go."""
-    formation: Formation | None = None
+    world_size: WorldSize | None = None
     last_failure: Failure | None = None
     active_since: datetime | None = None
     active_seconds: int = 0

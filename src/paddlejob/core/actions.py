@@ -53,7 +53,7 @@ class PatchGroup(msgspec.Struct, frozen=True):
     changes: JsonObject
 
 
-class Wake(msgspec.Struct, frozen=True):
+class AnnotatePod(msgspec.Struct, frozen=True):
     """Annotate a pod with the hash of its ConfigMap.
 
     The kubelet tries a container whose ConfigMap was missing again at once when the pod changes,
@@ -88,7 +88,7 @@ class RemoveFinalizer(msgspec.Struct, frozen=True):
     finalizer: str
 
 
-Action = Create | ReplaceConfig | PatchGroup | Wake | Delete | DeleteJob | RemoveFinalizer
+Action = Create | ReplaceConfig | PatchGroup | AnnotatePod | Delete | DeleteJob | RemoveFinalizer
 
 Stages = tuple[tuple[Action, ...], ...]
 """Actions side by side, one stage after the other."""

@@ -8,11 +8,11 @@ from paddlejob.api import names
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated
 from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Kind
-from paddlejob.core.classify import Member, PodState, ending_of
 from paddlejob.core.one_line import MESSAGE_LENGTH, one_line
+from paddlejob.core.pod_set import ObservedPod, PodState, ending_of
 from paddlejob.core.snapshot import WriteFailure
 
-LAST_WORDS_LENGTH = 300
+TERMINATION_MESSAGE_LENGTH = 300
 _VOLCANO_WEBHOOKS = (
     "kubectl delete validatingwebhookconfigurations volcano-admission-service-jobs-validate "
     "volcano-admission-service-pods-validate volcano-admission-service-queues-validate; "
@@ -23,7 +23,7 @@ _VOLCANO_WEBHOOKS = (
 _EXPECTED_WAITS = ("", "PodInitializing", "ContainerCreating")
 
 
-def obstacle(member: Member) -> str:
+def obstacle(member: ObservedPod) -> str:
     """Return what keeps a pod from running, empty when nothing is wrong with it."""
     if member.is_leaving:
         return "its old pod is still terminating"
@@ -44,7 +44,7 @@ def obstacle(member: Member) -> str:
     return ""
 
 
-def stage(member: Member) -> str:
+def stage(member: ObservedPod) -> str:
     """Return how far a pod without an address has come, in its kubelet's words where there are any."""
     status, node = member.pod.status, member.pod.spec.node_name
     containers = (*status.init_container_statuses, *status.container_statuses)
@@ -53,30 +53,32 @@ def stage(member: Member) -> str:
         return "no node yet"
     if not waits:
         return f"on node {node}"
-    words = f"{waits[0].reason}: {last_words(waits[0].message)}".rstrip(": ")
+    words = f"{waits[0].reason}: {termination_message(waits[0].message)}".rstrip(": ")
     return f"{words}, on node {node}"
 
 
-def ending(member: Member) -> str:
+def ending(member: ObservedPod) -> str:
     """Return how a pod ended: exit code, reason and last words."""
     terminated = ending_of(member)
     status = member.pod.status
     if terminated is None or (status.reason and terminated.exit_code == 0):
-        detail = f": {last_words(status.message)}" if status.message else ""
+        detail = f": {termination_message(status.message)}" if status.message else ""
         return f"({status.reason or 'no container started'}){detail}"
-    words = last_words(terminated.message)
+    words = termination_message(terminated.message)
     return f"with {_exit(terminated)}" + (f": {words}" if words else "")
 
 
-def last_words(text: str) -> str:
+def termination_message(text: str) -> str:
     """Return the end of a container's last output as one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     joined = lines[-1] if lines else ""
-    return joined if len(joined) <= LAST_WORDS_LENGTH else f"...{joined[-LAST_WORDS_LENGTH:]}"
+    return (
+        joined if len(joined) <= TERMINATION_MESSAGE_LENGTH else f"...{joined[-TERMINATION_MESSAGE_LENGTH:]}"
+    )
 
 
-def first_obstacle(members: Iterable[Member]) -> tuple[Member, str] | None:
-    """Return the first pod, in seat order, that something concrete holds up."""
+def first_obstacle(members: Iterable[ObservedPod]) -> tuple[ObservedPod, str] | None:
+    """Return the first pod, in replica order, that something concrete holds up."""
     return next(((member, why) for member in members if (why := obstacle(member))), None)
 
 
@@ -108,11 +110,11 @@ def _container_trouble(container: ContainerStatus, own_config_missing: tuple[str
         return ""
     previous = container.last_state.terminated
     if waiting.reason == "CrashLoopBackOff" and previous is not None:
-        words = last_words(previous.message)
+        words = termination_message(previous.message)
         return f"crashed {container.restart_count} times, last with {_exit(previous)}" + (
             f": {words}" if words else ""
         )
-    return f"{waiting.reason}: {last_words(waiting.message)}".rstrip(": ")
+    return f"{waiting.reason}: {termination_message(waiting.message)}".rstrip(": ")
 
 
 def _exit(terminated: ContainerTerminated) -> str:

@@ -1,6 +1,6 @@
 """One line for status and events, of whatever a server, a scheduler or a program said in many.
 
-`Standing` and `Event` apply it to every message they are made with, so that no author has to think of it.
+`PhaseReason` and `Event` apply it to every message they are made with, so that no author has to think of it.
 """
 
 from __future__ import annotations

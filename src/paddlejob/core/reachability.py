@@ -10,43 +10,43 @@ from __future__ import annotations
 import msgspec
 
 from paddlejob.api.pod import Pod
-from paddlejob.core.classify import Roster
-from paddlejob.core.standing import Standing
-from paddlejob.core.topology import Site
+from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.pod_set import PodSet
+from paddlejob.core.topology import JobContext
 
 
-def unreadable_address(site: Site, roster: Roster) -> str:
+def unreadable_address(context: JobContext, pod_set: PodSet) -> str:
     """Return why a job must not start with the addresses it has, empty when it may.
 
     Started nevertheless, the workers of a job under `paddle.distributed.launch` would take themselves for one
     node each: all train alone, and the job completes as if nothing were wrong.
     """
-    if site.uses_names or site.spec.rendezvous is not None or len(roster.wanted) == 1:
+    if context.uses_names or context.spec.rendezvous is not None or len(pod_set.wanted) == 1:
         return ""
-    for member in roster.active():
+    for member in pod_set.active:
         address = member.pod.status.pod_ip
         if ":" in address and not member.has_started:
             return (
-                f"spec.intranet is {site.spec.intranet}, but pod {member.pod.metadata.name} has the IPv6 "
+                f"spec.intranet is {context.spec.intranet}, but pod {member.pod.metadata.name} has the IPv6 "
                 f"address {address}, which PaddlePaddle cannot read; "
                 "create the job anew with intranet: Service"
             )
     return ""
 
 
-def noted(standing: Standing, roster: Roster) -> Standing:
+def with_ipv6_warning(phase_reason: PhaseReason, pod_set: PodSet) -> PhaseReason:
     """Add what a person has to know about a job whose pods cannot reach each other through Paddle.
 
     The job is not refused: its program may do without peers, or bring a Paddle that can.
     """
-    alone = next((pod for member in roster.active() if _lacks_ipv4(pod := member.pod)), None)
-    if alone is None or len(roster.wanted) == 1:
-        return standing
+    alone = next((pod for member in pod_set.active if _lacks_ipv4(pod := member.pod)), None)
+    if alone is None or len(pod_set.wanted) == 1:
+        return phase_reason
     note = (
         f"pod {alone.metadata.name} has only the IPv6 address {alone.status.pod_ip}, and PaddlePaddle (up to "
         "3.3) connects its processes over IPv4 alone; run the job where pods have IPv4 addresses too"
     )
-    return msgspec.structs.replace(standing, message=f"{standing.message}; {note}")
+    return msgspec.structs.replace(phase_reason, message=f"{phase_reason.message}; {note}")
 
 
 def _lacks_ipv4(pod: Pod) -> bool:

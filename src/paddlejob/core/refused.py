@@ -4,7 +4,7 @@ A spec may become invalid while its job trains: by an edit, or because an earlie
 The pods know nothing of that. Their success, their failure and the limits in time count as before, as far as
 the fields that they are judged by can be believed:
 
-- Seats are those that the pods took when they last found together, for the sizes may be what is wrong.
+- Replicas are those of the last world size, for the sizes in the spec may be what is wrong.
 - A `successPolicy` that means nothing is AllWorkers: when all are done, so is whoever was meant.
 - Failures are held against a job only by rules that are in order, for a verdict is never taken back.
 - A limit in time that is refused is none.
@@ -25,14 +25,14 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, Phase, RestartPolicy, Rol
 from paddlejob.api.validation import MAX_REPLICAS
 from paddlejob.core import endings, status
 from paddlejob.core.actions import Kind, Plan
-from paddlejob.core.classify import Attempts, Roster, roster_of
+from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of
 from paddlejob.core.policy import deadline, elastic
 from paddlejob.core.policy.cleanup import deletions
-from paddlejob.core.policy.formation import was_formed
 from paddlejob.core.policy.restart import Response, after_failures
 from paddlejob.core.policy.success import success
+from paddlejob.core.policy.world_size import was_formed
 from paddlejob.core.snapshot import Snapshot
-from paddlejob.core.standing import Standing
 
 Refusals = tuple[FieldError, ...]
 
@@ -44,54 +44,54 @@ _LIMITS = {
 }
 
 
-def go_on_refused(refused: Snapshot, refusals: Refusals) -> Plan:
+def plan_invalid_spec(refused: Snapshot, refusals: Refusals) -> Plan:
     """Judge what runs, and tell what is wrong. Pods of attempts that are over go; no other is touched."""
-    world = msgspec.structs.replace(refused, job=_believed(refused, refusals))
-    job, now = world.job, world.now
+    snapshot = msgspec.structs.replace(refused, job=_believed(refused, refusals))
+    job, now = snapshot.job, snapshot.now
     spec = elastic.with_workers(defaulting.effective_of(job), job.status.workers)
-    roster = roster_of(job.name, spec.roles, world.pods, Attempts.of(job.status))
+    pod_set = pod_set_of(job.name, spec.roles, snapshot.pods, Attempts.of(job.status))
     sentence = " | ".join(str(refusal) for refusal in refusals)
     if job.spec.suspend:
-        return endings.suspend(world, spec, roster, obstacle=sentence)
-    response = after_failures(world, spec, roster)
-    verdict = success(roster, job.spec.success_policy) or deadline.time_is_up(job, now)
+        return endings.suspend(snapshot, spec, pod_set, obstacle=sentence)
+    response = after_failures(snapshot, spec, pod_set)
+    verdict = success(pod_set, job.spec.success_policy) or deadline.time_is_up(job, now)
     if verdict is None and response.verdict is not None and _failures_count(job, refusals):
-        return endings.end(world, spec, roster, response.verdict, response.failure)
+        return endings.end(snapshot, spec, pod_set, response.verdict, response.failure)
     if verdict is not None:
-        return endings.end(world, spec, roster, verdict)
-    standing = _standing(world, roster, response, sentence)
-    held = status.next_status(job, spec, roster, standing, now)
+        return endings.end(snapshot, spec, pod_set, verdict)
+    phase_reason = _phase_reason(snapshot, pod_set, response, sentence)
+    held = status.next_status(job, spec, pod_set, phase_reason, now)
     time_left = deadline.seconds_left(msgspec.structs.replace(job, status=held), now)
     waits = [wait for wait in (response.look_again_in_seconds, time_left) if wait is not None]
-    stale = deletions(Kind.POD, (member.pod for member in roster.stale))
-    return Plan(held, (stale,) if stale else (), requeue_after_seconds=min(waits, default=None))
+    outdated = deletions(Kind.POD, (member.pod for member in pod_set.outdated))
+    return Plan(held, (outdated,) if outdated else (), requeue_after_seconds=min(waits, default=None))
 
 
-def _standing(world: Snapshot, roster: Roster, response: Response, sentence: str) -> Standing:
+def _phase_reason(snapshot: Snapshot, pod_set: PodSet, response: Response, sentence: str) -> PhaseReason:
     """Say how the pods are and what bars new ones; without pods there is only the latter to say."""
-    if not any(roster.active()):
-        return Standing(Phase.PENDING, Reason.INVALID_SPEC, sentence)
-    live, failure = status.live_standing(world, roster), response.verdict or response.reform
+    if not any(pod_set.active):
+        return PhaseReason(Phase.PENDING, Reason.INVALID_SPEC, sentence)
+    live, failure = status.live_phase(snapshot, pod_set), response.verdict or response.new_attempt
     happens = failure.message if failure else live.message
     text = f"{happens}; no pod is created or replaced until this is corrected: {sentence}"
-    return Standing(live.phase, Reason.INVALID_SPEC, text)
+    return PhaseReason(live.phase, Reason.INVALID_SPEC, text)
 
 
-def _believed(world: Snapshot, refusals: Refusals) -> PaddleJob:
+def _believed(snapshot: Snapshot, refusals: Refusals) -> PaddleJob:
     """Return the job with what can be judged by."""
-    job, wrong = world.job, {refusal.field for refusal in refusals}
+    job, wrong = snapshot.job, {refusal.field for refusal in refusals}
     changes: dict[str, Any] = {name: None for field, name in _LIMITS.items() if field in wrong}
-    changes |= _sizes(world, job.spec)
+    changes |= _sizes(snapshot, job.spec)
     changes |= {} if _failures_count(job, refusals) else _LENIENT_RULES
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **changes))
 
 
-def _sizes(world: Snapshot, spec: PaddleJobSpec) -> dict[str, RoleSpec]:
-    """Return the roles with the seats that they have; more than there may be are not even counted."""
+def _sizes(snapshot: Snapshot, spec: PaddleJobSpec) -> dict[str, RoleSpec]:
+    """Return the roles with the replicas that they have; more than there may be are not even counted."""
     written = {"ps": spec.ps, "worker": spec.worker, "heter": spec.heter}
     sizes = {role: each.replicas for role, each in written.items() if each}
-    formed = world.job.status.formation
-    if formed is not None and was_formed(world):
+    formed = snapshot.job.status.world_size
+    if formed is not None and was_formed(snapshot):
         sizes = {"ps": formed.ps, "worker": formed.worker, "heter": formed.heter}
     return {
         role: msgspec.structs.replace(written[role] or RoleSpec(), replicas=min(size, MAX_REPLICAS))

@@ -10,20 +10,20 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import Intranet, PaddleJob, Role
 from paddlejob.core import topology
-from paddlejob.core.classify import Seat, pod_name
 from paddlejob.core.gang import Gang, GangSystem, Placement
-from paddlejob.core.topology import Site
+from paddlejob.core.pod_set import Replica, pod_name
+from paddlejob.core.topology import JobContext
 
 
-def render_pod(site: Site, seat: Seat, *, config_hash: str | None = None) -> JsonObject:
-    """Return the pod of a seat; `config_hash` is given when the ConfigMap is known beforehand."""
-    metadata = _seat_metadata(site.job, seat)
-    metadata["labels"][names.LABEL_ATTEMPT] = str(site.attempt)
-    given = site.role_spec(seat.role).template.get("metadata") or {}
+def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None = None) -> JsonObject:
+    """Return the pod of a replica; `config_hash` is given when the ConfigMap is known beforehand."""
+    metadata = _seat_metadata(context.job, replica)
+    metadata["labels"][names.LABEL_ATTEMPT] = str(context.attempt)
+    given = context.role_spec(replica.role).template.get("metadata") or {}
     metadata["labels"] = {**(given.get("labels") or {}), **metadata["labels"]}
-    metadata["annotations"] = {**(given.get("annotations") or {}), names.ANNOTATION_ROLE: str(seat.role)}
-    if site.gang is not None:
-        metadata["annotations"] |= _gang_annotations(site.gang, seat)
+    metadata["annotations"] = {**(given.get("annotations") or {}), names.ANNOTATION_ROLE: str(replica.role)}
+    if context.gang is not None:
+        metadata["annotations"] |= _gang_annotations(context.gang, replica)
     if given.get("finalizers"):
         metadata["finalizers"] = given["finalizers"]
     if config_hash is not None:
@@ -32,22 +32,22 @@ def render_pod(site: Site, seat: Seat, *, config_hash: str | None = None) -> Jso
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": _pod_spec(site, seat),
+        "spec": _pod_spec(context, replica),
     }
 
 
-def render_service(site: Site, seat: Seat) -> JsonObject:
-    """Return the headless service of a seat.
+def render_service(context: JobContext, replica: Replica) -> JsonObject:
+    """Return the headless service of a replica.
 
     Addresses are published before pods are ready: peers must find each other in order to become ready. Where
     pods have addresses of both families, so has the name: Paddle asks for IPv4, which need not be the first.
     """
-    name = pod_name(site.job.name, seat)
+    name = pod_name(context.job.name, replica)
     ports = [
         {
             "name": f"p-{offset}",
-            "port": site.port + offset,
-            "targetPort": site.port + offset,
+            "port": context.port + offset,
+            "targetPort": context.port + offset,
             "protocol": "TCP",
         }
         for offset in range(names.PORTS_PER_POD)
@@ -55,7 +55,7 @@ def render_service(site: Site, seat: Seat) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _seat_metadata(site.job, seat),
+        "metadata": _seat_metadata(context.job, replica),
         "spec": {
             "clusterIP": "None",
             "ipFamilyPolicy": "PreferDualStack",
@@ -82,38 +82,38 @@ def _metadata(job: PaddleJob, name: str) -> JsonObject:
     }
 
 
-def _seat_metadata(job: PaddleJob, seat: Seat) -> JsonObject:
-    name = pod_name(job.name, seat)
+def _seat_metadata(job: PaddleJob, replica: Replica) -> JsonObject:
+    name = pod_name(job.name, replica)
     metadata = _metadata(job, name)
     metadata["labels"].update(
         {
-            names.LABEL_ROLE: str(seat.role),
-            names.LABEL_INDEX: str(seat.index),
+            names.LABEL_ROLE: str(replica.role),
+            names.LABEL_INDEX: str(replica.index),
             names.LABEL_RESOURCE_NAME: name,
-            names.LABEL_RESOURCE_TYPE: str(seat.role),
+            names.LABEL_RESOURCE_TYPE: str(replica.role),
         }
     )
     return metadata
 
 
-def _pod_spec(site: Site, seat: Seat) -> JsonObject:
-    name = pod_name(site.job.name, seat)
-    pod_spec: JsonObject = dict(site.role_spec(seat.role).template.get("spec") or {})
+def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
+    name = pod_name(context.job.name, replica)
+    pod_spec: JsonObject = dict(context.role_spec(replica.role).template.get("spec") or {})
     first, *others = pod_spec.get("containers") or [{}]
-    pod_spec["containers"] = [_training_container(site, seat, first), *others]
-    pod_spec.setdefault("restartPolicy", _default_restart_policy(site, seat.role))
-    if site.spec.intranet is Intranet.HOST:
+    pod_spec["containers"] = [_training_container(context, replica, first), *others]
+    pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
+    if context.spec.intranet is Intranet.HOST:
         pod_spec["hostNetwork"] = True
         pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    elif site.uses_names:
+    elif context.uses_names:
         pod_spec.setdefault("hostname", name)
         pod_spec.setdefault("subdomain", name)
-    if site.gang is not None:
-        _join_gang(pod_spec, site.gang, seat.role)
+    if context.gang is not None:
+        _join_gang(pod_spec, context.gang, replica.role)
     return pod_spec
 
 
-def _gang_annotations(gang: Gang, seat: Seat) -> dict[str, str]:
+def _gang_annotations(gang: Gang, replica: Replica) -> dict[str, str]:
     """Return what tells a pod's scheduler of its gang, and us who that scheduler is."""
     ours = {names.ANNOTATION_GANG: str(gang.system)}
     if gang.system is not GangSystem.VOLCANO:
@@ -121,7 +121,7 @@ def _gang_annotations(gang: Gang, seat: Seat) -> dict[str, str]:
     return {
         **ours,
         names.ANNOTATION_GROUP_NAME: gang.group,
-        names.ANNOTATION_TASK: str(seat.role),
+        names.ANNOTATION_TASK: str(replica.role),
         names.ANNOTATION_VOLCANO_JOB: gang.group,
         names.ANNOTATION_VOLCANO_JOB_VERSION: "0",
         names.ANNOTATION_QUEUE: gang.queue,
@@ -142,18 +142,18 @@ def _join_gang(pod_spec: JsonObject, gang: Gang, role: Role) -> None:
         pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *placement.tolerations]
 
 
-def _default_restart_policy(site: Site, role: Role) -> str:
+def _default_restart_policy(context: JobContext, role: Role) -> str:
     """Only a worker that keeps its name can rejoin its peers by itself, and not a meeting that is over."""
-    rejoins = role is Role.WORKER and site.uses_names and not site.spec.with_gloo
-    rejoins = rejoins or site.spec.rendezvous is not None
+    rejoins = role is Role.WORKER and context.uses_names and not context.spec.with_gloo
+    rejoins = rejoins or context.spec.rendezvous is not None
     return "OnFailure" if rejoins else "Never"
 
 
-def _training_container(site: Site, seat: Seat, given: JsonObject) -> JsonObject:
+def _training_container(context: JobContext, replica: Replica, given: JsonObject) -> JsonObject:
     container = dict(given)
-    container["env"] = _merged_env(list(topology.pod_env(site, seat)), given.get("env") or [])
-    container["envFrom"] = [*(given.get("envFrom") or ()), {"configMapRef": {"name": site.job.name}}]
-    ports = _merged_ports(site, given.get("ports") or [])
+    container["env"] = _merged_env(list(topology.pod_env(context, replica)), given.get("env") or [])
+    container["envFrom"] = [*(given.get("envFrom") or ()), {"configMapRef": {"name": context.job.name}}]
+    ports = _merged_ports(context, given.get("ports") or [])
     if ports:
         container["ports"] = ports
     container.setdefault("terminationMessagePolicy", names.LAST_WORDS_POLICY)
@@ -168,16 +168,16 @@ def _merged_env(ours: list[JsonObject], users: list[JsonObject]) -> list[JsonObj
     return [*kept, *(variable for variable in users if variable.get("name") not in given)]
 
 
-def _merged_ports(site: Site, users: list[JsonObject]) -> list[JsonObject]:
+def _merged_ports(context: JobContext, users: list[JsonObject]) -> list[JsonObject]:
     """Declare the job's ports unless the user did.
 
     In host mode all are host ports, so that the scheduler keeps two pods with the same ports off one node.
     """
     declared = {port.get("containerPort") for port in users}
-    if site.spec.intranet is Intranet.HOST:
-        block = range(site.port, site.port + names.PORTS_PER_POD)
+    if context.spec.intranet is Intranet.HOST:
+        block = range(context.port, context.port + names.PORTS_PER_POD)
         ours = [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in block]
         return [*users, *(port for port in ours if port["containerPort"] not in declared)]
-    if site.uses_names and site.port not in declared:
-        return [*users, {"containerPort": site.port, "protocol": "TCP"}]
+    if context.uses_names and context.port not in declared:
+        return [*users, {"containerPort": context.port, "protocol": "TCP"}]
     return users

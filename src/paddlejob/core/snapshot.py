@@ -95,7 +95,7 @@ def _timed_state(pod: Pod) -> object:
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A job and its world at one moment."""
+    """A job and its snapshot at one moment."""
 
     job: PaddleJob
     now: datetime

@@ -13,9 +13,9 @@ from paddlejob.api.meta import Condition
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.core import explain, index_set
-from paddlejob.core.classify import Member, PodState, Roster, Seat
+from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica
 from paddlejob.core.snapshot import Snapshot
-from paddlejob.core.standing import Standing
 
 NAMED_PODS = 3
 """So many pods are named where many are waited for."""
@@ -24,116 +24,116 @@ CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDE
 """The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
 
 
-def live_standing(
-    world: Snapshot, roster: Roster, *, delayed: bool = False, gang_waits_for: str = ""
-) -> Standing:
+def live_phase(
+    snapshot: Snapshot, pod_set: PodSet, *, delayed: bool = False, gang_waits_for: str = ""
+) -> PhaseReason:
     """Say where a job without a verdict is, and what it waits for.
 
     A job that is put together anew keeps the phase that says so, and why, until it runs.
     """
-    if delayed and not world.failures:
-        return _held_back(world, roster)
-    old, fresh = world.job.status, _fresh_standing(world, roster, gang_waits_for)
+    if delayed and not snapshot.failures:
+        return _held_back(snapshot, pod_set)
+    old, fresh = snapshot.job.status, _observed_phase(snapshot, pod_set, gang_waits_for)
     if old.phase not in (Phase.RESTARTING, Phase.SCALING) or fresh.phase is Phase.RUNNING:
         return fresh
     failure = old.last_failure if old.phase is Phase.RESTARTING else None
     why = f"; attempt {old.attempt} after {failure.message}" if failure else ""
-    return Standing(old.phase, fresh.reason, f"{fresh.message}{why}")
+    return PhaseReason(old.phase, fresh.reason, f"{fresh.message}{why}")
 
 
-def _held_back(world: Snapshot, roster: Roster) -> Standing:
+def _held_back(snapshot: Snapshot, pod_set: PodSet) -> PhaseReason:
     """Say when pods are created again, and why not now. The text stays the same until then."""
-    old = world.job.status
+    old = snapshot.job.status
     again = f"{old.retry_time:%H:%M:%SZ}" if old.retry_time else "once"
     if old.reason == Reason.CREATE_FAILED:
-        return Standing(old.phase, old.reason, old.message)
+        return PhaseReason(old.phase, old.reason, old.message)
     if old.rounds:
         phase = old.phase if old.phase in (Phase.RESTARTING, Phase.SCALING) else Phase.PENDING
-        text = f"creating {roster.missing[0]} again at {again} (try {old.rounds + 1}): its pod was deleted"
-        return Standing(phase, Reason.WAITING_TO_RESTART, text)
+        text = f"creating {pod_set.missing[0]} again at {again} (try {old.rounds + 1}): its pod was deleted"
+        return PhaseReason(phase, Reason.WAITING_TO_RESTART, text)
     why = f": {old.last_failure.message}" if old.last_failure else ""
     text = f"restarting at {again} (attempt {old.attempt}){why}"
-    return Standing(Phase.RESTARTING, Reason.WAITING_TO_RESTART, text)
+    return PhaseReason(Phase.RESTARTING, Reason.WAITING_TO_RESTART, text)
 
 
-def _fresh_standing(world: Snapshot, roster: Roster, gang_waits_for: str) -> Standing:
-    refused = next(iter(world.failures), None)
+def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) -> PhaseReason:
+    refused = next(iter(snapshot.failures), None)
     if refused is not None:
-        return Standing(Phase.PENDING, Reason.CREATE_FAILED, explain.refusal(refused, world.job.name))
-    unsettled = [member for member in roster.active() if not _is_up(member, roster)]
-    missing = len(roster.missing)
+        return PhaseReason(Phase.PENDING, Reason.CREATE_FAILED, explain.refusal(refused, snapshot.job.name))
+    unsettled = [member for member in pod_set.active if not _is_up(member, pod_set)]
+    missing = len(pod_set.missing)
     if not unsettled and not missing:
-        return Standing(Phase.RUNNING, Reason.PODS_RUNNING, f"{_tally(roster)} running")
-    if world.predecessors:
-        text = f"waiting for {len(world.predecessors)} pods of an earlier job of this name to be gone"
-        return Standing(Phase.PENDING, Reason.WAITING_FOR_PODS, text)
-    if gang_waits_for and not roster.stale:
-        return Standing(Phase.PENDING, Reason.WAITING_FOR_GANG, gang_waits_for)
+        return PhaseReason(Phase.RUNNING, Reason.PODS_RUNNING, f"{_tally(pod_set)} running")
+    if snapshot.predecessors:
+        text = f"waiting for {len(snapshot.predecessors)} pods of an earlier job of this name to be gone"
+        return PhaseReason(Phase.PENDING, Reason.WAITING_FOR_PODS, text)
+    if gang_waits_for and not pod_set.outdated:
+        return PhaseReason(Phase.PENDING, Reason.WAITING_FOR_GANG, gang_waits_for)
     if missing or any(member.state is PodState.PENDING for member in unsettled):
-        return Standing(Phase.PENDING, Reason.WAITING_FOR_PODS, _waiting_for(roster, unsettled, missing))
-    return Standing(Phase.STARTING, Reason.PODS_STARTING, _waiting_for(roster, unsettled, missing))
+        return PhaseReason(Phase.PENDING, Reason.WAITING_FOR_PODS, _waiting_for(pod_set, unsettled, missing))
+    return PhaseReason(Phase.STARTING, Reason.PODS_STARTING, _waiting_for(pod_set, unsettled, missing))
 
 
 def next_status(
     job: PaddleJob,
     spec: EffectiveSpec,
-    roster: Roster,
-    standing: Standing,
+    pod_set: PodSet,
+    phase_reason: PhaseReason,
     now: datetime,
     **changes: object,
 ) -> PaddleJobStatus:
     """Return the status that says all this; `changes` are further fields of it."""
     old = job.status
-    ended, runs = standing.phase.is_terminal, standing.phase is Phase.RUNNING
-    resumes = old.phase is Phase.SUSPENDED and standing.phase is not Phase.SUSPENDED
+    ended, runs = phase_reason.phase.is_terminal, phase_reason.phase is Phase.RUNNING
+    resumes = old.phase is Phase.SUSPENDED and phase_reason.phase is not Phase.SUSPENDED
     started = old.start_time or (now if runs else None)
     if ended and started is None:
-        started = _earliest_start(roster)
+        started = _earliest_start(pod_set)
     fresh = msgspec.structs.replace(
         old,
-        phase=standing.phase,
+        phase=phase_reason.phase,
         mode=str(spec.mode),
-        reason=standing.reason,
-        message=standing.message,
-        ps=role_status(roster, Role.PS),
-        worker=role_status(roster, Role.WORKER),
-        heter=role_status(roster, Role.HETER) if roster.desired(Role.HETER) else None,
-        conditions=next_conditions(job, standing, now),
+        reason=phase_reason.reason,
+        message=phase_reason.message,
+        ps=role_status(pod_set, Role.PS),
+        worker=role_status(pod_set, Role.WORKER),
+        heter=role_status(pod_set, Role.HETER) if pod_set.desired(Role.HETER) else None,
+        conditions=next_conditions(job, phase_reason, now),
         start_time=started,
         completion_time=now if ended else None,
         observed_generation=job.metadata.generation,
         selector=f"{names.LABEL_JOB}={job.name},{names.LABEL_ROLE}={Role.WORKER}",
         active_since=old.active_since or (now if runs else None),
         resume_time=now if resumes else old.resume_time,
-        succeeded_workers=index_set.compact(seat.index for seat in roster.finished),
+        succeeded_workers=index_set.compact(replica.index for replica in pod_set.finished),
     )
     return msgspec.structs.replace(fresh, **changes)
 
 
-def role_status(roster: Roster, role: Role) -> RoleStatus:
+def role_status(pod_set: PodSet, role: Role) -> RoleStatus:
     """Count the pods of a role."""
-    members, finished = roster.active(role), sum(seat.role is role for seat in roster.finished)
-    states = Counter(member.state for member in members if member.seat not in roster.finished)
+    members, finished = pod_set.active_in(role), sum(replica.role is role for replica in pod_set.finished)
+    states = Counter(member.state for member in members if member.replica not in pod_set.finished)
     states[PodState.SUCCEEDED] += finished
     counts = {str(state): states[state] for state in PodState}
-    ready = f"{states[PodState.RUNNING]}/{roster.desired(role)}"
+    ready = f"{states[PodState.RUNNING]}/{pod_set.desired(role)}"
     return RoleStatus(ready=ready, replicas=len(members), **counts)
 
 
-def next_conditions(job: PaddleJob, standing: Standing, now: datetime) -> tuple[Condition, ...]:
+def next_conditions(job: PaddleJob, phase_reason: PhaseReason, now: datetime) -> tuple[Condition, ...]:
     """Return one condition for each phase worth waiting for; the time moves only when the status does."""
     before = {condition.type: condition for condition in job.status.conditions}
     conditions = []
     for phase in CONDITION_PHASES:
-        is_now = phase is standing.phase
+        is_now = phase is phase_reason.phase
         old = before.get(phase)
         changed = old is None or old.status != str(is_now)
         conditions.append(
             Condition(
                 type=str(phase),
                 status=str(is_now),
-                reason=standing.reason,
-                message=standing.message if is_now else "",
+                reason=phase_reason.reason,
+                message=phase_reason.message if is_now else "",
                 last_transition_time=now if changed or old is None else old.last_transition_time,
                 observed_generation=job.metadata.generation,
             )
@@ -141,18 +141,18 @@ def next_conditions(job: PaddleJob, standing: Standing, now: datetime) -> tuple[
     return tuple(conditions)
 
 
-def _is_up(member: Member, roster: Roster) -> bool:
-    return member.seat in roster.finished or member.state in (PodState.RUNNING, PodState.SUCCEEDED)
+def _is_up(member: ObservedPod, pod_set: PodSet) -> bool:
+    return member.replica in pod_set.finished or member.state in (PodState.RUNNING, PodState.SUCCEEDED)
 
 
-def _tally(roster: Roster) -> str:
+def _tally(pod_set: PodSet) -> str:
     """Such as `2 ps and 4 workers`, counting those that already ended well."""
     parts = []
     for role in Role:
-        running = roster.count(role, PodState.RUNNING)
+        running = pod_set.count(role, PodState.RUNNING)
         if running:
             parts.append(plural(running, role))
-    done = len(roster.finished)
+    done = len(pod_set.finished)
     text = " and ".join(parts) or "no pods"
     return f"{plural(done, Role.WORKER)} done, {text}" if done else text
 
@@ -162,48 +162,48 @@ def plural(count: int, role: Role) -> str:
     return f"{count} {role}" if count == 1 or role is Role.PS else f"{count} {role}s"
 
 
-def _waiting_for(roster: Roster, unsettled: list[Member], missing: int) -> str:
+def _waiting_for(pod_set: PodSet, unsettled: list[ObservedPod], missing: int) -> str:
     leaving = [
         member
-        for seat in roster.wanted
-        if (member := roster.members.get(seat)) and member.is_leaving and seat not in roster.finished
+        for replica in pod_set.wanted
+        if (member := pod_set.members.get(replica)) and member.is_leaving and replica not in pod_set.finished
     ]
     held_up = explain.first_obstacle((*unsettled, *leaving))
-    total = len(roster.wanted)
-    if roster.stale:
-        return f"waiting for {len(roster.stale)} pods of the last attempt to be gone"
+    total = len(pod_set.wanted)
+    if pod_set.outdated:
+        return f"waiting for {len(pod_set.outdated)} pods of the last attempt to be gone"
     if held_up is not None:
         member, why = held_up
         others = len(unsettled) + missing - 1
         also = f" ({others} more of {total} not running either)" if others > 0 else ""
-        return f"waiting for {member.seat}: {why}{also}"
-    return _laggards(roster) or f"waiting for {len(unsettled) + missing} of {total} pods to start"
+        return f"waiting for {member.replica}: {why}{also}"
+    return _laggards(pod_set) or f"waiting for {len(unsettled) + missing} of {total} pods to start"
 
 
-def _laggards(roster: Roster) -> str:
+def _laggards(pod_set: PodSet) -> str:
     """Name the pods without an address where others have theirs: these only wait for those."""
-    total = len(roster.wanted)
-    have = {member.seat for member in roster.active() if member.pod.status.pod_ip} | roster.finished
-    lacking = [seat for seat in roster.wanted if seat not in have]
+    total = len(pod_set.wanted)
+    have = {member.replica for member in pod_set.active if member.pod.status.pod_ip} | pod_set.finished
+    lacking = [replica for replica in pod_set.wanted if replica not in have]
     if not have or not lacking:
         return ""
-    named = [f"{seat} ({_stage(roster, seat)})" for seat in lacking[:NAMED_PODS]]
+    named = [f"{replica} ({_stage(pod_set, replica)})" for replica in lacking[:NAMED_PODS]]
     named += [f"{len(lacking) - NAMED_PODS} more"] if len(lacking) > NAMED_PODS else []
     *first, last = named
     pods = f"{', '.join(first)} and {last}" if first else last
     return f"waiting for {pods} to get an address; {len(have)} of {total} pods have one"
 
 
-def _stage(roster: Roster, seat: Seat) -> str:
-    member = roster.members.get(seat)
+def _stage(pod_set: PodSet, replica: Replica) -> str:
+    member = pod_set.members.get(replica)
     return explain.stage(member) if member else "not created yet"
 
 
-def _earliest_start(roster: Roster) -> datetime | None:
+def _earliest_start(pod_set: PodSet) -> datetime | None:
     """Find when a job began that was over before anybody saw it run."""
     moments = [
         ended.started_at
-        for member in roster.active()
+        for member in pod_set.active
         if member.training and (ended := member.training.state.terminated) and ended.started_at
     ]
     return min(moments, default=None)

@@ -19,8 +19,8 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Intranet, Mode, PaddleJob, Role, RoleSpec
 from paddlejob.core.accelerators import accelerators
-from paddlejob.core.classify import Roster, Seat, pod_name
 from paddlejob.core.gang import Gang
+from paddlejob.core.pod_set import PodSet, Replica, pod_name
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
 
@@ -31,7 +31,7 @@ _ENDPOINT_LISTS: Mapping[Role, str] = {
 }
 
 
-class Site(msgspec.Struct, frozen=True):
+class JobContext(msgspec.Struct, frozen=True):
     """A job and the port it was given: all that names, endpoints and environment follow from."""
 
     job: PaddleJob
@@ -51,7 +51,7 @@ class Site(msgspec.Struct, frozen=True):
         return self.spec.intranet is Intranet.SERVICE or self.pods_have_ipv6
 
     def role_spec(self, role: Role) -> RoleSpec:
-        """Return what the user wants of a role that has seats."""
+        """Return what the user wants of a role that has replicas."""
         return next(spec for name, spec in self.spec.roles if name is role)
 
 
@@ -60,43 +60,45 @@ def endpoint(host: str, port: int) -> str:
     return f"{host}:{port}"
 
 
-def service_host(site: Site, seat: Seat) -> str:
+def service_host(context: JobContext, replica: Replica) -> str:
     """Return the name of a pod's own service.
 
     It has a dot, because Paddle's launcher takes a name without one for no address and never becomes master.
     """
-    return f"{pod_name(site.job.name, seat)}.{site.job.metadata.namespace}"
+    return f"{pod_name(context.job.name, replica)}.{context.job.metadata.namespace}"
 
 
-def hosts_of(site: Site, roster: Roster, published: Mapping[str, str] = {}) -> dict[Role, list[str]] | None:
+def hosts_of(
+    context: JobContext, pod_set: PodSet, published: Mapping[str, str] = {}
+) -> dict[Role, list[str]] | None:
     """Return every pod's host by role and rank, or None while some pod has no address yet.
 
     Where the pod of a finished worker is gone its host is the one in the `published` environment: the others
     still count it, but nobody calls it. Where another pod has got that address since, it is a mere name.
     """
-    taken = {member.pod.status.pod_ip for member in roster.active()}
+    taken = {member.pod.status.pod_ip for member in pod_set.active}
     hosts: dict[Role, list[str]] = {}
-    if site.spec.rendezvous is not None:
+    if context.spec.rendezvous is not None:
         return hosts
-    for seat in roster.wanted:
-        if site.uses_names:
-            host = service_host(site, seat)
+    for replica in pod_set.wanted:
+        if context.uses_names:
+            host = service_host(context, replica)
         else:
-            member = roster.members.get(seat)
+            member = pod_set.members.get(replica)
             host = member.pod.status.pod_ip if member and not member.is_leaving else ""
-        if not host and seat in roster.finished:
-            known = published_host(published, seat)
-            host = known if known and known not in taken else service_host(site, seat)
+        if not host and replica in pod_set.finished:
+            known = published_host(published, replica)
+            host = known if known and known not in taken else service_host(context, replica)
         if not host:
             return None
-        hosts.setdefault(seat.role, []).append(host)
+        hosts.setdefault(replica.role, []).append(host)
     return hosts
 
 
-def published_host(data: Mapping[str, str], seat: Seat) -> str:
+def published_host(data: Mapping[str, str], replica: Replica) -> str:
     """Return the host of a pod that a ConfigMap tells its peers, empty where it tells none."""
-    listed = data.get(_ENDPOINT_LISTS[seat.role], "").split(",")
-    return listed[seat.index].rpartition(":")[0] if seat.index < len(listed) else ""
+    listed = data.get(_ENDPOINT_LISTS[replica.role], "").split(",")
+    return listed[replica.index].rpartition(":")[0] if replica.index < len(listed) else ""
 
 
 def attempt_key(job: PaddleJob, attempt: int) -> str:
@@ -114,46 +116,46 @@ def _mark(job: PaddleJob) -> str:
 
 
 def config_data(
-    site: Site, hosts: Mapping[Role, Sequence[str]], attempts: AbstractSet[int] = frozenset({0})
+    context: JobContext, hosts: Mapping[Role, Sequence[str]], attempts: AbstractSet[int] = frozenset({0})
 ) -> dict[str, str]:
     """Return the environment that all pods share; `attempts` are those that the pods were made in."""
-    spec = site.spec
+    spec = context.spec
     data = {
-        Env.PADDLE_PORT: str(site.port),
+        Env.PADDLE_PORT: str(context.port),
         Env.TRAINER_PORTS_NUM: str(names.PORTS_PER_POD),
-        Env.JOB_ID: f"{site.job.metadata.namespace}-{site.job.name}",
-        **{attempt_key(site.job, attempt): str(attempt) for attempt in sorted(attempts)},
+        Env.JOB_ID: f"{context.job.metadata.namespace}-{context.job.name}",
+        **{attempt_key(context.job, attempt): str(attempt) for attempt in sorted(attempts)},
     }
     if spec.rendezvous is not None:
-        return data | _launcher_data(site, spec.rendezvous)
+        return data | _launcher_data(context, spec.rendezvous)
     workers = hosts[Role.WORKER]
     data |= {
-        Env.TRAINER_ENDPOINTS: _endpoints(workers, site.port),
+        Env.TRAINER_ENDPOINTS: _endpoints(workers, context.port),
         Env.TRAINERS: ",".join(workers),
         Env.TRAINERS_NUM: str(len(workers)),
     }
     if spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
-        data[Env.MASTER] = endpoint(workers[0], site.port + names.MASTER_PORT_OFFSET)
+        data[Env.MASTER] = endpoint(workers[0], context.port + names.MASTER_PORT_OFFSET)
         data[Env.NNODES] = str(len(workers))
         return data
     servers = hosts[Role.PS]
-    data[Env.PSERVER_ENDPOINTS] = _endpoints(servers, site.port)
+    data[Env.PSERVER_ENDPOINTS] = _endpoints(servers, context.port)
     if spec.with_gloo:
         data[Env.WITH_GLOO] = str(spec.with_gloo)
         data[Env.GLOO_RENDEZVOUS] = names.GLOO_RENDEZVOUS_HTTP
-        data[Env.GLOO_HTTP_ENDPOINT] = endpoint(servers[0], site.port + names.GLOO_PORT_OFFSET)
+        data[Env.GLOO_HTTP_ENDPOINT] = endpoint(servers[0], context.port + names.GLOO_PORT_OFFSET)
     if spec.mode is Mode.HETER:
-        data[Env.ALL_HETER_ENDPOINTS] = _endpoints(hosts[Role.HETER], site.port)
+        data[Env.ALL_HETER_ENDPOINTS] = _endpoints(hosts[Role.HETER], context.port)
     return data
 
 
-def _launcher_data(site: Site, rendezvous: Rendezvous) -> dict[str, str]:
+def _launcher_data(context: JobContext, rendezvous: Rendezvous) -> dict[str, str]:
     """Return what Paddle's elastic launcher reads; it must not see a list of endpoints, nor fixed ranks.
 
     The id is that of this very job: an etcd remembers what was there under a name before.
     """
     return {
-        Env.JOB_ID: f"{site.job.metadata.namespace}-{site.job.name}-{_mark(site.job)}",
+        Env.JOB_ID: f"{context.job.metadata.namespace}-{context.job.name}-{_mark(context.job)}",
         Env.MASTER: f"etcd://{rendezvous.server}",
         Env.NNODES: rendezvous.nodes,
         Env.ELASTIC_LEVEL: "1",
@@ -169,26 +171,29 @@ def config_hash(data: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def pod_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
+def pod_env(context: JobContext, replica: Replica) -> Iterator[JsonObject]:
     """Yield the variables of one pod, in an order in which later ones may refer to earlier ones."""
-    yield _own_address(site, seat)
-    role = TRAINING_ROLES[seat.role]
+    yield _own_address(context, replica)
+    role = TRAINING_ROLES[replica.role]
     literal = {Env.TRAINING_ROLE: role, Env.PADDLE_TRAINING_ROLE: role, "PYTHONUNBUFFERED": "1"}
-    if site.spec.rendezvous is None:
-        literal |= _rank_env(site, seat)
+    if context.spec.rendezvous is None:
+        literal |= _rank_env(context, replica)
     for name, value in literal.items():
         yield {"name": name, "value": value}
-    yield _from_config(Env.ATTEMPT, site, attempt_key(site.job, site.attempt))
-    if site.spec.mode is Mode.HETER and seat.role is not Role.PS:
-        yield from _stage_env(site, seat)
+    yield _from_config(Env.ATTEMPT, context, attempt_key(context.job, context.attempt))
+    if context.spec.mode is Mode.HETER and replica.role is not Role.PS:
+        yield from _stage_env(context, replica)
 
 
-def _rank_env(site: Site, seat: Seat) -> dict[str, str]:
+def _rank_env(context: JobContext, replica: Replica) -> dict[str, str]:
     """Return a pod's place among its peers, where that is fixed beforehand."""
-    env = {Env.TRAINER_ID: str(seat.index), Env.CURRENT_ENDPOINT: endpoint(f"$({Env.POD_IP})", site.port)}
-    if site.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
-        env[Env.RANK] = str(seat.index)
-        if not accelerators(site.role_spec(seat.role)):
+    env = {
+        Env.TRAINER_ID: str(replica.index),
+        Env.CURRENT_ENDPOINT: endpoint(f"$({Env.POD_IP})", context.port),
+    }
+    if context.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
+        env[Env.RANK] = str(replica.index)
+        if not accelerators(context.role_spec(replica.role)):
             env[Env.DISTRI_BACKEND] = "gloo"
     return env
 
@@ -197,32 +202,32 @@ def _endpoints(hosts: Sequence[str], port: int) -> str:
     return ",".join(endpoint(host, port) for host in hosts)
 
 
-def _own_address(site: Site, seat: Seat) -> JsonObject:
+def _own_address(context: JobContext, replica: Replica) -> JsonObject:
     """Paddle looks POD_IP:PADDLE_PORT up in the list of servers as text, so it is spelled as there."""
-    if site.uses_names:
-        return {"name": Env.POD_IP, "value": service_host(site, seat)}
+    if context.uses_names:
+        return {"name": Env.POD_IP, "value": service_host(context, replica)}
     return {"name": Env.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
-def _stage_env(site: Site, seat: Seat) -> Iterator[JsonObject]:
+def _stage_env(context: JobContext, replica: Replica) -> Iterator[JsonObject]:
     """Heter jobs are a pipeline of two stages: the workers are the first, the heter pods the second."""
-    is_worker = seat.role is Role.WORKER
-    counts = [role.replicas for name, role in site.spec.roles if name in (Role.WORKER, Role.HETER)]
+    is_worker = replica.role is Role.WORKER
+    counts = [role.replicas for name, role in context.spec.roles if name in (Role.WORKER, Role.HETER)]
     yield {"name": Env.STAGE_ID, "value": "1" if is_worker else "2"}
     yield {"name": Env.STAGE_NUM, "value": "2"}
     yield {"name": Env.STAGE_TRAINERS_NUM, "value": str(counts)}
-    yield {"name": Env.HETER_DEVICE_TYPE, "value": _device_type(site.role_spec(seat.role))}
+    yield {"name": Env.HETER_DEVICE_TYPE, "value": _device_type(context.role_spec(replica.role))}
     following, preceding = Env.NEXT_HETER_ENDPOINTS, Env.PREVIOUS_HETER_ENDPOINTS
     if is_worker:
-        yield _from_config(following, site, Env.ALL_HETER_ENDPOINTS)
+        yield _from_config(following, context, Env.ALL_HETER_ENDPOINTS)
         yield {"name": preceding, "value": ""}
     else:
         yield {"name": following, "value": ""}
-        yield _from_config(preceding, site, Env.TRAINER_ENDPOINTS)
+        yield _from_config(preceding, context, Env.TRAINER_ENDPOINTS)
 
 
-def _from_config(name: str, site: Site, key: str) -> JsonObject:
-    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": site.job.name, "key": key}}}
+def _from_config(name: str, context: JobContext, key: str) -> JsonObject:
+    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": context.job.name, "key": key}}}
 
 
 def _device_type(role_spec: RoleSpec) -> str:

@@ -19,6 +19,7 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.api.validation import validate
 from paddlejob.core.actions import (
     Action,
+    AnnotatePod,
     Create,
     Delete,
     DeleteJob,
@@ -28,7 +29,6 @@ from paddlejob.core.actions import (
     Plan,
     RemoveFinalizer,
     ReplaceConfig,
-    Wake,
 )
 from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import Settings, Snapshot, StateTimer
@@ -216,7 +216,7 @@ class LocalRunner:
                 data = action.manifest["data"]
                 self._config_map = ConfigMap(self._stored(action.manifest), data)
                 self._changes.set()
-            case Wake():
+            case AnnotatePod():
                 if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
                     pod.annotate(names.ANNOTATION_CONFIG_HASH, action.config_hash)
                     self._changes.set()

@@ -14,13 +14,13 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import (
     Action,
+    AnnotatePod,
     Create,
     Delete,
     DeleteJob,
     PatchGroup,
     RemoveFinalizer,
     ReplaceConfig,
-    Wake,
 )
 from paddlejob.core.gang import GROUP_KINDS
 from paddlejob.core.snapshot import WriteFailure
@@ -116,7 +116,7 @@ class Executor:
                 await self._replace_config(job, action)
             case PatchGroup():
                 await self._patch_group(job, action)
-            case Wake():
+            case AnnotatePod():
                 await _unless_gone(lambda: self._wake(job, action))
             case Delete():
                 await _unless_gone(lambda: self._delete(job, action))
@@ -149,7 +149,7 @@ class Executor:
         )
         self._consistency.wrote(job.metadata.key, resource, written.metadata.resource_version)
 
-    async def _wake(self, job: PaddleJob, action: Wake) -> None:
+    async def _wake(self, job: PaddleJob, action: AnnotatePod) -> None:
         annotations = {names.ANNOTATION_CONFIG_HASH: action.config_hash}
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
         written = await self._client.patch(PODS, job.metadata.namespace, action.name, patch)
@@ -219,7 +219,7 @@ def _failure(action: Action, message: str, *, rejected: bool = False) -> WriteFa
             verb, kind, name = "update", "ConfigMap", action.name
         case PatchGroup():
             verb, kind, name = "update", str(action.kind), action.name
-        case Wake():
+        case AnnotatePod():
             verb, kind, name = "wake", "Pod", action.name
         case Delete():
             verb, kind, name = "delete", str(action.kind), action.name

@@ -15,7 +15,7 @@ from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
 from paddlejob.core.actions import Create, Event, Plan
 from paddlejob.core.plan import plan
-from paddlejob.core.policy.cleanup import overdue
+from paddlejob.core.policy.cleanup import stuck_terminating
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
@@ -114,7 +114,7 @@ class Reconciler:
     async def _clear_remains(self, key: ObjectKey) -> Result | float:
         """Remove by force what a job that is gone has left on nodes that are gone too."""
         late = self._settings.jobs.force_delete_seconds
-        stuck, wait = overdue(self._world.remains(key), self._now(), late)
+        stuck, wait = stuck_terminating(self._world.remains(key), self._now(), late)
         if stuck:
             outcome = await self._executor.run(PaddleJob(ObjectMeta(key.name, key.namespace)), (stuck,))
             return Result.SETTLED if outcome.went_well else Result.REFUSED

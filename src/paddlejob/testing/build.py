@@ -1,7 +1,7 @@
-"""Builders: a job and its world in one readable line, for tables of cases.
+"""Builders: a job and its snapshot in one readable line, for tables of cases.
 
 job().ps(2).worker(2).build()
-world(job().worker(2)).pods_running().failed("worker", 1, code=137).snapshot()
+snapshot(job().worker(2)).pods_running().failed("worker", 1, code=137).build()
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from paddlejob.api.pod_group import (
     ResourceFlavor,
     ResourceFlavorSpec,
 )
-from paddlejob.api.v1 import Formation, PaddleJob, PaddleJobStatus, Phase, Role
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, WorldSize
 from paddlejob.core.actions import Create, Kind, Plan, ReplaceConfig
-from paddlejob.core.classify import Seat, pod_name
 from paddlejob.core.gang import Gang, GangApis, GangSystem
 from paddlejob.core.plan import plan
+from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.core.policy.elastic import with_workers
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
-from paddlejob.core.topology import Site
+from paddlejob.core.topology import JobContext
 from paddlejob.testing.plausible import check_plausible
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -94,8 +94,8 @@ def job(name: str = "demo", namespace: str = "default") -> JobBuilder:
     return JobBuilder(name, namespace)
 
 
-class WorldBuilder:
-    """Builds the world of one job: its objects in the states that a case is about."""
+class SnapshotBuilder:
+    """Builds the snapshot of one job: its objects in the states that a case is about."""
 
     def __init__(self, of: JobBuilder | PaddleJob) -> None:
         self.job = of.build() if isinstance(of, JobBuilder) else of
@@ -104,8 +104,8 @@ class WorldBuilder:
         self.taken_ports: frozenset[int] = frozenset()
         self.failures: tuple[WriteFailure, ...] = ()
         self._seen_for: float | None = None
-        self._pods: dict[Seat, JsonObject] = {}
-        self._services: dict[Seat, Service] = {}
+        self._pods: dict[Replica, JsonObject] = {}
+        self._services: dict[Replica, Service] = {}
         self._config: dict[str, str] | None = None
         self._gang: Gang | None = None
         self._gang_apis: GangApis | None = None
@@ -118,16 +118,16 @@ class WorldBuilder:
         """What the job's spec means, with the workers that it goes on with."""
         return with_workers(defaulting.effective(self.job.spec), self.job.status.workers)
 
-    def site(self) -> Site:
-        """Return the site that the operator would render with."""
+    def context(self) -> JobContext:
+        """Return the context that the operator would render with."""
         status = self.job.status
         port = status.host_port or names.BASE_PORT
         by_name = self.settings.pods_have_ipv6
-        return Site(self.job, self.spec, port, by_name, attempt=status.attempt, gang=self._gang)
+        return JobContext(self.job, self.spec, port, by_name, attempt=status.attempt, gang=self._gang)
 
-    def seats(self) -> list[Seat]:
-        """Return every seat in order."""
-        return [Seat(role, index) for role, spec in self.spec.roles for index in range(spec.replicas)]
+    def replicas(self) -> list[Replica]:
+        """Return every replica in order."""
+        return [Replica(role, index) for role, spec in self.spec.roles for index in range(spec.replicas)]
 
     def pod(
         self,
@@ -139,35 +139,37 @@ class WorldBuilder:
         annotations: Mapping[str, str] = {},
     ) -> Self:
         """Put one pod there, as the operator would have created it, on a node or on none yet."""
-        seat = Seat(Role(role), index)
-        manifest = render_pod(self.site(), seat) if seat in self.seats() else self._surplus_pod(seat)
+        replica = Replica(Role(role), index)
+        manifest = (
+            render_pod(self.context(), replica) if replica in self.replicas() else self._excess_pod(replica)
+        )
         manifest["metadata"] = {
             **manifest["metadata"],
-            "uid": f"uid-{pod_name(self.job.name, seat)}",
+            "uid": f"uid-{pod_name(self.job.name, replica)}",
             "resourceVersion": "10",
             "annotations": {**manifest["metadata"].get("annotations", {}), **annotations},
         }
         manifest["spec"] = {**manifest["spec"], "nodeName": node}
         manifest["status"] = {"phase": "Pending", **(status or {})}
-        self._pods[seat] = manifest
+        self._pods[replica] = manifest
         return self
 
     def pods(self, status: JsonObject | None = None) -> Self:
         """Put every pod there in one state."""
-        for seat in self.seats():
-            self.pod(seat.role, seat.index, status)
+        for replica in self.replicas():
+            self.pod(replica.role, replica.index, status)
         return self
 
     def pods_with_addresses(self) -> Self:
         """Put every pod there, scheduled and waiting for the ConfigMap."""
-        for seat in self.seats():
-            self.waiting(seat.role, seat.index)
+        for replica in self.replicas():
+            self.waiting(replica.role, replica.index)
         return self
 
     def pods_running(self) -> Self:
         """Put every pod there, running and ready."""
-        for seat in self.seats():
-            self.running(seat.role, seat.index)
+        for replica in self.replicas():
+            self.running(replica.role, replica.index)
         return self
 
     def waiting(
@@ -208,20 +210,20 @@ class WorldBuilder:
 
     def gone(self, role: str, index: int) -> Self:
         """Let a pod be deleted, and its service stay."""
-        del self._pods[Seat(Role(role), index)]
+        del self._pods[Replica(Role(role), index)]
         return self
 
     def leaving(self, role: str, index: int) -> Self:
         """Mark a pod as being deleted."""
-        self._pods[Seat(Role(role), index)]["metadata"]["deletionTimestamp"] = _text(self.now)
+        self._pods[Replica(Role(role), index)]["metadata"]["deletionTimestamp"] = _text(self.now)
         return self
 
     def services(self) -> Self:
         """Put every service there."""
-        for seat in self.seats():
-            manifest = render_service(self.site(), seat)
-            manifest["metadata"]["uid"] = f"uid-svc-{seat}"
-            self._services[seat] = msgspec.convert(manifest, Service)
+        for replica in self.replicas():
+            manifest = render_service(self.context(), replica)
+            manifest["metadata"]["uid"] = f"uid-svc-{replica}"
+            self._services[replica] = msgspec.convert(manifest, Service)
         return self
 
     def config(self, data: Mapping[str, str] | None = None) -> Self:
@@ -229,12 +231,12 @@ class WorldBuilder:
         if data is None:
             written = [
                 action.manifest["data"]
-                for stage in plan(self.snapshot()).stages
+                for stage in plan(self.build()).stages
                 for action in stage
                 if isinstance(action, ReplaceConfig)
                 or (isinstance(action, Create) and action.kind is Kind.CONFIG_MAP)
             ]
-            assert written, "the operator would not write a ConfigMap in this world; give the data"
+            assert written, "the operator would not write a ConfigMap in this snapshot; give the data"
             data = written[0]
         self._config = dict(data)
         return self
@@ -296,8 +298,8 @@ class WorldBuilder:
     def formed(self, **counts: int) -> Self:
         """Let the pods have found together, as many as there are to be or as `counts` says."""
         complete = {str(role): spec.replicas for role, spec in self.spec.roles} | counts
-        formation = Formation(attempt=self.job.status.attempt, **complete)
-        return self.status(msgspec.structs.replace(self.job.status, formation=formation))
+        world_size = WorldSize(attempt=self.job.status.attempt, **complete)
+        return self.status(msgspec.structs.replace(self.job.status, world_size=world_size))
 
     def later(self, seconds: float) -> Self:
         """Let time pass."""
@@ -324,8 +326,8 @@ class WorldBuilder:
         self.failures = (*self.failures, WriteFailure(verb, kind, name, message, rejected))
         return self
 
-    def snapshot(self) -> Snapshot:
-        """Return the world."""
+    def build(self) -> Snapshot:
+        """Return the snapshot."""
         config = None
         if self._config is not None:
             metadata = {
@@ -363,12 +365,12 @@ class WorldBuilder:
         return max(((self.now - moment).total_seconds() for moment in moments if moment), default=0.0)
 
     def plan(self) -> Plan:
-        """Return what the core decides in this world."""
-        return plan(self.snapshot())
+        """Return what the core decides in this snapshot."""
+        return plan(self.build())
 
-    def _surplus_pod(self, seat: Seat) -> JsonObject:
-        template = render_pod(self.site(), Seat(seat.role, 0))
-        metadata = {**template["metadata"], "name": pod_name(self.job.name, seat)}
+    def _excess_pod(self, replica: Replica) -> JsonObject:
+        template = render_pod(self.context(), Replica(replica.role, 0))
+        metadata = {**template["metadata"], "name": pod_name(self.job.name, replica)}
         return {**template, "metadata": metadata}
 
     def _with_container(
@@ -383,9 +385,9 @@ class WorldBuilder:
         return self._with_container(role, index, phase, {"terminated": {**ending, "finishedAt": finished}})
 
 
-def world(of: JobBuilder | PaddleJob) -> WorldBuilder:
-    """Start building a job's world."""
-    return WorldBuilder(of)
+def snapshot(of: JobBuilder | PaddleJob) -> SnapshotBuilder:
+    """Start building a job's snapshot."""
+    return SnapshotBuilder(of)
 
 
 def _text(moment: datetime) -> str:

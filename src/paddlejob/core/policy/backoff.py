@@ -41,9 +41,9 @@ def restarts_in_a_row(status: PaddleJobStatus, now: datetime) -> int:
     return status.consecutive_restarts
 
 
-def restarts_each(in_a_row: int, job: PaddleJob, *, whole: bool) -> int:
+def restarts_each(in_a_row: int, job: PaddleJob, *, all_pods: bool) -> int:
     """Return how often in a row each part of a job was restarted: all pods as one, or each worker alone."""
-    return in_a_row if whole else math.ceil(in_a_row / max(1, job.spec.replicas(Role.WORKER)))
+    return in_a_row if all_pods else math.ceil(in_a_row / max(1, job.spec.replicas(Role.WORKER)))
 
 
 def delay_seconds(policy: RestartPolicy, in_a_row: int, *, first_at_once: bool) -> float:

@@ -10,7 +10,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod, Service
 from paddlejob.api.v1 import CleanPodPolicy, Phase
 from paddlejob.core.actions import Action, Delete, Kind
-from paddlejob.core.classify import Member
+from paddlejob.core.pod_set import ObservedPod
 
 
 class Ending(enum.Enum):
@@ -50,7 +50,7 @@ def ending_of(phase: Phase, reason: str) -> Ending:
     return Ending.DEADLINE_EXCEEDED if by_deadline else Ending.FAILED
 
 
-def progress_of(member: Member) -> Progress:
+def progress_of(member: ObservedPod) -> Progress:
     """Return how far a pod has come; it has ended when all of its containers have."""
     if member.pod.status.phase in ("Succeeded", "Failed"):
         return Progress.ENDED
@@ -64,7 +64,7 @@ def keeps(policy: CleanPodPolicy, ending: Ending, progress: Progress) -> bool:
 
 
 def cleanup(
-    policy: CleanPodPolicy, ending: Ending, members: Iterable[Member], services: Iterable[Service]
+    policy: CleanPodPolicy, ending: Ending, members: Iterable[ObservedPod], services: Iterable[Service]
 ) -> tuple[tuple[Action, ...], ...]:
     """Return the deletions for an ended job: pods, then their services unless some pods are kept."""
     pods = (member.pod for member in members if not keeps(policy, ending, progress_of(member)))
@@ -72,7 +72,7 @@ def cleanup(
     return tuple(stage for stage in (deletions(Kind.POD, pods), deletions(Kind.SERVICE, unused)) if stage)
 
 
-def born_too_late(pods: Iterable[Pod], ended: datetime | None) -> tuple[Action, ...]:
+def created_after_end(pods: Iterable[Pod], ended: datetime | None) -> tuple[Action, ...]:
     """Return deletions for pods that came after the end: an operator that had not heard of it made them.
 
     `completed_at` sees to it that no pod of the job itself is among them, whatever the clocks say.
@@ -87,7 +87,7 @@ def completed_at(pods: Iterable[Pod], now: datetime) -> datetime:
     return max([now, *(pod.metadata.creation_timestamp or now for pod in pods)])
 
 
-def overdue(
+def stuck_terminating(
     pods: Iterable[Pod], now: datetime, force_after_seconds: float
 ) -> tuple[tuple[Action, ...], float | None]:
     """Return deletions by force for pods that should be gone for long, and when the next one is due."""

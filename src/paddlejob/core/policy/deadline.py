@@ -8,17 +8,17 @@ import msgspec
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, Phase
-from paddlejob.core.standing import Standing
+from paddlejob.core.phase_reason import PhaseReason
 
 
 class Clock(msgspec.Struct, frozen=True):
     """A limit that is passed, or when it will be."""
 
-    verdict: Standing | None = None
+    verdict: PhaseReason | None = None
     seconds_left: float | None = None
 
 
-def time_is_up(job: PaddleJob, now: datetime) -> Standing | None:
+def time_is_up(job: PaddleJob, now: datetime) -> PhaseReason | None:
     """Return the verdict on a job that has passed one of its limits."""
     return _startup_clock(job, now).verdict or _active_clock(job, now).verdict
 
@@ -41,7 +41,7 @@ def _startup_clock(job: PaddleJob, now: datetime) -> Clock:
         return Clock(seconds_left=left)
     waited_for = f": {job.status.message}" if job.status.message else ""
     message = f"not all pods ran within startupDeadlineSeconds {limit}{waited_for}"
-    return Clock(Standing(Phase.FAILED, Reason.STARTUP_DEADLINE_EXCEEDED, message))
+    return Clock(PhaseReason(Phase.FAILED, Reason.STARTUP_DEADLINE_EXCEEDED, message))
 
 
 def _active_clock(job: PaddleJob, now: datetime) -> Clock:
@@ -53,7 +53,7 @@ def _active_clock(job: PaddleJob, now: datetime) -> Clock:
     if left > 0:
         return Clock(seconds_left=left)
     message = f"ran longer than activeDeadlineSeconds {limit}"
-    return Clock(Standing(Phase.FAILED, Reason.DEADLINE_EXCEEDED, message))
+    return Clock(PhaseReason(Phase.FAILED, Reason.DEADLINE_EXCEEDED, message))
 
 
 def active_seconds(job: PaddleJob, now: datetime) -> float:

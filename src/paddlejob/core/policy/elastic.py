@@ -1,7 +1,7 @@
 """With how many workers an elastic job goes on: with all it was asked for, or with what it can get.
 
 A job that cannot have all of its workers goes on with fewer after a while. Pods for the missing ones wait in
-the wings as probes: they belong to the next attempt, whose key the ConfigMap does not have, so they cannot
+the wings as standby: they belong to the next attempt, whose key the ConfigMap does not have, so they cannot
 start; but the scheduler gives them a place as soon as there is one, and then the job grows.
 """
 
@@ -13,9 +13,9 @@ from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Mode, PaddleJobSpec, Phase, Role, RoleSpec
 from paddlejob.core import explain
-from paddlejob.core.classify import PodState, Roster
+from paddlejob.core.pod_set import PodSet, PodState
 from paddlejob.core.policy import backoff
-from paddlejob.core.policy.formation import Reform, is_complete, is_formed
+from paddlejob.core.policy.world_size import NewAttempt, is_complete, is_established
 from paddlejob.core.snapshot import Snapshot
 
 
@@ -62,50 +62,52 @@ def with_rendezvous(spec: EffectiveSpec, given: PaddleJobSpec, etcd_server: str)
     return msgspec.structs.replace(spec, rendezvous=Rendezvous(etcd_server, nodes))
 
 
-def reform_elastically(world: Snapshot, roster: Roster) -> tuple[Reform | None, float | None]:
+def elastic_attempt(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, float | None]:
     """Return how to grow or shrink, and when to look again."""
-    bounds = worker_range(world.job.spec)
-    if bounds is None or world.settings.etcd_server:
+    bounds = worker_range(snapshot.job.spec)
+    if bounds is None or snapshot.settings.etcd_server:
         return None, None
-    if roster.probes:
-        return _growth(world, roster)
-    waits_for_creation = bool(roster.vacant) and not world.failures
-    if is_formed(world) or is_complete(roster) or waits_for_creation:
+    if pod_set.standby:
+        return _growth(snapshot, pod_set)
+    waits_for_creation = bool(pod_set.to_create) and not snapshot.failures
+    if is_established(snapshot) or is_complete(pod_set) or waits_for_creation:
         return None, None
-    return _shrinkage(world, roster, bounds.least)
+    return _shrinkage(snapshot, pod_set, bounds.least)
 
 
-def _growth(world: Snapshot, roster: Roster) -> tuple[Reform | None, float | None]:
+def _growth(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, float | None]:
     """Take in workers that found a place, not at once where the size has just changed several times."""
-    found = sum(bool(probe.pod.status.pod_ip) and not probe.is_leaving for probe in roster.probes)
+    found = sum(
+        bool(standby_pod.pod.status.pod_ip) and not standby_pod.is_leaving for standby_pod in pod_set.standby
+    )
     if not found:
         return None, None
-    status = world.job.status
-    in_a_row = backoff.restarts_in_a_row(status, world.now)
-    delay = backoff.delay_seconds(world.job.spec.restart_policy, in_a_row, first_at_once=True)
-    left = delay - (world.now - (status.attempt_time or world.now)).total_seconds()
+    status = snapshot.job.status
+    in_a_row = backoff.restarts_in_a_row(status, snapshot.now)
+    delay = backoff.delay_seconds(snapshot.job.spec.restart_policy, in_a_row, first_at_once=True)
+    left = delay - (snapshot.now - (status.attempt_time or snapshot.now)).total_seconds()
     if left > 0:
         return None, left
-    workers = roster.desired(Role.WORKER) + found
-    full = workers >= world.job.spec.replicas(Role.WORKER)
+    workers = pod_set.desired(Role.WORKER) + found
+    full = workers >= snapshot.job.spec.replicas(Role.WORKER)
     message = f"growing back to {workers} workers"
-    return Reform(Phase.SCALING, Reason.GROWN, message, workers=0 if full else workers), None
+    return NewAttempt(Phase.SCALING, Reason.GROWN, message, workers=0 if full else workers), None
 
 
-def _shrinkage(world: Snapshot, roster: Roster, least: int) -> tuple[Reform | None, float | None]:
+def _shrinkage(snapshot: Snapshot, pod_set: PodSet, least: int) -> tuple[NewAttempt | None, float | None]:
     """Give up, after a while, on workers that the cluster has no room for."""
-    homeless = (PodState.PENDING, PodState.FAILED, PodState.UNKNOWN)
-    placed = {member.seat for member in roster.active(Role.WORKER) if member.state not in homeless}
-    affordable = len(placed | roster.finished)
-    if not least <= affordable < roster.desired(Role.WORKER):
+    unscheduled = (PodState.PENDING, PodState.FAILED, PodState.UNKNOWN)
+    placed = {member.replica for member in pod_set.active_in(Role.WORKER) if member.state not in unscheduled}
+    affordable = len(placed | pod_set.finished)
+    if not least <= affordable < pod_set.desired(Role.WORKER):
         return None, None
-    status = world.job.status
-    moments = (world.job.metadata.creation_timestamp, status.attempt_time, status.resume_time)
-    began = max((moment for moment in moments if moment), default=world.now)
-    left = world.settings.elastic_wait_seconds - (world.now - began).total_seconds()
+    status = snapshot.job.status
+    moments = (snapshot.job.metadata.creation_timestamp, status.attempt_time, status.resume_time)
+    began = max((moment for moment in moments if moment), default=snapshot.now)
+    left = snapshot.settings.elastic_wait_seconds - (snapshot.now - began).total_seconds()
     if left > 0:
         return None, left
-    held_up = explain.first_obstacle(roster.active(Role.WORKER))
-    why = f": {held_up[0].seat}: {held_up[1]}" if held_up else ""
-    message = f"going on with {affordable} of {roster.desired(Role.WORKER)} workers{why}"
-    return Reform(Phase.SCALING, Reason.SHRUNK, message, workers=affordable), None
+    held_up = explain.first_obstacle(pod_set.active_in(Role.WORKER))
+    why = f": {held_up[0].replica}: {held_up[1]}" if held_up else ""
+    message = f"going on with {affordable} of {pod_set.desired(Role.WORKER)} workers{why}"
+    return NewAttempt(Phase.SCALING, Reason.SHRUNK, message, workers=affordable), None

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 
 from paddlejob.api.pod import ContainerTerminated
 from paddlejob.api.v1 import RestartPolicy
-from paddlejob.core.classify import Member, ended_at, ending_of
+from paddlejob.core.pod_set import ObservedPod, ended_at, ending_of
 from paddlejob.core.snapshot import Snapshot
 
 PLANNED_EXIT_CODES = frozenset({15, 101, 143})
 """Paddle's launcher after SIGTERM, Fleet's elastic restart, and a process after SIGTERM.
 
 Somebody wanted the restart, so nobody is to blame; but a Rust program that panics exits with 101 too, and one
-whose liveness probe fails with 143. Where it happens again and again without progress, it counts.
+whose liveness standby_pod fails with 143. Where it happens again and again without progress, it counts.
 """
 
 REPORT_DELAY = timedelta(seconds=10)
@@ -55,7 +55,7 @@ class Cause(enum.Enum):
     IGNORED = "ignored"
 
 
-def cause_of(member: Member, policy: RestartPolicy) -> Cause:
+def cause_of(member: ObservedPod, policy: RestartPolicy) -> Cause:
     """Return how a failed pod counts: the platform's doing, then the user's rules, then the defaults."""
     if was_disrupted(member):
         return Cause.IGNORED
@@ -83,7 +83,7 @@ def _by_default(ending: ContainerTerminated) -> Cause:
     return Cause.RETRYABLE
 
 
-def was_disrupted(member: Member) -> bool:
+def was_disrupted(member: ObservedPod) -> bool:
     """Return whether the platform took the pod away: eviction, preemption, drain, a node that went."""
     status = member.pod.status
     if _OWN_FAULT in status.message:
@@ -92,25 +92,25 @@ def was_disrupted(member: Member) -> bool:
     return disrupted or status.reason in _DISRUPTIONS
 
 
-def first_failure(failed: list[Member], policy: RestartPolicy, world: Snapshot) -> Member:
+def first_failure(failed: list[ObservedPod], policy: RestartPolicy, snapshot: Snapshot) -> ObservedPod:
     """Return the pod whose failure explains the others.
 
     Kubelets report whole seconds, in which peers may follow the first. Among equals a kill from outside goes
     before an error of the program, and that before an abort, which is how Paddle ends when a peer is gone.
     """
 
-    def order(member: Member) -> tuple[datetime, int]:
+    def order(member: ObservedPod) -> tuple[datetime, int]:
         ending = ending_of(member)
         code = ending.exit_code if ending else 0
         cause = cause_of(member, policy)
         if cause in (Cause.PLANNED, Cause.IGNORED) or code in _OUTSIDE_KILLS:
-            return believed_end(member, world), 0
-        return believed_end(member, world), 1 if cause is Cause.PERMANENT else 2
+            return believed_end(member, snapshot), 0
+        return believed_end(member, snapshot), 1 if cause is Cause.PERMANENT else 2
 
     return min(failed, key=order)
 
 
-def believed_end(member: Member, world: Snapshot) -> datetime:
+def believed_end(member: ObservedPod, snapshot: Snapshot) -> datetime:
     """Return when a pod ended: by its kubelet's clock, as far as that agrees with when the end was seen."""
-    seen = world.now - timedelta(seconds=world.seconds_in_state(member.pod))
+    seen = snapshot.now - timedelta(seconds=snapshot.seconds_in_state(member.pod))
     return min(seen, max(seen - REPORT_DELAY, ended_at(member) or seen))

@@ -98,7 +98,7 @@ def changes_of(wanted: JsonObject, group: PodGroup, kind: Kind) -> JsonObject:
     return changes
 
 
-def bad_news(group: PodGroup) -> str:
+def unschedulable_reason(group: PodGroup) -> str:
     """Return what keeps a scheduler from placing a gang, in its own words, empty when nothing does.
 
     The latest word counts: Volcano never takes back that a gang did not fit, it adds that it does now.

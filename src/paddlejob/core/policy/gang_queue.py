@@ -17,11 +17,11 @@ from paddlejob.api.names import Reason
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Failure, PaddleJob, Phase, Role
 from paddlejob.core.actions import Action, Create, Delete, Kind, PatchGroup
-from paddlejob.core.classify import PodState, Roster
 from paddlejob.core.gang import Gang, GangSystem, Placement
-from paddlejob.core.policy.formation import Reform
+from paddlejob.core.pod_set import PodSet, PodState
 from paddlejob.core.policy.gang_choice import Choice
-from paddlejob.core.policy.gathering import Gathering
+from paddlejob.core.policy.gang_state import GangState
+from paddlejob.core.policy.world_size import NewAttempt
 from paddlejob.core.snapshot import Snapshot
 
 API_VERSIONS = {
@@ -32,45 +32,45 @@ PREEMPTED = "Preempted"
 """The reason of an eviction after which a Workload is queued again at once."""
 
 
-def queue_up(world: Snapshot, roster: Roster, choice: Choice) -> Gathering:
+def reconcile_workload(snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
     """Return what the job's Workload needs, and whether its pods may come."""
     assert choice.kind is not None
-    assert world.gang_apis is not None
-    has_pods, name = any(roster.active()), world.job.name
-    gang = Gang(GangSystem.KUEUE, name, priority_class=_priority_class(world.job))
-    if choice.kind not in world.gang_apis.ready:
-        return Gathering(gang)
-    workload = world.pod_groups.get(choice.kind)
+    assert snapshot.gang_apis is not None
+    has_pods, name = any(pod_set.active), snapshot.job.name
+    gang = Gang(GangSystem.KUEUE, name, priority_class=_priority_class(snapshot.job))
+    if choice.kind not in snapshot.gang_apis.ready:
+        return GangState(gang)
+    workload = snapshot.pod_groups.get(choice.kind)
     if workload is None:
-        return _without_workload(world, choice.kind, gang, has_pods=has_pods)
+        return _without_workload(snapshot, choice.kind, gang, has_pods=has_pods)
     if workload.metadata.deletion_timestamp is not None:
         text = f"waiting for Workload {name} of the last attempt to be gone"
-        return Gathering(gang, is_open=has_pods, obstacle=text)
-    if workload.metadata.controller_uid != world.job.metadata.uid:
+        return GangState(gang, admitted=has_pods, obstacle=text)
+    if workload.metadata.controller_uid != snapshot.job.metadata.uid:
         text = f"Workload {name} of Kueue does not belong to this job; delete it or rename the job"
-        return Gathering(gang, is_open=has_pods, obstacle=text)
-    moving = _moved(world, choice.kind, workload, gang)
-    gathering = moving or _with_workload(world, choice.kind, workload, gang, has_pods=has_pods)
-    if gathering.is_open and _runs(roster) and workload.status.says("PodsReady") is None:
-        return msgspec.structs.replace(gathering, actions=(_report_ready(world, choice.kind, workload),))
-    return gathering
+        return GangState(gang, admitted=has_pods, obstacle=text)
+    moving = _moved(snapshot, choice.kind, workload, gang)
+    gang_state = moving or _with_workload(snapshot, choice.kind, workload, gang, has_pods=has_pods)
+    if gang_state.admitted and _runs(pod_set) and workload.status.says("PodsReady") is None:
+        return msgspec.structs.replace(gang_state, actions=(_report_ready(snapshot, choice.kind, workload),))
+    return gang_state
 
 
-def quota_loss(world: Snapshot, roster: Roster) -> Reform | None:
+def evicted(snapshot: Snapshot, pod_set: PodSet) -> NewAttempt | None:
     """Find that Kueue wants the quota of a job back whose pods are there: all of them go."""
-    workload = _own_workload(world)
+    workload = _own_workload(snapshot)
     evicted = workload.status.says("Evicted") if workload else None
-    if evicted is None or not any(roster.active()):
+    if evicted is None or not any(pod_set.active):
         return None
     message = f"Kueue took its quota back: {evicted.reason}: {evicted.message}".rstrip(": ")
     failure = Failure(
-        attempt=world.job.status.attempt,
+        attempt=snapshot.job.status.attempt,
         reason=Reason.QUOTA_LOST,
         message=message,
-        time=world.now,
+        time=snapshot.now,
         counted=False,
     )
-    return Reform(Phase.RESTARTING, Reason.QUOTA_LOST, message, failure=failure)
+    return NewAttempt(Phase.RESTARTING, Reason.QUOTA_LOST, message, failure=failure)
 
 
 def workload_manifest(job: PaddleJob, kind: Kind) -> JsonObject:
@@ -87,32 +87,32 @@ def workload_manifest(job: PaddleJob, kind: Kind) -> JsonObject:
     return {"apiVersion": API_VERSIONS[kind], "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
-def _without_workload(world: Snapshot, kind: Kind, gang: Gang, *, has_pods: bool) -> Gathering:
-    if not _wanted_queue(world.job):
+def _without_workload(snapshot: Snapshot, kind: Kind, gang: Gang, *, has_pods: bool) -> GangState:
+    if not _wanted_queue(snapshot.job):
         # Its pods were admitted once; neither label nor Workload says by which queue, so none is asked again.
-        return Gathering(gang)
-    create = Create(kind, world.job.name, workload_manifest(world.job, kind))
-    text = f"waiting for Kueue to see Workload {world.job.name}"
-    return Gathering(gang, (create,), is_open=has_pods, obstacle=text)
+        return GangState(gang)
+    create = Create(kind, snapshot.job.name, workload_manifest(snapshot.job, kind))
+    text = f"waiting for Kueue to see Workload {snapshot.job.name}"
+    return GangState(gang, (create,), admitted=has_pods, obstacle=text)
 
 
-def _moved(world: Snapshot, kind: Kind, workload: PodGroup, gang: Gang) -> Gathering | None:
+def _moved(snapshot: Snapshot, kind: Kind, workload: PodGroup, gang: Gang) -> GangState | None:
     """Follow the label to another queue, as far as Kueue allows: quota that is reserved stays in its queue.
 
     Pods that are there keep the quota they were admitted with. Without pods a reservation is given up.
     """
-    wanted, present = _wanted_queue(world.job), workload.spec.queue_name
+    wanted, present = _wanted_queue(snapshot.job), workload.spec.queue_name
     if not wanted or wanted == present:
         return None
-    text = f"moving Workload {world.job.name} from Kueue's queue {present} to {wanted}"
+    text = f"moving Workload {snapshot.job.name} from Kueue's queue {present} to {wanted}"
     metadata = workload.metadata
     if workload.status.says("QuotaReserved") is None:
         version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         patch = PatchGroup(kind, metadata.name, version, "spec", {"queueName": wanted})
-        return Gathering(gang, (patch,), is_open=False, obstacle=text)
-    if world.pods:
+        return GangState(gang, (patch,), admitted=False, obstacle=text)
+    if snapshot.pods:
         return None
-    return Gathering(gang, (Delete(kind, metadata.name, metadata.uid),), is_open=False, obstacle=text)
+    return GangState(gang, (Delete(kind, metadata.name, metadata.uid),), admitted=False, obstacle=text)
 
 
 def _wanted_queue(job: PaddleJob) -> str:
@@ -121,32 +121,32 @@ def _wanted_queue(job: PaddleJob) -> str:
 
 
 def _with_workload(
-    world: Snapshot, kind: Kind, workload: PodGroup, gang: Gang, *, has_pods: bool
-) -> Gathering:
-    name, status, queue = world.job.name, workload.status, workload.spec.queue_name
+    snapshot: Snapshot, kind: Kind, workload: PodGroup, gang: Gang, *, has_pods: bool
+) -> GangState:
+    name, status, queue = snapshot.job.name, workload.status, workload.spec.queue_name
     evicted = status.says("Evicted")
     if evicted is not None:
-        gives_back = not world.pods and status.says("QuotaReserved") is not None
-        actions: tuple[Action, ...] = (_give_back(world, kind, workload, evicted),) if gives_back else ()
+        gives_back = not snapshot.pods and status.says("QuotaReserved") is not None
+        actions: tuple[Action, ...] = (_give_back(snapshot, kind, workload, evicted),) if gives_back else ()
         text = f"evicted from Kueue's queue {queue}: {evicted.reason}: {evicted.message}".rstrip(": ")
-        return Gathering(gang, actions, is_open=False, obstacle=text)
-    if not _is_for(world.job, workload):
-        if world.pods:
+        return GangState(gang, actions, admitted=False, obstacle=text)
+    if not _is_for(snapshot.job, workload):
+        if snapshot.pods:
             text = f"Kueue's queue {queue} has admitted other pods; suspend the job and resume it to ask anew"
-            return Gathering(gang, is_open=False, obstacle=text)
+            return GangState(gang, admitted=False, obstacle=text)
         delete = Delete(kind, name, workload.metadata.uid)
         text = f"asking Kueue's queue {queue} anew for other pods"
-        return Gathering(gang, (delete,), is_open=False, obstacle=text)
+        return GangState(gang, (delete,), admitted=False, obstacle=text)
     if status.says("Admitted") is None:
         text = f"waiting in Kueue's queue {queue}{_pending_because(status.conditions)}"
-        return Gathering(gang, is_open=has_pods, obstacle=text)
-    placements, missing = _placements(world, workload)
+        return GangState(gang, admitted=has_pods, obstacle=text)
+    placements, missing = _placements(snapshot, workload)
     if missing:
-        return Gathering(gang, is_open=False, obstacle=f"waiting for ResourceFlavor {missing} of Kueue")
-    return Gathering(msgspec.structs.replace(gang, placements=placements))
+        return GangState(gang, admitted=False, obstacle=f"waiting for ResourceFlavor {missing} of Kueue")
+    return GangState(msgspec.structs.replace(gang, placements=placements))
 
 
-def _give_back(world: Snapshot, kind: Kind, workload: PodGroup, evicted: Condition) -> PatchGroup:
+def _give_back(snapshot: Snapshot, kind: Kind, workload: PodGroup, evicted: Condition) -> PatchGroup:
     """Return the quota, now that no pod uses it: Kueue waits for that, and then queues the Workload again."""
     again = str(evicted.reason == PREEMPTED)
     verdicts = {
@@ -155,17 +155,17 @@ def _give_back(world: Snapshot, kind: Kind, workload: PodGroup, evicted: Conditi
         "Requeued": (again, evicted.reason, evicted.message),
         "PodsReady": ("False", "WaitForStart", "Not all pods are ready or succeeded"),
     }
-    return _report(world, kind, workload, verdicts, admission=None)
+    return _report(snapshot, kind, workload, verdicts, admission=None)
 
 
-def _report_ready(world: Snapshot, kind: Kind, workload: PodGroup) -> PatchGroup:
+def _report_ready(snapshot: Snapshot, kind: Kind, workload: PodGroup) -> PatchGroup:
     """Say that all pods run; a Kueue that waits for that takes the quota back otherwise."""
     verdicts = {"PodsReady": ("True", "Started", "All pods are ready or succeeded")}
-    return _report(world, kind, workload, verdicts)
+    return _report(snapshot, kind, workload, verdicts)
 
 
 def _report(
-    world: Snapshot,
+    snapshot: Snapshot,
     kind: Kind,
     workload: PodGroup,
     verdicts: dict[str, tuple[str, str, str]],
@@ -173,7 +173,7 @@ def _report(
 ) -> PatchGroup:
     """Set conditions beside those that Kueue has set, if they are still the same."""
     fresh = [
-        Condition(about, status, reason, message, world.now, workload.metadata.generation)
+        Condition(about, status, reason, message, snapshot.now, workload.metadata.generation)
         for about, (status, reason, message) in verdicts.items()
     ]
     kept = [condition for condition in workload.status.conditions if condition.type not in verdicts]
@@ -183,13 +183,13 @@ def _report(
     return PatchGroup(kind, metadata.name, version, "status", {**changes, "conditions": conditions})
 
 
-def _runs(roster: Roster) -> bool:
-    states = [member.state for member in roster.active()]
+def _runs(pod_set: PodSet) -> bool:
+    states = [member.state for member in pod_set.active]
     up = (PodState.RUNNING, PodState.SUCCEEDED)
-    return len(states) == len(roster.wanted) and all(state in up for state in states)
+    return len(states) == len(pod_set.wanted) and all(state in up for state in states)
 
 
-def _placements(world: Snapshot, workload: PodGroup) -> tuple[dict[Role, Placement], str]:
+def _placements(snapshot: Snapshot, workload: PodGroup) -> tuple[dict[Role, Placement], str]:
     """Return where the pods of each role may run, or the name of a flavor that is not known yet."""
     admission = workload.status.admission
     placements: dict[Role, Placement] = {}
@@ -197,7 +197,7 @@ def _placements(world: Snapshot, workload: PodGroup) -> tuple[dict[Role, Placeme
         selector: dict[str, str] = {}
         tolerations: list[JsonObject] = []
         for name in dict.fromkeys(assignment.flavors.values()):
-            flavor = world.flavors.get(name)
+            flavor = snapshot.flavors.get(name)
             if flavor is None:
                 return {}, name
             selector |= flavor.spec.node_labels
@@ -215,9 +215,9 @@ def _pending_because(conditions: tuple[Condition, ...]) -> str:
     return ""
 
 
-def _own_workload(world: Snapshot) -> PodGroup | None:
-    found = (world.pod_groups.get(kind) for kind in GangSystem.KUEUE.kinds)
-    ours = world.job.metadata.uid
+def _own_workload(snapshot: Snapshot) -> PodGroup | None:
+    found = (snapshot.pod_groups.get(kind) for kind in GangSystem.KUEUE.kinds)
+    ours = snapshot.job.metadata.uid
     return next((each for each in found if each and each.metadata.controller_uid == ours), None)
 
 

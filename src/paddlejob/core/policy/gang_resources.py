@@ -13,7 +13,7 @@ def pod_requests(pod_spec: JsonObject) -> dict[str, Quantity]:
 
     Its containers run beside its sidecars. Each init container runs before them, beside the sidecars that
     were declared before it. The larger of the two counts, for each resource, and the overhead on top. Amounts
-    for the pod as a whole go before those of its containers.
+    for the pod as a all_pods go before those of its containers.
 
     Assumes a valid spec. What an admission plugin adds later, such as a RuntimeClass' overhead or a
     LimitRange's defaults, is not known here.

@@ -13,44 +13,44 @@ from paddlejob.api import names
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Plan, RemoveFinalizer
-from paddlejob.core.classify import Member, Roster
-from paddlejob.core.policy.formation import Reform
+from paddlejob.core.pod_set import ObservedPod, PodSet
+from paddlejob.core.policy.world_size import NewAttempt
 from paddlejob.core.snapshot import Snapshot
 
 
-def is_inherited(member: Member) -> bool:
+def is_inherited(member: ObservedPod) -> bool:
     """Return whether an earlier operator made the pod: ours are all labelled with their attempt."""
     return names.LABEL_ATTEMPT not in member.pod.metadata.labels
 
 
-def has_inherited_pods(roster: Roster) -> bool:
+def has_inherited_pods(pod_set: PodSet) -> bool:
     """Return whether the pods that count are of an earlier operator, one at least."""
-    return any(is_inherited(member) for member in roster.active())
+    return any(is_inherited(member) for member in pod_set.active)
 
 
-def reform_inherited(roster: Roster) -> Reform | None:
+def attempt_after_takeover(pod_set: PodSet) -> NewAttempt | None:
     """Return that a job which an earlier operator had not brought to its start is put together anew."""
-    if not has_inherited_pods(roster):
+    if not has_inherited_pods(pod_set):
         return None
-    if not roster.missing and all(member.has_started for member in roster.active()):
+    if not pod_set.missing and all(member.has_started for member in pod_set.active):
         return None
     message = "an earlier operator had not started all pods; they are made anew"
-    return Reform(Phase.RESTARTING, Reason.RESTARTING, message)
+    return NewAttempt(Phase.RESTARTING, Reason.RESTARTING, message)
 
 
-def without_mixing(reform: Reform | None, roster: Roster) -> Reform | None:
+def without_mixed_pods(new_attempt: NewAttempt | None, pod_set: PodSet) -> NewAttempt | None:
     """Return a change that leaves no inherited pod beside new ones."""
-    if reform is None or reform.whole or not has_inherited_pods(roster):
-        return reform
-    reason = Reason.RESTARTING if reform.reason == Reason.REPLACED_POD else reform.reason
-    return msgspec.structs.replace(reform, whole=True, reason=reason)
+    if new_attempt is None or new_attempt.all_pods or not has_inherited_pods(pod_set):
+        return new_attempt
+    reason = Reason.RESTARTING if new_attempt.reason == Reason.REPLACED_POD else new_attempt.reason
+    return msgspec.structs.replace(new_attempt, all_pods=True, reason=reason)
 
 
-def release_finalizer(world: Snapshot, decided: Plan) -> Plan:
+def release_finalizer(snapshot: Snapshot, decided: Plan) -> Plan:
     """Let the finalizer of an earlier operator go first, before a deletion finds nobody to remove it.
 
     It is removed from the very version of the job that was looked at, so no status is written before.
     """
-    if names.LEGACY_FINALIZER not in world.job.metadata.finalizers:
+    if names.LEGACY_FINALIZER not in snapshot.job.metadata.finalizers:
         return decided
-    return Plan(world.job.status, ((RemoveFinalizer(names.LEGACY_FINALIZER),),), requeue_after_seconds=0.0)
+    return Plan(snapshot.job.status, ((RemoveFinalizer(names.LEGACY_FINALIZER),),), requeue_after_seconds=0.0)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, Role, SuccessPolicy
-from paddlejob.core.classify import Roster, Seat
-from paddlejob.core.standing import Standing
+from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.pod_set import PodSet, Replica
 
 
-def success(roster: Roster, policy: str) -> Standing | None:
+def success(pod_set: PodSet, policy: str) -> PhaseReason | None:
     """Return the verdict when the workers that matter are done.
 
     Only workers make a success: parameter servers and heter pods serve for ever, and how they end after the
     last worker is nobody's concern.
     """
-    workers = roster.desired(Role.WORKER)
+    workers = pod_set.desired(Role.WORKER)
     if policy == SuccessPolicy.WORKER_0:
-        return _completed("worker-0 succeeded") if Seat(Role.WORKER, 0) in roster.finished else None
-    if not workers or len(roster.finished) < workers:
+        return _completed("worker-0 succeeded") if Replica(Role.WORKER, 0) in pod_set.finished else None
+    if not workers or len(pod_set.finished) < workers:
         return None
     return _completed("the worker succeeded" if workers == 1 else f"all {workers} workers succeeded")
 
 
-def _completed(message: str) -> Standing:
-    return Standing(Phase.COMPLETED, Reason.WORKERS_SUCCEEDED, message)
+def _completed(message: str) -> PhaseReason:
+    return PhaseReason(Phase.COMPLETED, Reason.WORKERS_SUCCEEDED, message)

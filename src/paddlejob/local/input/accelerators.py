@@ -13,7 +13,7 @@ from paddlejob.api import quantity
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJob, RoleSpec
 from paddlejob.core.accelerators import accelerators
-from paddlejob.core.classify import Seat, pod_name
+from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.local.errors import InputError
 
 NVIDIA = "nvidia.com/gpu"
@@ -53,7 +53,7 @@ def provide(job: PaddleJob, *, strict: bool, devices: Path = Path("/dev")) -> Pr
 def _asked(job: PaddleJob) -> dict[str, int]:
     """Return how many devices each pod asks for, for those that ask."""
     return {
-        pod_name(job.name, Seat(role, index)): count
+        pod_name(job.name, Replica(role, index)): count
         for role, spec in job.spec.roles()
         for index in range(spec.replicas)
         if (count := _count(spec))

@@ -112,7 +112,7 @@ class ContainerLoop:
         reason = "Completed" if code == 0 else "Error"
         if code == _KILLED and not self._is_stopping and _kernel_kills() > kills_before:
             reason = "OOMKilled"
-        words = log.last_words() if code else ""
+        words = log.termination_message() if code else ""
         return self._end(code, reason, words or process.log_error, began)
 
     async def _start_process(self, spec: ContainerSpec) -> ContainerProcess:
@@ -198,7 +198,7 @@ class Log:
         self._path = path
         self._beginning = path.stat().st_size if path.exists() else 0
 
-    def last_words(self) -> str:
+    def termination_message(self) -> str:
         """Return its end, as much as a kubelet keeps."""
         with contextlib.suppress(OSError), self._path.open("rb") as reader:
             size = reader.seek(0, 2)

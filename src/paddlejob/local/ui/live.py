@@ -158,7 +158,7 @@ def _table(rows: list[PodRow]) -> Table:
     table.add_column("LAST LINE", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in rows:
         table.add_row(
-            str(row.seat),
+            str(row.replica),
             Text(row.state, style=_STATE_STYLES.get(row.state, "red" if "Error" in row.state else "yellow")),
             str(row.restarts) if row.restarts else "",
             str(row.progress or ""),
@@ -169,7 +169,7 @@ def _table(rows: list[PodRow]) -> Table:
 
 def _last_words(row: PodRow) -> Text:
     quiet = time.monotonic() - row.heard
-    if row.seat.role is Role.WORKER and row.state == "Running" and row.heard and quiet > QUIET_SECONDS:
+    if row.replica.role is Role.WORKER and row.state == "Running" and row.heard and quiet > QUIET_SECONDS:
         return Text.assemble((f"(quiet for {_clock(quiet)}) ", "yellow"), (row.last_line, "dim"))
     return Text(row.last_line, style="dim")
 

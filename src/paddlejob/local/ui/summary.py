@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddlejob.api.v1 import Role
-from paddlejob.core.classify import pod_name
+from paddlejob.core.pod_set import pod_name
 from paddlejob.local.runner import Ending
 from paddlejob.local.store.run_directory import RunDirectory
 from paddlejob.local.ui.view import PodRow, RunView
@@ -34,20 +34,20 @@ def _culprit(view: RunView) -> PodRow | None:
     failure = view.job.status.last_failure
     if failure is None or failure.attempt != view.job.status.attempt:
         return None
-    return next((row for row in view.rows() if pod_name(view.job.name, row.seat) == failure.pod), None)
+    return next((row for row in view.rows() if pod_name(view.job.name, row.replica) == failure.pod), None)
 
 
 def _detail(view: RunView, ending: Ending) -> str:
     if ending is Ending.COMPLETED:
-        first = next((row for row in view.rows() if row.seat.role is Role.WORKER), None)
+        first = next((row for row in view.rows() if row.replica.role is Role.WORKER), None)
         return f": {first.result}" if first and first.result else ""
     message = view.job.status.message
     return f": {message}" if ending is Ending.FAILED and message else ""
 
 
 def _last_lines(run: RunDirectory, job: str, row: PodRow) -> Iterator[str]:
-    for log in run.logs(f"{job}-{row.seat}"):
+    for log in run.logs(f"{job}-{row.replica}"):
         with log.open("rb") as reader:
             reader.seek(max(0, reader.seek(0, 2) - 8192))
             tail = reader.read().decode(errors="replace").splitlines()[-LAST_LINES:]
-        yield from (f"  {row.seat} | {line}" for line in tail)
+        yield from (f"  {row.replica} | {line}" for line in tail)

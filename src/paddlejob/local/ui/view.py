@@ -9,7 +9,7 @@ import msgspec
 
 from paddlejob.api.pod import ContainerStatus, Pod
 from paddlejob.api.v1 import PaddleJob, Role
-from paddlejob.core.classify import Seat, seat_of
+from paddlejob.core.pod_set import Replica, replica_of
 from paddlejob.local.store import logs
 from paddlejob.local.store.logs import LogLines
 from paddlejob.local.ui import progress
@@ -22,7 +22,7 @@ NEWS_BYTES = 4096
 class PodRow(msgspec.Struct):
     """A pod."""
 
-    seat: Seat
+    replica: Replica
     training: str
     """The container that trains."""
     state: str = ""
@@ -46,7 +46,7 @@ class RunView:
     def rows(self) -> list[PodRow]:
         """Return the pods: servers, workers, heter pods, each in order of rank."""
         roles = list(Role)
-        return sorted(self._rows.values(), key=lambda row: (roles.index(row.seat.role), row.seat.index))
+        return sorted(self._rows.values(), key=lambda row: (roles.index(row.replica.role), row.replica.index))
 
     @property
     def seconds(self) -> float:
@@ -59,10 +59,10 @@ class RunView:
 
     def on_pod(self, pod: Pod) -> str:
         """Take note of a pod; return its new state, empty where a person would see no change."""
-        seat = seat_of(self.job.name, pod)
-        if seat is None:
+        replica = replica_of(self.job.name, pod)
+        if replica is None:
             return ""
-        row = self._rows.setdefault(pod.metadata.name, PodRow(seat, training_container(pod)))
+        row = self._rows.setdefault(pod.metadata.name, PodRow(replica, training_container(pod)))
         before = row.state, row.restarts
         if not (row.ended and pod.metadata.deletion_timestamp):
             # How a pod ended by itself says more than that it was then cleaned up.

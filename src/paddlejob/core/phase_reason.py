@@ -8,7 +8,7 @@ from paddlejob.api.v1 import Phase
 from paddlejob.core.one_line import one_line
 
 
-class Standing(msgspec.Struct, frozen=True):
+class PhaseReason(msgspec.Struct, frozen=True):
     """A phase, the reason for it, and the reason in words, on one line."""
 
     phase: Phase

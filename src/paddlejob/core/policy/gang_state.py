@@ -5,17 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from paddlejob.core.actions import Action
-from paddlejob.core.classify import PodState, Roster
 from paddlejob.core.gang import Gang
+from paddlejob.core.pod_set import PodSet, PodState
 
 
-class Gathering(msgspec.Struct, frozen=True):
+class GangState(msgspec.Struct, frozen=True):
     """What a gang needs now, before its pods."""
 
     gang: Gang | None = None
     """What pods are marked with, None for pods that are scheduled alone."""
     actions: tuple[Action, ...] = ()
-    is_open: bool = True
+    admitted: bool = True
     """Whether pods may be created."""
     obstacle: str = ""
     """What missing pods wait for."""
@@ -23,14 +23,14 @@ class Gathering(msgspec.Struct, frozen=True):
     """What the scheduler says of pods that it has no place for."""
     look_again_in_seconds: float | None = None
 
-    def holds_up(self, roster: Roster) -> str:
+    def blocked_by(self, pod_set: PodSet) -> str:
         """Return what the gang waits for, empty when it is complete or waits for something else."""
-        if roster.vacant and not self.is_open:
+        if pod_set.to_create and not self.admitted:
             return self.obstacle
         placeless = any(
-            member.state is PodState.PENDING and not member.pod.spec.node_name for member in roster.active()
+            member.state is PodState.PENDING and not member.pod.spec.node_name for member in pod_set.active
         )
         return self.remark if placeless else ""
 
 
-ALONE = Gathering()
+ALONE = GangState()

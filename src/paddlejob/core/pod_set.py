@@ -27,7 +27,7 @@ class PodState(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Seat(msgspec.Struct, frozen=True):
+class Replica(msgspec.Struct, frozen=True):
     """A place in the job that one pod at a time may take."""
 
     role: Role
@@ -37,10 +37,10 @@ class Seat(msgspec.Struct, frozen=True):
         return f"{self.role}-{self.index}"
 
 
-class Member(msgspec.Struct, frozen=True):
+class ObservedPod(msgspec.Struct, frozen=True):
     """A pod and what it means to the job."""
 
-    seat: Seat
+    replica: Replica
     pod: Pod
     state: PodState
     training: ContainerStatus | None
@@ -66,54 +66,56 @@ class Member(msgspec.Struct, frozen=True):
         return state.running is not None or state.terminated is not None or self.training.restart_count > 0
 
 
-class Roster(msgspec.Struct, frozen=True):
+class PodSet(msgspec.Struct, frozen=True):
     """All pods of a job in order."""
 
-    members: dict[Seat, Member]
-    """Pods that hold a wanted seat, also those that are leaving it."""
-    surplus: tuple[Member, ...]
-    """Pods that no seat is left for, after scaling down."""
-    stale: tuple[Member, ...]
+    members: dict[Replica, ObservedPod]
+    """Pods that hold a wanted replica, also those that are leaving it."""
+    excess: tuple[ObservedPod, ...]
+    """Pods that no replica is left for, after scaling down."""
+    outdated: tuple[ObservedPod, ...]
     """Pods of attempts that are over; they hold their names until they are gone."""
-    probes: tuple[Member, ...]
+    standby: tuple[ObservedPod, ...]
     """Pods of the next attempt that wait in the wings for a place in the cluster."""
-    wanted: tuple[Seat, ...]
-    """Every seat, in order of creation."""
-    finished: frozenset[Seat]
-    """Wanted seats of workers that have succeeded, whatever became of their pods since."""
-    staying: tuple[Member, ...]
-    """The members that are not leaving, in seat order."""
+    wanted: tuple[Replica, ...]
+    """Every replica, in order of creation."""
+    finished: frozenset[Replica]
+    """Wanted replicas of workers that have succeeded, whatever became of their pods since."""
+    active: tuple[ObservedPod, ...]
+    """The members that are not leaving, in replica order."""
 
     @property
-    def vacant(self) -> tuple[Seat, ...]:
-        """Seats without a pod object of their name."""
-        held = {member.seat for member in self.stale} | self.finished
-        return tuple(seat for seat in self.wanted if seat not in self.members and seat not in held)
+    def to_create(self) -> tuple[Replica, ...]:
+        """Replicas without a pod object of their name."""
+        held = {member.replica for member in self.outdated} | self.finished
+        return tuple(
+            replica for replica in self.wanted if replica not in self.members and replica not in held
+        )
 
     @property
-    def missing(self) -> tuple[Seat, ...]:
-        """Seats that need a pod and have none that counts."""
-        held = {member.seat for member in self.staying} | self.finished
-        return tuple(seat for seat in self.wanted if seat not in held)
+    def missing(self) -> tuple[Replica, ...]:
+        """Replicas that need a pod and have none that counts."""
+        held = {member.replica for member in self.active} | self.finished
+        return tuple(replica for replica in self.wanted if replica not in held)
 
-    def active(self, role: Role | None = None) -> tuple[Member, ...]:
-        """Return the members that count, in seat order."""
+    def active_in(self, role: Role | None = None) -> tuple[ObservedPod, ...]:
+        """Return the members that count, in replica order."""
         if role is None:
-            return self.staying
-        return tuple(member for member in self.staying if member.seat.role is role)
+            return self.active
+        return tuple(member for member in self.active if member.replica.role is role)
 
     def desired(self, role: Role) -> int:
-        """Return how many seats a role has."""
-        return sum(seat.role is role for seat in self.wanted)
+        """Return how many replicas a role has."""
+        return sum(replica.role is role for replica in self.wanted)
 
     def count(self, role: Role, state: PodState) -> int:
         """Return how many active members of a role are in a state."""
-        return sum(member.state is state for member in self.active(role))
+        return sum(member.state is state for member in self.active_in(role))
 
 
-def pod_name(job_name: str, seat: Seat) -> str:
-    """Return the one name that a pod of this seat may have."""
-    return f"{job_name}-{seat}"
+def pod_name(job_name: str, replica: Replica) -> str:
+    """Return the one name that a pod of this replica may have."""
+    return f"{job_name}-{replica}"
 
 
 class Attempts(msgspec.Struct, frozen=True):
@@ -133,60 +135,62 @@ class Attempts(msgspec.Struct, frozen=True):
 FIRST_ATTEMPT = Attempts()
 
 
-def roster_of(
+def pod_set_of(
     job_name: str,
     roles: tuple[tuple[Role, RoleSpec], ...],
     pods: tuple[Pod, ...],
     attempts: Attempts = FIRST_ATTEMPT,
-) -> Roster:
-    """Sort pods into seats."""
-    wanted = tuple(Seat(role, index) for role, spec in roles for index in range(spec.replicas))
+) -> PodSet:
+    """Sort pods into replicas."""
+    wanted = tuple(Replica(role, index) for role, spec in roles for index in range(spec.replicas))
     training_names = {role: training_container_name(spec) for role, spec in roles}
-    members: dict[Seat, Member] = {}
-    surplus: list[Member] = []
-    stale: list[Member] = []
-    probes: list[Member] = []
-    seats = frozenset(wanted)
+    members: dict[Replica, ObservedPod] = {}
+    excess: list[ObservedPod] = []
+    outdated: list[ObservedPod] = []
+    standby: list[ObservedPod] = []
+    replicas = frozenset(wanted)
     for pod in pods:
-        seat = seat_of(job_name, pod)
-        if seat is None:
+        replica = replica_of(job_name, pod)
+        if replica is None:
             continue
-        member = member_of(seat, pod, training_names.get(seat.role, ""))
+        member = observe_pod(replica, pod, training_names.get(replica.role, ""))
         if member.attempt < attempts.base:
-            stale.append(member)
+            outdated.append(member)
         elif member.attempt > attempts.current:
-            probes.append(member)
-        elif seat in seats:
-            members[seat] = member
+            standby.append(member)
+        elif replica in replicas:
+            members[replica] = member
         else:
-            surplus.append(member)
-    held = (members[seat] for seat in wanted if seat in members)
-    staying = tuple(member for member in held if not member.is_leaving)
-    finished = _finished(attempts, seats, staying)
-    return Roster(members, tuple(surplus), tuple(stale), tuple(probes), wanted, finished, staying)
+            excess.append(member)
+    held = (members[replica] for replica in wanted if replica in members)
+    active = tuple(member for member in held if not member.is_leaving)
+    finished = _finished(attempts, replicas, active)
+    return PodSet(members, tuple(excess), tuple(outdated), tuple(standby), wanted, finished, active)
 
 
-def _finished(attempts: Attempts, seats: frozenset[Seat], staying: tuple[Member, ...]) -> frozenset[Seat]:
+def _finished(
+    attempts: Attempts, replicas: frozenset[Replica], active: tuple[ObservedPod, ...]
+) -> frozenset[Replica]:
     """Return the wanted workers that have succeeded, as their pods say or as was seen before.
 
     What a pod says that is being deleted is not believed: many programs exit with code 0 after SIGTERM.
     """
     seen = {
-        member.seat
-        for member in staying
-        if member.seat.role is Role.WORKER and member.state is PodState.SUCCEEDED
+        member.replica
+        for member in active
+        if member.replica.role is Role.WORKER and member.state is PodState.SUCCEEDED
     }
-    known = index_set.parse(attempts.succeeded_workers, len(seats)) if attempts.succeeded_workers else ()
-    return seats & (seen | {Seat(Role.WORKER, index) for index in known})
+    known = index_set.parse(attempts.succeeded_workers, len(replicas)) if attempts.succeeded_workers else ()
+    return replicas & (seen | {Replica(Role.WORKER, index) for index in known})
 
 
-def seat_of(job_name: str, pod: Pod) -> Seat | None:
-    """Return the seat that a pod's label and name claim, None for a name that this job never gives."""
+def replica_of(job_name: str, pod: Pod) -> Replica | None:
+    """Return the replica that a pod's label and name claim, None for a name that this job never gives."""
     role = _ROLES.get(pod.metadata.labels.get(names.LABEL_RESOURCE_TYPE, ""))
     if role is None:
         return None
     index = pod.metadata.name.removeprefix(f"{job_name}-{role}-")
-    return Seat(role, int(index)) if index.isascii() and index.isdecimal() else None
+    return Replica(role, int(index)) if index.isascii() and index.isdecimal() else None
 
 
 def training_container_name(spec: RoleSpec) -> str:
@@ -198,13 +202,13 @@ def training_container_name(spec: RoleSpec) -> str:
     return name if isinstance(name, str) else ""
 
 
-def member_of(seat: Seat, pod: Pod, training_name: str) -> Member:
+def observe_pod(replica: Replica, pod: Pod, training_name: str) -> ObservedPod:
     """Read one pod."""
     statuses = pod.status.container_statuses
     training = next((status for status in statuses if status.name == training_name), None)
     if training is None and len(statuses) == 1:
         training = statuses[0]
-    return Member(seat, pod, _state(pod, training), training)
+    return ObservedPod(replica, pod, _state(pod, training), training)
 
 
 def _state(pod: Pod, training: ContainerStatus | None) -> PodState:
@@ -233,7 +237,7 @@ def _running_state(pod: Pod, training: ContainerStatus | None) -> PodState:
     return PodState.RUNNING if all_up else PodState.STARTING
 
 
-def ending_of(member: Member) -> ContainerTerminated | None:
+def ending_of(member: ObservedPod) -> ContainerTerminated | None:
     """Return how a pod's decisive container ended; a failed one decides before a clean one."""
     status = member.pod.status
     ordered = sorted(status.container_statuses, key=lambda each: each is not member.training)
@@ -242,7 +246,7 @@ def ending_of(member: Member) -> ContainerTerminated | None:
     return next((ending for ending in present if ending.exit_code != 0), present[0] if present else None)
 
 
-def ended_at(member: Member) -> datetime | None:
+def ended_at(member: ObservedPod) -> datetime | None:
     """Return when a pod ended, as its kubelet says."""
     ending = ending_of(member)
     return ending.finished_at if ending else None

@@ -5,8 +5,8 @@ import pytest
 
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Role
-from paddlejob.core.classify import PodState, Seat, ending_of, roster_of, seat_of
-from paddlejob.testing.build import job, world
+from paddlejob.core.pod_set import PodState, Replica, ending_of, pod_set_of, replica_of
+from paddlejob.testing.build import job, snapshot
 
 
 def pod(phase: str = "", **fields) -> Pod:
@@ -74,13 +74,13 @@ STATES = {
 
 @pytest.mark.parametrize(("observed", "expected"), STATES.values(), ids=STATES.keys())
 def test_a_pod_counts_as(observed, expected):
-    roster = roster_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
-    assert roster.active()[0].state is expected
+    pod_set = pod_set_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
+    assert pod_set.active[0].state is expected
 
 
 SEATS = {
-    "its seat": ("demo-worker-12", "worker", Seat(Role.WORKER, 12)),
-    "another role's": ("demo-ps-0", "ps", Seat(Role.PS, 0)),
+    "its replica": ("demo-worker-12", "worker", Replica(Role.WORKER, 12)),
+    "another role's": ("demo-ps-0", "ps", Replica(Role.PS, 0)),
     "no index": ("demo-worker-", "worker", None),
     "not a number": ("demo-worker-x", "worker", None),
     "a digit that is not ASCII": ("demo-worker-²", "worker", None),
@@ -90,29 +90,29 @@ SEATS = {
 }
 
 
-@pytest.mark.parametrize(("name", "label", "seat"), SEATS.values(), ids=SEATS.keys())
-def test_a_pod_name_is_read_as(name, label, seat):
-    assert seat_of("demo", pod(metadata={"name": name, "labels": {"paddle-res-type": label}})) == seat
+@pytest.mark.parametrize(("name", "label", "replica"), SEATS.values(), ids=SEATS.keys())
+def test_a_pod_name_is_read_as(name, label, replica):
+    assert replica_of("demo", pod(metadata={"name": name, "labels": {"paddle-res-type": label}})) == replica
 
 
 def test_pods_beyond_the_replicas_are_surplus():
-    roster = roster_of(
-        "demo", tuple(job().worker(1).build().spec.roles()), world(job().worker(3)).pods().snapshot().pods
+    pod_set = pod_set_of(
+        "demo", tuple(job().worker(1).build().spec.roles()), snapshot(job().worker(3)).pods().build().pods
     )
-    assert [member.seat.index for member in roster.surplus] == [1, 2]
-    assert roster.vacant == ()
+    assert [member.replica.index for member in pod_set.excess] == [1, 2]
+    assert pod_set.to_create == ()
 
 
 def test_a_leaving_pod_holds_its_name_but_does_not_count():
-    built = world(job().worker(2)).pods_running().leaving("worker", 1)
-    roster = roster_of("demo", built.spec.roles, built.snapshot().pods)
-    assert [member.seat.index for member in roster.active()] == [0]
-    assert roster.vacant == ()
+    built = snapshot(job().worker(2)).pods_running().leaving("worker", 1)
+    pod_set = pod_set_of("demo", built.spec.roles, built.build().pods)
+    assert [member.replica.index for member in pod_set.active] == [0]
+    assert pod_set.to_create == ()
 
 
-def test_seats_come_in_the_order_of_creation():
-    built = world(job().heter(1).worker(1).ps(1))
-    assert [str(seat) for seat in roster_of("demo", built.spec.roles, ()).vacant] == [
+def test_replicas_come_in_the_order_of_creation():
+    built = snapshot(job().heter(1).worker(1).ps(1))
+    assert [str(replica) for replica in pod_set_of("demo", built.spec.roles, ()).to_create] == [
         "ps-0",
         "worker-0",
         "heter-0",
@@ -129,7 +129,7 @@ def test_the_failed_container_tells_the_ending():
             ]
         },
     )
-    roster = roster_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
-    ending = ending_of(roster.active()[0])
+    pod_set = pod_set_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
+    ending = ending_of(pod_set.active[0])
     assert ending is not None
     assert ending.exit_code == 9
