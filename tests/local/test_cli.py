@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from local.jobs import container, job, role, text
 from local.processes import eventually_sync, fresh_mark, marked
 from paddlejob.cli.main import main
+from paddlejob.local.store import run_directory
 
 PADDLEJOB = (str(Path(sys.executable).with_name("paddlejob")),)
 FOR_EVER = "echo up; while :; do sleep 60; done"
@@ -173,7 +175,7 @@ def test_ctrl_c_lets_the_pods_save_their_work(background, command, file, output)
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     assert output().count("| saved") == 2
-    assert "stopping; the pods may save their work" in output()
+    assert "stopping, waiting for pods to save their work" in output()
     assert not marked(command.mark)
 
 
@@ -181,7 +183,7 @@ def test_ctrl_c_twice_ends_everything_at_once(background, command, file, output)
     process = background(file(job(worker=role(2, STUBBORN, terminationGracePeriodSeconds=3600))))
     says_up(output, 2)
     process.send_signal(signal.SIGINT)
-    eventually_sync(lambda: "stopping;" in output())
+    eventually_sync(lambda: "stopping, waiting" in output())
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     assert not marked(command.mark)
@@ -264,10 +266,74 @@ def test_a_live_run_obeys_from_another_terminal(background, command, file, outpu
     eventually_sync(lambda: "Suspended" in command("runs").stdout)
     assert "resuming" in command("resume").stdout
     eventually_sync(lambda: output().count("2 workers running") == 2)
-    assert "deleting" in command("delete", "job").stdout
+    refused = command("rm", "job")
+    assert (refused.returncode, "is running; stop it first" in refused.stderr) == (2, True)
+    assert "stopping; logs and files are kept" in command("stop", "job").stdout
     assert process.wait() == 130
-    assert "removed" in command("delete", "job").stdout
+    assert "is not running" in command("stop", "job").stderr
+    assert "removed" in command("rm", "job").stdout
     assert "there are no runs" in command("runs").stderr
+
+
+REMOVALS = {
+    "by name": (("one", "two"), ["one", "two"]),
+    "one that does not exist keeps the others": (("one", "nope"), []),
+    "the beginning of a name": (("on",), []),
+    "an empty name": (("",), []),
+    "nothing named": ((), []),
+    "all": (("--all-finished",), ["one", "two"]),
+    "young ones stay": (("--older-than", "1h"), []),
+    "an age that is none": (("--older-than", "old"), []),
+}
+
+
+@pytest.mark.parametrize(("arguments", "removed"), REMOVALS.values(), ids=REMOVALS)
+def test_finished_runs_are_removed(tmp_path, arguments, removed):
+    for name in ("one", "two"):
+        (run_directory.create(tmp_path, name).path / "job.yaml").touch()
+    done = CliRunner().invoke(main, ["rm", *arguments, "--run-dir", str(tmp_path)])
+    left = {path.name.rpartition("-")[0] for path in tmp_path.iterdir()}
+    assert left == {"one", "two"} - set(removed)
+    assert (done.exit_code == 0) is (bool(removed) or "1h" in arguments)
+
+
+def test_old_runs_are_removed(tmp_path):
+    for name, age_seconds in {"old": 8 * 86400, "new": 6 * 86400}.items():
+        job_file = run_directory.create(tmp_path, name).path / "job.yaml"
+        job_file.touch()
+        os.utime(job_file, (time.time() - age_seconds,) * 2)
+    CliRunner().invoke(main, ["rm", "--older-than", "7d", "--run-dir", str(tmp_path)])
+    assert [path.name.rpartition("-")[0] for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_what_a_program_wrote_is_named_and_can_be_copied(command, file, tmp_path):
+    script = "mkdir output; echo weights > output/final.pdparams; echo x > log.txt"
+    done = command("run", file(job(worker=role(1, script))))
+    assert "wrote output/final.pdparams (worker-0)" in done.stderr
+    [run] = (path.name for path in (tmp_path / "runs").iterdir())
+    assert f"copy with `paddlejob cp {run} worker-0:" in done.stderr
+    assert not (tmp_path / "output").exists()
+    target = tmp_path / "out"
+    target.mkdir()
+    assert command("cp", run, "worker-0:output", target).returncode == 0
+    assert (target / "output" / "final.pdparams").read_text() == "weights\n"
+    assert command("cp", "job", "0:/workspace/log.txt", target / "renamed").returncode == 0
+    assert (target / "renamed").read_text() == "x\n"
+    for source, sentence in {
+        "worker-0:none": "wrote no none",
+        "worker-0:../x": "without '..'",
+        "9:output": "9 is not one pod of",
+        "output": "write POD:PATH",
+    }.items():
+        refused = command("cp", "job", source, target)
+        assert refused.returncode == 2
+        assert sentence in refused.stderr
+
+
+def test_a_missing_paddle_is_told_with_the_way_out(command, file):
+    script = "echo \"ModuleNotFoundError: No module named 'paddle'\"; exit 1"
+    done = command("run", file(job(worker=role(1, script), backoffLimit=0)), "--python", sys.executable)
+    assert f"python is {sys.executable} (--python), which has no Paddle; choose another with" in done.stderr
 
 
 def test_a_run_is_looked_at_afterwards(command, file):
@@ -321,10 +387,21 @@ def test_a_person_at_a_terminal_sees_the_pods_move(command, file):
     assert "job Completed in" in shown.splitlines()[-2]
 
 
-def test_a_person_may_read_the_logs_above_the_view(command, file):
+def test_a_person_sees_the_output_of_worker_0_above_the_view(command, file):
+    shown = in_terminal(command, "run", file(job(worker=role(2, "echo hello; echo there; sleep 0.5"))))
+    assert "worker-0 | hello\nworker-0 | there\n" in shown
+    assert "worker-1 | hello" not in shown
+    assert "logs: paddlejob logs job-" in shown
+
+
+def test_a_person_may_read_all_logs_above_the_view(command, file):
     shown = in_terminal(command, "run", file(job(worker=role(2, "echo hello; sleep 0.5"))), "--logs", "all")
     assert "worker-0 | hello" in shown
     assert "worker-1 | hello" in shown
+
+
+def test_a_misspelt_verb_is_told_the_right_one():
+    assert "did you mean run?" in CliRunner().invoke(main, ["rnu"]).output
 
 
 def in_terminal(command, *arguments):
@@ -343,7 +420,9 @@ def in_terminal(command, *arguments):
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode(errors="replace")).replace("\r", "")
 
 
-@pytest.mark.parametrize("verb", ["run", "runs", "logs", "env", "scale", "suspend", "resume", "delete"])
+@pytest.mark.parametrize(
+    "verb", ["run", "runs", "logs", "env", "scale", "suspend", "resume", "stop", "rm", "cp"]
+)
 def test_every_verb_explains_itself(verb):
     shown = CliRunner().invoke(main, [verb, "--help"])
     assert shown.exit_code == 0

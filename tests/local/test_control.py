@@ -37,7 +37,7 @@ async def test_a_run_is_suspended_resumed_and_deleted(live):
     await live.phase("Suspended")
     assert await order(live, "resume") == "resuming"
     await live.phase("Running")
-    assert await order(live, "delete") == "deleting"
+    assert (await order(live, "stop")).startswith("stopping; logs and files are kept")
     assert str(await live.ended()) == "Deleted"
 
 
@@ -56,4 +56,4 @@ async def test_nonsense_is_answered(live):
 def test_a_run_that_has_ended_obeys_no_more(tmp_path):
     run = run_directory.create(tmp_path / ("long" * 40), "job")
     with pytest.raises(InputError, match="is not running"):
-        send(run, Command("delete"))
+        send(run, Command("stop"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 
 import click
@@ -10,14 +11,16 @@ import paddlejob
 
 VERBS = {
     "operator": ("paddlejob.cli.operator", "Run the operator that makes PaddleJobs work on a cluster."),
-    "run": ("paddlejob.cli.run", "Run a PaddleJob on this machine, without a cluster."),
-    "runs": ("paddlejob.cli.runs", "List the runs on this machine."),
-    "logs": ("paddlejob.cli.logs", "Show the logs of a run."),
-    "env": ("paddlejob.cli.env", "Show the environment that one rank of a run got."),
-    "scale": ("paddlejob.cli.scale", "Change the number of workers of a live run."),
-    "suspend": ("paddlejob.cli.suspend", "Stop the pods of a live run, to be resumed later."),
-    "resume": ("paddlejob.cli.resume", "Start a suspended run again."),
-    "delete": ("paddlejob.cli.delete", "End a live run, or remove a finished one."),
+    "run": ("paddlejob.cli.local.run", "Run a PaddleJob on this machine, without a cluster."),
+    "runs": ("paddlejob.cli.local.runs", "List the runs on this machine."),
+    "logs": ("paddlejob.cli.local.logs", "Show the logs of a run."),
+    "env": ("paddlejob.cli.local.env", "Show the environment of one rank of a run."),
+    "scale": ("paddlejob.cli.local.scale", "Change the number of workers of a live run."),
+    "suspend": ("paddlejob.cli.local.suspend", "Pause a live run: stop its pods until `resume`."),
+    "resume": ("paddlejob.cli.local.resume", "Resume a suspended run."),
+    "stop": ("paddlejob.cli.local.stop", "Stop a live run; its logs and files stay."),
+    "cp": ("paddlejob.cli.local.cp", "Copy files that a pod of a run wrote."),
+    "rm": ("paddlejob.cli.local.rm", "Remove the logs and files of finished runs."),
     "data": ("paddlejob.cli.data", "Prepare training data for a plain Kubernetes Job."),
     "start": ("paddlejob.cli.start", "Start training inside a plain Kubernetes Job."),
 }
@@ -34,6 +37,8 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the one verb that is asked for."""
         if cmd_name not in VERBS:
+            if near := difflib.get_close_matches(cmd_name, VERBS, n=1):
+                ctx.fail(f"No such command '{cmd_name}'; did you mean {near[0]}?")
             return super().get_command(ctx, cmd_name)
         module = importlib.import_module(VERBS[cmd_name][0])
         command: click.Command = module.command

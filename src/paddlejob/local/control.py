@@ -42,9 +42,9 @@ def handle(runner: LocalRunner, order: Command) -> Reply:
             case "resume":
                 runner.resume()
                 return Reply(done="resuming")
-            case "delete":
+            case "stop":
                 runner.delete()
-                return Reply(done="deleting")
+                return Reply(done="stopping; logs and files are kept (remove them with `paddlejob rm`)")
     except InputError as error:
         return Reply(error=str(error))
     return Reply(error=f"there is no order {order.verb}")

@@ -33,12 +33,17 @@ class LocalRun:
     """A run that is ready to begin."""
 
     def __init__(
-        self, runner: LocalRunner, context: RunContext, recorder: Recorder, notes: tuple[str, ...]
+        self,
+        runner: LocalRunner,
+        run_directory: RunDirectory,
+        recorder: Recorder,
+        python: Interpreter,
+        notes: tuple[str, ...],
     ) -> None:
         self.runner = runner
-        self.run_directory = context.run
+        self.run_directory = run_directory
+        self.python = python
         self.notes = notes
-        self._context = context
         self._recorder = recorder
 
     async def run(self) -> Ending:
@@ -85,7 +90,7 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
             observers=(recorder, *observers),
             settings=options.settings,
         )
-        yield LocalRun(runner, context, recorder, notes)
+        yield LocalRun(runner, run, recorder, python, notes)
 
 
 @contextlib.contextmanager

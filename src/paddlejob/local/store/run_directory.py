@@ -51,6 +51,11 @@ class RunDirectory:
         return self.path.name
 
     @property
+    def began(self) -> float:
+        """When the run began, in seconds since the epoch."""
+        return (self.path / "job.yaml").stat().st_mtime
+
+    @property
     def job_name(self) -> str:
         """The name of the job that ran."""
         return self.name.rpartition("-")[0]
@@ -143,7 +148,7 @@ def all_runs(runs: Path) -> list[RunDirectory]:
     if not runs.is_dir():
         return []
     found = [each for each in runs.iterdir() if (each / "job.yaml").is_file()]
-    return [RunDirectory(each) for each in sorted(found, key=_age, reverse=True)]
+    return [RunDirectory(each) for each in sorted(found, key=_start_time, reverse=True)]
 
 
 def find(runs: Path, name: str = "") -> RunDirectory:
@@ -189,5 +194,5 @@ def _no_run(runs: Path, name: str, present: list[RunDirectory]) -> InputError:
     )
 
 
-def _age(run: Path) -> int:
+def _start_time(run: Path) -> int:
     return (run / "job.yaml").stat().st_mtime_ns

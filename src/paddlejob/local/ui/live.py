@@ -94,9 +94,11 @@ class LiveOutput:
         shown = lines.text.splitlines(keepends=True)[-MOST_LINES:]
         if lines.skipped or len(shown) == MOST_LINES:
             name = short_name(self._view.job.name, lines.pod)
-            self._console.print(Text(f"{name}: some lines are left out here; its log has all", style="dim"))
+            self._console.print(Text(f"{name}: some lines are omitted; its log has all of them", style="dim"))
         text = self._prefixes.apply(b"".join(shown), self._view.speaker(lines))
-        self._console.print(Text.from_ansi(text.decode(errors="replace")), soft_wrap=True)
+        # Without its last newline: some releases of rich keep it, and print adds another.
+        shown_text = Text.from_ansi(text.decode(errors="replace").removesuffix("\n"))
+        self._console.print(shown_text, soft_wrap=True)
 
     def tick(self) -> None:
         """Draw, when there is something new or the clock has moved."""
@@ -122,15 +124,15 @@ class LiveOutput:
         style = "bold green" if ending is Ending.COMPLETED else "bold red"
         *before, verdict = [
             line
-            for line in summary.lines(
-                self._view, ending, self._local_run.run_directory, with_log=self._logs == "none"
-            )
+            for line in summary.lines(self._view, ending, self._local_run, shown=self._logs)
             if not line.startswith("see ")
         ]
         for line in before:
             self._console.print(Text(line, style="dim"))
         self._console.print(Text(verdict, style=style))
-        self._console.print(Text(f"traces: {self._local_run.run_directory.path}", style="dim"))
+        run = self._local_run.run_directory
+        where = f"logs: paddlejob logs {run.name}   directory: {run.path}"
+        self._console.print(Text(where, style="dim"), soft_wrap=True)
 
 
 def render(view: RunView, footer: str) -> RenderableType:

@@ -97,8 +97,7 @@ class PlainOutput:
         """Say how it went."""
         assert self._view is not None
         assert self._local_run is not None
-        with_log = self._logs == "none"
-        for line in summary.lines(self._view, ending, self._local_run.run_directory, with_log=with_log):
+        for line in summary.lines(self._view, ending, self._local_run, shown=self._logs):
             self._say(line)
 
     def _say_state(self, pod: str, state: str) -> None:

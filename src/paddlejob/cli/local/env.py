@@ -6,21 +6,21 @@ from pathlib import Path
 
 import click
 
-from paddlejob.cli import local_runs
+from paddlejob.cli.local import shared
 from paddlejob.local.errors import InputError
 from paddlejob.local.store.logs import chosen_pods
 
 
 @click.command("env")
-@local_runs.run_argument
+@shared.run_argument
 @click.option(
     "--rank", "-r", default="0", metavar="RANK", help="Of which worker, or of which pod such as ps-1."
 )
-@local_runs.directory_option
+@shared.directory_option
 def command(run: str, rank: str, runs: Path) -> None:
     """Show the environment that one rank of RUN got; without RUN, of the newest."""
-    with local_runs.errors_shown():
-        found = local_runs.find(runs, run)
+    with shared.errors_shown():
+        found = shared.find(runs, run)
         record = found.read_record()
         present = sorted(each.stem for each in (found.path / "env").glob("*.env"))
         job = record.job.name if record else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from paddlejob.cli import local_runs
+from paddlejob.cli.local import shared
 from paddlejob.local.store import run_directory
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
@@ -19,7 +19,7 @@ HEADINGS = ("RUN", "STATE", "MODE", "PS", "WORKER", "AGE", "TOOK")
 @click.option(
     "--output", "form", type=click.Choice(["text", "json"]), default="text", help="For people or machines."
 )
-@local_runs.directory_option
+@shared.directory_option
 def command(form: str, runs: Path) -> None:
     """List the runs on this machine, newest first."""
     found = [(run, record) for run in run_directory.all_runs(runs) if (record := run.read_record())]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from paddlejob.cli import local_runs
+from paddlejob.cli.local import shared
 from paddlejob.local.control import Command, send
 
 
 @click.command("resume")
-@local_runs.run_argument
-@local_runs.directory_option
+@shared.run_argument
+@shared.directory_option
 def command(run: str, runs: Path) -> None:
     """Start the pods of a suspended RUN again; without RUN, of the only live one."""
-    with local_runs.errors_shown():
-        found = local_runs.find_live(runs, run)
+    with shared.errors_shown():
+        found = shared.find_live(runs, run)
         click.echo(f"{found.name}: {send(found, Command('resume'))}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from paddlejob.cli import local_runs
+from paddlejob.cli.local import shared
 from paddlejob.local.errors import InputError
 from paddlejob.local.ui.output import Output
 
@@ -32,7 +32,7 @@ from paddlejob.local.ui.output import Output
     "--output", "form", type=click.Choice(["text", "json"]), default="text", help="For people or machines."
 )
 @click.option("--strict", is_flag=True, help="Refuse to run on the CPU what asks for accelerators.")
-@local_runs.directory_option
+@shared.directory_option
 def command(
     file: Path,
     name: str,
@@ -54,7 +54,7 @@ def command(
     from paddlejob.local.options import Options  # noqa: PLC0415
 
     is_stdin = str(file) == "-"
-    with local_runs.errors_shown():
+    with shared.errors_shown():
         text = _text(file, sys.stdin.buffer.read() if is_stdin else file.read_bytes())
     options = Options(
         text=text,
@@ -69,7 +69,7 @@ def command(
         strict=strict,
         environ=dict(os.environ),
     )
-    with local_runs.errors_shown():
+    with shared.errors_shown():
         sys.exit(asyncio.run(run.run(options, _output(form, logs))))
 
 
@@ -89,7 +89,7 @@ def _output(form: str, logs: str | None) -> Output:
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         from paddlejob.local.ui.live import LiveOutput  # noqa: PLC0415 - rich takes a tenth of a second
 
-        return LiveOutput(logs or "none")
+        return LiveOutput(logs or "0")
     from paddlejob.local.ui.plain import PlainOutput  # noqa: PLC0415
 
     return PlainOutput(logs or "all")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from paddlejob.cli import local_runs
+from paddlejob.cli.local import shared
 from paddlejob.local.errors import InputError
 from paddlejob.local.store.logs import Follower, LogLines, Prefixes, chosen_pods, speaker
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
@@ -18,16 +18,16 @@ LOOK_SECONDS = 0.2
 
 
 @click.command("logs")
-@local_runs.run_argument
+@shared.run_argument
 @click.option(
     "--rank", "-r", default="all", metavar="RANK", help="Of one worker, or of one pod such as ps-1."
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on while the run lasts.")
-@local_runs.directory_option
+@shared.directory_option
 def command(run: str, rank: str, follow: bool, runs: Path) -> None:
     """Show the logs of RUN, of all its pods or of one; without RUN, of the newest."""
-    with local_runs.errors_shown():
-        found = local_runs.find(runs, run)
+    with shared.errors_shown():
+        found = shared.find(runs, run)
         record = found.read_record()
         if record is None:
             raise InputError(f"{found.name} has not begun; try again in a moment")

@@ -29,7 +29,7 @@ def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(file_okay=False, path_type=Path),
         default=lambda: run_directory.state_directory(os.environ),
         show_default=f"${run_directory.RUNS_VARIABLE} or ~/.local/state/paddlejob/runs",
-        help="Where runs leave their traces.",
+        help="Directory for the logs, status and files of runs.",
     )
     return option(function)
 
@@ -60,6 +60,13 @@ def errors_shown() -> Iterator[None]:
 def find(runs: Path, name: str) -> RunDirectory:
     """Return the run to look at. Raises InputError."""
     return run_directory.find(runs, name)
+
+
+def not_empty(name: str) -> str:
+    """Refuse the empty text that an unset shell variable leaves. Raises InputError."""
+    if not name:
+        raise InputError("RUN is empty; give the name of a run")
+    return name
 
 
 def find_live(runs: Path, name: str) -> RunDirectory:

@@ -1,0 +1,1 @@
+"""Verbs about runs on this machine."""

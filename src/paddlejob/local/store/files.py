@@ -1,0 +1,64 @@
+"""What the programs of a run wrote into directories of their containers.
+
+files/<pod>/<container>-<start>/<directory of the container, with '-' for '/'>/...
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from paddlejob.local.errors import InputError
+from paddlejob.local.store.run_directory import RunDirectory
+
+_NOT_WORTH_NAMING = ("__pycache__", ".cache")
+
+
+class WrittenFile(NamedTuple):
+    """A file that a pod wrote."""
+
+    pod: str
+    path: str
+    """As the program would name it from its working directory."""
+
+
+def written(run: RunDirectory) -> Iterator[WrittenFile]:
+    """Yield the files that were written since the run began, by pod and path."""
+    for directory in _directories(run, "*"):
+        for path in sorted(directory.rglob("*")):
+            status = path.lstat()
+            is_ours = stat.S_ISREG(status.st_mode) and status.st_mtime >= run.began
+            inside = path.relative_to(directory)
+            if is_ours and not any(part in _NOT_WORTH_NAMING for part in inside.parts):
+                yield WrittenFile(directory.parent.parent.name, str(inside))
+
+
+def locate(run: RunDirectory, pod: str, path: str) -> Path:
+    """Return where a file or directory of a pod is, as its last start left it. Raises InputError."""
+    wanted = PurePosixPath(path)
+    if ".." in wanted.parts:
+        raise InputError(f"{path}: write a path without '..'")
+    for directory in reversed(list(_directories(run, pod))):
+        place = _inside(directory, wanted)
+        if place is not None and place.exists():
+            return place
+    raise InputError(f"{pod} of {run.name} wrote no {path}; its files are in {run.files(pod)}")
+
+
+def _inside(directory: Path, wanted: PurePosixPath) -> Path | None:
+    if not wanted.is_absolute():
+        return directory / wanted
+    for parent in (wanted, *wanted.parents):
+        if directory.name == (str(parent).strip("/").replace("/", "-") or "root"):
+            return directory / wanted.relative_to(parent)
+    return None
+
+
+def _directories(run: RunDirectory, pod: str) -> Iterator[Path]:
+    """Yield the directories that received what containers wrote, later starts last."""
+    for start in sorted(run.files(pod).parent.glob(f"{pod}/*"), key=lambda each: each.stat().st_ctime_ns):
+        for directory in sorted(start.iterdir()):
+            if directory.is_dir() and directory.suffix != ".work":
+                yield directory
