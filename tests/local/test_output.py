@@ -161,7 +161,7 @@ def test_a_live_flood_is_cut_to_what_a_person_can_read(local_run):
     text_shown = console.file.getvalue()
     assert "line 999" in text_shown
     assert "line 799" not in text_shown
-    assert "some lines are left out here" in text_shown
+    assert "some lines are omitted" in text_shown
     assert "Restarting: worker-1 failed" in text_shown
     assert "job Interrupted in" in text_shown
 
