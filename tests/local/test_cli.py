@@ -353,6 +353,24 @@ def test_logs_are_followed_while_a_run_lasts(background, command, file, output):
     assert command("logs", "-f").stdout == "worker-0 | up\nworker-0 | end\n"
 
 
+def test_logs_come_in_order_of_time_and_may_be_cut(command, file):
+    script = (
+        "if test $PADDLE_TRAINER_ID = 0; then echo first; sleep 0.6; echo third; printf last;"
+        " else sleep 0.3; echo second; sleep 0.6; fi"
+    )
+    command("run", file(job(worker=role(2, script))))
+    expected = ["worker-0 | first", "worker-1 | second", "worker-0 | third", "worker-0 | last"]
+    assert command("logs").stdout.splitlines() == expected
+    assert command("logs", "--tail", "1").stdout.splitlines() == [expected[1], expected[2], expected[3]]
+    assert command("logs", "--since", "1h").stdout.splitlines() == expected
+    stamped = command("logs", "--timestamps", "-r", "1").stdout
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z second\n", stamped)
+    nothing = command("logs", "--since", "0s")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "has no output to show" in nothing.stderr
+    assert "--since soon: write a number" in command("logs", "--since", "soon").stderr
+
+
 QUESTIONS = {
     "no such run": (("logs", "nope"), "there is no run nope"),
     "no such rank": (("logs", "job", "--rank", "9"), "has no rank 9; it has job-worker-0"),

@@ -88,10 +88,9 @@ def test_pods_that_come_later_are_followed_too(follower, write):
     assert [(lines.pod, lines.container) for lines in follower.poll()] == [("job-worker-1", "other")]
 
 
-def test_only_the_wanted_pods_are_followed(run, write):
-    write(b"one\n")
-    write(b"two\n", pod="job-worker-1")
-    follower = Follower(run, ["job-worker-1"])
+def test_logs_are_followed_from_where_they_were_read_to(run, write):
+    write(b"one\ntwo\n")
+    follower = Follower(run, {run.log("job-worker-0", "main"): 4})
     assert texts(follower.rest()) == [b"two\n"]
     follower.close()
 

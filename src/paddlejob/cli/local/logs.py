@@ -1,15 +1,17 @@
-"""`paddlejob logs`: what the pods of a run said."""
+"""`paddlejob logs`: the logs of a run."""
 
 from __future__ import annotations
 
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
 from paddlejob.cli.local import shared
 from paddlejob.local.errors import InputError
+from paddlejob.local.store.history import History
 from paddlejob.local.store.logs import Follower, LogLines, Prefixes, chosen_pods, speaker
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 from paddlejob.local.ui.view import training_container
@@ -20,59 +22,81 @@ LOOK_SECONDS = 0.2
 @click.command("logs")
 @shared.run_argument
 @click.option(
-    "--rank", "-r", default="all", metavar="RANK", help="Of one worker, or of one pod such as ps-1."
+    "--rank", "-r", default="all", metavar="RANK", help="Only this rank (0), pod (ps-1) or role (ps)."
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on while the run lasts.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the logs until the run ends.")
+@click.option(
+    "--tail", type=click.IntRange(min=0), default=None, help="Only the last lines of each container."
+)
+@click.option("--since", default="", metavar="AGE", help="Only lines that are not older, e.g. 10m or 2h.")
+@click.option("--timestamps", is_flag=True, help="Print when each line was written.")
 @shared.directory_option
-def command(run: str, rank: str, follow: bool, runs: Path) -> None:
-    """Show the logs of RUN, of all its pods or of one; without RUN, of the newest."""
+def command(
+    run: str, rank: str, follow: bool, tail: int | None, since: str, timestamps: bool, runs: Path
+) -> None:
+    """Show the logs of RUN in order of time; without RUN, of the newest."""
     with shared.errors_shown():
         found = shared.find(runs, run)
         record = found.read_record()
         if record is None:
-            raise InputError(f"{found.name} has not begun; try again in a moment")
-        reader = Reader(found, record, rank)
-        reader.check()
-        reader.print(follow=follow)
+            raise InputError(f"{found.name} has not started yet; try again in a moment")
+        begin = time.time() - shared.seconds_of("--since", since) if since else 0.0
+        Reader(found, record, rank, begin=begin, timestamps=timestamps).print(follow=follow, tail=tail)
 
 
 class Reader:
-    """Prints what the chosen pods of a run said."""
+    """Prints what the chosen pods of a run wrote."""
 
-    def __init__(self, run: RunDirectory, record: RunRecord, rank: str) -> None:
+    def __init__(
+        self, run: RunDirectory, record: RunRecord, rank: str, *, begin: float, timestamps: bool
+    ) -> None:
         self._run = run
         self._rank = rank
+        self._begin = begin
+        self._timestamps = timestamps
+        self._has_shown = False
         self._job = record.job.name
         self._training = {pod.metadata.name: training_container(pod) for pod in record.pods}
         at_terminal = sys.stdout.isatty()
         self._is_plain = rank != "all" and not at_terminal
         self._prefixes = Prefixes(colours=at_terminal)
 
-    def check(self) -> None:
-        """Raise InputError when nobody is meant."""
+    def print(self, *, follow: bool, tail: int | None) -> None:
+        """Print what is there and, while the run lasts, what comes. Raises InputError for an unknown rank."""
         present = sorted(each.name for each in (self._run.path / "logs").iterdir())
-        if present and not chosen_pods(self._job, self._rank, present):
+        pods = chosen_pods(self._job, self._rank, present)
+        if present and not pods:
             raise InputError(f"{self._run.name} has no rank {self._rank}; it has {', '.join(present)}")
+        history = History(self._run, pods, tail=tail)
+        for piece in history.read():
+            self._show(piece.lines, piece.time)
+        self._show_rest(Follower(self._run, history.ends), follow=follow)
+        sys.stdout.flush()
+        if not self._has_shown:
+            click.echo(f"{self._run.name} has no output to show", err=True)
 
-    def print(self, *, follow: bool) -> None:
-        """Print what is there and, while the run lasts, what comes."""
-        follower = Follower(self._run)
+    def _show_rest(self, follower: Follower, *, follow: bool) -> None:
+        """Print what comes, and at the end a last line without its newline."""
         while follow and self._run.is_alive:
             for lines in follower.poll():
-                self._show(lines)
+                self._show(lines, time.time())
             sys.stdout.flush()
             time.sleep(LOOK_SECONDS)
         for lines in follower.rest():
-            self._show(lines)
+            self._show(lines, self._run.log(lines.pod, lines.container).stat().st_mtime)
         follower.close()
-        sys.stdout.flush()
 
-    def _show(self, lines: LogLines) -> None:
-        if not chosen_pods(self._job, self._rank, (lines.pod,)):
+    def _show(self, lines: LogLines, at: float) -> None:
+        if at < self._begin or not chosen_pods(self._job, self._rank, (lines.pod,)):
             return
+        self._has_shown = True
+        text = lines.text
+        if self._timestamps:
+            stamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6].encode() + b"Z "
+            text = stamp + text[:-1].replace(b"\n", b"\n" + stamp) + b"\n"
         if self._is_plain:
-            sys.stdout.buffer.write(lines.text)
+            sys.stdout.buffer.write(text)
             return
         is_training = self._training.get(lines.pod, lines.container) == lines.container
         who = speaker(self._job, lines, is_training=is_training)
-        sys.stdout.buffer.write(self._prefixes.apply(lines.text, who))
+        sys.stdout.buffer.write(self._prefixes.apply(text, who))

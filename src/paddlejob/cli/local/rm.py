@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from pathlib import Path
@@ -13,8 +12,6 @@ from paddlejob.cli.local import shared
 from paddlejob.local.errors import InputError
 from paddlejob.local.store import run_directory
 from paddlejob.local.store.run_directory import RunDirectory
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @click.command("rm")
@@ -42,13 +39,6 @@ def _chosen(runs: Path, names: tuple[str, ...], *, all_finished: bool, older_tha
         raise InputError(f"{alive[0]} is running; stop it first with `paddlejob stop {alive[0]}`")
     if not all_finished and not older_than:
         return named
-    before = time.time() - _seconds(older_than or "0s")
+    before = time.time() - shared.seconds_of("--older-than", older_than or "0s")
     old = [run for run in run_directory.all_runs(runs) if run.began <= before and not run.is_alive]
     return [*named, *(run for run in old if run.name not in {each.name for each in named})]
-
-
-def _seconds(age: str) -> float:
-    found = re.fullmatch(r"([0-9]+)([smhdw])", age)
-    if found is None:
-        raise InputError(f"--older-than {age}: write a number and one of s, m, h, d or w, such as 7d")
-    return float(int(found[1]) * _UNITS[found[2]])

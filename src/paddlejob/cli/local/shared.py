@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from paddlejob.local.store.run_directory import RunDirectory
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -60,6 +62,14 @@ def errors_shown() -> Iterator[None]:
 def find(runs: Path, name: str) -> RunDirectory:
     """Return the run to look at. Raises InputError."""
     return run_directory.find(runs, name)
+
+
+def seconds_of(option: str, age: str) -> float:
+    """Return the seconds of an age such as 7d. Raises InputError, which names the option."""
+    found = re.fullmatch(r"([0-9]+)([smhdw])", age)
+    if found is None:
+        raise InputError(f"{option} {age}: write a number and one of s, m, h, d or w, such as 7d")
+    return float(int(found[1]) * _UNITS[found[2]])
 
 
 def not_empty(name: str) -> str:

@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import struct
 import sys
 import time
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from paddlejob.local.sandbox.spec import ContainerSpec, Report
 
 PIPE_BYTES = 1 << 20
+STAMP_FORMAT = "<dQ"
+"""When output was written, and the size that the log had then."""
+STAMP_SECONDS = 0.01
 SET_PIPE_SIZE, GET_PIPE_SIZE = 1031, 1032
 GATHER_SECONDS = 0.001
 """How long output gathers in the pipe before it is moved on: programs write in small pieces, and many."""
@@ -137,9 +141,13 @@ class Log:
     def __init__(self, path: str) -> None:
         # Not opened for appending, which splice refuses: this is the only writer.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.lseek(self._file, 0, os.SEEK_END)
+        self._size = os.lseek(self._file, 0, os.SEEK_END)
+        times = os.path.splitext(path)[0] + ".times"
+        self._times = os.open(times, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._may_splice = True
         self._capacity = PIPE_BYTES
+        self._stamped = 0.0
+        self._unwritten: tuple[float, int] | None = None
         self.error = ""
 
     def adopt(self, output: int) -> None:
@@ -152,9 +160,26 @@ class Log:
     def copy(self, output: int) -> bool:
         """Move what is there to the disk; False at the end of the output."""
         copied = self._move(output)
+        self._stamp(copied)
         if 0 < copied < self._capacity // 2:
             time.sleep(GATHER_SECONDS)
         return copied > 0
+
+    def _stamp(self, copied: int) -> None:
+        """Note when output came; of output that comes all the time, not more often than is of use."""
+        now = time.time()
+        stamps = [self._unwritten] if self._unwritten and now - self._unwritten[0] >= STAMP_SECONDS else []
+        self._size += copied
+        self._unwritten = (now, self._size)
+        if now - self._stamped >= STAMP_SECONDS:
+            stamps.append(self._unwritten)
+            self._stamped, self._unwritten = now, None
+        if stamps:
+            try:
+                os.write(self._times, b"".join(struct.pack(STAMP_FORMAT, *stamp) for stamp in stamps))
+            except OSError:
+                # Without times the log is still complete.
+                return
 
     def drain(self, output: int, patience_milliseconds: int) -> None:
         """Copy the rest."""

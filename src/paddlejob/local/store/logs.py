@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -36,8 +36,9 @@ class LogLines(msgspec.Struct, frozen=True):
 class Tail:
     """A place in a growing log."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, offset: int = 0) -> None:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        os.lseek(self._file, offset, os.SEEK_SET)
         self._partial = b""
 
     def read(self, *, may_skip: bool = False) -> tuple[bytes, int]:
@@ -74,9 +75,9 @@ class Tail:
 class Follower:
     """Follows all logs of a run, also those of pods that are yet to come."""
 
-    def __init__(self, run: RunDirectory, pods: Iterable[str] | None = None) -> None:
+    def __init__(self, run: RunDirectory, offsets: Mapping[Path, int] | None = None) -> None:
         self._run = run
-        self._pods = None if pods is None else frozenset(pods)
+        self._offsets = offsets or {}
         self._tails: dict[Path, Tail] = {}
         self._directories: dict[Path, int] = {}
 
@@ -115,11 +116,10 @@ class Follower:
     def _look_into(self, directory: Path) -> None:
         for entry in sorted(directory.iterdir()):
             if entry.is_dir():
-                if self._pods is None or entry.name in self._pods:
-                    self._directories.setdefault(entry, 0)
-                    self._look_into(entry)
+                self._directories.setdefault(entry, 0)
+                self._look_into(entry)
             elif entry.suffix == ".log" and entry not in self._tails:
-                self._tails[entry] = Tail(entry)
+                self._tails[entry] = Tail(entry, self._offsets.get(entry, 0))
 
 
 class Prefixes:

@@ -1,0 +1,77 @@
+"""The logs of a run in order of time.
+
+Beside each <container>.log is a <container>.times: pairs of a time and the size that the log had then.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from paddlejob.local.sandbox.supervisor import STAMP_FORMAT
+from paddlejob.local.store.logs import CHUNK_BYTES, LogLines
+from paddlejob.local.store.run_directory import RunDirectory
+
+
+class TimedLines(NamedTuple):
+    """Whole lines and when they were written, in seconds since the epoch."""
+
+    time: float
+    lines: LogLines
+
+
+class History:
+    """What the containers of some pods have written so far, read in pieces."""
+
+    def __init__(self, run: RunDirectory, pods: Iterable[str], *, tail: int | None = None) -> None:
+        self._logs = [log for pod in sorted(pods) for log in run.logs(pod)]
+        self._tail = tail
+        self.ends: dict[Path, int] = {}
+        """How far each log was read, up to its last whole line."""
+
+    def read(self) -> Iterator[TimedLines]:
+        """Yield all lines, or the last `tail` lines of each container, in order of time."""
+        pieces = (self._of(log) for log in self._logs)
+        return heapq.merge(*pieces, key=lambda each: each.time)
+
+    def _of(self, log: Path) -> Iterator[TimedLines]:
+        if self._tail is None:
+            yield from self._pieces(log)
+            return
+        last: deque[TimedLines] = deque(maxlen=self._tail)
+        for piece in self._pieces(log):
+            last.extend(_one_by_one(piece))
+        yield from last
+
+    def _pieces(self, log: Path) -> Iterator[TimedLines]:
+        position, partial = 0, b""
+        with log.open("rb") as reader:
+            for time, end in _stamps(log):
+                while position < end and (chunk := reader.read(min(end - position, CHUNK_BYTES))):
+                    position += len(chunk)
+                    whole, newline, partial = (partial + chunk).rpartition(b"\n")
+                    if newline:
+                        yield TimedLines(time, LogLines(log.parent.name, log.stem, whole + newline))
+        self.ends[log] = position - len(partial)
+
+
+def _one_by_one(piece: TimedLines) -> Iterator[TimedLines]:
+    pod, container = piece.lines.pod, piece.lines.container
+    for line in piece.lines.text.splitlines(keepends=True):
+        yield TimedLines(piece.time, LogLines(pod, container, line))
+
+
+def _stamps(log: Path) -> Iterator[tuple[float, int]]:
+    """Yield times and the sizes that a log had then; what has no time yet counts as just written."""
+    status = log.stat()
+    try:
+        content = log.with_suffix(".times").read_bytes()
+    except OSError:
+        content = b""
+    size = struct.calcsize(STAMP_FORMAT)
+    yield from struct.iter_unpack(STAMP_FORMAT, content[: len(content) // size * size])
+    yield status.st_mtime, status.st_size
