@@ -178,3 +178,31 @@ class TestWithAnEtcd:
             .manifest["data"]
         )
         assert "PADDLE_TRAINER_ENDPOINTS" in data
+
+
+REFUSED = {
+    "a pod that waits in the wings": ("create", "Pod", "demo-worker-2"),
+    "a pod to be woken": ("wake", "Pod", "demo-worker-0"),
+    "a deletion": ("delete", "Pod", "demo-worker-1"),
+    "a service": ("delete", "Service", "demo-worker-1"),
+    "the environment": ("update", "ConfigMap", "demo"),
+}
+
+
+@pytest.mark.parametrize("write", REFUSED.values(), ids=REFUSED)
+def test_a_refused_write_does_not_make_a_running_job_pending(write):
+    plan = shrunk().refused(*write, "exceeded quota: team").plan()
+    assert (plan.status.phase, plan.status.reason) == (Phase.RUNNING, "PodsRunning")
+    what = " ".join(write)
+    assert plan.status.message == f"2 of 3 workers running; cannot {what}: exceeded quota: team; trying again"
+    assert plan.status.conditions[0].status == "True"
+
+
+def test_a_refused_write_is_the_reason_where_a_pod_is_not_up():
+    plan = shrunk().waiting("worker", 1).refused(*REFUSED["a deletion"], "no").plan()
+    assert (plan.status.phase, plan.status.reason) == (Phase.STARTING, "CreateFailed")
+
+
+def test_a_pod_in_the_wings_is_not_what_a_job_waits_for():
+    plan = shrunk().waiting("worker", 1).refused(*REFUSED["a pod that waits in the wings"], "no").plan()
+    assert (plan.status.phase, plan.status.reason) == (Phase.STARTING, "PodsStarting")

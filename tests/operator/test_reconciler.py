@@ -6,12 +6,15 @@ import msgspec
 import pytest
 
 from paddlejob.api.v1 import PaddleJobStatus, Phase, RoleStatus
+from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import reconciler
 from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing import fake_refusals
 from paddlejob.testing.build import JobBuilder, job
+from paddlejob.testing.kubelet import Kubelet
+from paddlejob.testing.outcomes import RunForever
 from tests.operator.small_cluster import on_a_cluster
 
 
@@ -191,5 +194,28 @@ def test_a_pod_that_comes_and_goes_while_nobody_watches_is_missed_all_the_same()
         await cluster.operate(60)
         assert vanish not in cluster.server.log.on_write
         assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["demo-worker-0"]
+
+    on_a_cluster(act)
+
+
+def test_an_elastic_job_runs_with_the_workers_that_a_quota_allows():
+    async def act(cluster) -> None:
+        def two_pods(request) -> None:
+            if (
+                request.verb == "create"
+                and request.resource == PODS
+                and len(cluster.server.objects(PODS)) >= 2
+            ):
+                raise fake_refusals.forbidden(PODS, request.name, "exceeded quota: team")
+
+        cluster.server.admission.append(two_pods)
+        client = Client(cluster.server.transport("kubelet"))
+        kubelet = asyncio.create_task(Kubelet(client, behaviour=lambda *_: RunForever()).run())
+        await cluster.submit(job().worker(4).spec(elastic=1))
+        await cluster.operate(3600)
+        kubelet.cancel()
+        status = cluster.status()
+        assert (status["phase"], status["worker"]["ready"]) == ("Running", "2/2")
+        assert "2 of 4 workers running; cannot create Pod demo-worker-2: " in status["message"]
 
     on_a_cluster(act)

@@ -125,3 +125,5 @@ class Plan(msgspec.Struct, frozen=True):
     events_when_done: tuple[Event, ...] = ()
     requeue_after_seconds: float | None = None
     """Set only where time itself changes the outcome."""
+    is_delayed: bool = False
+    """Whether creations have to wait: what could not be created last time still holds."""

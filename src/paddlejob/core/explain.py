@@ -8,7 +8,7 @@ from paddlejob.api import names
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated
 from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Kind
-from paddlejob.core.one_line import MESSAGE_LENGTH, one_line
+from paddlejob.core.one_line import LONGEST_TEXT, MESSAGE_LENGTH, one_line, printable
 from paddlejob.core.pod_set import ObservedPod, PodState, ending_of
 from paddlejob.core.snapshot import WriteFailure
 
@@ -69,12 +69,10 @@ def ending(member: ObservedPod) -> str:
 
 
 def termination_message(text: str) -> str:
-    """Return the end of a container's last output as one line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    joined = lines[-1] if lines else ""
-    return (
-        joined if len(joined) <= TERMINATION_MESSAGE_LENGTH else f"...{joined[-TERMINATION_MESSAGE_LENGTH:]}"
-    )
+    """Return the last line of a container's output that says something, or the end of it."""
+    lines = (printable(line) for line in reversed(text[-LONGEST_TEXT:].splitlines()))
+    line = next((line for line in lines if line), "")
+    return line if len(line) <= TERMINATION_MESSAGE_LENGTH else f"...{line[-TERMINATION_MESSAGE_LENGTH:]}"
 
 
 def first_obstacle(members: Iterable[ObservedPod]) -> tuple[ObservedPod, str] | None:

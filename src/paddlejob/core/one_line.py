@@ -5,11 +5,29 @@
 
 from __future__ import annotations
 
+import re
+
 MESSAGE_LENGTH = 1024
 """What a status and an event can hold."""
 
 
+LONGEST_TEXT = 65536
+"""So much of a text is read; a status may hold a megabyte, in each of thousands of pods."""
+
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
+"""Colours, cursor movements and titles, which programs write for a terminal."""
+
+
 def one_line(text: str, limit: int = MESSAGE_LENGTH) -> str:
     """Collapse blanks and line breaks to single spaces, and keep the beginning of what is too long."""
-    line = " ".join(text.split())
+    line = printable(text[:LONGEST_TEXT])
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without what a terminal would obey instead of show."""
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    shown = (character for character in _TERMINAL_CODES.sub("", line) if character.isprintable())
+    return " ".join("".join(shown).split())

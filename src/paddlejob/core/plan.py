@@ -114,7 +114,7 @@ def _live(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> Plan:
     time_left = deadline.seconds_left(msgspec.structs.replace(job, status=alive), now)
     waits = (response.look_again_in_seconds, gang_state.look_again_in_seconds)
     soonest = _soonest(delay if is_delayed else None, *waits, time_left)
-    return Plan(alive, stages, events_when_done=told, requeue_after_seconds=soonest)
+    return Plan(alive, stages, events_when_done=told, requeue_after_seconds=soonest, is_delayed=is_delayed)
 
 
 def _begin_attempt(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet, new_attempt: NewAttempt) -> Plan:

@@ -13,9 +13,10 @@ from paddlejob.api.meta import Condition
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.core import explain, index_set
+from paddlejob.core.actions import Kind
 from paddlejob.core.phase_reason import PhaseReason
-from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica
-from paddlejob.core.snapshot import Snapshot
+from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica, pod_name
+from paddlejob.core.snapshot import Snapshot, WriteFailure
 
 NAMED_PODS = 3
 """So many pods are named where many are waited for."""
@@ -57,21 +58,31 @@ def _held_back(snapshot: Snapshot, pod_set: PodSet) -> PhaseReason:
 
 
 def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) -> PhaseReason:
-    refused = next(iter(snapshot.failures), None)
-    if refused is not None:
-        return PhaseReason(Phase.PENDING, Reason.CREATE_FAILED, explain.refusal(refused, snapshot.job.name))
+    """Derive the phase from the pods alone: a write that was refused explains it but does not change it."""
     unsettled = [member for member in pod_set.active if not _is_up(member, pod_set)]
     missing = len(pod_set.missing)
     if not unsettled and not missing:
-        return PhaseReason(Phase.RUNNING, Reason.PODS_RUNNING, f"{_tally(pod_set)} running")
+        refusals = (f"; {explain.refusal(each, snapshot.job.name)}" for each in snapshot.failures)
+        text = f"{_tally(snapshot, pod_set)} running{next(refusals, '')}"
+        return PhaseReason(Phase.RUNNING, Reason.PODS_RUNNING, text)
+    is_pending = missing or any(member.state is PodState.PENDING for member in unsettled)
+    phase = Phase.PENDING if is_pending else Phase.STARTING
+    refused = next((each for each in snapshot.failures if not _is_standby(each, snapshot, pod_set)), None)
+    if refused is not None:
+        return PhaseReason(phase, Reason.CREATE_FAILED, explain.refusal(refused, snapshot.job.name))
     if snapshot.predecessors:
         text = f"waiting for {len(snapshot.predecessors)} pods of an earlier job of this name to be gone"
         return PhaseReason(Phase.PENDING, Reason.WAITING_FOR_PODS, text)
     if gang_waits_for and not pod_set.outdated:
         return PhaseReason(Phase.PENDING, Reason.WAITING_FOR_GANG, gang_waits_for)
-    if missing or any(member.state is PodState.PENDING for member in unsettled):
-        return PhaseReason(Phase.PENDING, Reason.WAITING_FOR_PODS, _waiting_for(pod_set, unsettled, missing))
-    return PhaseReason(Phase.STARTING, Reason.PODS_STARTING, _waiting_for(pod_set, unsettled, missing))
+    reason = Reason.WAITING_FOR_PODS if is_pending else Reason.PODS_STARTING
+    return PhaseReason(phase, reason, _waiting_for(pod_set, unsettled, missing))
+
+
+def _is_standby(failure: WriteFailure, snapshot: Snapshot, pod_set: PodSet) -> bool:
+    """Tell a pod that is created for an elastic job to grow from one that the job waits for."""
+    names_wanted = {pod_name(snapshot.job.name, replica) for replica in pod_set.wanted}
+    return (failure.verb, failure.kind) == ("create", Kind.POD) and failure.name not in names_wanted
 
 
 def next_status(
@@ -88,7 +99,7 @@ def next_status(
     resumes = old.phase is Phase.SUSPENDED and phase_reason.phase is not Phase.SUSPENDED
     started = old.start_time or (now if runs else None)
     if ended and started is None:
-        started = _earliest_start(pod_set)
+        started = _earliest_start(pod_set, job, now)
     fresh = msgspec.structs.replace(
         old,
         phase=phase_reason.phase,
@@ -145,13 +156,14 @@ def _is_up(member: ObservedPod, pod_set: PodSet) -> bool:
     return member.replica in pod_set.finished or member.state in (PodState.RUNNING, PodState.SUCCEEDED)
 
 
-def _tally(pod_set: PodSet) -> str:
-    """Such as `2 ps and 4 workers`, counting those that already ended well."""
+def _tally(snapshot: Snapshot, pod_set: PodSet) -> str:
+    """Such as `2 ps and 4 workers`, or `2 of 4 workers` of an elastic job; then those that ended well."""
     parts = []
     for role in Role:
-        running = pod_set.count(role, PodState.RUNNING)
+        running, asked = pod_set.count(role, PodState.RUNNING), snapshot.job.spec.replicas(role)
         if running:
-            parts.append(plural(running, role))
+            fewer = f"{running} of " if pod_set.desired(role) < asked else ""
+            parts.append(f"{fewer}{plural(asked if fewer else running, role)}")
     done = len(pod_set.finished)
     text = " and ".join(parts) or "no pods"
     return f"{plural(done, Role.WORKER)} done, {text}" if done else text
@@ -199,11 +211,13 @@ def _stage(pod_set: PodSet, replica: Replica) -> str:
     return explain.stage(member) if member else "not created yet"
 
 
-def _earliest_start(pod_set: PodSet) -> datetime | None:
-    """Find when a job began that was over before anybody saw it run."""
+def _earliest_start(pod_set: PodSet, job: PaddleJob, now: datetime) -> datetime | None:
+    """Find when a job began that was over before anybody saw it run: within its life, by any node's clock."""
     moments = [
         ended.started_at
         for member in pod_set.active
         if member.training and (ended := member.training.state.terminated) and ended.started_at
     ]
-    return min(moments, default=None)
+    if not moments:
+        return None
+    return min(now, max(min(moments), job.metadata.creation_timestamp or min(moments)))

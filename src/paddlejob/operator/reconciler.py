@@ -97,7 +97,7 @@ class Reconciler:
         """Run the stages. What failed is remembered for the message of the next pass, which is soon."""
         key = job.metadata.key
         outcome = await self._executor.run(job, decided.stages)
-        recovered = self._failures.pop(key, None) is not None
+        recovered = not decided.is_delayed and self._failures.pop(key, None) is not None
         if outcome.failures:
             self._failures[key] = tuple(outcome.failures)
             return Result.REFUSED

@@ -24,9 +24,8 @@ def choose_base_port(
     first, last = port_range
     blocks = (last - first + 1) // names.PORTS_PER_POD
     start = zlib.crc32(job_uid.encode()) % max(blocks, 1)
-    for step in range(blocks):
-        port = first + (start + step) % blocks * names.PORTS_PER_POD
-        overlaps = any(port - names.PORTS_PER_POD < other < port + names.PORTS_PER_POD for other in taken)
-        if not overlaps and declared.isdisjoint(range(port, port + names.PORTS_PER_POD)):
-            return port
-    return None
+    ends = {port + names.PORTS_PER_POD - 1 for port in taken}
+    used = {(port - first) // names.PORTS_PER_POD for port in (*taken, *ends, *declared)}
+    in_turn = ((start + step) % blocks for step in range(blocks))
+    free = next((block for block in in_turn if block not in used), None)
+    return None if free is None else first + free * names.PORTS_PER_POD
