@@ -34,7 +34,7 @@ async def started(cluster, *, workers):
 def test_a_job_whose_pods_come_one_by_one_is_looked_at_now_and_then():
     async def act(cluster) -> None:
         await started(cluster, workers=WORKERS)
-        passes = cluster.controller.metrics.passes.collect()[0].samples
+        passes = cluster.controller.metrics.reconciles.collect()[0].samples
         assert sum(sample.value for sample in passes if sample.name.endswith("_total")) < 30
 
     on_a_cluster(act)

@@ -236,7 +236,7 @@ class TestVolcanoComesAndGoes:
         async with cluster.running():
             cluster.submit(PLAIN)
             await cluster.until_phase("Completed")
-            assert cluster.controller.world.gangs.informers == ()
+            assert cluster.controller.state.gangs.informers == ()
 
     @simulated
     async def test_a_running_job_survives_its_removal(self):

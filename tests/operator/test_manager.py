@@ -96,7 +96,7 @@ def test_what_is_under_way_when_the_process_is_asked_to_end_is_finished():
             await running
         assert len(cluster.server.objects(PODS)) == 20
         assert cluster.server.get(LEASES, "default", manager.LEASE_NAME)["spec"]["holderIdentity"] == ""
-        assert operator.controller.metrics.passes.labels("error")._value.get() == 0
+        assert operator.controller.metrics.reconciles.labels("error")._value.get() == 0
 
     on_a_cluster(act)
 

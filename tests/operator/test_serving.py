@@ -19,42 +19,42 @@ def informer_with(age: float, *, synced: bool = True, error: str = "", resource=
     return SimpleNamespace(resource=resource, age_seconds=lambda: age, last_error=error, synced=event)
 
 
-def world_with(age: float, **options):
+def state_with(age: float, **options):
     gangs = SimpleNamespace(informers=())
     return SimpleNamespace(informers=(informer_with(age, **options),), gangs=gangs)
 
 
-def world_with_gangs(age: float, **options):
+def state_with_gangs(age: float, **options):
     gangs = SimpleNamespace(informers=(informer_with(age, resource=VOLCANO_POD_GROUPS, **options),))
     return SimpleNamespace(informers=(informer_with(0),), gangs=gangs)
 
 
 def test_a_fresh_watch_is_healthy():
-    assert serving.stale_watches(world_with(60)) == []
+    assert serving.stale_watches(state_with(60)) == []
 
 
 def test_a_silent_watch_is_not_whatever_the_port_answers():
-    assert serving.stale_watches(world_with(200, error="connection refused")) == [
+    assert serving.stale_watches(state_with(200, error="connection refused")) == [
         "the watch on pods has been silent for 200 s: connection refused"
     ]
 
 
 def test_before_the_first_list_the_operator_is_not_ready():
-    assert serving.unsynced(world_with(0, synced=False)) == ["pods have not been listed yet"]
+    assert serving.unsynced(state_with(0, synced=False)) == ["pods have not been listed yet"]
 
 
 def test_the_watch_of_a_gang_scheduler_counts_once_it_has_worked():
-    assert serving.stale_watches(world_with_gangs(200)) == [
+    assert serving.stale_watches(state_with_gangs(200)) == [
         "the watch on podgroups.scheduling.volcano.sh has been silent for 200 s"
     ]
-    assert serving.stale_watches(world_with_gangs(200, synced=False, error="not allowed")) == []
+    assert serving.stale_watches(state_with_gangs(200, synced=False, error="not allowed")) == []
 
 
 def test_a_gang_scheduler_is_waited_for_while_it_is_being_listed_but_not_when_it_refuses():
-    assert serving.unsynced(world_with_gangs(0, synced=False)) == [
+    assert serving.unsynced(state_with_gangs(0, synced=False)) == [
         "podgroups.scheduling.volcano.sh have not been listed yet"
     ]
-    assert serving.unsynced(world_with_gangs(200, synced=False, error="not allowed")) == []
+    assert serving.unsynced(state_with_gangs(200, synced=False, error="not allowed")) == []
 
 
 @pytest.mark.parametrize(("problems", "code", "text"), [([], 200, "ok\n"), (["a", "b"], 503, "a\nb\n")])

@@ -1,4 +1,4 @@
-"""Informers feed a queue, workers take keys from it and reconcile; one bad job harms no other."""
+"""Informers feed a work queue; workers take keys from it and reconcile. A bad job does not affect others."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.events import EventRecorder, ObjectReference
 from paddlejob.kube.workqueue import Priority, WorkQueue
-from paddlejob.operator.metrics import Metrics, WorldCollector
+from paddlejob.operator.metrics import Metrics, StateCollector
 from paddlejob.operator.reconciler import Reconciler, Result
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.operator.world import Touch, World
+from paddlejob.operator.state import ClusterState, Trigger
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ DRAIN_SECONDS = 10.0
 
 
 class Controller:
-    """Everything between the watches and the writes of one operator process."""
+    """Connects the informers, the work queue and the reconciler of one operator process."""
 
     def __init__(
         self,
@@ -47,25 +47,25 @@ class Controller:
         self._recorder = recorder
         self.metrics = metrics or Metrics()
         self.queue: WorkQueue[ObjectKey] = WorkQueue(rng=rng, observe_wait=self.metrics.queue_seconds.observe)
-        self.world = World(client, settings, self._touched, rng)
-        self.consistency = Consistency(self.world.caches)
+        self.state = ClusterState(client, settings, self._enqueue, rng)
+        self.consistency = Consistency(self.state.caches)
         self._reconciler = Reconciler(
-            client, self.world, self.consistency, settings, now=self._now, tell=self._tell
+            client, self.state, self.consistency, settings, now=self._now, record_event=self._record_event
         )
-        self.metrics.registry.register(WorldCollector(self.world, self.queue, self.consistency, recorder))
+        self.metrics.registry.register(StateCollector(self.state, self.queue, self.consistency, recorder))
 
     async def watch(self) -> None:
         """Keep the caches up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for informer in self.world.informers:
+            for informer in self.state.informers:
                 group.create_task(informer.run(), name=f"watch {informer.resource.plural}")
-            group.create_task(self.world.gangs.run(), name="watch pod groups")
+            group.create_task(self.state.gangs.run(), name="watch pod groups")
 
     async def synced(self) -> None:
-        """Return when every cache has been complete once; to decide before would be to decide blindly."""
-        for informer in self.world.informers:
+        """Wait until every cache has been complete once; no decision may be based on less."""
+        for informer in self.state.informers:
             await informer.synced.wait()
-        await self.world.gangs.settled()
+        await self.state.gangs.settled()
 
     async def work(self) -> None:
         """Reconcile until cancelled; reconciles under way then finish first, if they may still write."""
@@ -91,21 +91,21 @@ class Controller:
     async def _worker(self) -> None:
         while (key := await self.queue.get()) is not None:
             try:
-                with self.metrics.pass_seconds.time():
-                    await self._pass(key)
+                with self.metrics.reconcile_seconds.time():
+                    await self._reconcile(key)
             finally:
                 self.queue.done(key)
 
-    async def _pass(self, key: ObjectKey) -> None:
-        """Reconcile one job. Whatever goes wrong stays with this job."""
+    async def _reconcile(self, key: ObjectKey) -> None:
+        """Reconcile one job; whatever goes wrong affects this job only."""
         try:
-            async with asyncio.timeout(self._settings.pass_timeout_seconds):
+            async with asyncio.timeout(self._settings.reconcile_timeout_seconds):
                 result = await self._reconciler.reconcile(key)
         except (errors.KubeError, TimeoutError) as error:
-            log.warning("%s: the pass failed and is retried: %s", key, error or type(error).__name__)
+            log.warning("%s: reconcile failed, will be retried: %s", key, error or type(error).__name__)
             self._again(key, "error")
         except Exception:
-            log.exception("%s: a defect in the operator; the pass is retried", key)
+            log.exception("%s: bug in the operator; the reconcile will be retried", key)
             self._again(key, "defect")
         else:
             self._after(key, result)
@@ -114,26 +114,26 @@ class Controller:
         if isinstance(result, float):
             self.queue.forget(key)
             self.queue.add(key, after_seconds=result)
-            self.metrics.passes.labels("timed").inc()
+            self.metrics.reconciles.labels("timed").inc()
         elif result is Result.SETTLED:
             self.queue.forget(key)
-            self.metrics.passes.labels(result.value).inc()
+            self.metrics.reconciles.labels(result.value).inc()
         else:
             self._again(key, result.value)
 
     def _again(self, key: ObjectKey, outcome: str) -> None:
-        self.metrics.passes.labels(outcome).inc()
+        self.metrics.reconciles.labels(outcome).inc()
         self.queue.retry(key)
 
-    def _touched(self, key: ObjectKey, touch: Touch) -> None:
-        priority = Priority.STARTUP if touch.initial else Priority.REQUEST
+    def _enqueue(self, key: ObjectKey, trigger: Trigger) -> None:
+        priority = Priority.STARTUP if trigger.initial else Priority.REQUEST
         delay = 0.0
-        if touch.child:
+        if trigger.child:
             priority = min(priority, Priority.CHANGE)
-            delay = self._settings.idle_batch_seconds if touch.idle else self._settings.batch_seconds
+            delay = self._settings.idle_batch_seconds if trigger.idle else self._settings.batch_seconds
         self.queue.add(key, priority=priority, after_seconds=delay)
 
-    def _tell(self, job: PaddleJob, event: Event) -> None:
+    def _record_event(self, job: PaddleJob, event: Event) -> None:
         regarding = ObjectReference.to(PADDLE_JOBS, job.metadata)
         self._recorder.record(regarding, str(event.type), event.reason, event.message)
         log.info("%s: %s: %s", job.metadata.key, event.reason, event.message)

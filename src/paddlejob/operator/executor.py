@@ -1,4 +1,4 @@
-"""Carries out the actions of a plan on the cluster: in stages, side by side, gently at first."""
+"""Carries out the actions of a plan: stage by stage, concurrently, and a few at first."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ from paddlejob.kube.responses import Written
 from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF
 
 FIRST_BATCH = 8
-"""So many writes of a stage are tried first; the rest follows only when all of them went well."""
+"""How many writes of a stage are tried first; the rest follows only if all of them succeed."""
 
 
 class Outcome(msgspec.Struct):
-    """What became of a plan's actions."""
+    """The result of a plan's actions."""
 
     failures: list[WriteFailure] = []
     stale: bool = False
-    """Something changed behind our back; the pass is to be repeated, and nobody needs to hear of it."""
+    """Something has changed since the plan was made: reconcile again, there is nothing to report."""
 
     @property
     def went_well(self) -> bool:
-        """Whether everything was written."""
+        """Whether every write succeeded."""
         return not self.failures and not self.stale
 
 
 class Executor:
-    """Writes on behalf of jobs and leaves a watermark for each write."""
+    """Writes on behalf of jobs, and records each write so that the caches can be waited for."""
 
     def __init__(self, client: Client, consistency: Consistency, *, writes_per_job: int) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class Executor:
         self._writes_per_job = writes_per_job
 
     async def run(self, job: PaddleJob, stages: tuple[tuple[Action, ...], ...]) -> Outcome:
-        """Run the stages in order; a stage in which something failed is the last."""
+        """Run the stages in order, up to the first one in which a write fails."""
         outcome = Outcome()
         for stage in stages:
             await self._run_stage(job, stage, outcome)
@@ -71,14 +71,14 @@ class Executor:
         if outcome.went_well:
             await self._run_some(job, actions, self._writes_per_job, outcome)
         if outcome.failures:
-            # The first one is told in the job's message, which must not change with the order of answers.
+            # The first one is shown in the job's message, which must not depend on the order of responses.
             position = {_failure(action, "").name: number for number, action in enumerate(stage)}
             outcome.failures.sort(key=lambda failure: position[failure.name])
 
     async def _run_some(
         self, job: PaddleJob, actions: Iterator[Action], width: int, outcome: Outcome
     ) -> None:
-        """Keep up to `width` writes under way until the actions are used up or one has failed."""
+        """Run the actions, up to `width` at a time, until one fails."""
 
         async def lane() -> None:
             for action in actions:
@@ -173,7 +173,7 @@ class Executor:
         await self._client.patch(PADDLE_JOBS, metadata.namespace, metadata.name, patch)
 
     async def _settle_existing(self, job: PaddleJob, action: Action, outcome: Outcome) -> None:
-        """An object of that name is there: ours, from a write whose answer was lost, or somebody else's."""
+        """Handle an object that exists already: ours, if a response was lost, or somebody else's."""
         assert isinstance(action, Create)
         resource = RESOURCE_OF[action.kind]
         try:
@@ -189,19 +189,19 @@ class Executor:
             self._consistency.wrote(job.metadata.key, resource, metadata.resource_version)
             outcome.stale = outcome.stale or metadata.deletion_timestamp is not None
         elif action.kind in GROUP_KINDS:
-            # Whoever made it: the next pass sees it, and knows what to do with it.
+            # Whoever created it, the next reconcile sees it and knows what to do.
             outcome.stale = True
         elif metadata.deletion_timestamp is not None or metadata.controller_uid:
             outcome.failures.append(
-                _failure(action, "one of an earlier owner is still there and must go first")
+                _failure(action, "one of a previous owner still exists and must be deleted first")
             )
         else:
-            sentence = "one that does not belong to this job is in the way; delete it or rename the job"
+            sentence = "one that does not belong to this job already exists; delete it or rename the job"
             outcome.failures.append(_failure(action, sentence))
 
 
 async def _unless_gone(write: Callable[[], Awaitable[None]]) -> None:
-    """Take an object that is gone, or is another one of that name by now, for done.
+    """Treat an object that no longer exists, or was replaced by another of the same name, as done.
 
     The server answers 409 to a delete and 422 to a patch whose UID is not that of the object.
     """

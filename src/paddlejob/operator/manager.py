@@ -1,4 +1,4 @@
-"""The operator process: identity, leadership, ports, and an end that leaves nothing half done."""
+"""The operator process: leader election, ports, signals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEASE_NAME = "paddlejob-operator"
 
 
 class ProcessSettings(msgspec.Struct, frozen=True):
-    """How the process shows itself; how it treats jobs is in OperatorSettings."""
+    """Settings of the process; OperatorSettings has how it treats jobs."""
 
     metrics_address: str = ":8080"
     health_address: str = ":8081"
@@ -42,7 +42,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 
 
 async def run(config: ClusterConfig, settings: OperatorSettings, process: ProcessSettings) -> None:
-    """Work until SIGTERM or SIGINT.
+    """Run until SIGTERM or SIGINT.
 
     Raises LeaseLostError when another process has taken over: the caller ends, and is started again.
     """
@@ -76,11 +76,11 @@ async def _elector(
 
 
 async def _lead(controller: Controller, elector: LeaderElector | None) -> None:
-    """Watch always, so that a stand-by knows everything when its turn comes; work only as the leader."""
+    """Watch always, so that a standby takes over with complete caches; reconcile only as the leader."""
 
     async def work() -> None:
         controller.metrics.leader.set(1)
-        log.info("working on jobs")
+        log.info("reconciling jobs")
         try:
             await controller.work()
         finally:
@@ -103,10 +103,10 @@ async def _lead(controller: Controller, elector: LeaderElector | None) -> None:
 async def _serve(
     stack: AsyncExitStack, controller: Controller, metrics: Metrics, process: ProcessSettings
 ) -> None:
-    world = controller.world
+    state = controller.state
     probes = {
-        "/healthz": serving.probe(lambda: serving.stale_watches(world)),
-        "/readyz": serving.probe(lambda: serving.unsynced(world)),
+        "/healthz": serving.probe(lambda: serving.stale_watches(state)),
+        "/readyz": serving.probe(lambda: serving.unsynced(state)),
     }
     health = await stack.enter_async_context(serving.serve(process.health_address, probes))
     exposed = {"/metrics": serving.text(metrics.render)}
@@ -115,7 +115,7 @@ async def _serve(
 
 
 async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
-    """Run the work; the first SIGTERM or SIGINT asks it to end in order, a second one ends the process."""
+    """Run the work; the first SIGTERM or SIGINT stops it in order, a second one kills the process."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work, name="operator")
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""What Prometheus is told. No series is labelled by job, so that their number stays what it is."""
+"""Prometheus metrics. No series is labelled by job, so their number does not grow."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.workqueue import WorkQueue
-from paddlejob.operator.world import World
+from paddlejob.operator.state import ClusterState
 
 REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 START_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 class Metrics:
-    """The operator's series, in a registry of its own."""
+    """The operator's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()
-        self.passes = prometheus_client.Counter(
+        self.reconciles = prometheus_client.Counter(
             "paddlejob_reconcile", "Reconciliations by result.", ["result"], registry=self.registry
         )
-        self.pass_seconds = prometheus_client.Histogram(
+        self.reconcile_seconds = prometheus_client.Histogram(
             "paddlejob_reconcile_seconds",
             "Duration of one reconciliation.",
             buckets=REQUEST_BUCKETS,
@@ -75,21 +75,21 @@ class Metrics:
         self.request_seconds.labels(record.verb).observe(record.seconds)
 
     def render(self) -> bytes:
-        """Return all series in Prometheus' text format."""
+        """Return all metrics in the Prometheus text format."""
         return prometheus_client.generate_latest(self.registry)
 
 
-class WorldCollector(Collector):
-    """Reads what the parts of the operator count themselves, when asked."""
+class StateCollector(Collector):
+    """Reads what the parts of the operator count, on each scrape."""
 
     def __init__(
         self,
-        world: World,
+        state: ClusterState,
         queue: WorkQueue[ObjectKey],
         consistency: Consistency,
         recorder: EventRecorder,
     ) -> None:
-        self._world = world
+        self._state = state
         self._queue = queue
         self._consistency = consistency
         self._recorder = recorder
@@ -101,7 +101,7 @@ class WorldCollector(Collector):
         yield from self._work()
 
     def _jobs(self) -> Metric:
-        phases = Tally(job.status.phase or Phase.PENDING for job in self._world.jobs)
+        phases = Tally(job.status.phase or Phase.PENDING for job in self._state.jobs)
         jobs = GaugeMetricFamily("paddlejob_jobs", "Jobs by phase.", labels=["phase"])
         for phase in Phase:
             if phase:
@@ -109,8 +109,8 @@ class WorldCollector(Collector):
         return jobs
 
     def _watches(self) -> Iterable[Metric]:
-        watched: dict[str, Informer[Any]] = {each.resource.plural: each for each in self._world.informers}
-        for informer in self._world.gangs.informers:
+        watched: dict[str, Informer[Any]] = {each.resource.plural: each for each in self._state.informers}
+        for informer in self._state.gangs.informers:
             watched[f"{informer.resource.plural}.{informer.resource.group}"] = informer
         for series in _WATCH_SERIES:
             metric = series.family(series.name, series.help, labels=["resource"])

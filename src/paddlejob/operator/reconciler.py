@@ -1,4 +1,4 @@
-"""One pass over one job: look, plan, write the status, tell, act."""
+"""Reconciles one job: take a snapshot, plan, write the status, record events, act."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from paddlejob.kube.consistency import Consistency
 from paddlejob.operator.executor import Executor
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.operator.world import World
+from paddlejob.operator.state import ClusterState
 
-Tell = Callable[[PaddleJob, Event], None]
+RecordEvent = Callable[[PaddleJob, Event], None]
 
 
 CONFIRM_SECONDS = 30.0
@@ -36,48 +36,48 @@ None may come: what is created and deleted again while a watch is interrupted le
 
 
 class Result(enum.Enum):
-    """How a pass ended, when time does not matter."""
+    """The result of a reconcile that does not ask for another one at a given time."""
 
     SETTLED = "settled"
     """Nothing to do until something changes."""
     STALE = "stale"
-    """The cluster is ahead of what was looked at; look again in a moment."""
+    """The snapshot was out of date; reconcile again soon."""
     REFUSED = "refused"
-    """The API server refused a write; the job's message says so after the next pass, which tries again."""
+    """The API server refused a write; the next reconcile retries it, and the job's message has the error."""
 
 
 class Reconciler:
-    """Turns plans into writes. Keeps no truth of its own: what it remembers may be lost at any time."""
+    """Turns plans into writes. Keeps no state that may not be lost at any time."""
 
     def __init__(
         self,
         client: Client,
-        world: World,
+        state: ClusterState,
         consistency: Consistency,
         settings: OperatorSettings,
         *,
         now: Callable[[], datetime],
-        tell: Tell,
+        record_event: RecordEvent,
     ) -> None:
         self._client = client
-        self._world = world
+        self._state = state
         self._consistency = consistency
         self._settings = settings
         self._now = now
-        self._tell = tell
+        self._record_event = record_event
         self._executor = Executor(client, consistency, writes_per_job=settings.writes_per_job)
         self._failures: dict[ObjectKey, tuple[WriteFailure, ...]] = {}
         self._written_at: dict[ObjectKey, float] = {}
         """When a job's status was last written."""
 
     async def reconcile(self, key: ObjectKey) -> Result | float:
-        """Bring one job a step further; a number is the time in seconds after which to look again.
+        """Reconcile one job; a number is the time in seconds after which to reconcile it again.
 
-        Raises KubeError when the pass could not be finished; the caller retries with backoff.
+        Raises KubeError if the reconcile could not be finished; the caller retries with backoff.
         """
         if not self._consistency.ready(key):
             return Result.STALE
-        job = self._world.job(key)
+        job = self._state.job(key)
         if job is None:
             self._forget(key)
             return await self._clear_remains(key)
@@ -90,11 +90,11 @@ class Reconciler:
             self._forget(key)
             return Result.SETTLED
         for event in decided.events:
-            self._tell(job, event)
+            self._record_event(job, event)
         return await self._act(job, decided, held_back)
 
     async def _act(self, job: PaddleJob, decided: Plan, held_back: float | None) -> Result | float:
-        """Run the stages. What failed is remembered for the message of the next pass, which is soon."""
+        """Run the stages; what failed is remembered for the message that the next reconcile writes."""
         key = job.metadata.key
         outcome = await self._executor.run(job, decided.stages)
         recovered = not decided.is_delayed and self._failures.pop(key, None) is not None
@@ -104,7 +104,7 @@ class Reconciler:
         if outcome.stale:
             return Result.STALE
         for event in decided.events_when_done:
-            self._tell(job, event)
+            self._record_event(job, event)
         if recovered:
             return 0.0
         confirm = CONFIRM_SECONDS if decided.stages else None
@@ -112,9 +112,9 @@ class Reconciler:
         return min(waits) if waits else Result.SETTLED
 
     async def _clear_remains(self, key: ObjectKey) -> Result | float:
-        """Remove by force what a job that is gone has left on nodes that are gone too."""
+        """Force-delete the pods that a deleted job left on nodes that no longer exist."""
         late = self._settings.jobs.force_delete_seconds
-        stuck, wait = stuck_terminating(self._world.remains(key), self._now(), late)
+        stuck, wait = stuck_terminating(self._state.remains(key), self._now(), late)
         if stuck:
             outcome = await self._executor.run(PaddleJob(ObjectMeta(key.name, key.namespace)), (stuck,))
             return Result.SETTLED if outcome.went_well else Result.REFUSED
@@ -122,8 +122,8 @@ class Reconciler:
 
     def _plan(self, job: PaddleJob, failures: tuple[WriteFailure, ...]) -> Plan:
         now = self._now().replace(microsecond=0)
-        decided = plan(self._world.snapshot(job, now, failures))
-        self._world.reserve_host_port(job.metadata.key, decided.status)
+        decided = plan(self._state.snapshot(job, now, failures))
+        self._state.reserve_host_port(job.metadata.key, decided.status)
         return decided
 
     async def _write_status(self, job: PaddleJob, decided: Plan) -> float | None:
@@ -153,7 +153,7 @@ class Reconciler:
         self._failures.pop(key, None)
         self._written_at.pop(key, None)
         self._consistency.forget(key)
-        self._world.forget(key)
+        self._state.forget(key)
 
 
 def status_patch(old: PaddleJobStatus, new: PaddleJobStatus) -> JsonObject:

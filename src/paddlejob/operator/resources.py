@@ -1,4 +1,4 @@
-"""The kinds of objects that the operator reads and writes, and how it finds its own among them."""
+"""The kinds of objects that the operator reads and writes, and how it selects its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLAVORS_OF = {
         "kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False
     ),
 }
-"""Where a kind of gang has its kinds of nodes."""
+"""The resource flavors that belong to a kind of workload."""
 
 RESOURCE_OF = {
     Kind.POD: PODS,
@@ -40,4 +40,4 @@ SELECTORS = {
     SERVICES: names.LABEL_RESOURCE_TYPE,
     CONFIG_MAPS: names.LABEL_RESOURCE_NAME,
 }
-"""Only objects with these labels are watched: memory grows with the jobs, not with the cluster."""
+"""Only objects with these labels are watched, so that memory grows with the jobs, not with the cluster."""

@@ -1,4 +1,4 @@
-"""The ports of the operator: /healthz and /readyz for the kubelet, /metrics for Prometheus."""
+"""The HTTP endpoints: /healthz and /readyz for the kubelet, /metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 from aiohttp import web
 
 from paddlejob.kube.informer import Informer
-from paddlejob.operator.world import World
+from paddlejob.operator.state import ClusterState
 
 WATCH_AGE_LIMIT_SECONDS = 180.0
-"""A healthy watch gives a sign of life every minute; after three it is dead, whatever the port answers."""
+"""A healthy watch receives a bookmark every minute; after three minutes without one it is dead."""
 
 
-def stale_watches(world: World) -> list[str]:
+def stale_watches(state: ClusterState) -> list[str]:
     """Return what is wrong with the watches, a sentence each.
 
-    A gang scheduler's objects that have never been listed are none of them: jobs say that they wait for it.
+    A gang scheduler's kind that was never listed does not count: the jobs that wait for it say so.
     """
-    gangs = (informer for informer in world.gangs.informers if informer.synced.is_set())
+    gangs = (informer for informer in state.gangs.informers if informer.synced.is_set())
     return [
         f"the watch on {_name(each)} has been silent for {each.age_seconds():.0f} s{_because(each)}"
-        for each in (*world.informers, *gangs)
+        for each in (*state.informers, *gangs)
         if each.age_seconds() > WATCH_AGE_LIMIT_SECONDS
     ]
 
 
-def unsynced(world: World) -> list[str]:
+def unsynced(state: ClusterState) -> list[str]:
     """Return what has not been listed yet, a sentence each; not what is refused of a gang scheduler."""
-    gangs = (informer for informer in world.gangs.informers if not informer.last_error)
+    gangs = (informer for informer in state.gangs.informers if not informer.last_error)
     return [
         f"{_name(informer)} have not been listed yet{_because(informer)}"
-        for informer in (*world.informers, *gangs)
+        for informer in (*state.informers, *gangs)
         if not informer.synced.is_set()
     ]
 
@@ -48,7 +48,7 @@ def _because(informer: Informer[Any]) -> str:
 
 
 def probe(check: Callable[[], list[str]]) -> Callable[[web.Request], web.Response]:
-    """Return a handler that answers 200, or 503 with what is wrong."""
+    """Return a handler that responds with 200, or with 503 and the problems."""
 
     def answer(_: web.Request) -> web.Response:
         problems = check()
@@ -58,7 +58,7 @@ def probe(check: Callable[[], list[str]]) -> Callable[[web.Request], web.Respons
 
 
 def text(render: Callable[[], bytes]) -> Callable[[web.Request], web.Response]:
-    """Return a handler that answers with plain text."""
+    """Return a handler that responds with plain text."""
 
     def answer(_: web.Request) -> web.Response:
         return web.Response(body=render(), content_type="text/plain", charset="utf-8")
@@ -70,7 +70,7 @@ def text(render: Callable[[], bytes]) -> Callable[[web.Request], web.Response]:
 async def serve(address: str, routes: dict[str, Callable[[web.Request], web.Response]]) -> AsyncIterator[int]:
     """Serve GET handlers on `host:port` and yield the port.
 
-    An empty host is every address, port 0 with a host any free one; an empty address or `0` serves nothing.
+    An empty host means all addresses, port 0 with a host any free port; an empty address or `0` disables it.
     """
     host, _, port = address.rpartition(":")
     if port in ("", "0") and not host:

@@ -1,4 +1,4 @@
-"""What the platform team can choose."""
+"""Settings of the operator."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ class OperatorSettings(msgspec.Struct, frozen=True):
     """How the operator runs; `jobs` is how it treats jobs."""
 
     namespace: str = ""
-    """The one namespace to look at; empty for all."""
+    """The namespace to watch; empty for all namespaces."""
     workers: int = 100
-    """How many jobs may be worked on at the same time."""
+    """How many jobs are reconciled concurrently."""
     writes_per_job: int = 32
-    """How many writes of one job may be under way: a large job leaves room for small ones beside it."""
+    """How many writes of one job may be in flight, so that a large job leaves room for small ones."""
     batch_seconds: float = 0.1
-    """How long the changes of a job's pods are gathered before the job is looked at."""
+    """How long changes of a job's pods are collected before the job is reconciled."""
     idle_batch_seconds: float = 5.0
-    """The same for changes that decide nothing: our own writes coming back, a pod put on a node."""
+    """The same for changes that decide nothing: echoes of our own writes, a pod bound to a node."""
     counts_pause_seconds: float = 5.0
-    """The least time between a write of a job's status and another one for mere counts.
+    """The minimum time between a write of a job's status and another one for changed counts only.
 
-    A change of phase is never held back, and takes the counts with it.
+    A change of phase is written at once, together with the counts.
     """
-    pass_timeout_seconds: float = 120.0
-    """After this time a pass that hangs is given up and retried."""
+    reconcile_timeout_seconds: float = 120.0
+    """A reconcile that takes longer is cancelled and retried."""
     jobs: JobSettings = JobSettings()

@@ -1,4 +1,4 @@
-"""What the operator knows of the cluster: caches kept by informers, read as snapshots of one job."""
+"""What the operator knows about the cluster: caches filled by informers, read as snapshots of one job."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from paddlejob.api import defaulting, names
+from paddlejob.api import defaulting
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
-from paddlejob.api.pod import ConfigMap, Pod, PodStatus, Service
+from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.actions import Kind
@@ -24,35 +24,36 @@ from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
-from paddlejob.operator.gang_watch import GangWatch
+from paddlejob.operator import predicates
+from paddlejob.operator.gang_informers import GangInformers
 from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF, SELECTORS
 from paddlejob.operator.settings import OperatorSettings
 
 T = TypeVar("T", bound=HasMeta)
 
-OnTouched = Callable[[ObjectKey, "Touch"], None]
+OnTrigger = Callable[[ObjectKey, "Trigger"], None]
 
 
-class Touch(msgspec.Struct, frozen=True):
-    """Why a job is to be looked at."""
+class Trigger(msgspec.Struct, frozen=True):
+    """Why a job is reconciled."""
 
     initial: bool
-    """It was there when the operator started."""
+    """The object existed when the operator started."""
     child: bool = False
-    """One of its objects changed, not the job itself."""
+    """One of the job's objects changed, not the job itself."""
     idle: bool = False
-    """Nothing that a decision depends on changed; only counts may have."""
+    """Nothing that a decision depends on changed; counts may have."""
 
 
-class World:
-    """Caches of jobs and their children, and the informers that fill them."""
+class ClusterState:
+    """Caches of jobs and their objects, and the informers that fill them."""
 
     def __init__(
-        self, client: Client, settings: OperatorSettings, on_touched: OnTouched, rng: random.Random
+        self, client: Client, settings: OperatorSettings, on_trigger: OnTrigger, rng: random.Random
     ) -> None:
         self._client = client
         self._settings = settings
-        self._on_touched = on_touched
+        self._on_touched = on_trigger
         self._rng = rng
         self.jobs: Cache[PaddleJob] = Cache()
         self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name})
@@ -60,7 +61,7 @@ class World:
         self.config_maps: Cache[ConfigMap] = Cache()
         self._host_ports: dict[ObjectKey, int] = {}
         self._state_timers: dict[ObjectKey, StateTimer] = {}
-        self.gangs = GangWatch(
+        self.gangs = GangInformers(
             client,
             namespace=settings.namespace,
             rng=rng,
@@ -76,7 +77,7 @@ class World:
 
     @property
     def caches(self) -> dict[Resource, Cache[Any]]:
-        """The caches by kind, for watermarks."""
+        """The caches by kind, to wait for our own writes to appear in."""
         return {
             PADDLE_JOBS: self.jobs,
             PODS: self.pods,
@@ -90,7 +91,7 @@ class World:
         return self.jobs.get(key)
 
     def snapshot(self, job: PaddleJob, now: datetime, failures: tuple[WriteFailure, ...]) -> Snapshot:
-        """Return everything that one pass over a job may look at."""
+        """Return everything that a decision about a job may depend on."""
         uid, key = job.metadata.uid, job.metadata.key
         pods, config = self.pods.find("owner", uid), self.config_maps.get(key)
         timer = self._state_timers.setdefault(key, StateTimer())
@@ -180,36 +181,36 @@ class World:
         if new is not None:
             self.reserve_host_port(key, new.status)
             self.gangs.want(relevant_systems(new, self._settings.jobs.scheduling))
-        if old is None or new is None or _asks_for_a_pass(old, new):
-            self._on_touched(key, Touch(initial=initial, child=False))
+        if old is None or new is None or predicates.needs_reconcile(old, new):
+            self._on_touched(key, Trigger(initial=initial, child=False))
 
     def _group_changed(self, key: ObjectKey, initial: bool) -> None:  # noqa: FBT001  (a callback)
-        """A PodGroup has its job's name, whoever made it."""
+        """Reconcile the job that a PodGroup is named after, whoever created the PodGroup."""
         if key in self.jobs:
-            self._on_touched(key, Touch(initial=initial, child=True))
+            self._on_touched(key, Trigger(initial=initial, child=True))
 
     def _gang_apis_changed(self) -> None:
         for job in self.jobs:
             if relevant_systems(job, self._settings.jobs.scheduling):
-                self._on_touched(job.metadata.key, Touch(initial=False, child=True))
+                self._on_touched(job.metadata.key, Trigger(initial=False, child=True))
 
     def _child_changed(self, old: HasMeta | None, new: HasMeta | None, *, initial: bool) -> None:
         known = new or old
         assert known is not None
         for key in _owning_jobs(known.metadata):
-            idle = _is_idle(old, new) or self._waits_for_others(old, new)
-            self._on_touched(key, Touch(initial=initial, child=True, idle=idle))
+            idle = predicates.is_idle(old, new) or self._waits_for_others(old, new)
+            self._on_touched(key, Trigger(initial=initial, child=True, idle=idle))
 
     def _waits_for_others(self, old: HasMeta | None, new: HasMeta | None) -> bool:
-        """Tell whether a pod has only come as far as others of its job have yet to come.
+        """Tell whether other pods of the job have yet to come as far as this one.
 
-        A job moves on when its last pod does, so of a hundred pods that get an address one counts.
+        A job proceeds when its last pod does, so of a hundred pods that get an address only the last counts.
         """
-        if not (isinstance(new, Pod) and _only_came_further(old, new)):
+        if not (isinstance(new, Pod) and predicates.only_progressed(old, new)):
             return False
-        reached = _progress(new)
+        reached = predicates.progress(new)
         others = self.pods.newest_first("owner", new.metadata.controller_uid)
-        return any(_progress(other) < reached for other in others)
+        return any(predicates.progress(other) < reached for other in others)
 
 
 class _StatusOnly(msgspec.Struct, frozen=True):
@@ -229,46 +230,17 @@ _PHASE_DECODER = msgspec.json.Decoder(_PhaseOnly)
 
 
 def _readable_job(encoded: msgspec.Raw, metadata: ObjectMeta, message: str) -> PaddleJob:
-    """Leave no job out: one that does not fit its type has its pods, its name and its past all the same."""
+    """Return a job whose spec cannot be read: its name, its pods and its status are still known."""
     return PaddleJob(metadata, status=_readable_status(encoded), undecodable=message)
 
 
 def _readable_status(encoded: msgspec.Raw) -> PaddleJobStatus:
-    """Return the status of a job that does not decode, or at least its phase: what has ended stays so."""
+    """Return the status of a job that does not decode, or at least its phase: an ended job stays ended."""
     with suppress(*decoding.DECODE_ERRORS):
         return decoding.decode(_STATUS_DECODER, encoded).status
     with suppress(*decoding.DECODE_ERRORS):
         return PaddleJobStatus(phase=decoding.decode(_PHASE_DECODER, encoded).status.phase)
     return PaddleJobStatus()
-
-
-def _is_idle(old: HasMeta | None, new: HasMeta | None) -> bool:
-    """Tell the echoes of our own writes, and what the scheduler does, from what a job waits for."""
-    if new is None or new.metadata.deletion_timestamp is not None:
-        return False
-    if not isinstance(new, Pod):
-        return True
-    before = old.status if isinstance(old, Pod) else PodStatus()
-    now = new.status
-    same = (before.pod_ip, before.container_statuses) == (now.pod_ip, now.container_statuses)
-    return same and now.phase in (before.phase, "Pending")
-
-
-def _only_came_further(old: HasMeta | None, new: Pod) -> bool:
-    before = _progress(old) if isinstance(old, Pod) else 0
-    containers = new.status.container_statuses
-    has_ended = any(each.state.terminated or each.restart_count for each in containers)
-    return before < _progress(new) and new.status.phase in ("Pending", "Running") and not has_ended
-
-
-def _progress(pod: Pod) -> int:
-    """Return how far a pod is on its way: it has an address, it runs, it is ready, or it has ended."""
-    status = pod.status
-    if status.phase in ("Succeeded", "Failed"):
-        return 4
-    if status.phase != "Running":
-        return int(bool(status.pod_ip))
-    return 2 + all(each.ready for each in status.container_statuses)
 
 
 def _controller(child: HasMeta) -> tuple[str, ...]:
@@ -286,24 +258,3 @@ def _owning_jobs(child: ObjectMeta) -> Iterator[ObjectKey]:
         group = owner.api_version.partition("/")[0]
         if owner.controller and (group, owner.kind) == (PADDLE_JOBS.group, PADDLE_JOBS.kind):
             yield ObjectKey(child.namespace, owner.name)
-
-
-def _asks_for_a_pass(old: PaddleJob, new: PaddleJob) -> bool:
-    """Our own status writes come back as changes; they need no pass of their own.
-
-    Of the labels, only Kueue's queue decides anything.
-    """
-    queue = names.LABEL_KUEUE_QUEUE
-    return (
-        old.metadata.labels.get(queue) != new.metadata.labels.get(queue)
-        or old.metadata.generation != new.metadata.generation
-        or old.metadata.uid != new.metadata.uid
-        or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
-        or old.metadata.finalizers != new.metadata.finalizers
-        or _kueue_queue(old) != _kueue_queue(new)
-    )
-
-
-def _kueue_queue(job: PaddleJob) -> str | None:
-    """Return the one label that decides something; a change of labels leaves the generation as it is."""
-    return job.metadata.labels.get(names.LABEL_KUEUE_QUEUE)

@@ -7,9 +7,9 @@ import pytest
 from paddlejob.api import names
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.resource import PODS
+from paddlejob.operator.predicates import needs_reconcile
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.operator.world import _asks_for_a_pass
 from paddlejob.testing.build import job
 from tests.operator.small_cluster import Cluster, on_a_cluster
 
@@ -64,8 +64,8 @@ def test_the_pods_of_an_earlier_job_of_the_same_name_are_waited_for():
 )
 def test_a_change_of_the_queue_label_asks_for_a_reconcile(labels, expected):
     old, new = job().metadata(labels=GOLD).build(), job().metadata(labels=labels).build()
-    assert _asks_for_a_pass(old, new) is expected
-    assert _asks_for_a_pass(new, old) is expected
+    assert needs_reconcile(old, new) is expected
+    assert needs_reconcile(new, old) is expected
 
 
 def _host_job(name: str, policy: str = "Never"):

@@ -1,8 +1,8 @@
-"""Which kinds of gangs the cluster serves, and what their schedulers say.
+"""Watches the PodGroups and Workloads of the gang schedulers that are installed.
 
-Volcano may be there or not, come later or go again. Nobody asks before a job needs to know; after that the
-API server is asked every now and then, and a kind that it serves is watched. What is not served is no error:
-nothing waits for it, and nothing is logged again and again.
+A gang scheduler may be installed later or removed. The API server is asked for its kinds once a job needs to
+know, and then periodically; kinds that are served are watched. A kind that is not served is not an error:
+nothing waits for it, and it is not logged repeatedly.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from paddlejob.operator.resources import FLAVORS_OF, RESOURCE_OF, VOLCANO_QUEUES
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 10.0
-"""How soon a system that was installed or removed is noticed."""
+"""How soon an installed or removed scheduler is noticed."""
 IMPATIENT_SECONDS = 1.0
-"""The same while a job waits to know."""
+"""The same while a job waits for the answer."""
 
 OnGroup = Callable[[ObjectKey, bool], None]
-"""Is told the key of a PodGroup that came, changed or went, and whether it was there at the start."""
+"""Called with the key of a PodGroup that was added, changed or deleted; True if it existed at the start."""
 
 
 class _Watch(msgspec.Struct, frozen=True):
-    """What keeps the objects of one kind known."""
+    """The informers of one kind."""
 
     informers: tuple[Informer[Any], ...]
     task: asyncio.Task[None]
@@ -56,8 +56,8 @@ class _Watch(msgspec.Struct, frozen=True):
         return ""
 
 
-class GangWatch:
-    """Watches the PodGroups of the systems that jobs want to know about."""
+class GangInformers:
+    """Watches the gang objects of the schedulers that jobs refer to."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class GangWatch:
         self._on_apis = on_apis
         self._wanted: dict[GangSystem, None] = {}
         self._known: set[GangSystem] = set()
-        """Systems that the API server has been asked about at least once."""
+        """Schedulers that the API server has been asked about at least once."""
         self._refusals: dict[Kind, str] = {}
         self._running: dict[Kind, _Watch] = {}
         self._nudged = asyncio.Event()
@@ -85,7 +85,7 @@ class GangWatch:
         self._queues: Cache[Queue] = Cache()
         self._queue_informer: Informer[Queue] | None = None
         self.apis = GangApis()
-        """What is known, as of the last announcement."""
+        """What was known when `on_apis` was last called."""
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -93,7 +93,7 @@ class GangWatch:
         return tuple(informer for watch in self._running.values() for informer in watch.informers)
 
     def want(self, systems: Iterable[GangSystem]) -> None:
-        """Let it be known from now on what the cluster has of these systems."""
+        """Find out, from now on, what the cluster has of these schedulers."""
         for system in systems:
             if system not in self._wanted:
                 self._wanted[system] = None
@@ -112,12 +112,12 @@ class GangWatch:
         return self.caches[kind].get(key) if kind in self.apis.ready else None
 
     async def settled(self) -> None:
-        """Return when it is known of every wanted system whether the cluster has it."""
+        """Wait until it is known of every wanted scheduler whether the cluster has it."""
         async with self._settled:
             await self._settled.wait_for(lambda: not self.apis.loading)
 
     async def run(self) -> None:
-        """Ask and watch until cancelled."""
+        """Discover and watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._nudged.clear()
@@ -137,7 +137,7 @@ class GangWatch:
             return
 
     async def _probe(self, system: GangSystem, group: asyncio.TaskGroup) -> None:
-        """Watch the best kind of a system that is served, and no other."""
+        """Watch the preferred kind of a scheduler that is served, and no other."""
         served: Kind | None = None
         for kind in system.kinds:
             answer = await self._is_served(kind)
@@ -154,12 +154,12 @@ class GangWatch:
             self._start(served, group)
 
     async def _is_served(self, kind: Kind) -> bool | None:
-        """Ask the API server; None when it gave no answer that settles it."""
+        """Ask the API server; None if its response does not say."""
         resource = RESOURCE_OF[kind]
         try:
             served = await self._client.has_resource(resource)
         except errors.ApiError as error:
-            self._refusals[kind] = f"cannot find out whether {resource.api_version} is served: {error}"
+            self._refusals[kind] = f"cannot determine whether {resource.api_version} is served: {error}"
             return None
         except errors.KubeError:
             return None
@@ -200,7 +200,7 @@ class GangWatch:
     def _flavor_changed(
         self, old: ResourceFlavor | None, new: ResourceFlavor | None, *, initial: bool
     ) -> None:
-        """A job may have waited for it; there are few flavors, and they hardly ever change."""
+        """Reconcile the jobs that may have waited for it; flavors are few and rarely change."""
         if old is None and new is not None and not initial:
             self._on_apis()
 
@@ -273,7 +273,7 @@ class GangWatch:
 
 
 def _news(group: PodGroup) -> tuple[object, ...]:
-    """Return what a job's pass looks at; a scheduler that repeats itself every second is no news."""
+    """Return what decisions depend on; schedulers update the rest every second."""
     said = tuple((one.type, one.status, one.reason, one.message) for one in group.status.conditions)
     metadata = group.metadata
     owner, leaving = metadata.controller_uid, metadata.deletion_timestamp
