@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddlejob.api import names
+from paddlejob.api.crd.schema import job_schema, struct_schema
 from paddlejob.api.defaulting import CLEAN_POD_POLICIES, INTRANETS
 from paddlejob.api.meta import Condition, JsonObject
-from paddlejob.api.schema import job_schema, struct_schema
 from paddlejob.api.v1 import Role, RoleStatus
 
 INTRODUCTION = f"""\

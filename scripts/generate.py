@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from paddlejob.api.crd import crd_v1, crd_v1beta1
+from paddlejob.api.crd.definition import crd_v1, crd_v1beta1
 from paddlejob.api.meta import JsonObject
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

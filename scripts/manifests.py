@@ -14,7 +14,7 @@ import yaml
 
 import paddlejob
 from paddlejob.api import names
-from paddlejob.api.crd import crd_v1
+from paddlejob.api.crd.definition import crd_v1
 from paddlejob.api.meta import JsonObject
 from paddlejob.operator.manager import LEASE_NAME
 from paddlejob.operator.resources import (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from paddlejob.api.crd import crd_v1, crd_v1beta1
+from paddlejob.api.crd.definition import crd_v1, crd_v1beta1
 
 
 def column_names(columns: list[dict[str, Any]], priority: int) -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paddlejob.api.crd import crd_v1
+from paddlejob.api.crd.definition import crd_v1
 from scripts import generate
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import FieldError, validate
+from paddlejob.api.validation.errors import join
 from paddlejob.testing.build import job
 from tests.api.bad_jobs import BAD_JOBS, BadJob
 from tests.api.bad_pods import BAD_PODS
@@ -40,13 +41,23 @@ def test_tells_all_mistakes_in_the_order_of_the_file() -> None:
     ]
 
 
-def test_an_error_reads_as_a_sentence() -> None:
-    (error,) = validate(job().worker(0).build())
-    assert str(error) == "spec.worker.replicas is 0; write a number from 1 to 5000"
+def test_an_error_reads_like_one_of_the_api_server() -> None:
+    (error,) = errors = validate(job().worker(0).build())
+    assert str(error) == "spec.worker.replicas: Invalid value: 0: must be between 1 and 5000"
+    assert join(errors) == str(error)
+
+
+def test_several_errors_are_listed_as_the_api_server_lists_them() -> None:
+    errors = validate(job().worker(0).spec(backoffLimit=-1).build())
+    assert join(errors) == (
+        "[spec.backoffLimit: Invalid value: -1: must be between 0 and 1000, "
+        "spec.worker.replicas: Invalid value: 0: must be between 1 and 5000]"
+    )
 
 
 def test_a_nameless_job_is_told_to_take_a_name() -> None:
-    assert validate(job("").worker().build()) == (FieldError("metadata.name", "is missing; name the job"),)
+    expected = FieldError("metadata.name", "Required value: give the job a name")
+    assert validate(job("").worker().build()) == (expected,)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +65,12 @@ def test_a_nameless_job_is_told_to_take_a_name() -> None:
     [
         pytest.param(
             "Expected `int`, got `str` - at `$.spec.worker.replicas`",
-            "spec.worker.replicas cannot be read: Expected `int`, got `str`; correct the value",
+            "spec.worker.replicas: Invalid value: cannot be decoded: Expected `int`, got `str`",
             id="the decoder's path becomes the field",
         ),
-        pytest.param("not JSON", "spec cannot be read: not JSON; correct it", id="other reasons are quoted"),
+        pytest.param(
+            "not JSON", "spec: Invalid value: cannot be decoded: not JSON", id="other reasons are quoted"
+        ),
     ],
 )
 def test_an_undecodable_job_has_one_error(reason: str, sentence: str) -> None:
@@ -76,20 +89,20 @@ def test_a_name_that_begins_with_a_digit_is_refused_where_services_are_made_of_i
     assert bool(validate(of)) is (intranet == "Service")
     (error,) = validate(of, pods_have_ipv6=True)
     assert error.field == "metadata.name"
-    assert "put one in front" in error.message
+    assert "must begin with a letter" in error.message
 
 
 def test_the_list_of_names_must_fit_on_an_ipv6_cluster_too() -> None:
     of = job("n" * 50).worker(5000).build()
     assert validate(of) == ()
     (error,) = validate(of, pods_have_ipv6=True)
-    assert error.message.endswith("write less or shorten the job's name")
+    assert error.message.endswith("in one environment variable; shorten the job's name")
 
 
 SCHEDULING = {
-    "queue": ("q" * 254, "write at most 253 characters"),
-    "priorityClass": ("p" * 10**6, "write at most 253 characters"),
-    "minResources": ({f"r{number}": 1 for number in range(65)}, "has 65 entries, but at most 64 are allowed"),
+    "queue": ("q" * 254, "Too long: may not be more than 253 characters"),
+    "priorityClass": ("p" * 10**6, "Too long: may not be more than 253 characters"),
+    "minResources": ({f"r{number}": 1 for number in range(65)}, "Too many: 65: must have at most 64 items"),
 }
 
 
@@ -105,7 +118,7 @@ def test_what_a_scheduling_policy_names_is_bounded(field: str) -> None:
 def test_lists_of_exit_codes_are_bounded() -> None:
     (error,) = validate(job().worker().spec(restartPolicy={"ignoredExitCodes": [7] * 100_000}).build())
     assert str(error) == (
-        "spec.restartPolicy.ignoredExitCodes has 100000 entries, but at most 255 are allowed; remove some"
+        "spec.restartPolicy.ignoredExitCodes: Too many: 100000: must have at most 255 items"
     )
 
 

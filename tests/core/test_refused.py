@@ -117,7 +117,7 @@ class TestFailure:
         assert plan.status.message.startswith(
             "worker-1 failed first with exit code 137; "
             "no pod is created or replaced until this is corrected: "
-            "spec.worker.template.spec.containers[0].ports[0].containerPort is"
+            "spec.worker.template.spec.containers[0].ports[0].containerPort: Invalid value"
         )
 
     RULES = {
@@ -163,7 +163,7 @@ class TestMeanwhile:
         assert (plan.stages, plan.status.phase, plan.status.reason) == ((), Phase.RUNNING, "InvalidSpec")
         assert plan.status.message == (
             "1 ps and 2 workers running; no pod is created or replaced until this is corrected: "
-            'spec.intranet is "Mesh"; write PodIP, Service or Host'
+            'spec.intranet: Unsupported value: "Mesh": supported values: "PodIP", "Service", "Host"'
         )
 
     def test_it_is_told_once_and_not_with_every_count(self):
@@ -204,7 +204,7 @@ class TestMeanwhile:
         plan = built.plan()
         assert (plan.status.phase, len(plan.stages[0])) == (Phase.SUSPENDED, 3)
         assert plan.status.message.startswith("suspended; set spec.suspend to false to resume, when this is")
-        assert 'spec.intranet is "Mesh"' in plan.status.message
+        assert 'spec.intranet: Unsupported value: "Mesh"' in plan.status.message
 
     def test_a_corrected_spec_goes_on_where_the_job_was(self):
         built = edited(running(), ps_job(intranet="Mesh"))

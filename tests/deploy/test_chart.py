@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import paddlejob
-from paddlejob.api.crd import crd_v1
+from paddlejob.api.crd.definition import crd_v1
 from paddlejob.cli.operator import command
 from scripts import manifests
 from scripts.manifests import Install

@@ -96,7 +96,7 @@ def test_the_exit_code_is_the_jobs_result(command, file, script, code):
 GPU = {"limits": {"amd.com/gpu": 1}}
 ON_GPU = job(worker=role(1, containers=[container("true", resources=GPU)]))
 BAD_INPUT = {
-    "a bad job": (text(job(worker=role(0))), (), "paddlejob: spec.worker.replicas is 0"),
+    "a bad job": (text(job(worker=role(0))), (), "paddlejob: spec.worker.replicas: Invalid value: 0"),
     "a file that is no YAML": ("a: [", (), "job.yaml is not valid YAML: line 2"),
     "a bad option": (text(job()), ("--image", "x"), "paddlejob: --image x: write IMAGE=DIR"),
     "logs of no pod": (

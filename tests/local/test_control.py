@@ -42,7 +42,7 @@ async def test_a_run_is_suspended_resumed_and_deleted(live):
 
 
 async def test_an_order_that_cannot_be_obeyed_is_explained(live):
-    with pytest.raises(InputError, match=r"spec\.worker\.replicas is -1"):
+    with pytest.raises(InputError, match=r"spec\.worker\.replicas: Invalid value: -1"):
         await order(live, "scale", -1)
     with pytest.raises(InputError, match="there is no order dance"):
         await order(live, "dance")

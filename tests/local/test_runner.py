@@ -216,7 +216,7 @@ async def test_workers_can_be_added_and_taken_away(start):
 async def test_a_size_that_the_job_does_not_allow_is_refused(start):
     run = await start(job(worker=role(1, FOR_EVER)))
     await run.phase("Running")
-    with pytest.raises(InputError, match=r"spec\.worker\.replicas is 0"):
+    with pytest.raises(InputError, match=r"spec\.worker\.replicas: Invalid value: 0"):
         run.runner.scale(0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -13,6 +13,14 @@ JsonObject = dict[str, Any]
 
 class View(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """Base of the narrow, immutable views; unknown fields are ignored when decoding."""
+
+
+def about(description: str, **schema: Any) -> msgspec.Meta:
+    """Describe a field: its text, and its bounds in the words of OpenAPI.
+
+    The bounds are not msgspec's own, which would refuse to decode an object that breaks one.
+    """
+    return msgspec.Meta(description=description, extra_json_schema=schema or None)
 
 
 class OwnerReference(View, frozen=True):
@@ -75,12 +83,14 @@ class HasMeta(Protocol):
 class Condition(View, frozen=True):
     """A Kubernetes condition: one observable fact about an object and when it last changed."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: datetime | None = None
-    observed_generation: int = 0
+    type: Annotated[str, about("What the condition is about.")]
+    status: Annotated[str, about("Whether it holds: True, False or Unknown.")]
+    reason: Annotated[str, about("Reason, in one word for programs.")] = ""
+    message: Annotated[str, about("Reason, in one line for people.")] = ""
+    last_transition_time: Annotated[datetime | None, about("When the status last changed.")] = None
+    observed_generation: Annotated[
+        int, about("Generation of the spec that the condition describes.", format="int64")
+    ] = 0
 
 
 def resource_version_number(resource_version: str) -> int | None:

@@ -20,8 +20,8 @@ import msgspec
 from paddlejob.api import defaulting, names, validation
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
-from paddlejob.api.ports import declared_ports
 from paddlejob.api.v1 import Intranet, PaddleJobStatus, Phase, WorldSize
+from paddlejob.api.validation.ports import declared_ports
 from paddlejob.core import converge, endings, status
 from paddlejob.core.actions import Event, EventType, Kind, Plan
 from paddlejob.core.phase_reason import PhaseReason

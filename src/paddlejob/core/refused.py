@@ -18,11 +18,17 @@ from typing import Any
 import msgspec
 
 from paddlejob.api import defaulting
-from paddlejob.api.field_error import FieldError
-from paddlejob.api.lifecycle import MAX_BACKOFF_LIMIT
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, Phase, RestartPolicy, RoleSpec
-from paddlejob.api.validation import MAX_REPLICAS
+from paddlejob.api.v1 import (
+    MAX_BACKOFF_LIMIT,
+    MAX_REPLICAS,
+    PaddleJob,
+    PaddleJobSpec,
+    Phase,
+    RestartPolicy,
+    RoleSpec,
+)
+from paddlejob.api.validation.errors import FieldError, join
 from paddlejob.core import endings, status
 from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.phase_reason import PhaseReason
@@ -50,7 +56,7 @@ def plan_invalid_spec(refused: Snapshot, refusals: Refusals) -> Plan:
     job, now = snapshot.job, snapshot.now
     spec = elastic.with_workers(defaulting.effective_of(job), job.status.workers)
     pod_set = pod_set_of(job.name, spec.roles, snapshot.pods, Attempts.of(job.status))
-    sentence = " | ".join(str(refusal) for refusal in refusals)
+    sentence = join(refusals)
     if job.spec.suspend:
         return endings.suspend(snapshot, spec, pod_set, obstacle=sentence)
     response = after_failures(snapshot, spec, pod_set)

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.field_error import FieldError
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import validate
+from paddlejob.api.validation.errors import FieldError
 from paddlejob.kubelet.environment import Contents
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import strict, yaml_text

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from paddlejob.api.field_error import FieldError, describe, wrong_kind
+from paddlejob.api.crd.schema import job_schema
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.schema import job_schema
+from paddlejob.api.validation.errors import FieldError, invalid, wrong_kind
 
 _SCALARS: dict[str, tuple[type[Any], ...]] = {
     "string": (str,),
@@ -64,7 +64,7 @@ def _errors(path: str, value: Any, schema: JsonObject) -> Iterator[FieldError]:
         for index, each in enumerate(value):
             yield from _errors(f"{path}[{index}]", each, _resolved(schema["items"]))
     elif (kind := schema.get("type")) in _SCALARS and not _is(value, kind):
-        yield FieldError(path, f"is {describe(value)}, but {_IN_WORDS[kind]}")
+        yield invalid(path, value, _IN_WORDS[kind])
 
 
 def _object_errors(path: str, value: Any, fields: JsonObject) -> Iterator[FieldError]:
@@ -74,7 +74,7 @@ def _object_errors(path: str, value: Any, fields: JsonObject) -> Iterator[FieldE
     for key, each in value.items():
         here = f"{path}.{key}" if path else str(key)
         if key not in fields:
-            yield FieldError(here, f"is not a known field{suggestion(str(key), set(fields) - set(value))}")
+            yield FieldError(here, f"Unknown field{suggestion(str(key), set(fields) - set(value))}")
         else:
             yield from _errors(here, each, _resolved(fields[key]))
 

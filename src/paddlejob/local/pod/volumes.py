@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from paddlejob.api.field_error import describe, is_dns_label
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.validation.errors import describe, is_dns_label
 from paddlejob.kubelet import projection
 from paddlejob.kubelet.environment import Sources, expand
 from paddlejob.local.errors import InputError

@@ -12,11 +12,11 @@ from itertools import combinations
 
 from paddlejob.api import names
 from paddlejob.api.defaulting import CLEAN_POD_POLICIES, INTRANETS
-from paddlejob.api.field_error import DNS_LABEL_MAX
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
-from paddlejob.api.template import POD_IP_SOURCE
 from paddlejob.api.v1 import CleanPodPolicy, Intranet, Role
+from paddlejob.api.validation.errors import DNS_LABEL_MAX
+from paddlejob.api.validation.template import POD_IP_SOURCE
 
 _ENV = "self.containers[0].env"
 _NO_ENV = f"size(self.containers) == 0 || !has({_ENV})"

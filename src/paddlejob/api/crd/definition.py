@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from paddlejob.api import names
+from paddlejob.api.crd.schema import job_schema, without
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.schema import job_schema, without
 
 CRD_NAME = f"{names.PLURAL}.{names.GROUP}"
 

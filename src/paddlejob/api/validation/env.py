@@ -1,7 +1,7 @@
 """Variables of the user's own that concern the whole job: refused where they surely break it.
 
-Most variables are the user's to set, and win over the operator's. What is here leaves a job waiting for ever,
-without a word about why. Only values that are written out are judged; those of a ConfigMap are not known.
+Most variables are the user's to set, and win over the operator's. Those checked here would leave a job
+waiting forever without a reason. Only values that are written out are checked, not those of a ConfigMap.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.defaulting import EffectiveSpec
-from paddlejob.api.field_error import FieldError, describe
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Mode, Role
+from paddlejob.api.validation.errors import FieldError, describe, forbidden
 
 _JUDGED = (Env.MASTER, Env.WITH_GLOO, Env.GLOO_RENDEZVOUS)
 _GLOO_ON = ("1", "2")
@@ -30,8 +30,8 @@ class _Variable(msgspec.Struct, frozen=True):
     """None where it is taken from elsewhere."""
 
 
-def variable_errors(spec: EffectiveSpec) -> Iterator[FieldError]:
-    """Yield the variables with which a job's pods would not find together."""
+def env_errors(spec: EffectiveSpec) -> Iterator[FieldError]:
+    """Yield the variables with which a job's pods would never connect."""
     env = {role: _env(f"spec.{role}.template", each.template) for role, each in spec.roles}
     if spec.mode is Mode.COLLECTIVE and not _is_launched(dict(spec.roles)[Role.WORKER].template):
         yield from _master_errors(env[Role.WORKER])
@@ -43,10 +43,10 @@ def _master_errors(env: dict[str, _Variable]) -> Iterator[FieldError]:
     """The master is one for all workers; it may be anywhere but in each of them."""
     master = env.get(Env.MASTER)
     if master is not None and isinstance(master.value, str) and _is_own_host(master.value):
-        yield FieldError(
+        yield forbidden(
             master.path,
-            f"sets {Env.MASTER} to {describe(master.value)}, where each worker would find only itself; "
-            "remove it, or name a host that all workers reach",
+            f"{Env.MASTER} {describe(master.value)} is each worker itself; remove it, or name a host that "
+            "all workers reach",
         )
 
 
@@ -56,10 +56,10 @@ def _lone_gloo_errors(env: dict[Role, dict[str, _Variable]]) -> Iterator[FieldEr
         gloo, rendezvous = variables.get(Env.WITH_GLOO), variables.get(Env.GLOO_RENDEZVOUS)
         has_other_place = rendezvous is not None and rendezvous.value != names.GLOO_RENDEZVOUS_HTTP
         if gloo is not None and gloo.value in _GLOO_ON and not has_other_place:
-            yield FieldError(
+            yield forbidden(
                 gloo.path,
-                f"sets {Env.WITH_GLOO} to {describe(gloo.value)}, but with spec.withGloo 0 there is no "
-                "endpoint to meet at; remove it, or write spec.withGloo: 1",
+                f"{Env.WITH_GLOO} {describe(gloo.value)} has no rendezvous endpoint while spec.withGloo is "
+                "0; remove it, or set spec.withGloo to 1",
             )
 
 
@@ -70,10 +70,10 @@ def _split_gloo_errors(env: dict[Role, dict[str, _Variable]]) -> Iterator[FieldE
     if len(absent) == len(partners) or any(gloo.value is None for gloo in absent.values()):
         return
     for role, gloo in absent.items():
-        yield FieldError(
+        yield forbidden(
             gloo.path,
-            f"sets {Env.WITH_GLOO} to {describe(gloo.value)} for the {role} alone, for which the others "
-            "would wait for ever; remove it, or write spec.withGloo: 0",
+            f"{Env.WITH_GLOO} {describe(gloo.value)} for the {role} alone makes the others wait forever; "
+            "remove it, or set spec.withGloo to 0",
         )
 
 

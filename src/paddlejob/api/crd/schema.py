@@ -8,20 +8,18 @@ from typing import Any
 
 import msgspec.inspect as shape
 
-from paddlejob.api import cel
-from paddlejob.api.facts import FACTS
-from paddlejob.api.field_error import DNS_LABEL, DNS_LABEL_MAX
+from paddlejob.api.crd import cel
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.template import RESTART_POLICIES
 from paddlejob.api.v1 import (
     PaddleJob,
     PaddleJobSpec,
-    PaddleJobStatus,
     RestartPolicy,
     Role,
     RoleSpec,
     SchedulingPolicy,
 )
+from paddlejob.api.validation.errors import DNS_LABEL, DNS_LABEL_MAX
+from paddlejob.api.validation.template import MAX_CONTAINERS, MAX_VARIABLES, RESTART_POLICIES
 
 _WRITTEN_BY_USERS = (PaddleJobSpec, RestartPolicy, RoleSpec, SchedulingPolicy)
 _SCALARS: dict[type, JsonObject] = {
@@ -46,15 +44,15 @@ def job_schema() -> JsonObject:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
-            "spec": {**spec_schema(), **FACTS[PaddleJob]["spec"]},
-            "status": {**struct_schema(PaddleJobStatus), **FACTS[PaddleJob]["status"]},
+            "spec": spec_schema(),
+            "status": struct_schema(PaddleJob)["properties"]["status"],
         },
     }
 
 
 def spec_schema() -> JsonObject:
     """Return the schema of what a user writes, with its rules."""
-    schema = struct_schema(PaddleJobSpec)
+    schema: JsonObject = struct_schema(PaddleJob)["properties"]["spec"]
     schema["x-kubernetes-validations"] = cel.spec_rules()
     fields = schema["properties"]
     fields["restartPolicy"]["x-kubernetes-validations"] = cel.restart_policy_rules()
@@ -71,7 +69,7 @@ def spec_schema() -> JsonObject:
 
 
 def struct_schema(struct: type) -> JsonObject:
-    """Return the schema of a struct: its fields' types and defaults, and what `facts` adds to them."""
+    """Return the schema of a struct: its fields' types, defaults, texts and bounds."""
     info = shape.type_info(struct)
     assert isinstance(info, shape.StructType)
     schema: JsonObject = {"description": inspect.getdoc(struct), "type": "object"}
@@ -83,16 +81,18 @@ def struct_schema(struct: type) -> JsonObject:
 
 
 def _field_schema(struct: type, field: shape.Field) -> JsonObject:
+    stated = field.type.extra_json_schema or {} if isinstance(field.type, shape.Metadata) else {}
     schema = _type_schema(field.type)
     # An empty default is how a struct says that nothing was given: that is no value to write into an object.
     if struct in _WRITTEN_BY_USERS and isinstance(field.default, str | int) and field.default:
         schema["default"] = field.default
-    facts = FACTS[struct][field.name]
-    return {"description": facts["description"], **schema, **facts}
+    return {**{key: stated[key] for key in stated if key == "description"}, **schema, **stated}
 
 
 def _type_schema(kind: shape.Type) -> JsonObject:
     match kind:
+        case shape.Metadata(type=described):
+            return _type_schema(described)
         case shape.StructType(cls=cls):
             return struct_schema(cls)
         case shape.UnionType(types=members):
@@ -121,7 +121,7 @@ def _template_schema(role: Role) -> JsonObject:
                     "containers": {
                         "type": "array",
                         "minItems": 1,
-                        "maxItems": 64,
+                        "maxItems": MAX_CONTAINERS,
                         "x-kubernetes-list-type": "map",
                         "x-kubernetes-list-map-keys": ["name"],
                         "items": _container_schema(),
@@ -150,7 +150,7 @@ def _container_schema() -> JsonObject:
         "properties": {
             "name": name,
             "image": {"type": "string", "minLength": 1},
-            "env": {"type": "array", "maxItems": 1024, "items": variable},
+            "env": {"type": "array", "maxItems": MAX_VARIABLES, "items": variable},
         },
     }
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-from paddlejob.api.field_error import FieldError, describe, kind_errors
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.validation.errors import FieldError, duplicate, invalid, kind_errors, required
 
 MAX_PORTS = 256
 _PORTS = range(1, 65536)
@@ -49,7 +49,9 @@ def _number_errors(path: str, port: JsonObject) -> Iterator[FieldError]:
     for field in ("containerPort", "hostPort"):
         number = port.get(field)
         if not _is_port(number) and not (field == "hostPort" and _is_unset(number)):
-            yield FieldError(f"{path}.{field}", f"is {describe(number)}; write a number from 1 to 65535")
+            here = f"{path}.{field}"
+            missing = required(here, "must be between 1 and 65535")
+            yield missing if number is None else invalid(here, number, "must be between 1 and 65535")
 
 
 def _name_errors(path: str, name: Any, holders: dict[str, str]) -> Iterator[FieldError]:
@@ -57,13 +59,14 @@ def _name_errors(path: str, name: Any, holders: dict[str, str]) -> Iterator[Fiel
     if name is None or name == "":
         return
     if not isinstance(name, str) or len(name) > _NAME_MAX or not _NAME.fullmatch(name):
-        yield FieldError(
+        yield invalid(
             f"{path}.name",
-            f"is {describe(name)}; use at most {_NAME_MAX} lower-case letters, digits and single '-' "
-            "between them, one letter at least",
+            name,
+            f"must be at most {_NAME_MAX} lower-case letters, digits and single '-' between them, with at "
+            "least one letter",
         )
     elif (holder := holders.setdefault(name, path)) != path:
-        yield FieldError(f"{path}.name", f"is {describe(name)}, like {holder}; rename one of them")
+        yield duplicate(f"{path}.name", name, f"also used by {holder}")
 
 
 def _host_port_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
@@ -75,7 +78,7 @@ def _host_port_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
             continue
         holder = taken.setdefault((number, _protocol(port), str(port.get("hostIP") or "")), here)
         if holder != here:
-            yield FieldError(f"{here}.hostPort", f"is {number}, like {holder}; give one of them another port")
+            yield duplicate(f"{here}.hostPort", number, f"also used by {holder}")
 
 
 def _host_network_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
@@ -84,15 +87,17 @@ def _host_network_errors(path: str, containers: list[Any]) -> Iterator[FieldErro
     for here, port in _declared(containers, path):
         number, host_port = port["containerPort"], port.get("hostPort")
         if host_port != number and not _is_unset(host_port):
-            yield FieldError(
+            yield invalid(
                 f"{here}.hostPort",
-                f"is {host_port}, but with intranet Host it is the containerPort {number}; remove it",
+                host_port,
+                f"must be the containerPort {number} with intranet Host; remove it",
             )
         holder = taken.setdefault((number, _protocol(port)), here)
         if holder != here:
-            yield FieldError(
+            yield duplicate(
                 f"{here}.containerPort",
-                f"is {number}, like {holder}; with intranet Host only one of them can have it, remove one",
+                number,
+                f"also used by {holder}; with intranet Host remove one of them",
             )
 
 

@@ -13,11 +13,23 @@ from typing import Any
 import msgspec
 
 from paddlejob.api import names, quantity
-from paddlejob.api.field_error import FieldError, describe, entry, is_dns_label, kind_errors, wrong_kind
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
-from paddlejob.api.ports import port_errors, shared_port_errors
 from paddlejob.api.v1 import Intranet, Role
+from paddlejob.api.validation.errors import (
+    FieldError,
+    describe,
+    duplicate,
+    entry,
+    forbidden,
+    invalid,
+    is_dns_label,
+    kind_errors,
+    required,
+    unsupported,
+    wrong_kind,
+)
+from paddlejob.api.validation.ports import port_errors, shared_port_errors
 
 MAX_DEPTH = 100
 """Levels of objects and lists in a template; a pod of today's Kubernetes has about fifteen.
@@ -37,23 +49,23 @@ RESTART_POLICIES = ("Always", "OnFailure", "Never")
 POD_IP_SOURCE = "status.podIP"
 
 
-def bounds_errors(path: str, template: JsonObject, replicas: int) -> Iterator[FieldError]:
+def unworkable_errors(path: str, template: JsonObject, replicas: int) -> Iterator[FieldError]:
     """Yield why a template is too much to work with; nothing else may look into one that is."""
     if _is_nested_deeper(template, MAX_DEPTH):
-        yield FieldError(path, f"is nested more than {MAX_DEPTH} levels deep; flatten it")
+        yield FieldError(path, f"Invalid value: nested more than {MAX_DEPTH} levels deep")
         return
     try:
         size = len(msgspec.json.encode(template))
     except (TypeError, ValueError) as error:
-        yield FieldError(path, f"cannot be written as JSON: {error}; correct it")
+        yield FieldError(path, f"Invalid value: cannot be written as JSON: {error}")
         return
     total = size * replicas
     if total > MAX_BYTES_OF_ALL_PODS:
-        limit = MAX_BYTES_OF_ALL_PODS // 2**20
         yield FieldError(
             path,
-            f"has {size} bytes, {total // 2**20} MiB for {replicas} pods, but all pods of a role may take "
-            f"at most {limit} MiB; put data into the image, a volume or a ConfigMap, or lower replicas",
+            f"Invalid value: {size} bytes for each of {replicas} pods are {total // 2**20} MiB, at most "
+            f"{MAX_BYTES_OF_ALL_PODS // 2**20} MiB are allowed for all pods of a role; put data into the "
+            "image, a volume or a ConfigMap, or lower replicas",
         )
 
 
@@ -64,12 +76,12 @@ def template_errors(path: str, template: JsonObject, role: Role, intranet: Intra
 
 def _template_errors(path: str, template: JsonObject, role: Role, intranet: Intranet) -> Iterator[FieldError]:
     if not template:
-        yield FieldError(path, "is missing; describe the pods there, at least spec.containers")
+        yield required(path, "describe the pods, at least spec.containers")
         return
     yield from _metadata_errors(f"{path}.metadata", template.get("metadata"))
     pod_spec = template.get("spec")
     if pod_spec is None:
-        yield FieldError(f"{path}.spec", "is missing; describe the pods there, at least their containers")
+        yield required(f"{path}.spec", "describe the pods, at least their containers")
     elif not isinstance(pod_spec, dict):
         yield wrong_kind(f"{path}.spec", pod_spec, dict)
     else:
@@ -107,7 +119,7 @@ def _text_map_errors(path: str, texts: Any) -> Iterator[FieldError]:
     yield from kind_errors(path, texts, dict, most=MAX_ENTRIES)
     for key, value in texts.items() if isinstance(texts, dict) else ():
         if not isinstance(value, str):
-            yield FieldError(entry(path, key), _not_text(value))
+            yield _not_text(entry(path, key), value)
 
 
 def _placement_errors(path: str, pod_spec: JsonObject) -> Iterator[FieldError]:
@@ -123,12 +135,12 @@ def _restart_policy_errors(path: str, policy: Any, role: Role) -> Iterator[Field
     if policy is None:
         return
     if policy not in RESTART_POLICIES:
-        yield FieldError(path, f"is {describe(policy)}, which does not exist; write OnFailure or Never")
+        yield unsupported(path, policy, ("OnFailure", "Never"))
     elif policy == "Always" and role is not Role.PS:
-        yield FieldError(
+        yield invalid(
             path,
-            f'is "Always", so that a {role} which ended well would start again and the job would never be '
-            "Completed; write OnFailure or Never",
+            policy,
+            f"must be OnFailure or Never: a {role} that succeeded would start again, the job never complete",
         )
 
 
@@ -136,7 +148,7 @@ def _containers_errors(path: str, pod_spec: JsonObject, intranet: Intranet) -> I
     containers = pod_spec.get("containers")
     here = f"{path}.containers"
     if not containers:
-        yield FieldError(here, "has no container; give at least one, with a name and an image")
+        yield required(here, "give at least one container, with a name and an image")
         return
     if not isinstance(containers, list):
         yield wrong_kind(here, containers, list)
@@ -166,23 +178,21 @@ def _container_errors(path: str, container: Any, seen: set[str]) -> Iterator[Fie
         return
     name, image = container.get("name"), container.get("image")
     if name is None:
-        yield FieldError(f"{path}.name", "is missing; name the container, for example paddle")
+        yield required(f"{path}.name", "name the container, for example paddle")
     elif not isinstance(name, str) or not is_dns_label(name):
-        yield FieldError(
+        yield invalid(
             f"{path}.name",
-            f"is {describe(name)}; use at most 63 lower-case letters, digits and '-', "
-            "with a letter or digit at both ends",
+            name,
+            "must be at most 63 lower-case letters, digits and '-', with a letter or digit at both ends",
         )
     elif name in seen:
-        yield FieldError(
-            f"{path}.name", f"is {describe(name)}, like a container before it; rename one of them"
-        )
+        yield duplicate(f"{path}.name", name, "another container has this name")
     else:
         seen.add(name)
     if image is None:
-        yield FieldError(f"{path}.image", "is missing; name the image that the container runs")
+        yield required(f"{path}.image", "name the image to run")
     elif not isinstance(image, str) or not image.strip():
-        yield FieldError(f"{path}.image", f"is {describe(image)}; name the image that the container runs")
+        yield invalid(f"{path}.image", image, "must be the name of an image")
     yield from port_errors(f"{path}.ports", container.get("ports"))
     yield from _resources_errors(f"{path}.resources", container.get("resources"))
 
@@ -202,11 +212,11 @@ def _variable_errors(path: str, variable: Any) -> Iterator[FieldError]:
         return
     name, value = variable.get("name"), variable.get("value")
     if not isinstance(name, str) or not name:
-        yield FieldError(f"{path}.name", f"is {describe(name)}; name the variable")
+        yield required(f"{path}.name", "name the variable")
     elif name in names.PROTECTED_ENV and not _is_what_we_set(variable):
-        yield FieldError(path, f"sets {name}, which every pod gets its own value of; remove it")
+        yield forbidden(path, f"{name} is set by the operator for every pod; remove it")
     if value is not None and not isinstance(value, str):
-        yield FieldError(f"{path}.value", _not_text(value))
+        yield _not_text(f"{path}.value", value)
 
 
 def _is_what_we_set(variable: JsonObject) -> bool:
@@ -243,10 +253,10 @@ def quantity_errors(path: str, amount: Any) -> Iterator[FieldError]:
     try:
         quantity.parse(amount)
     except ValueError:
-        yield FieldError(path, f"is {describe(amount)}; write a quantity such as 2, 500m or 4Gi")
+        yield invalid(path, amount, "must be a quantity such as 2, 500m or 4Gi")
 
 
-def _not_text(value: Any) -> str:
+def _not_text(path: str, value: Any) -> FieldError:
     if isinstance(value, (dict, list)) or value is None:
-        return f"is {describe(value)}, but must be text; write a text in quotes"
-    return f'is {describe(value)} without quotes, but must be text; write "{describe(value)}"'
+        return invalid(path, value, "must be text")
+    return invalid(path, value, f'must be text; put it in quotes: "{describe(value)}"')

@@ -1,0 +1,1 @@
+"""The CustomResourceDefinition, made from the types."""
