@@ -8,7 +8,7 @@ import pytest
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, RestartPolicy
 from paddlejob.core.actions import Create, Kind
-from paddlejob.core.policy.backoff import delay_seconds
+from paddlejob.core.attempts.backoff import delay_seconds
 from paddlejob.testing.build import NOW, job, snapshot
 
 

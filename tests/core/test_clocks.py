@@ -9,8 +9,8 @@ import pytest
 
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Phase, RestartPolicy
+from paddlejob.core.attempts.causes import first_failure
 from paddlejob.core.pod_set import pod_set_of
-from paddlejob.core.policy.failure import first_failure
 from paddlejob.core.snapshot import StateTimer
 from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
 

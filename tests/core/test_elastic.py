@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.api.v1 import Phase
-from paddlejob.core.policy.elastic import WorkerRange, worker_range
+from paddlejob.core.attempts.elastic import WorkerRange, worker_range
 from paddlejob.testing.build import job, snapshot
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.core.policy.host_port import choose_base_port
+from paddlejob.core.network import choose_base_port
 
 
 def test_a_base_port_is_stable_for_a_job():

@@ -69,7 +69,7 @@ def test_so_do_parameter_servers(meet, interpreter_with_servers, gloo):
 
 
 def test_workers_do_not_meet_over_ipv6_alone(meet, interpreter):
-    """If this fails, Paddle has learned IPv6: core/reachability.py and docs/ipv6.md say that it has not."""
+    """If this fails, Paddle has learned IPv6: core/network.py and docs/ipv6.md say that it has not."""
     code, logs = meet(interpreter, job().worker(2), IPV6_ALONE)
     assert code != 0
     assert "IPv4 network demo-worker-0.default:36001 cannot be obtained" in logs

@@ -127,3 +127,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Set only where time itself changes the outcome."""
     is_delayed: bool = False
     """Whether creations have to wait: what could not be created last time still holds."""
+
+
+def soonest(*waits: float | None) -> float | None:
+    """Return the shortest of several waits, None where there is none."""
+    return min((wait for wait in waits if wait is not None), default=None)

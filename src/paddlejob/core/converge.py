@@ -7,7 +7,7 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Role
-from paddlejob.core import topology
+from paddlejob.core import status
 from paddlejob.core.actions import (
     Action,
     AnnotatePod,
@@ -16,85 +16,108 @@ from paddlejob.core.actions import (
     Event,
     EventType,
     Kind,
+    Plan,
     ReplaceConfig,
     Stages,
+    soonest,
 )
+from paddlejob.core.attempts import backoff, elastic, failures
+from paddlejob.core.attempts.inherited import has_inherited_pods
+from paddlejob.core.attempts.new_attempt import is_complete, is_established, world_size_of
+from paddlejob.core.holds import Hold
+from paddlejob.core.network import with_ipv6_warning
+from paddlejob.core.observed import Observed
+from paddlejob.core.phase_reason import PhaseReason
 from paddlejob.core.pod_set import PodSet, Replica, pod_name
+from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
-from paddlejob.core.policy.legacy import has_inherited_pods
-from paddlejob.core.policy.world_size import is_established
 from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.status import plural
 from paddlejob.core.topology import JobContext
 
 
-class DesiredConfig(msgspec.Struct, frozen=True):
-    """The ConfigMap that connects the pods; empty while an address is missing."""
-
-    data: dict[str, str] | None = None
-    fingerprint: str | None = None
-
-
-def desired_config_of(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> DesiredConfig:
-    """Return the ConfigMap as it should be now.
-
-    It lets the pods start whose addresses it has. A pod of the newest attempt that is not to be seen yet is
-    not among them, unless it has a name that is known beforehand.
-    """
-    hosts = topology.hosts_of(context, pod_set, snapshot.config_map.data if snapshot.config_map else {})
-    if hosts is None:
-        return DesiredConfig()
-    attempts = {member.attempt for member in pod_set.active}
-    if _is_known_beforehand(context):
-        attempts.add(context.attempt)
-    data = topology.config_data(context, hosts, attempts)
-    return DesiredConfig(data, topology.config_hash(data))
+def converge(job: Observed) -> Plan:
+    """Remove what is too much, create what is missing, connect the pods."""
+    waits_for = job.gang.blocked_by(job.pods)
+    phase_reason = status.live_phase(job.snapshot, job.pods, gang_waits_for=waits_for)
+    stages, events = _stages(job)
+    changes: dict[str, object] = {"host_port": job.host_port}
+    if is_complete(job.pods):
+        changes["world_size"] = world_size_of(job.pods, job.status.attempt)
+    return _alive(job, with_ipv6_warning(phase_reason, job.pods), stages, changes, events=events)
 
 
-def converge(
-    snapshot: Snapshot,
-    context: JobContext,
-    pod_set: PodSet,
-    desired_config: DesiredConfig,
+def wait(job: Observed, hold: Hold) -> Plan:
+    """Say what the job waits for, and do what does not have to wait."""
+    if not hold.may_prepare:
+        return _alive(job, hold.phase_reason, (), {}, seconds=hold.seconds)
+    stages, _ = _stages(job)
+    return _alive(job, hold.phase_reason, stages, {"host_port": job.host_port}, seconds=hold.seconds)
+
+
+def _alive(
+    job: Observed,
+    phase_reason: PhaseReason,
+    stages: Stages,
+    changes: dict[str, object],
     *,
-    may_create: bool,
-) -> tuple[Stages, tuple[Event, ...]]:
+    events: tuple[Event, ...] = (),
+    seconds: float | None = None,
+) -> Plan:
+    """Return the plan of a job that goes on, at a pace that others who undo it cannot drive up."""
+    delay, is_round = backoff.seconds_until_retry(job.status, job.now), backoff.is_round(stages)
+    is_delayed = delay > 0 and (is_round or bool(job.pods.missing))
+    if is_delayed:
+        stages, events, seconds = backoff.removals(stages), (), soonest(seconds, delay)
+    elif is_round:
+        changes |= backoff.after_round(job.job, job.now)
+    alive = status.next_status(job.job, job.spec, job.pods, phase_reason, job.now, **changes)
+    time_left = deadline.seconds_left(msgspec.structs.replace(job.job, status=alive), job.now)
+    waits = (failures.look_again(job), elastic.look_again(job), job.gang.look_again_in_seconds)
+    next_look = soonest(seconds, time_left, *waits)
+    return Plan(
+        alive, stages, events_when_done=events, requeue_after_seconds=next_look, is_delayed=is_delayed
+    )
+
+
+def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
     """Return what to do, in order, and what to tell when it is done.
 
     With names all of them are known beforehand, so the ConfigMap comes first and no pod waits for it.
-    Otherwise it comes when the last pod has its address, and the pods that wait for it are woken.
+    Otherwise it comes when the last pod has its address, and the pods that wait for it are annotated.
     Nothing is created while a pod of the past is still there, of an attempt that is over or of an earlier job
     of this name: it holds a name, and it might meet the new ones. Pods of an earlier operator train on alone.
     """
-    removed = deletions(Kind.POD, (member.pod for member in (*pod_set.outdated, *pod_set.excess)))
-    if pod_set.outdated or snapshot.predecessors or not may_create or has_inherited_pods(pod_set):
-        return ((removed,) if removed else ()), ()
-    known_beforehand = _is_known_beforehand(context)
-    mark = desired_config.fingerprint if known_beforehand else None
-    pods = (_pods_of(context, pod_set, role, mark) for role, _ in context.spec.roles)
-    config = _config(snapshot, desired_config.data) if desired_config.data else ()
-    annotations = _annotate_pods(pod_set, desired_config.fingerprint) if desired_config.fingerprint else ()
-    first = (*_services(snapshot, context, pod_set), config) if known_beforehand else ()
-    last = () if known_beforehand else (config,)
-    stages = (removed, *first, *pods, *last, annotations, _standby_pods(snapshot, context, pod_set))
-    return tuple(stage for stage in stages if stage), tuple(_news(pod_set, removed))
+    context, pods, config = job.context, job.pods, job.config
+    removed = deletions(Kind.POD, (member.pod for member in (*pods.outdated, *pods.excess)))
+    is_barred = pods.outdated or job.given.predecessors or has_inherited_pods(pods)
+    if is_barred or not job.gang.admitted:
+        return _nonempty(job.gang.actions, removed), ()
+    mark = config.fingerprint if context.knows_hosts_beforehand else None
+    created = (_pods_of(context, pods, role, mark) for role, _ in context.spec.roles)
+    written = _config(job.snapshot, config.data) if config.data else ()
+    annotations = _annotate_pods(pods, config.fingerprint) if config.fingerprint else ()
+    first = (*_services(job.snapshot, context, pods), written) if context.knows_hosts_beforehand else ()
+    last = () if context.knows_hosts_beforehand else (written,)
+    standby = _standby_pods(job.snapshot, context, pods)
+    stages = _nonempty(job.gang.actions, removed, *first, *created, *last, annotations, standby)
+    return stages, tuple(_events(pods, removed))
 
 
-def _is_known_beforehand(context: JobContext) -> bool:
-    return context.uses_names or context.spec.rendezvous is not None
+def _nonempty(*stages: tuple[Action, ...]) -> Stages:
+    return tuple(stage for stage in stages if stage)
 
 
 def _standby_pods(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> tuple[Action, ...]:
     """Let pods for the workers that an elastic job does without wait for a place in the cluster."""
-    status = snapshot.job.status
-    if status.workers <= 0 or not is_established(snapshot):
+    workers = snapshot.job.status.workers
+    if workers <= 0 or not is_established(snapshot.job.status):
         return ()
     future = msgspec.structs.replace(context, attempt=context.attempt + 1)
     waiting = {standby_pod.replica for standby_pod in pod_set.standby}
     replicas = (
-        Replica(Role.WORKER, index)
-        for index in range(status.workers, snapshot.job.spec.replicas(Role.WORKER))
+        Replica(Role.WORKER, index) for index in range(workers, snapshot.job.spec.replicas(Role.WORKER))
     )
     return tuple(
         Create(Kind.POD, pod_name(context.job.name, replica), render_pod(future, replica))
@@ -149,7 +172,7 @@ def _annotate_pods(pod_set: PodSet, fingerprint: str) -> tuple[Action, ...]:
     )
 
 
-def _news(pod_set: PodSet, removed: tuple[Action, ...]) -> list[Event]:
+def _events(pod_set: PodSet, removed: tuple[Action, ...]) -> list[Event]:
     events = []
     created = [
         plural(count, role)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from paddlejob.api.v1 import Phase
+from paddlejob.api.v1 import Failure, Phase
 from paddlejob.core.one_line import one_line
 
 
@@ -17,3 +17,10 @@ class PhaseReason(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "message", one_line(self.message))
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How a job ends, and the failure that ends it, if one does."""
+
+    phase_reason: PhaseReason
+    failure: Failure | None = None

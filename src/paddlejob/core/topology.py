@@ -50,6 +50,11 @@ class JobContext(msgspec.Struct, frozen=True):
         """
         return self.spec.intranet is Intranet.SERVICE or self.pods_have_ipv6
 
+    @property
+    def knows_hosts_beforehand(self) -> bool:
+        """Whether the environment of the pods is known before they have addresses."""
+        return self.uses_names or self.spec.rendezvous is not None
+
     def role_spec(self, role: Role) -> RoleSpec:
         """Return what the user wants of a role that has replicas."""
         return next(spec for name, spec in self.spec.roles if name is role)
@@ -163,6 +168,29 @@ def _launcher_data(context: JobContext, rendezvous: Rendezvous) -> dict[str, str
         # To the launcher every change of membership is a restart; how many there may be is ours to say.
         Env.MAX_RESTART: "10000",
     }
+
+
+class DesiredConfig(msgspec.Struct, frozen=True):
+    """The ConfigMap that connects the pods; empty while an address is missing."""
+
+    data: dict[str, str] | None = None
+    fingerprint: str | None = None
+
+
+def desired_config_of(context: JobContext, pod_set: PodSet, published: Mapping[str, str]) -> DesiredConfig:
+    """Return the ConfigMap as it should be now.
+
+    It lets the pods start whose addresses it has. A pod of the newest attempt that is not to be seen yet is
+    not among them, unless it has a name that is known beforehand.
+    """
+    hosts = hosts_of(context, pod_set, published)
+    if hosts is None:
+        return DesiredConfig()
+    attempts = {member.attempt for member in pod_set.active}
+    if context.knows_hosts_beforehand:
+        attempts.add(context.attempt)
+    data = config_data(context, hosts, attempts)
+    return DesiredConfig(data, config_hash(data))
 
 
 def config_hash(data: Mapping[str, str]) -> str:

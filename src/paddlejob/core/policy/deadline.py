@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, Phase
-from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.phase_reason import PhaseReason, Verdict
+
+if TYPE_CHECKING:
+    from paddlejob.core.observed import Observed
 
 
 class Clock(msgspec.Struct, frozen=True):
@@ -18,9 +22,10 @@ class Clock(msgspec.Struct, frozen=True):
     seconds_left: float | None = None
 
 
-def time_is_up(job: PaddleJob, now: datetime) -> PhaseReason | None:
-    """Return the verdict on a job that has passed one of its limits."""
-    return _startup_clock(job, now).verdict or _active_clock(job, now).verdict
+def deadline_exceeded(job: Observed) -> Verdict | None:
+    """Find that a job has passed one of its limits."""
+    phase_reason = _startup_clock(job.job, job.now).verdict or _active_clock(job.job, job.now).verdict
+    return Verdict(phase_reason) if phase_reason else None
 
 
 def seconds_left(job: PaddleJob, now: datetime) -> float | None:

@@ -13,7 +13,7 @@ from paddlejob.api.pod_group import PodGroup, Queue
 from paddlejob.api.quantity import Quantity, parse_all
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.actions import Kind
-from paddlejob.core.policy.elastic import worker_range
+from paddlejob.core.attempts.elastic import worker_range
 from paddlejob.core.policy.gang_resources import gang_requests
 
 API_VERSIONS = {

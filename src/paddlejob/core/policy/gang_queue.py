@@ -17,11 +17,11 @@ from paddlejob.api.names import Reason
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Failure, PaddleJob, Phase, Role
 from paddlejob.core.actions import Action, Create, Delete, Kind, PatchGroup
+from paddlejob.core.attempts.new_attempt import NewAttempt
 from paddlejob.core.gang import Gang, GangSystem, Placement
 from paddlejob.core.pod_set import PodSet, PodState
 from paddlejob.core.policy.gang_choice import Choice
 from paddlejob.core.policy.gang_state import GangState
-from paddlejob.core.policy.world_size import NewAttempt
 from paddlejob.core.snapshot import Snapshot
 
 API_VERSIONS = {

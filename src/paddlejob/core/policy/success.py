@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, Role, SuccessPolicy
-from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.phase_reason import PhaseReason, Verdict
 from paddlejob.core.pod_set import PodSet, Replica
+
+if TYPE_CHECKING:
+    from paddlejob.core.observed import Observed
+
+
+def succeeded(job: Observed) -> Verdict | None:
+    """Find that the workers that matter are done."""
+    phase_reason = success(job.pods, job.job.spec.success_policy)
+    return Verdict(phase_reason) if phase_reason else None
 
 
 def success(pod_set: PodSet, policy: str) -> PhaseReason | None:

@@ -1,8 +1,8 @@
-"""The restart ladder: what a broken, changed or incomplete job needs.
+"""Failures: which pods have failed, and whether that ends the job or restarts it.
 
 1. In place: a container that its kubelet restarts needs nothing from us.
 2. Pod: a worker that its peers do not depend on is replaced alone.
-3. Job: where one lost pod breaks all others, all are made anew, and resume from their checkpoint.
+3. Job: where one lost pod breaks all others, all are replaced, and resume from their checkpoint.
 
 Peers depend on each other in collective jobs, on parameter servers always, and among the workers of a
 parameter server job when gloo is on: a worker that comes back late waits for a meeting that is over.
@@ -10,59 +10,59 @@ parameter server job when gloo is on: a worker that comes back late waits for a 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Failure, Phase, Role
 from paddlejob.core import explain
-from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.attempts import backoff
+from paddlejob.core.attempts.causes import Cause, believed_end, cause_of, first_failure
+from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers
+from paddlejob.core.network import with_ipv6_warning
+from paddlejob.core.phase_reason import PhaseReason, Verdict
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, ending_of
-from paddlejob.core.policy import backoff
-from paddlejob.core.policy.change import attempt_after_drift
-from paddlejob.core.policy.elastic import elastic_attempt
-from paddlejob.core.policy.failure import Cause, believed_end, cause_of, first_failure
-from paddlejob.core.policy.legacy import attempt_after_takeover, without_mixed_pods
-from paddlejob.core.policy.world_size import NewAttempt, depends_on_peers
 from paddlejob.core.snapshot import Snapshot
-from paddlejob.core.topology import JobContext
+
+if TYPE_CHECKING:
+    from paddlejob.core.observed import Observed
 
 _KUBELETS_REASONS = ("ContainersNotReady", "ReadinessGatesNotReady", "UnknownContainerStatuses")
 """Why a kubelet says that a pod is not ready. It does answer."""
 
 
-class Response(msgspec.Struct, frozen=True):
-    """What to do about the state of the pods: end, re-form, or go on and look again in time."""
-
-    verdict: PhaseReason | None = None
-    failure: Failure | None = None
-    """What the verdict is about."""
-    new_attempt: NewAttempt | None = None
-    look_again_in_seconds: float | None = None
+def failed(job: Observed) -> Verdict | None:
+    """Find a failure that ends the job."""
+    outcome = _judge(job) if job.has_failure_rules else None
+    if not isinstance(outcome, Verdict):
+        return None
+    return msgspec.structs.replace(outcome, phase_reason=with_ipv6_warning(outcome.phase_reason, job.pods))
 
 
-def respond(snapshot: Snapshot, context: JobContext, pod_set: PodSet, fingerprint: str | None) -> Response:
-    """Decide, in order: failures, losses, changes of size, outdated addresses, elastic resizing."""
-    response = _respond(snapshot, context, pod_set, fingerprint)
-    return msgspec.structs.replace(response, new_attempt=without_mixed_pods(response.new_attempt, pod_set))
+def restart(job: Observed) -> NewAttempt | None:
+    """Find a failure that the job is restarted after."""
+    outcome = _judge(job)
+    return outcome if isinstance(outcome, NewAttempt) else None
 
 
-def after_failures(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> Response:
-    """Decide on failures alone."""
-    broken, wait = _broken(snapshot, pod_set)
-    return _after_failure(snapshot, spec, broken) if broken else Response(look_again_in_seconds=wait)
+def what_happened(job: Observed) -> str:
+    """Return what is wrong with the pods, empty when nothing is."""
+    outcome = _judge(job)
+    if isinstance(outcome, Verdict):
+        return outcome.phase_reason.message
+    return outcome.message if outcome else ""
 
 
-def _respond(snapshot: Snapshot, context: JobContext, pod_set: PodSet, fingerprint: str | None) -> Response:
-    failures = after_failures(snapshot, context.spec, pod_set)
-    if failures.verdict or failures.new_attempt:
-        return failures
-    change = attempt_after_drift(snapshot, context, pod_set, fingerprint) or attempt_after_takeover(pod_set)
-    if change is not None:
-        return Response(new_attempt=change)
-    resize, elastic_wait = elastic_attempt(snapshot, pod_set)
-    waits = [each for each in (failures.look_again_in_seconds, elastic_wait) if each is not None]
-    return Response(new_attempt=resize, look_again_in_seconds=min(waits, default=None))
+def look_again(job: Observed) -> float | None:
+    """Return when a pod that may have failed is known to have."""
+    return _broken(job.snapshot, job.pods)[1]
+
+
+def _judge(job: Observed) -> Verdict | NewAttempt | None:
+    broken, _ = _broken(job.snapshot, job.pods)
+    return _after_failure(job.snapshot, job.spec, broken) if broken else None
 
 
 def _broken(snapshot: Snapshot, pod_set: PodSet) -> tuple[list[ObservedPod], float | None]:
@@ -112,29 +112,28 @@ def _exhausted(snapshot: Snapshot, member: ObservedPod) -> bool:
     return member.training is not None and member.training.restart_count > snapshot.job.spec.backoff_limit
 
 
-def _after_failure(snapshot: Snapshot, spec: EffectiveSpec, broken: list[ObservedPod]) -> Response:
+def _after_failure(
+    snapshot: Snapshot, spec: EffectiveSpec, broken: list[ObservedPod]
+) -> Verdict | NewAttempt:
     policy, status = snapshot.job.spec.restart_policy, snapshot.job.status
     first = first_failure(broken, policy, snapshot)
     what = _what_happened(snapshot, first)
-    cause, all_pods = (
-        _cause(snapshot, first),
-        any(depends_on_peers(spec, member.replica.role) for member in broken),
-    )
+    cause = _cause(snapshot, first)
+    all_pods = any(depends_on_peers(spec, member.replica.role) for member in broken)
     in_a_row = backoff.restarts_in_a_row(status, snapshot.now) + 1
     is_habit = backoff.restarts_each(in_a_row, snapshot.job, all_pods=all_pods) > backoff.EARLY_RESTARTS
     counted = cause is Cause.RETRYABLE or (cause is Cause.PLANNED and is_habit)
     failure = _failure(snapshot, first, what, counted=counted)
     if cause is Cause.PERMANENT:
-        return Response(PhaseReason(Phase.FAILED, _reason(first), what), failure)
+        return Verdict(PhaseReason(Phase.FAILED, _reason(first), what), failure)
     if counted and (status.restarts >= snapshot.job.spec.backoff_limit or _exhausted(snapshot, first)):
         tries = f"{status.restarts} restart{'' if status.restarts == 1 else 's'}"
         sentence = f"{what}; gave up after {tries} (backoffLimit {snapshot.job.spec.backoff_limit})"
-        return Response(PhaseReason(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence), failure)
+        return Verdict(PhaseReason(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence), failure)
     reason = Reason.RESTARTING if all_pods else Reason.REPLACED_POD
-    new_attempt = NewAttempt(
+    return NewAttempt(
         Phase.RESTARTING, reason, what, all_pods=all_pods, to_delete=tuple(broken), failure=failure
     )
-    return Response(new_attempt=new_attempt)
 
 
 def _failure(snapshot: Snapshot, member: ObservedPod, what: str, *, counted: bool) -> Failure:

@@ -7,16 +7,21 @@ start; but the scheduler gives them a place as soon as there is one, and then th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Mode, PaddleJobSpec, Phase, Role, RoleSpec
 from paddlejob.core import explain
+from paddlejob.core.attempts import backoff
+from paddlejob.core.attempts.new_attempt import NewAttempt, is_complete, is_established
 from paddlejob.core.pod_set import PodSet, PodState
-from paddlejob.core.policy import backoff
-from paddlejob.core.policy.world_size import NewAttempt, is_complete, is_established
 from paddlejob.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from paddlejob.core.observed import Observed
 
 
 class WorkerRange(msgspec.Struct, frozen=True):
@@ -62,15 +67,24 @@ def with_rendezvous(spec: EffectiveSpec, given: PaddleJobSpec, etcd_server: str)
     return msgspec.structs.replace(spec, rendezvous=Rendezvous(etcd_server, nodes))
 
 
-def elastic_attempt(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, float | None]:
-    """Return how to grow or shrink, and when to look again."""
+def resized(job: Observed) -> NewAttempt | None:
+    """Find that the job is to grow or to shrink."""
+    return _resize(job.snapshot, job.pods)[0]
+
+
+def look_again(job: Observed) -> float | None:
+    """Return when the job may grow or shrink, as things are."""
+    return _resize(job.snapshot, job.pods)[1]
+
+
+def _resize(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, float | None]:
     bounds = worker_range(snapshot.job.spec)
     if bounds is None or snapshot.settings.etcd_server:
         return None, None
     if pod_set.standby:
         return _growth(snapshot, pod_set)
     waits_for_creation = bool(pod_set.to_create) and not snapshot.failures
-    if is_established(snapshot) or is_complete(pod_set) or waits_for_creation:
+    if is_established(snapshot.job.status) or is_complete(pod_set) or waits_for_creation:
         return None, None
     return _shrinkage(snapshot, pod_set, bounds.least)
 

@@ -1,4 +1,4 @@
-"""Whether Paddle can use the addresses that the cluster gave a job's pods.
+"""How a job's pods reach each other: the host ports they get, and whether Paddle can use their addresses.
 
 Paddle speaks IPv4 only: it splits endpoints at each colon, asks for IPv4 addresses of names, and listens on
 IPv4 sockets. docs/ipv6.md tells what was tried. Where it is known beforehand that pods have IPv6 addresses,
@@ -7,12 +7,64 @@ they are called by name, which leads to the IPv4 address that they may have as w
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Set as AbstractSet
+
 import msgspec
 
+from paddlejob.api import names
+from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import Intranet
+from paddlejob.api.validation.ports import declared_ports
 from paddlejob.core.phase_reason import PhaseReason
 from paddlejob.core.pod_set import PodSet
+from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.topology import JobContext
+
+
+def host_port(snapshot: Snapshot, spec: EffectiveSpec) -> int | None:
+    """Return the first of a job's block of host ports, 0 where it needs none, None where none is left."""
+    if spec.intranet is not Intranet.HOST:
+        return 0
+    if snapshot.job.status.host_port:
+        return snapshot.job.status.host_port
+    declared = frozenset[int]().union(*(declared_ports(role.template) for _, role in spec.roles))
+    return choose_base_port(
+        snapshot.job.metadata.uid, snapshot.settings.host_port_range, snapshot.taken_host_ports, declared
+    )
+
+
+def no_port_sentence(port_range: tuple[int, int]) -> str:
+    """Return what a job without a block of ports waits for."""
+    first, last = port_range
+    return (
+        f"all host ports from {first} to {last} are in use, by other jobs or by the job's own containers; "
+        "widen --port-range or wait for a job to end"
+    )
+
+
+def choose_base_port(
+    job_uid: str,
+    port_range: tuple[int, int],
+    taken: AbstractSet[int],
+    declared: AbstractSet[int] = frozenset(),
+) -> int | None:
+    """Return a free base port, or None when the range is used up.
+
+    `taken` are the base ports of other jobs, `declared` the ports that this job's own containers listen on:
+    a sidecar inside the block would have its pods refused, and the block stays a job's for life.
+    The search starts at a place that depends on the job's UID, so that two operators that do not see each
+    other's choice yet are unlikely to make the same one.
+    """
+    first, last = port_range
+    blocks = (last - first + 1) // names.PORTS_PER_POD
+    start = zlib.crc32(job_uid.encode()) % max(blocks, 1)
+    ends = {port + names.PORTS_PER_POD - 1 for port in taken}
+    used = {(port - first) // names.PORTS_PER_POD for port in (*taken, *ends, *declared)}
+    in_turn = ((start + step) % blocks for step in range(blocks))
+    free = next((block for block in in_turn if block not in used), None)
+    return None if free is None else first + free * names.PORTS_PER_POD
 
 
 def unreadable_address(context: JobContext, pod_set: PodSet) -> str:

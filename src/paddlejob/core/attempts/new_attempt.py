@@ -1,17 +1,16 @@
-"""Pods that have found together: when they have, and what they are to each other."""
+"""What a new attempt is, and what pods are to each other: whether all were there, and who depends on whom."""
 
 from __future__ import annotations
 
 import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec
-from paddlejob.api.v1 import Failure, Mode, Phase, Role, WorldSize
+from paddlejob.api.v1 import Failure, Mode, PaddleJobStatus, Phase, Role, WorldSize
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState
-from paddlejob.core.snapshot import Snapshot
 
 
 class NewAttempt(msgspec.Struct, frozen=True):
-    """The job is to be put together anew: all of it, or one pod."""
+    """Pods are to be created again: all of them, or some."""
 
     phase: Phase
     reason: str
@@ -32,7 +31,7 @@ def depends_on_peers(spec: EffectiveSpec, role: Role) -> bool:
 
 
 def world_size_of(pod_set: PodSet, attempt: int) -> WorldSize:
-    """Return the world_size that a complete pod_set is."""
+    """Return how many pods of each role there are when all are there."""
     return WorldSize(attempt, *(pod_set.desired(role) for role in (Role.PS, Role.WORKER, Role.HETER)))
 
 
@@ -45,13 +44,11 @@ def is_complete(pod_set: PodSet) -> bool:
     )
 
 
-def is_established(snapshot: Snapshot) -> bool:
+def is_established(status: PaddleJobStatus) -> bool:
     """Return whether the pods of this attempt were all there once, so that what is missing was lost."""
-    status = snapshot.job.status
     return status.world_size is not None and status.world_size.attempt == status.attempt
 
 
-def was_formed(snapshot: Snapshot) -> bool:
+def was_established(status: PaddleJobStatus) -> bool:
     """Return whether all pods were there once since all were last created; some may be replaced since."""
-    status = snapshot.job.status
     return status.world_size is not None and status.world_size.attempt >= status.base_attempt

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.api.v1 import RestartPolicy
+from paddlejob.core.attempts.causes import Cause, cause_of, first_failure
 from paddlejob.core.pod_set import pod_set_of
-from paddlejob.core.policy.failure import Cause, cause_of, first_failure
 from paddlejob.testing.build import job, snapshot
 
 DEFAULT = RestartPolicy()

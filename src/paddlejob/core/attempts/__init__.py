@@ -1,0 +1,1 @@
+"""Attempts: what begins a new one, how it begins, and how long it waits."""

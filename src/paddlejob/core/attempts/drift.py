@@ -1,0 +1,127 @@
+"""Jobs whose pods are no longer what they were: one is gone, another size is wanted, addresses changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from paddlejob.api import names
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import Failure, Phase, Role
+from paddlejob.core.attempts.new_attempt import (
+    NewAttempt,
+    depends_on_peers,
+    is_established,
+    was_established,
+    world_size_of,
+)
+from paddlejob.core.pod_set import Replica, pod_name
+from paddlejob.core.topology import attempt_key, published_host
+
+if TYPE_CHECKING:
+    from paddlejob.core.observed import Observed
+
+
+def lost(job: Observed) -> NewAttempt | None:
+    """Find pods that were there and are gone, or go: somebody deleted them, so nobody is to blame.
+
+    A pod that others depend on is lost whatever becomes of the rest: they hold its address, and their work.
+    A worker that is replaced alone is not missed again before all were there.
+    """
+    pods, scaling = job.pods, resized(job)
+    if scaling is not None and scaling.all_pods:
+        return None
+    needed = [replica for replica in pods.wanted if replica not in pods.finished]
+    gone = [replica for replica in needed if replica not in pods.members]
+    leaving = [replica for replica in needed if replica in pods.members and pods.members[replica].is_leaving]
+    breaking = [
+        replica
+        for replica in (*gone, *leaving)
+        if depends_on_peers(job.spec, replica.role) and _was_there(job, replica)
+    ]
+    missed = breaking or (gone if is_established(job.status) and scaling is None else [])
+    if not missed:
+        return None
+    message = f"{missed[0]} is gone: its pod was deleted"
+    reason = Reason.RESTARTING if breaking else Reason.REPLACED_POD
+    failure = _uncounted(job, missed[0], Reason.POD_LOST, message)
+    return NewAttempt(Phase.RESTARTING, reason, message, all_pods=bool(breaking), failure=failure)
+
+
+def resized(job: Observed) -> NewAttempt | None:
+    """Find that the user wants another number of pods than there were."""
+    had = job.status.world_size
+    if had is None or not was_established(job.status):
+        return None
+    wanted = world_size_of(job.pods, had.attempt)
+    if had == wanted:
+        return None
+    changes = [
+        f"{role} from {getattr(had, role)} to {getattr(wanted, role)}"
+        for role in Role
+        if getattr(had, role) != getattr(wanted, role)
+    ]
+    servers_change = (had.ps, had.heter) != (wanted.ps, wanted.heter)
+    all_pods = servers_change or depends_on_peers(job.spec, Role.WORKER)
+    message = f"scaling {' and '.join(changes)}"
+    return NewAttempt(Phase.SCALING, Reason.SCALED, message, all_pods=all_pods, to_delete=job.pods.excess)
+
+
+def moved(job: Observed) -> NewAttempt | None:
+    """Find pods that train with addresses which are no longer those of their peers."""
+    holder = next(_holders_of_old_addresses(job), None) if was_established(job.status) else None
+    if holder is None:
+        return None
+    message = f"{holder} holds addresses that have changed since it started"
+    failure = _uncounted(job, holder, Reason.ADDRESS_CHANGED, message)
+    return NewAttempt(Phase.RESTARTING, Reason.RESTARTING, message, failure=failure)
+
+
+def _was_there(job: Observed, replica: Replica) -> bool:
+    """Return whether others have worked with the pod of a replica.
+
+    Pods that are called by name start before all are there. A worker comes after all servers, so where one
+    has started a server that is missing was there.
+    """
+    had = job.status.world_size
+    if had is not None and was_established(job.status):
+        return replica.index < int(getattr(had, replica.role))
+    return replica.role is Role.PS and any(worker.has_started for worker in job.pods.active_in(Role.WORKER))
+
+
+def _holders_of_old_addresses(job: Observed) -> Iterator[Replica]:
+    """Yield started pods whose environment has an address that a pod they depend on no longer has.
+
+    Where workers depend on each other any change of the ConfigMap since their start is one. Elsewhere workers
+    come and go, and only the addresses of the servers matter; no ConfigMap with others has been written yet.
+    """
+    data = job.given.config_map.data if job.given.config_map else {}
+    fingerprint, everything_matters = job.config.fingerprint, depends_on_peers(job.spec, Role.WORKER)
+    servers_moved = not everything_matters and _servers_moved(job, data)
+    for member in job.pods.active:
+        if not member.has_started or member.replica in job.pods.finished:
+            continue
+        mark = member.pod.metadata.annotations.get(names.ANNOTATION_CONFIG_HASH)
+        holds_others = fingerprint is not None and mark not in (None, fingerprint)
+        holds_these = attempt_key(job.job, member.attempt) in data
+        if (everything_matters and holds_others) or (servers_moved and holds_these):
+            yield member.replica
+
+
+def _servers_moved(job: Observed, data: Mapping[str, str]) -> bool:
+    if job.context.knows_hosts_beforehand:
+        return False
+    servers = [member for member in job.pods.active if member.replica.role is not Role.WORKER]
+    addresses = ((published_host(data, member.replica), member.pod.status.pod_ip) for member in servers)
+    return any(known and address and known != address for known, address in addresses)
+
+
+def _uncounted(job: Observed, replica: Replica, reason: str, message: str) -> Failure:
+    return Failure(
+        attempt=job.status.attempt,
+        pod=pod_name(job.job.name, replica),
+        reason=reason,
+        message=message,
+        time=job.now,
+        counted=False,
+    )

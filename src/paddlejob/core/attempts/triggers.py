@@ -1,0 +1,98 @@
+"""What begins a new attempt, in one list, and how it begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import Phase, WorldSize
+from paddlejob.core import status
+from paddlejob.core.actions import Kind, Plan
+from paddlejob.core.attempts import backoff, drift, elastic, failures, inherited
+from paddlejob.core.attempts.new_attempt import NewAttempt, was_established, world_size_of
+from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.policy import gang_queue
+from paddlejob.core.policy.cleanup import deletions
+
+if TYPE_CHECKING:
+    from paddlejob.core.observed import Observed
+
+
+def quota_lost(job: Observed) -> NewAttempt | None:
+    """Find that Kueue wants the job's quota back."""
+    return gang_queue.evicted(job.snapshot, job.pods)
+
+
+TRIGGERS = (
+    failures.restart,
+    drift.lost,
+    drift.resized,
+    drift.moved,
+    inherited.not_started,
+    elastic.resized,
+    quota_lost,
+)
+"""In order: the first that applies begins the attempt."""
+
+
+def next_attempt(job: Observed) -> NewAttempt | None:
+    """Return the attempt that is to begin now, None when the present one goes on."""
+    found = next(filter(None, (trigger(job) for trigger in TRIGGERS)), None)
+    return inherited.without_mixed_pods(found, job.pods) if found else None
+
+
+def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
+    """Record the attempt, then let the old pods go; the next pass creates what is missing."""
+    old, attempt = job.status, job.status.attempt + 1
+    in_a_row, delay = _restart_delay(job, new)
+    fresh = status.next_status(
+        job.job,
+        job.spec,
+        job.pods,
+        PhaseReason(new.phase, new.reason, new.message),
+        job.now,
+        attempt=attempt,
+        base_attempt=attempt if new.all_pods else old.base_attempt,
+        attempt_time=job.now,
+        consecutive_restarts=in_a_row,
+        rounds=0,
+        retry_time=backoff.after(job.now, delay),
+        restarts=old.restarts + (new.failure is not None and new.failure.counted),
+        workers=old.workers if new.workers is None else new.workers,
+        world_size=_kept_world_size(job, new),
+        last_failure=new.failure or old.last_failure,
+        **({"succeeded_workers": ""} if new.all_pods else {}),
+    )
+    stage = deletions(Kind.POD, _replaced(job, new))
+    return Plan(fresh, (stage,) if stage else (), requeue_after_seconds=0.0)
+
+
+def _replaced(job: Observed, new: NewAttempt) -> list[Pod]:
+    """Return the pods that go. Pods on standby are of the attempt that begins, and stay."""
+    gone = [member.pod for member in job.pods.standby if member.attempt != job.status.attempt + 1]
+    if not new.all_pods:
+        return gone + [member.pod for member in new.to_delete]
+    standby = {member.pod.metadata.uid for member in job.pods.standby}
+    return gone + [pod for pod in job.given.pods if pod.metadata.uid not in standby]
+
+
+def _restart_delay(job: Observed, new: NewAttempt) -> tuple[int, float]:
+    """Return how many restarts in a row this is, and how long it waits.
+
+    What the user asked for is no restart. An elastic job has waited before it changes its size.
+    """
+    in_a_row = backoff.restarts_in_a_row(job.status, job.now)
+    if new.phase is not Phase.RESTARTING:
+        return in_a_row + (new.workers is not None), 0.0
+    counted = new.failure is not None and new.failure.counted
+    each = backoff.restarts_each(in_a_row + 1, job.job, all_pods=new.all_pods)
+    policy = job.job.spec.restart_policy
+    return in_a_row + 1, backoff.delay_seconds(policy, each, first_at_once=not counted)
+
+
+def _kept_world_size(job: Observed, new: NewAttempt) -> WorldSize | None:
+    """Pods that stay have worked with each other, and miss each other; from now on in the wanted number."""
+    had = job.status.world_size
+    if had is None or new.all_pods or not was_established(job.status):
+        return None
+    return world_size_of(job.pods, had.attempt)

@@ -1,0 +1,54 @@
+"""What is added to every decision: events, pods removed by force, an old finalizer, the next look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from paddlejob.api import defaulting
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import PaddleJobStatus, Phase
+from paddlejob.core import status
+from paddlejob.core.actions import Event, EventType, Plan, soonest
+from paddlejob.core.attempts.inherited import finalizer_removal
+from paddlejob.core.observed import Observed
+from paddlejob.core.policy.cleanup import stuck_terminating
+
+TROUBLE = (Reason.INVALID_SPEC, Reason.CREATE_FAILED, Reason.NO_HOST_PORT)
+
+
+def finish(job: Observed, decided: Plan) -> Plan:
+    """Complete a decision; the finalizer of an earlier operator comes before anything else."""
+    if (removal := finalizer_removal(job.given)) is not None:
+        return removal
+    stuck, wait = stuck_terminating(
+        (*job.given.pods, *job.given.predecessors), job.now, job.given.settings.force_delete_seconds
+    )
+    return msgspec.structs.replace(
+        decided,
+        events=() if job.is_being_deleted or job.is_finished else tuple(_events(job, decided.status)),
+        stages=(stuck, *decided.stages) if stuck else decided.stages,
+        requeue_after_seconds=soonest(decided.requeue_after_seconds, wait),
+    )
+
+
+def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
+    """Yield what the change of status deserves to be told of."""
+    old, is_edited = job.status, job.status.observed_generation != job.given.job.metadata.generation
+    if is_edited:
+        for alias in defaulting.aliases(job.given.job.spec):
+            yield Event(EventType.WARNING, Reason.ALIAS_USED, str(alias))
+    if new.phase is not old.phase and new.phase in status.CONDITION_PHASES:
+        kind = EventType.WARNING if new.phase is Phase.FAILED else EventType.NORMAL
+        yield Event(kind, str(new.phase), new.message)
+    elif new.attempt != old.attempt:
+        kind = EventType.NORMAL if new.phase is Phase.SCALING else EventType.WARNING
+        yield Event(kind, new.reason, f"attempt {new.attempt}: {new.message}")
+    elif new.reason in TROUBLE and new.message != old.message and (is_edited or not _is_known(old, new)):
+        yield Event(EventType.WARNING, new.reason, new.message)
+
+
+def _is_known(old: PaddleJobStatus, new: PaddleJobStatus) -> bool:
+    """What is wrong with a spec changes with the spec; the rest of that message counts pods."""
+    return new.reason == old.reason == Reason.INVALID_SPEC
