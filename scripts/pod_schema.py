@@ -12,7 +12,7 @@ from typing import Any
 
 TARGET = Path(__file__).parents[1] / "src/paddlejob/local/input/pod_schema.json"
 ROOTS = ("PodTemplateSpec", "ConfigMap", "Secret")
-OPEN = {"Quantity", "IntOrString", "FieldsV1"}
+OPEN = {"IntOrString", "FieldsV1"}
 """Types that several kinds of JSON can express."""
 
 
@@ -34,11 +34,13 @@ def main(swagger: Path) -> None:
 
 
 def kind(body: dict[str, Any], definitions: dict[str, Any], waiting: list[str]) -> str:
-    """Return a field's type: string, integer, number, boolean, any or a name, or []T or map[T] of these."""
+    """Return a field's type: string, integer, ..., quantity, any or a name, or []T or map[T] of these."""
     if reference := body.get("$ref"):
         name = reference.rpartition(".")[2]
         if name in OPEN:
             return "any"
+        if name == "Quantity":
+            return "quantity"
         if "properties" not in definitions[name]:
             return str(definitions[name].get("type", "any"))
         waiting.append(name)

@@ -158,14 +158,16 @@ def test_a_failure_is_told_with_the_last_words(command, file):
 
 
 def test_machines_get_one_object_a_line(command, file):
-    done = command("run", file(job(worker=role(1, "echo hello"))), "--output", "json", "--logs", "all")
+    script = "echo hello; echo done auc 0.9"
+    done = command("run", file(job(worker=role(1, script))), "--output", "json", "--logs", "all")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     kinds = [line["type"] for line in lines]
     assert (kinds[0], kinds[-1]) == ("run", "result")
     assert {"job", "pod", "event", "log"} <= set(kinds)
-    assert [line["line"] for line in lines if line["type"] == "log"] == ["hello"]
+    assert [line["line"] for line in lines if line["type"] == "log"] == ["hello", "done auc 0.9"]
     assert [line["exitCode"] for line in lines if line.get("state") == "Completed"] == [0]
     assert (lines[-1]["result"], lines[-1]["exitCode"]) == ("Completed", 0)
+    assert lines[-1]["metric"] == "done auc 0.9"
 
 
 def test_ctrl_c_lets_the_pods_save_their_work(background, command, file, output):
@@ -375,13 +377,17 @@ QUESTIONS = {
     "no such run": (("logs", "nope"), "there is no run nope"),
     "no such rank": (("logs", "job", "--rank", "9"), "has no rank 9; it has job-worker-0"),
     "no such environment": (("env", "job", "--rank", "ps-0"), "has no rank ps-0"),
+    "several environments": (
+        ("env", "job", "--rank", "worker"),
+        "worker means 2 pods; give one of job-worker-0",
+    ),
     "nobody to suspend": (("suspend", "job"), "is not running"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), QUESTIONS.values(), ids=QUESTIONS)
 def test_wrong_questions_get_a_sentence(command, file, arguments, sentence):
-    command("run", file(job(worker=role(1))))
+    command("run", file(job(worker=role(2))))
     done = command(*arguments)
     assert done.returncode == 2
     assert sentence in done.stderr

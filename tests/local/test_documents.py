@@ -103,4 +103,4 @@ def test_what_has_no_effect_is_named_in_a_note():
     group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "honoured"}}
     notes = read(text(job(), group, claim)).notes
-    assert notes == ("PodGroup g is left aside: all pods of a job start together here anyway",)
+    assert notes == ("ignoring PodGroup g: local runs start all pods together",)

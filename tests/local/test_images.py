@@ -70,13 +70,13 @@ def test_a_bad_option_is_refused(option):
 
 
 def test_a_missing_dockerfile_is_named(tmp_path):
-    with pytest.raises(InputError, match="Dockerfile, where the image a:v1 comes from: No such file"):
+    with pytest.raises(InputError, match="Dockerfile, the Dockerfile of image a:v1: No such file"):
         collect((f"a:v1={tmp_path}",), None).find("a:v1")
 
 
 def test_a_registry_that_is_no_mapping_is_refused(tmp_path):
     (tmp_path / "images.yaml").write_text("- a\n")
-    with pytest.raises(InputError, match="write one line an image"):
+    with pytest.raises(InputError, match="write one line per image"):
         collect((), tmp_path / "job.yaml")
 
 
@@ -152,7 +152,7 @@ async def test_an_unknown_interpreter_is_refused(start):
 
 
 async def test_a_container_without_a_known_program_is_refused(start):
-    with pytest.raises(InputError, match=f"say --image {NAME}=DIR"):
+    with pytest.raises(InputError, match=f"pass --image {NAME}=DIR"):
         await start(job(worker=without_command()))
 
 

@@ -66,7 +66,7 @@ STATES = {
     "waiting": (pod("worker-0", waiting("CrashLoopBackOff"), "Running"), "CrashLoopBackOff"),
     "done": (pod("worker-0", ended(0, "Completed"), "Succeeded"), "Completed"),
     "failed": (pod("worker-0", ended(137), "Failed"), "Error 137"),
-    "killed for want of memory": (pod("worker-0", ended(137, "OOMKilled"), "Failed"), "OOMKilled 137"),
+    "killed for lack of memory": (pod("worker-0", ended(137, "OOMKilled"), "Failed"), "OOMKilled 137"),
     "being deleted": (pod("worker-0", leaving=True), "Terminating"),
 }
 

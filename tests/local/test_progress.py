@@ -15,6 +15,14 @@ LINES = {
     "[worker-0] iter 5 loss=1e-3, lr 0.1": "step 5 loss 1e-3",
     "train loss nan": "loss nan",
     "Batch 7 took 2 s": "step 7",
+    "epoch: 0, batch_id: 0, loss is: 2.5": "epoch 0 step 0 loss 2.5",
+    "Epoch 3, batch_id 200, loss is: [0.1434]": "epoch 3 step 200 loss 0.1434",
+    "epoch: [1/500], global_step: 10, lr: 0.1, loss: 0.345, eta: 1:02": "epoch 1 step 10 loss 0.345",
+    "loss: 5.4, learning_rate: 1e-05, global_step: 10": "step 10 loss 5.4",
+    "Epoch: [0] [  100/1000] learning_rate: 0.1 loss: 2.345 eta: 1": "epoch 0 step 100/1000 loss 2.345",
+    "  3%|3 | 10/300 [00:05<02:30, 1.93it/s]": "step 10/300",
+    "step  10/938 - loss: 0.1872 - acc: 0.9437 - ETA: 12s": "step 10/938 loss 0.1872",
+    "[Train][Epoch 1/120][Iter: 10/1251] lr: 0.1 loss: 6.91": "epoch 1 step 10/1251 loss 6.91",
 }
 
 

@@ -22,46 +22,66 @@ def pod(**fields):
 REFUSED = {
     "a misspelt field of a role": (
         job(worker={**role(1), "replica": 2}),
-        "spec.worker.replica is not a known field",
+        "spec.worker.replica: Unknown field",
     ),
     "a field in lower case": (
         job(cleanpodpolicy="Always"),
-        "spec.cleanpodpolicy is not a known field; did you mean cleanPodPolicy?",
+        "spec.cleanpodpolicy: Unknown field; did you mean cleanPodPolicy?",
     ),
-    "a misspelt role": (job(wroker=role(1)), "spec.wroker is not a known field"),
-    "something else": (job(nothing=1), "spec.nothing is not a known field"),
-    "a field beside the spec": ({**job(), "sepc": {}}, "sepc is not a known field"),
+    "a misspelt role": (job(wroker=role(1)), "spec.wroker: Unknown field"),
+    "something else": (job(nothing=1), "spec.nothing: Unknown field"),
+    "a field beside the spec": ({**job(), "sepc": {}}, "sepc: Unknown field"),
     "misspelt labels": (
         {**job(), "metadata": {"name": "job", "lables": {}}},
-        "metadata.lables is not a known field; did you mean labels?",
+        "metadata.lables: Unknown field; did you mean labels?",
     ),
-    "envs": (worker(envs=[]), f"{MAIN}.envs is not a known field; did you mean env?"),
-    "comand": (worker(comand=["echo"]), f"{MAIN}.comand is not a known field"),
+    "envs": (worker(envs=[]), f"{MAIN}.envs: Unknown field; did you mean env?"),
+    "comand": (worker(comand=["echo"]), f"{MAIN}.comand: Unknown field"),
     "volumeMount": (
         worker(volumeMount=[]),
-        f"{MAIN}.volumeMount is not a known field; did you mean volumeMounts?",
+        f"{MAIN}.volumeMount: Unknown field; did you mean volumeMounts?",
     ),
     "nodeSelecter": (
         pod(nodeSelecter={}),
-        "spec.worker.template.spec.nodeSelecter is not a known field; did you mean nodeSelector?",
+        "spec.worker.template.spec.nodeSelecter: Unknown field; did you mean nodeSelector?",
     ),
     "a field of a volume": (
         pod(volumes=[{"name": "v", "emptyDir": {"size": "1Gi"}}]),
-        "volumes[0].emptyDir.size is not a known field; did you mean sizeLimit?",
+        "volumes[0].emptyDir.size: Unknown field; did you mean sizeLimit?",
     ),
-    "a command that is text": (worker(command="echo hi"), f'{MAIN}.command is "echo hi", but must be a list'),
-    "arguments that are text": (worker(args="--lr 0.1"), f'{MAIN}.args is "--lr 0.1", but must be a list'),
+    "a command that is text": (
+        worker(command="echo hi"),
+        f'{MAIN}.command: Invalid value: "echo hi": must be a list',
+    ),
+    "arguments that are text": (
+        worker(args="--lr 0.1"),
+        f'{MAIN}.args: Invalid value: "--lr 0.1": must be a list',
+    ),
     "a word of the command that is a number": (
         worker(command=["sleep", 60]),
-        f"{MAIN}.command[1] is 60, but must be text; put it in quotes",
+        f"{MAIN}.command[1]: Invalid value: 60: must be text; put it in quotes",
     ),
     "a count that is text": (
         job(worker=role("two")),
-        'spec.worker.replicas is "two", but must be a whole number',
+        'spec.worker.replicas: Invalid value: "two": must be a whole number',
     ),
-    "a count that is true": (job(backoffLimit=True), "spec.backoffLimit is true, but must be a whole number"),
-    "text for true": (pod(hostIPC="yes"), 'hostIPC is "yes", but must be true or false'),
-    "labels that are a list": (pod(nodeSelector=["a"]), "nodeSelector is a list, but must be an object"),
+    "a count that is true": (
+        job(backoffLimit=True),
+        "spec.backoffLimit: Invalid value: true: must be a whole number",
+    ),
+    "text for true": (pod(hostIPC="yes"), 'hostIPC: Invalid value: "yes": must be true or false'),
+    "an amount that is none": (
+        worker(resources={"limits": {"nvidia.com/gpu": "1.2.3"}}),
+        f"{MAIN}.resources.limits[nvidia.com/gpu]",
+    ),
+    "a sidecar's amount": (
+        pod(initContainers=[container("true", resources={"requests": {"memory": "lots"}})]),
+        "initContainers[0].resources.requests[memory]",
+    ),
+    "labels that are a list": (
+        pod(nodeSelector=["a"]),
+        "nodeSelector: Invalid value: list: must be an object",
+    ),
 }
 
 

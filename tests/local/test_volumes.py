@@ -143,7 +143,7 @@ REFUSED = {
         {},
         "is nfs from 10.0.0.1, which only an administrator",
     ),
-    "an unknown kind": ({"cephfs": {}}, {}, "volumes[0] is cephfs, unknown here; use one of emptyDir"),
+    "an unknown kind": ({"cephfs": {}}, {}, "volumes[0] is cephfs, which is not supported locally"),
     "a host path that does not exist": (
         {"hostPath": {"path": "/no/such"}},
         {},

@@ -1,4 +1,4 @@
-"""Orders for a live run from another terminal: one line of JSON each way, on a socket in its directory."""
+"""Commands for a live run from another terminal: one line of JSON each way, on a socket in its directory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def handle(runner: LocalRunner, order: Command) -> Reply:
-    """Carry out an order."""
+    """Carry out a command."""
     try:
         match order.verb:
             case "scale":
@@ -47,19 +47,19 @@ def handle(runner: LocalRunner, order: Command) -> Reply:
                 return Reply(done="stopping; logs and files are kept (remove them with `paddlejob rm`)")
     except InputError as error:
         return Reply(error=str(error))
-    return Reply(error=f"there is no order {order.verb}")
+    return Reply(error=f"unknown command {order.verb}")
 
 
 @contextlib.asynccontextmanager
 async def serving(runner: LocalRunner, run: RunDirectory) -> AsyncIterator[None]:
-    """Take orders for a world."""
+    """Serve commands for a world."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):
             try:
                 answer = handle(runner, msgspec.json.decode(await reader.readline(), type=Command))
             except msgspec.DecodeError as error:
-                answer = Reply(error=f"the order is not understood: {error}")
+                answer = Reply(error=f"invalid command: {error}")
             writer.write(msgspec.json.encode(answer) + b"\n")
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
@@ -75,7 +75,7 @@ async def serving(runner: LocalRunner, run: RunDirectory) -> AsyncIterator[None]
 
 
 def send(run: RunDirectory, order: Command, timeout_seconds: float = 10.0) -> str:
-    """Give a live run an order and return what it answers. Raises InputError."""
+    """Send a command to a live run and return its reply. Raises InputError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short_path(run) as path:
         connection.settimeout(timeout_seconds)
         try:

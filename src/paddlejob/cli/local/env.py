@@ -1,4 +1,4 @@
-"""`paddlejob env`: what one pod of a run was told."""
+"""`paddlejob env`: the environment of one pod of a run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from paddlejob.local.store.logs import chosen_pods
 
 @click.command("env")
 @shared.run_argument
-@click.option(
-    "--rank", "-r", default="0", metavar="RANK", help="Of which worker, or of which pod such as ps-1."
-)
+@click.option("--rank", "-r", default="0", metavar="RANK", help="Rank of a worker (0), or a pod (ps-1).")
 @shared.directory_option
 def command(run: str, rank: str, runs: Path) -> None:
-    """Show the environment that one rank of RUN got; without RUN, of the newest."""
+    """Show the environment of one rank of RUN, by default the newest run."""
     with shared.errors_shown():
         found = shared.find(runs, run)
         record = found.read_record()
         present = sorted(each.stem for each in (found.path / "env").glob("*.env"))
         job = record.job.name if record else ""
-        pod = min(chosen_pods(job, rank, present), default=None)
-        if pod is None:
+        pods = chosen_pods(job, rank, present)
+        if len(pods) > 1:
+            raise InputError(f"{rank} means {len(pods)} pods; give one of {', '.join(sorted(pods))}")
+        if not pods:
             raise InputError(f"{found.name} has no rank {rank}; it has {', '.join(present) or 'no pods yet'}")
-        click.echo(found.env(pod).read_text(), nl=False)
+        click.echo(found.env(pods.pop()).read_text(), nl=False)

@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.2
 def command(
     run: str, rank: str, follow: bool, tail: int | None, since: str, timestamps: bool, runs: Path
 ) -> None:
-    """Show the logs of RUN in order of time; without RUN, of the newest."""
+    """Show the logs of RUN in order of time, by default of the newest run."""
     with shared.errors_shown():
         found = shared.find(runs, run)
         record = found.read_record()

@@ -1,4 +1,4 @@
-"""`paddlejob resume`: bring the pods of a suspended run back."""
+"""`paddlejob resume`: start the pods of a suspended run again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddlejob.local.control import Command, send
 @shared.run_argument
 @shared.directory_option
 def command(run: str, runs: Path) -> None:
-    """Start the pods of a suspended RUN again; without RUN, of the only live one."""
+    """Start the pods of a suspended RUN again; without RUN, of the only live run."""
     with shared.errors_shown():
         found = shared.find_live(runs, run)
         click.echo(f"{found.name}: {send(found, Command('resume'))}")

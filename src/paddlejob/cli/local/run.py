@@ -16,22 +16,27 @@ from paddlejob.local.ui.output import Output
 
 @click.command("run")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--name", default="", help="Job name. Selects a job if FILE has several, otherwise renames it.")
+@click.option("--namespace", "-n", default="", help="Namespace to report to the job.")
+@click.option("--python", default="", help="Python for the containers. Default: that of this shell.")
 @click.option(
-    "--name", default="", help="Run it under this name; choose it, where the file has several jobs."
+    "--image", "images", multiple=True, metavar="IMAGE=DIR", help="Use the Dockerfile in DIR for IMAGE."
 )
-@click.option("--namespace", "-n", default="", help="The namespace that the job believes to be in.")
 @click.option(
-    "--python", default="", help="What `python` means to containers. Default: the active virtualenv's."
+    "--volume",
+    "volumes",
+    multiple=True,
+    metavar="CLAIM=DIR",
+    help="Use DIR for the persistent volume claim CLAIM.",
 )
-@click.option("--image", "images", multiple=True, metavar="IMAGE=DIR", help="Where an image's Dockerfile is.")
 @click.option(
-    "--volume", "volumes", multiple=True, metavar="CLAIM=DIR", help="The directory that a claim is."
+    "--logs",
+    default=None,
+    metavar="all|RANK|none",
+    help="Show output of all pods, one pod (0, ps-1), or none.",
 )
-@click.option("--logs", default=None, metavar="all|RANK|none", help="Whose output to show. RANK may be ps-1.")
-@click.option(
-    "--output", "form", type=click.Choice(["text", "json"]), default="text", help="For people or machines."
-)
-@click.option("--strict", is_flag=True, help="Refuse to run on the CPU what asks for accelerators.")
+@click.option("--output", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@click.option("--strict", is_flag=True, help="Fail if accelerators are missing, instead of using the CPU.")
 @shared.directory_option
 def command(
     file: Path,
@@ -47,8 +52,8 @@ def command(
 ) -> None:
     """Run the PaddleJob in FILE on this machine: no cluster, no Docker, no root.
 
-    The same YAML goes to a cluster unchanged. The exit code is the job's result: 0 completed, 1 failed,
-    130 stopped; 2 when it cannot be run at all.
+    The same YAML goes to a cluster unchanged. The exit code is the result of the job: 0 completed,
+    1 failed, 130 stopped, 2 not started because the job or an option is invalid.
     """
     from paddlejob.local import run  # noqa: PLC0415 - help needs no event loop
     from paddlejob.local.options import Options  # noqa: PLC0415

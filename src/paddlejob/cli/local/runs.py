@@ -16,9 +16,7 @@ HEADINGS = ("RUN", "STATE", "MODE", "PS", "WORKER", "AGE", "TOOK")
 
 
 @click.command("runs")
-@click.option(
-    "--output", "form", type=click.Choice(["text", "json"]), default="text", help="For people or machines."
-)
+@click.option("--output", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @shared.directory_option
 def command(form: str, runs: Path) -> None:
     """List the runs on this machine, newest first."""

@@ -1,4 +1,4 @@
-"""`paddlejob scale`: another number of workers for a live run."""
+"""`paddlejob scale`: set the number of workers of a live run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddlejob.local.control import Command, send
 @click.argument("workers", type=int)
 @shared.directory_option
 def command(run: str, workers: int, runs: Path) -> None:
-    """Give RUN another number of WORKERS."""
+    """Set the number of workers of RUN."""
     with shared.errors_shown():
         found = shared.find_live(runs, run)
         click.echo(f"{found.name}: {send(found, Command('scale', workers))}")

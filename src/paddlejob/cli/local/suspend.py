@@ -1,4 +1,4 @@
-"""`paddlejob suspend`: take the pods of a live run away."""
+"""`paddlejob suspend`: stop the pods of a live run until it is resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddlejob.local.control import Command, send
 @shared.run_argument
 @shared.directory_option
 def command(run: str, runs: Path) -> None:
-    """Stop the pods of RUN, to be resumed later; without RUN, of the only live one."""
+    """Stop the pods of RUN until `resume`; without RUN, of the only live run."""
     with shared.errors_shown():
         found = shared.find_live(runs, run)
         click.echo(f"{found.name}: {send(found, Command('suspend'))}")

@@ -24,9 +24,9 @@ from paddlejob.local.input import strict, yaml_text
 _BUILTIN = "v1"
 _DATA_KEY = re.compile(r"(?!\.\.)(?!\.$)[-._a-zA-Z0-9]{1,253}")
 _EXPLAINED = {
-    "PodGroup": "all pods of a job start together here anyway",
-    "PersistentVolume": "a claim is a directory here; choose it with --volume CLAIM=DIR",
-    "Namespace": "namespaces are only names here",
+    "PodGroup": "local runs start all pods together",
+    "PersistentVolume": "claims are directories; choose them with --volume CLAIM=DIR",
+    "Namespace": "namespaces have no effect locally",
 }
 
 
@@ -173,8 +173,8 @@ def _notes(others: list[JsonObject]) -> Iterator[str]:
         kind = str(each.get("kind"))
         if _is(each, _BUILTIN, "ConfigMap", "Secret", "PersistentVolumeClaim"):
             continue
-        why = _EXPLAINED.get(kind, "this kind has no effect here")
-        yield f"{kind} {_name(each)} is left aside: {why}"
+        why = _EXPLAINED.get(kind, "this kind has no effect locally")
+        yield f"ignoring {kind} {_name(each)}: {why}"
 
 
 def _is_job(document: JsonObject) -> bool:

@@ -50,7 +50,7 @@ class Images:
             config = dockerfile.parse(path.read_text(), self._base(name))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot read {path}, where the image {name} comes from: {reason}") from error
+            raise InputError(f"cannot read {path}, the Dockerfile of image {name}: {reason}") from error
         return Image(name, directory, config)
 
     def _base(self, above: str) -> dockerfile.FindBase:
@@ -72,7 +72,9 @@ def collect(options: Iterable[str], job_file: Path | None) -> Images:
     for option in options:
         name, separator, directory = option.rpartition("=")
         if not separator or not name or not directory:
-            raise InputError(f"--image {option}: write IMAGE=DIR, where DIR has the image's Dockerfile")
+            raise InputError(
+                f"--image {option}: write IMAGE=DIR, where DIR contains the Dockerfile of the image"
+            )
         known[name] = Path(directory).resolve()
     return Images(known)
 
@@ -95,5 +97,5 @@ def _read_registry(path: Path) -> dict[str, Path]:
         raise InputError(f"cannot read {path}: {' '.join(str(error).split())}") from error
     images = listed.get("images", listed) if isinstance(listed, dict) else None
     if not isinstance(images, dict) or not all(isinstance(each, str) for each in images.values()):
-        raise InputError(f"{path}: write one line an image, its name and its directory")
+        raise InputError(f"{path}: write one line per image: its name and its directory")
     return {str(name): (path.parent / directory).resolve() for name, directory in images.items()}

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from paddlejob.api import quantity
 from paddlejob.api.crd.schema import job_schema
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.validation.errors import FieldError, invalid, wrong_kind
@@ -63,6 +64,11 @@ def _errors(path: str, value: Any, schema: JsonObject) -> Iterator[FieldError]:
             return
         for index, each in enumerate(value):
             yield from _errors(f"{path}[{index}]", each, _resolved(schema["items"]))
+    elif schema.get("type") == "quantity":
+        try:
+            quantity.parse(value)
+        except ValueError:
+            yield invalid(path, value, "must be a quantity such as 2, 500m or 4Gi")
     elif (kind := schema.get("type")) in _SCALARS and not _is(value, kind):
         yield invalid(path, value, _IN_WORDS[kind])
 
@@ -89,7 +95,7 @@ def _resolved(schema: JsonObject | str) -> JsonObject:
         return schema
     if schema == "any":
         return _ANY
-    if schema in _SCALARS:
+    if schema in _SCALARS or schema == "quantity":
         return {"type": schema}
     if schema.startswith("[]"):
         return {"items": schema.removeprefix("[]")}

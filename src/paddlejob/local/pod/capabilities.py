@@ -19,7 +19,7 @@ _STEPS: tuple[tuple[Isolation, bool], ...] = (
 )
 
 WAY_OUT = (
-    "this kernel lets you make no user namespaces; an administrator can allow it with "
+    "this kernel does not let you create user namespaces; an administrator can allow it with "
     "`sysctl -w kernel.unprivileged_userns_clone=1` (Debian) or "
     "`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu)"
 )

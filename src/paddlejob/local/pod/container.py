@@ -75,8 +75,8 @@ def no_command(container: JsonObject, image: Image | None) -> str:
     if image is not None:
         return f"the Dockerfile of {name} in {image.directory} has neither ENTRYPOINT nor CMD; add one"
     return (
-        f"the container {container.get('name')} has no command, and images are not pulled here; "
-        f"give it one, or say --image {name}=DIR where DIR has the image's Dockerfile"
+        f"container {container.get('name')} has no command, and images are not pulled locally; "
+        f"set a command, or pass --image {name}=DIR (DIR contains the Dockerfile)"
     )
 
 

@@ -225,7 +225,7 @@ def _seconds_between(start: datetime | None, end: datetime | None) -> float:
 
 
 def _kernel_kills() -> int:
-    """Return how many processes the kernel has killed for want of memory since it booted."""
+    """Return how many processes the kernel has killed for lack of memory since it booted."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):

@@ -51,7 +51,7 @@ def claims_of(options: tuple[str, ...], default: Path) -> Claims:
             raise InputError(f"--volume {option}: write CLAIM=DIR")
         path = Path(directory).resolve()
         if not path.is_dir():
-            raise InputError(f"--volume {option}: {path} is not a directory; make it first")
+            raise InputError(f"--volume {option}: {path} is not a directory; create it first")
         chosen[claim] = path
     return Claims(chosen, default)
 
@@ -102,11 +102,11 @@ def _volume_complaints(path: str, volume: JsonObject) -> Iterator[str]:
         )
     elif not any(kind in volume for kind in KINDS):
         given = ", ".join(key for key in volume if key != "name") or "nothing"
-        yield f"{path} is {given}, unknown here; use one of {', '.join(KINDS)}"
+        yield f"{path} is {given}, which is not supported locally; use one of {', '.join(KINDS)}"
     elif "hostPath" in volume:
         host_path = volume["hostPath"]
         if not str(host_path.get("type") or "").endswith("OrCreate") and not Path(host_path["path"]).exists():
-            yield f"{path}.hostPath.path is {host_path['path']}, which does not exist here; make it first"
+            yield f"{path}.hostPath.path is {host_path['path']}, which does not exist; create it first"
 
 
 def _path_complaints(path: str, volume: JsonObject) -> Iterator[str]:

@@ -106,6 +106,7 @@ class JsonOutput:
             exitCode=EXIT_CODES[ending],
             reason=job.status.reason,
             message=job.status.message,
+            metric=self._view.result,
             seconds=round(self._view.seconds, 3),
             directory=str(self._local_run.run_directory.path),
         )

@@ -8,10 +8,15 @@ import msgspec
 
 _NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|nan|inf"
 _BEFORE_NUMBER = r"[\s:=\[(]*"
-_EPOCH = re.compile(rf"\bepoch{_BEFORE_NUMBER}(\d+)", re.IGNORECASE)
-_STEP = re.compile(rf"\b(?:step|batch|iter|iteration){_BEFORE_NUMBER}(\d+)(?:\s*/\s*(\d+))?", re.IGNORECASE)
+_EPOCH = re.compile(rf"\bepoch{_BEFORE_NUMBER}(\d+)(?:\s*/\s*\d+)?\]?", re.IGNORECASE)
+_STEP = re.compile(
+    rf"\b(?:(?:global_)?step|batch(?:_id)?|iter|iteration){_BEFORE_NUMBER}(\d+)(?:\s*/\s*(\d+))?",
+    re.IGNORECASE,
+)
+_FRACTION = re.compile(r"(?:\[|\|\s)\s*(\d+)/(\d+)(?:\]|\s\[)")
+"""A step without a word, in brackets or of a progress bar: [ 100/1000], | 10/300 [00:05<02:30"""
 _LOSS = re.compile(
-    rf"(?<![a-z])loss(?:\[\d+\])?{_BEFORE_NUMBER}({_NUMBER})", re.IGNORECASE
+    rf"(?<![a-z])loss(?:\[\d+\])?(?:\s+is)?{_BEFORE_NUMBER}({_NUMBER})", re.IGNORECASE
 )  # Paddle's own lines have its shape in brackets: loss[1]:[0.693]
 _RESULT = re.compile(r"^\s*(done\b.*\d.*?)\s*$", re.MULTILINE | re.IGNORECASE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -38,10 +43,11 @@ class Progress(msgspec.Struct, frozen=True):
 
 def parse(line: str) -> Progress | None:
     """Return the progress that a line tells, None for a line about something else."""
-    step, loss = _STEP.search(line), _LOSS.search(line)
+    epoch, loss = _EPOCH.search(line), _LOSS.search(line)
+    after_epoch = line[epoch.end() :] if epoch else line
+    step = _STEP.search(line) or _FRACTION.search(after_epoch)
     if step is None and loss is None:
         return None
-    epoch = _EPOCH.search(line)
     return Progress(
         epoch=int(epoch[1]) if epoch else None,
         step=int(step[1]) if step else None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from paddlejob.api.v1 import Role
 from paddlejob.core.pod_set import pod_name
 from paddlejob.local.local_run import LocalRun
 from paddlejob.local.runner import Ending
@@ -64,8 +63,7 @@ def _culprit(view: RunView) -> PodRow | None:
 
 def _detail(view: RunView, ending: Ending) -> str:
     if ending is Ending.COMPLETED:
-        first = next((row for row in view.rows() if row.replica.role is Role.WORKER), None)
-        return f": {first.result}" if first and first.result else ""
+        return f": {view.result}" if view.result else ""
     message = view.job.status.message
     return f": {message}" if ending is Ending.FAILED and message else ""
 

@@ -53,6 +53,12 @@ class RunView:
         """How long the run has lasted."""
         return time.monotonic() - self.began
 
+    @property
+    def result(self) -> str:
+        """The line with which worker 0 told its result."""
+        first = next((row for row in self.rows() if row.replica.role is Role.WORKER), None)
+        return first.result if first else ""
+
     def on_job(self, job: PaddleJob) -> None:
         """Take note of the job."""
         self.job = job
