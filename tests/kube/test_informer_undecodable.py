@@ -29,7 +29,7 @@ def test_an_object_that_does_not_decode_concerns_nobody_else(streaming_list: boo
         assert informer.undecodable == 2
 
     play(scenario, streaming_list=streaming_list)
-    reports = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    reports = [record.getMessage() for record in caplog.records if "is ignored" in record.getMessage()]
     assert [report.split()[1] for report in reports] == ["default/bad", "default/worse"]
 
 

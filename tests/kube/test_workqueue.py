@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from paddlejob.kube.workqueue import Backoff, Priority, WorkQueue
+from paddlejob.kube.backoff import Backoff
+from paddlejob.kube.workqueue import Priority, WorkQueue
 from paddlejob.testing import virtual_loop
 
 LOOPS = [

@@ -82,12 +82,12 @@ HOSTILE_STATUSES = [
     {"attempt": -LARGEST, "restarts": -LARGEST},
     {"workers": LARGEST},
     {"workers": -LARGEST},
-    {"workers": -LARGEST, "phase": "Running", "world_size": {"worker": 2}},
-    {"workers": LARGEST, "phase": "Running", "world_size": {"worker": -2}},
+    {"workers": -LARGEST, "phase": "Running", "worldSize": {"worker": 2}},
+    {"workers": LARGEST, "phase": "Running", "worldSize": {"worker": -2}},
     {"activeSeconds": LARGEST, "activeSince": DATES[0], "phase": "Running"},
     {"message": "x" * 900_000},
     {"lastFailure": {"time": DATES[3], "attempt": LARGEST, "exitCode": LARGEST}},
-    {"world_size": {"attempt": LARGEST, "worker": LARGEST}},
+    {"worldSize": {"attempt": LARGEST, "worker": LARGEST}},
 ]
 STATUS_SPECS = [
     {"intranet": "Host", "activeDeadlineSeconds": 60},

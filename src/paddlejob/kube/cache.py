@@ -1,6 +1,6 @@
-"""What the cluster looked like at one resource version: a store with indexes.
+"""The objects of one kind at one resource version: a store with indexes.
 
-The cache is written by one informer and read by everybody, on one event loop: every method but `wait_for`
+One informer writes the cache and everybody reads it, on one event loop: every method but `wait_for`
 and `reached` is synchronous, so a reader never sees half of a change.
 """
 
@@ -27,7 +27,7 @@ _SPARE_PARTS = 1000
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """One object as it was and as it is; None stands for "not there". Never two objects of different UID."""
+    """One object before and after a change; None if it does not exist. Never two objects of different UID."""
 
     old: T | None
     new: T | None
@@ -60,41 +60,41 @@ class Cache(Generic[T]):
         return self._last_resource_version
 
     def get(self, key: ObjectKey) -> T | None:
-        """Return the object, None when there is none."""
+        """Return the object, None if there is none."""
         return self._objects.get(key)
 
     def find(self, index: str, value: str) -> tuple[T, ...]:
-        """Return the objects that an index files under a value, in the order of their arrival.
+        """Return the objects that have a value in an index, in the order of their arrival.
 
         Raises KeyError for an index that the cache was not made with.
         """
         return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
 
     def newest_first(self, index: str, value: str) -> Iterator[T]:
-        """Yield the same in the opposite order, without a copy: for those who need not see all.
+        """Yield the same in reverse order, without a copy, for callers that need not see all.
 
         The cache must not change meanwhile.
         """
         return (self._objects[key] for key in reversed(self._indexes[index].get(value, {})))
 
     def apply(self, observed: T, resource_version: str = "") -> tuple[Change[T], ...]:
-        """Store an object, and return what that changed: nothing when it is the version already known."""
+        """Store an object and return the changes: none if the version is known already."""
         changes = self._put(observed)
         self._moved_to(resource_version or observed.metadata.resource_version)
         return changes
 
     def remove(self, key: ObjectKey, resource_version: str) -> tuple[Change[T], ...]:
-        """Drop an object, and return what that changed."""
+        """Remove an object and return the changes."""
         removed = self._take(key)
         self._moved_to(resource_version)
         return () if removed is None else (Change(removed, None),)
 
     def advance(self, resource_version: str) -> None:
-        """Note that the cache is complete up to a version."""
+        """Record that the cache is complete up to a version."""
         self._moved_to(resource_version)
 
     def replace(self, listed: Iterable[T], resource_version: str) -> tuple[Change[T], ...]:
-        """Put a complete list in place of everything, and return the differences.
+        """Replace everything by a complete list, and return the differences.
 
         Guarantees: no reader sees a mixture, and waiters look again only when it is done. The version may be
         lower than before, as it is after the server's storage was restored from a backup.
@@ -112,7 +112,7 @@ class Cache(Generic[T]):
     def has_reached(self, resource_version: str) -> bool:
         """Tell whether the cache includes a write of that version.
 
-        Versions that are no numbers cannot be compared and count as reached, once there is anything at all.
+        Versions that are not numbers cannot be compared and count as reached, once there is any version.
         """
         wanted = meta.resource_version_number(resource_version)
         known = meta.resource_version_number(self._last_resource_version)
@@ -121,7 +121,7 @@ class Cache(Generic[T]):
         return known >= wanted
 
     async def wait_for(self, predicate: Callable[[], bool]) -> None:
-        """Return when the predicate holds; it is asked again after every change.
+        """Wait until the predicate holds; it is evaluated after every change.
 
         Raises what the predicate raises.
         """
@@ -135,7 +135,7 @@ class Cache(Generic[T]):
             self._waiters.remove(waiter)
 
     async def reached(self, resource_version: str) -> None:
-        """Return when the cache includes a write of that version."""
+        """Wait until the cache includes a write of that version."""
         await self.wait_for(lambda: self.has_reached(resource_version))
 
     def _put(self, observed: T) -> tuple[Change[T], ...]:
@@ -146,7 +146,7 @@ class Cache(Generic[T]):
         self._share_parts(observed.metadata)
         gone: tuple[Change[T], ...] = ()
         if known is not None and known.metadata.uid != observed.metadata.uid:
-            # A namesake: what is known of the old object must not be taken for the past of the new one.
+            # Another object of the same name: the old one is not its earlier version.
             gone = (Change(self._take(key), None),)
             known = None
         self._refile(key, known, observed)
@@ -191,7 +191,7 @@ class Cache(Generic[T]):
         return ObjectKey(self._shared(observed.namespace), observed.name)
 
     def _share_parts(self, observed: ObjectMeta) -> None:
-        """Let equal parts of many objects be one: namespace, labels and owner repeat in every pod of a job.
+        """Share equal parts of objects: namespace, labels and owner are the same in every pod of a job.
 
         The object has just been decoded and nobody else has seen it, so it may still be changed.
         """

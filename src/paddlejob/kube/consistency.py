@@ -1,4 +1,4 @@
-"""Has the cache seen what we wrote? Watermarks instead of counters.
+"""Whether the caches show what we wrote: watermarks instead of counters.
 
 Each write leaves the resource version that it made, each delete the UID that it was about. A key whose marks
 the caches have not reached is not looked at: deciding from the past would repeat what has been done. Nothing
@@ -22,7 +22,7 @@ DEFAULT_LIMIT_SECONDS = 30.0
 
 
 class _Marks(msgspec.Struct):
-    """What the caches still have to show for one owner."""
+    """What the caches have yet to show for one owner."""
 
     last_write_at: float
     written: dict[Resource, str] = msgspec.field(default_factory=dict)
@@ -32,9 +32,9 @@ class _Marks(msgspec.Struct):
 class Consistency:
     """Keeps an owner's key waiting until the caches include what was last written for it.
 
-    Guarantees that nothing waits for ever: after `limit_seconds` without a write the marks are dropped, and
-    `opened_unseen` counts it. The names of created objects are deterministic, so that even then a pass that
-    decides from the past runs into a conflict and does no harm.
+    Guarantees that nothing waits indefinitely: after `limit_seconds` without a write the marks are dropped,
+    and `opened_unseen` counts it. The names of created objects are deterministic, so that even then a
+    reconcile from an outdated cache only runs into a conflict.
     """
 
     def __init__(
@@ -49,19 +49,19 @@ class Consistency:
         return len(self._marks)
 
     def wrote(self, owner: ObjectKey, resource: Resource, resource_version: str) -> None:
-        """Note the version that a write answered with; a resource without a cache is not waited for."""
+        """Record the version that a write returned; a resource without a cache is not waited for."""
         if resource not in self._caches or meta.resource_version_number(resource_version) is None:
             return
         written = self._marks_of(owner).written
         written[resource] = max(written.get(resource, "0"), resource_version, key=int)
 
     def deleting(self, owner: ObjectKey, resource: Resource, key: ObjectKey, uid: str) -> None:
-        """Note that the server accepted a delete, whose answer carries no version of its own."""
+        """Record that the server accepted a delete, whose response has no version of its own."""
         if resource in self._caches:
             self._marks_of(owner).deleting[resource, uid] = key
 
     def ready(self, owner: ObjectKey) -> bool:
-        """Tell whether the caches include everything that was noted for this owner."""
+        """Tell whether the caches include everything that was recorded for this owner."""
         marks = self._marks.get(owner)
         if marks is None:
             return True
@@ -75,7 +75,7 @@ class Consistency:
         return True
 
     def forget(self, owner: ObjectKey) -> None:
-        """Drop what was noted for an owner, because it is gone."""
+        """Drop what was recorded for an owner, because it was deleted."""
         self._marks.pop(owner, None)
 
     def _marks_of(self, owner: ObjectKey) -> _Marks:

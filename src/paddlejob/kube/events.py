@@ -17,9 +17,10 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject, ObjectMeta, View
 from paddlejob.kube import errors
+from paddlejob.kube.backoff import Backoff
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import EVENTS, Resource
-from paddlejob.kube.workqueue import Backoff, WorkQueue
+from paddlejob.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 # ruff: noqa: A002  (`type` is the word for what a caller asks for)
-"""Keeps a cache equal to what the API server holds: performs the effects of `watch.step`."""
+"""Keeps a cache equal to what the API server has: performs the effects of `watch.step`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ STREAM_SECONDS = (300, 600)
 
 
 class OnChange(Protocol[T_contra]):
-    """Is told of one object that came (no old), changed, or went (no new); the cache shows it already."""
+    """Called after the cache has changed: an object was added (no old), changed, or deleted (no new)."""
 
     def __call__(self, old: T_contra | None, new: T_contra | None, *, initial: bool) -> None:
-        """Take note. `initial` says that the object was there when the informer started."""
+        """Handle the change. `initial` means that the object existed when the informer started."""
 
 
 class OnDecodeError(Protocol[T_co]):
@@ -47,7 +47,7 @@ class Informer(Generic[T]):
     """Watches the objects of one kind, by namespace and selectors, into a cache.
 
     Guarantees: the cache always equals one version of the server's truth; an object that does not decode and
-    a callback that fails concern nobody else; every failure of the server or the network is retried for ever.
+    a callback that fails affect nothing else; failures of the server or the network are retried indefinitely.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         """Set once the cache has been complete for the first time."""
         self.last_error = ""
-        """What went wrong last, empty while all is well."""
+        """The last error, empty while the watch is healthy."""
         self.lists = 0
-        """How many complete lists were taken over."""
+        """How many complete lists were received."""
         self.streams = 0
         """How many streams were opened."""
         self.callback_errors = 0
-        """How many calls of the callbacks failed."""
+        """How many callbacks failed."""
 
     @property
     def resource(self) -> Resource:
@@ -104,7 +104,7 @@ class Informer(Generic[T]):
 
     @property
     def cache(self) -> Cache[T]:
-        """What is known of the objects."""
+        """The cache that is filled."""
         return self._cache
 
     @property
@@ -113,7 +113,7 @@ class Informer(Generic[T]):
         return len(self._undecodable)
 
     def age_seconds(self) -> float:
-        """Return the time since the server last gave a sign of life on this watch.
+        """Return the time since the server last sent anything on this watch.
 
         A healthy watch stays below IDLE_LIMIT_SECONDS and the time of a reconnect. 0 before `run`.
         """
@@ -278,7 +278,7 @@ class Informer(Generic[T]):
             case _:
                 assert_never(effect)
         if self.last_error:
-            log.info("watch of %s goes on", self._resource.plural)
+            log.info("watch of %s has recovered", self._resource.plural)
             self.last_error = ""
 
     def _apply(self, decoded: T | _Undecodable, resource_version: str) -> None:
@@ -317,7 +317,7 @@ class Informer(Generic[T]):
         if known and known.metadata.resource_version == undecodable.metadata.resource_version:
             return
         log.warning(
-            "%s %s is left out, it does not decode: %s", self._resource.kind, key, undecodable.message
+            "%s %s is ignored because it does not decode: %s", self._resource.kind, key, undecodable.message
         )
 
     def _notify(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
@@ -347,7 +347,7 @@ class Informer(Generic[T]):
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """The envelope of a watch; the object stays encoded until it is known what to decode it into."""
+    """An event of a watch; the object stays encoded until its type is known."""
 
     type: str
     object: msgspec.Raw
@@ -398,7 +398,7 @@ def _ending(error: Exception, open_seconds: float | None) -> watch.Input:
         case TimeoutError() | errors.TransportTimeoutError() if open_seconds is not None:
             return watch.Idle(open_seconds)
         case _:
-            return watch.Broken(str(error) or "no answer in time", open_seconds)
+            return watch.Broken(str(error) or "timed out", open_seconds)
 
 
 def _now() -> float:

@@ -34,18 +34,18 @@ T = TypeVar("T")
 
 
 class LeaseLostError(Exception):
-    """The lease went to another or could not be renewed in time; the work has been stopped."""
+    """The lease was taken over or could not be renewed in time; the work has been stopped."""
 
 
 class LeaseTiming(msgspec.Struct, frozen=True):
-    """How long a leader may be silent; the defaults are those of Kubernetes' own components."""
+    """How long a leader may go without renewing; the defaults are those of Kubernetes' own components."""
 
     lease_duration_seconds: int = 15
-    """For so long a candidate leaves an unchanged record alone."""
+    """How long a candidate leaves an unchanged record alone."""
     renew_deadline_seconds: float = 10.0
-    """For so long a leader works without a renewal; what is left of the duration is for stopping."""
+    """How long a leader works without a renewal; the rest of the duration is for stopping."""
     retry_period_seconds: float = 2.0
-    """The time between two tries, of a leader as of a candidate."""
+    """The time between two tries, of a leader and of a candidate."""
 
     def __post_init__(self) -> None:
         if not self.lease_duration_seconds > self.renew_deadline_seconds > self.retry_period_seconds > 0:
@@ -84,7 +84,7 @@ class LeaderElector:
         self._lease: JsonObject | None = None
         self._observed_at = -math.inf
         self._renewed_at = -math.inf
-        """When the last renewal that was answered had been sent."""
+        """When the last successful renewal was sent."""
         self._is_elected = False
 
     @property
@@ -97,13 +97,13 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """Who held the lease when it was last looked at; empty for nobody."""
+        """Who held the lease when it was last read; empty if nobody did."""
         return _holder(self._lease)
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait for the lease, do the work while it is held, give it back, and return what the work returned.
+        """Wait for the lease, do the work while it is held, release it, and return what the work returned.
 
-        When cancelled, the lease is held until the work has stopped, and then given back.
+        When cancelled, the lease is held until the work has stopped, and then released.
         Guarantees: the work is cancelled when the lease is lost; should it not stop before another may
         start, `on_stuck` is called, which by default ends the process.
         Raises LeaseLostError when it was lost, else what the work raises.
@@ -141,13 +141,13 @@ class LeaderElector:
             self._is_elected = False
 
     async def _stop(self, working: asyncio.Task[Any], renewing: asyncio.Task[None]) -> None:
-        """Stop the work under the lease, then give the lease back if it is still there to give."""
+        """Stop the work, then release the lease if it is still held."""
         working.cancel()
         await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             await asyncio.wait({working}, timeout=self._seconds_to_stop())
             if not working.done():
-                log.critical("the work of %s does not stop although its lease is lost", self._identity)
+                log.critical("%s has lost its lease, and its work does not stop", self._identity)
                 self._on_stuck()
         is_lost = renewing.done()
         renewing.cancel()
@@ -159,7 +159,7 @@ class LeaderElector:
                 log.error("%s ended with an error", task.get_name(), exc_info=error)
 
     def _remaining_seconds(self) -> float:
-        """Return for how long the last renewal allows to work."""
+        """Return how long the last renewal still allows to work."""
         return self._renewed_at + self._timing.renew_deadline_seconds - _seconds()
 
     def _seconds_to_stop(self) -> float:
@@ -172,18 +172,18 @@ class LeaderElector:
         return self._timing.renew_deadline_seconds / 2
 
     async def _attempt(self, timeout_seconds: float) -> bool | None:
-        """Try to hold the lease, and tell whether it is held; None when that is not known."""
+        """Try to acquire or renew the lease, and tell whether it is held; None if that is unknown."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await self._hold()
         except (errors.KubeError, TimeoutError) as error:
-            reason = str(error) or "no answer in time"
-            log.warning("%s could not take or renew its lease: %s", self._identity, reason)
+            reason = str(error) or "timed out"
+            log.warning("%s could not acquire or renew its lease: %s", self._identity, reason)
             return None
 
     async def _hold(self) -> bool:
         if self.holder == self._identity:
-            # Whoever changed the record meanwhile makes this a conflict; then look before the next write.
+            # If somebody else has changed the record, this is a conflict: then read it before the next write.
             with suppress(errors.ConflictError, errors.NotFoundError):
                 await self._write(self._renewed_spec())
                 return True
@@ -197,13 +197,13 @@ class LeaderElector:
         if self._lease is None or self.holder == self._identity:
             return True
         if self._is_elected:
-            # Another held it, if only for a moment: what a leader believes of the world may be wrong now.
+            # Another process held it, if only briefly: what this leader knows may be wrong now.
             return False
         duration = _spec(self._lease).get("leaseDurationSeconds") or self._timing.lease_duration_seconds
         return not self.holder or _seconds() >= self._observed_at + duration
 
     async def _observe(self) -> None:
-        """Look at the record, and note when it was first seen to be what it is."""
+        """Read the record, and remember when it was first seen unchanged."""
         try:
             lease = await self._client.get(LEASES, self._namespace, self._name)
         except errors.NotFoundError:
@@ -242,7 +242,7 @@ class LeaderElector:
         self._renewed_at = sent_at
 
     async def _release(self) -> None:
-        """Let the next one take over at once; without it they would wait for the duration."""
+        """Let another process take over at once, instead of after the lease duration."""
         self._is_elected = False
         now = _micro_time(self._now())
         spec = _spec(self._lease) | {
@@ -255,7 +255,7 @@ class LeaderElector:
             async with asyncio.timeout(self._request_seconds()):
                 await self._write(spec)
         except (errors.KubeError, TimeoutError) as error:
-            log.warning("%s could not give its lease back: %s", self._identity, error)
+            log.warning("%s could not release its lease: %s", self._identity, error)
         self._renewed_at = -math.inf
 
 
@@ -269,7 +269,7 @@ def _holder(lease: JsonObject | None) -> str:
 
 
 def _micro_time(at: datetime) -> str:
-    """Return a date as Leases write it: always six digits, Go reads no others."""
+    """Return a time as Leases write it: always with six digits, the only form that Go reads."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -278,5 +278,5 @@ def _seconds() -> float:
 
 
 def _leave_at_once() -> None:
-    # Nothing is flushed or finished on purpose: another process is about to do the same work.
+    # Nothing is flushed, on purpose: another process is about to do the same work.
     os._exit(1)

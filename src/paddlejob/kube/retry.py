@@ -1,4 +1,4 @@
-"""Which requests may be sent again, and when."""
+"""Which requests may be retried, and when."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import random
 import msgspec
 
 from paddlejob.kube import errors
+from paddlejob.kube.backoff import Backoff
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """Bounds for sending a request again inside the client."""
+    """Bounds for retries inside the client."""
 
     max_tries: int = 5
     max_total_seconds: float = 30.0
     """No try starts later than this after the first."""
     first_delay_seconds: float = 0.2
     max_delay_seconds: float = 10.0
-    """Bounds our own backoff; a Retry-After is honoured whole or not at all."""
+    """Bounds our own backoff; a Retry-After is honoured in full or not at all."""
 
     def delay_seconds(
         self,
@@ -28,19 +29,16 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         elapsed_seconds: float,
         rng: random.Random,
     ) -> float | None:
-        """Return how long to wait before the next try, None when the caller must decide.
+        """Return how long to wait before the next try, None if the caller must decide.
 
-        Guarantees that a write is repeated only when the server said that it did not begin with it.
+        Guarantees that a write is retried only if the server said that it had not processed it.
         """
         if tries >= self.max_tries or not is_safe_to_repeat(error, reading=reading):
             return None
         asked = error.retry_after_seconds if isinstance(error, errors.ApiError) else None
-        least = (
-            min(self.first_delay_seconds * 2 ** (tries - 1), self.max_delay_seconds)
-            if asked is None
-            else asked
-        )
-        # Never earlier than the server asked for, and not all clients at one moment.
+        backoff = Backoff(self.first_delay_seconds, self.max_delay_seconds)
+        least = backoff.base_seconds(tries) if asked is None else asked
+        # Never earlier than the server asked for, and not all clients at the same time.
         delay = least + rng.uniform(0, max(least, self.first_delay_seconds) / 2)
         return delay if elapsed_seconds + delay <= self.max_total_seconds else None
 

@@ -1,4 +1,4 @@
-"""How a watch lives: a pure state machine, without clock, random or I/O.
+"""The states of a watch: a pure state machine, without clock, randomness or I/O.
 
     Empty ──> Streaming ──(initial-events-end)──────────> Watching(rv) <──> Ready(rv)
       │            └─(the server does not stream lists)─┐      │               │
@@ -20,6 +20,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from paddlejob.kube.backoff import Backoff
+
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends a streamed list."""
 
@@ -28,14 +30,14 @@ IDLE_LIMIT_SECONDS = 70.0
 reconnecting now still resumes without a list."""
 
 SHORT_STREAM_SECONDS = 1.0
-"""A stream that ends sooner was not healthy, whatever it said: reconnecting at once would be a hot loop."""
+"""A stream that ends sooner was not healthy: reconnecting at once would be a hot loop."""
 
 SILENT_STREAMS_LIMIT = 8
-"""So many streams without a word, about ten minutes, and the version itself is suspect: a server whose
-storage was restored from a backup says nothing until it has caught up with a version from the lost future."""
+"""After so many silent streams, about ten minutes, the version itself is suspect: a server whose storage was
+restored from a backup sends nothing until it has caught up with a version that it no longer knows."""
 
 STREAMED_LIST_TRIES = 2
-MAX_BACKOFF_SECONDS = 30.0
+BACKOFF = Backoff(first_seconds=1.0, max_seconds=30.0)
 MAX_RETRY_AFTER_SECONDS = 300.0
 
 
@@ -43,7 +45,7 @@ class _State(msgspec.Struct, frozen=True):
     streams_left: int = STREAMED_LIST_TRIES
     """How often a streamed list may still be tried; at 0 lists are fetched page by page."""
     failures: int = 0
-    """Failures since a stream last lived; the exponent of the backoff."""
+    """Failures since the last healthy stream; the exponent of the backoff."""
 
 
 class Empty(_State, frozen=True):
@@ -75,7 +77,7 @@ class Watching(_State, frozen=True):
 
     resource_version: str = ""
     silent_streams: int = 0
-    """Streams before this one that said nothing at all."""
+    """How many streams before this one received nothing at all."""
     heard: bool = False
 
 
@@ -83,7 +85,7 @@ State: TypeAlias = Empty | Streaming | Listing | Ready | Watching
 
 
 class Line(msgspec.Struct, frozen=True):
-    """An event of the stream; its payload is the driver's business."""
+    """An event of the stream; only the driver knows what the payload is."""
 
     type: str
     resource_version: str
@@ -104,13 +106,13 @@ class Woke(msgspec.Struct, frozen=True):
 
 
 class Eof(msgspec.Struct, frozen=True):
-    """The server closed the stream in good order, as it does when `timeoutSeconds` are over."""
+    """The server closed the stream, as it does after `timeoutSeconds`."""
 
     open_seconds: float
 
 
 class Idle(msgspec.Struct, frozen=True):
-    """The stream said nothing for IDLE_LIMIT_SECONDS."""
+    """The stream received nothing for IDLE_LIMIT_SECONDS."""
 
     open_seconds: float
 
@@ -144,7 +146,7 @@ Input: TypeAlias = Line | Page | Woke | Eof | Idle | Broken | HttpError | InStre
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Forget what is staged: a new list begins."""
+    """Discard what is staged: a new list begins."""
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -154,13 +156,13 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Unstage(msgspec.Struct, frozen=True):
-    """An object of the list in progress is gone again."""
+    """An object of the list in progress was deleted."""
 
     payload: Any
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """Put what is staged in place of everything, at once."""
+    """Replace everything by what is staged, at once."""
 
     resource_version: str
 
@@ -186,7 +188,7 @@ class Advance(msgspec.Struct, frozen=True):
 
 
 class Warn(msgspec.Struct, frozen=True):
-    """Tell a person."""
+    """Log a warning."""
 
     message: str
 
@@ -366,7 +368,7 @@ def _pause(state: Empty | Ready, message: str, retry_after_seconds: float | None
 
 def _backoff(failures: int, retry_after_seconds: float | None) -> Wait:
     """Return a wait that doubles with every failure, and is never shorter than the server asked for."""
-    ceiling = min(MAX_BACKOFF_SECONDS, 0.5 * 2 ** min(failures, 10))
+    ceiling = BACKOFF.base_seconds(failures)
     asked = min(retry_after_seconds or 0.0, MAX_RETRY_AFTER_SECONDS)
     at_least = max(asked, ceiling / 2)
     return Wait(at_least, at_least + ceiling / 2)

@@ -1,11 +1,11 @@
-"""The keys that wait for a pass: each at most once, one worker per key, the urgent first.
+"""Keys that wait to be reconciled: each at most once, one worker per key, urgent ones first.
 
 A key is in one or two of four places:
 
 - ready: waiting for a worker, first come first served within its priority;
 - delayed: waiting for a time;
 - running: with a worker, from `get` to `done`;
-- dirty: added while running; `done` makes it ready, so that no change goes unseen.
+- dirty: added while running; `done` makes it ready, so that no change is missed.
 """
 
 from __future__ import annotations
@@ -18,38 +18,26 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
-import msgspec
+from paddlejob.kube.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Priority(enum.IntEnum):
-    """Who goes first."""
+    """Which keys are served first."""
 
     RESYNC = 0
-    """Looked at again although nothing is known to have changed."""
+    """Reconciled again although nothing is known to have changed."""
     STARTUP = 1
     """Listed when the process started."""
     CHANGE = 2
     """Something changed."""
     REQUEST = 3
-    """Somebody asked for something, and what follows takes longest to come into being."""
-
-
-class Backoff(msgspec.Struct, frozen=True):
-    """How long a key that failed waits: doubling, bounded, up to a quarter longer at random."""
-
-    first_seconds: float = 0.1
-    max_seconds: float = 120.0
-
-    def delay_seconds(self, failures: int, rng: random.Random) -> float:
-        """Return the wait after so many failures in a row."""
-        delay = min(self.max_seconds, self.first_seconds * 2.0 ** min(failures - 1, 60))
-        return delay * rng.uniform(1.0, 1.25)
+    """A user asked for something, and what follows takes longest."""
 
 
 _FROM_BELOW_EVERY = 8
-"""One `get` in so many serves the lowest priority first, so that a busy cluster starves no key."""
+"""One `get` in this many serves the lowest priority first, so that no key starves."""
 
 _STALE_ENTRIES_KEPT = 64
 
@@ -58,7 +46,7 @@ class WorkQueue(Generic[K]):
     """A queue of keys with deduplication, delay, backoff and priority, for workers on one event loop.
 
     Adding a key that waits already makes it wait for the earlier of the two times, at the higher of the two
-    priorities. So an immediate add absorbs a delayed one: a pass that wants to come back later says so again.
+    priorities. So an immediate add absorbs a delayed one: a reconcile that wants another later adds it again.
     """
 
     def __init__(
@@ -79,12 +67,12 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         """The deadlines of delayed keys; an entry that `_delayed` does not confirm is stale."""
         self._timer: tuple[float, asyncio.TimerHandle] | None = None
-        """What rings next, and when: not every event loop's handle can tell."""
+        """The next timer and its deadline, which the handles of uvloop do not know."""
         self._running: dict[K, float] = {}
         self._dirty: dict[K, Priority] = {}
         self._failures: dict[K, int] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Workers without a key. One is woken for one key: to wake them all would cost with their number."""
+        """Workers without a key. One is woken for each key; waking all would cost more with every worker."""
         self._closed = False
         self._pushed = 0
         self._served = 0
@@ -105,7 +93,7 @@ class WorkQueue(Generic[K]):
         return len(self._running)
 
     def longest_running_seconds(self) -> float:
-        """Return for how long the slowest worker has been busy with its key."""
+        """Return how long the slowest worker has been busy with its key."""
         return _now() - min(self._running.values()) if self._running else 0.0
 
     def failures(self, key: K) -> int:
@@ -113,7 +101,7 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     def add(self, key: K, *, priority: Priority = Priority.CHANGE, after_seconds: float = 0.0) -> None:
-        """Ask for a pass over the key, now or later; ignored once the queue is closed."""
+        """Have the key reconciled, now or later; ignored once the queue is closed."""
         if self._closed:
             return
         if after_seconds <= 0 or key in self._dirty or self._ready_priority(key) is not None:
@@ -122,18 +110,18 @@ class WorkQueue(Generic[K]):
             self._delay(key, _now() + after_seconds, priority)
 
     def retry(self, key: K, *, priority: Priority = Priority.CHANGE) -> float:
-        """Ask for a pass over a key that failed, after a time that doubles with every failure; return it."""
+        """Have a failed key reconciled after a delay that doubles with every failure; return the delay."""
         self._failures[key] = failures = self._failures.get(key, 0) + 1
         delay_seconds = self._backoff.delay_seconds(failures, self._rng)
         self.add(key, priority=priority, after_seconds=delay_seconds)
         return delay_seconds
 
     def forget(self, key: K) -> None:
-        """Forget the failures of a key, because a pass over it succeeded or it is gone."""
+        """Forget the failures of a key, because it succeeded or was deleted."""
         self._failures.pop(key, None)
 
     async def get(self) -> K | None:
-        """Return the next key, when there is one; the caller owes a `done`. None once the queue is closed.
+        """Wait for the next key; the caller must call `done`. Returns None once the queue is closed.
 
         Guarantees that no other worker has the key, and that a cancelled caller loses none.
         """
@@ -145,7 +133,7 @@ class WorkQueue(Generic[K]):
         return None
 
     def done(self, key: K) -> None:
-        """Give the key back; it is ready at once when it was added meanwhile.
+        """Return the key; it is ready at once if it was added in the meantime.
 
         Raises KeyError when no worker has it.
         """
@@ -156,7 +144,7 @@ class WorkQueue(Generic[K]):
             self._make_ready(key, self._dirty.pop(key))
 
     def close(self) -> None:
-        """Take no more keys and drop those that wait: what they are about stands in the cluster."""
+        """Accept no more keys and drop those that wait; the next process lists them again."""
         self._closed = True
         for lane in self._lanes.values():
             lane.clear()
@@ -195,7 +183,7 @@ class WorkQueue(Generic[K]):
         self._wake_one()
 
     async def _woken(self) -> None:
-        """Wait to be woken; whoever is cancelled in that moment wakes another one instead."""
+        """Wait to be woken; a worker that is cancelled at that moment wakes another one instead."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
@@ -229,7 +217,7 @@ class WorkQueue(Generic[K]):
         return known is not None and known[0] == deadline
 
     def _arm_timer(self) -> None:
-        """Let the one timer ring at the earliest deadline."""
+        """Set the timer to the earliest deadline."""
         if len(self._heap) > 2 * len(self._delayed) + _STALE_ENTRIES_KEPT:
             self._heap = [entry for entry in self._heap if self._is_current(entry[0], entry[2])]
             heapq.heapify(self._heap)
@@ -244,7 +232,7 @@ class WorkQueue(Generic[K]):
 
     def _ring(self, deadline: float) -> None:
         self._timer = None
-        # A timer may ring a clock tick early; what it was set for is due nevertheless.
+        # A timer may fire a clock tick early; what it was set for is due nevertheless.
         due_at = max(deadline, _now())
         while self._heap and self._heap[0][0] <= due_at:
             entry_deadline, _, key = heapq.heappop(self._heap)
