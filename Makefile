@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 # LOOP=uvloop runs the tests that need a real event loop on uvloop.
 PYTEST := PYTHONHASHSEED=0 PADDLEJOB_TEST_LOOP=$(LOOP) $(BIN)/python -m pytest
 UNIT := not apiserver and not paddle and not node and not gang
+CORE_COVERAGE := 90
+KUBE_COVERAGE := 90
+OPERATOR_COVERAGE := 90
 STAMP := $(VENV)/.installed
 
 help: ## Show the commands
@@ -36,7 +39,7 @@ demo-resnet: $(STAMP) ## Train ResNet collectively, here and now
 
 test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
 
-test-all: test-pythons test-tools test-gang test-seeds e2e-where-possible ## The rest: older and newer Pythons, kubectl, helm, gangs, all seeds, a node
+test-all: coverage test-pythons test-tools test-gang test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, kubectl, helm, gangs, all seeds, a node, a bare Debian
 
 test-fast: lint test-unit ## `make test` without the real API server and without real Paddle
 
@@ -58,6 +61,12 @@ test-pythons: $(STAMP) ## Unit tests on every other supported Python of this mac
 test-seeds: $(STAMP) ## Every history of the simulation, of which `make test` plays the first
 	PADDLEJOB_SEEDS=2000 $(PYTEST) -n 2 tests/sim
 
+coverage: $(STAMP) ## Branches that the tests of core, kube and operator take, with a gate
+	$(PYTEST) -n 2 -q -m '$(UNIT)' --cov --cov-report= tests/api tests/core tests/kube tests/operator tests/behaviour tests/sim
+	$(BIN)/coverage report --include='src/paddlejob/core/*' --fail-under=$(CORE_COVERAGE)
+	$(BIN)/coverage report --include='src/paddlejob/kube/*' --fail-under=$(KUBE_COVERAGE)
+	$(BIN)/coverage report --include='src/paddlejob/operator/*' --fail-under=$(OPERATOR_COVERAGE)
+
 test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
 	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools'
 
@@ -76,6 +85,12 @@ e2e: $(STAMP) ## Train in containers on a real node, with the operator installed
 
 e2e-where-possible: $(STAMP)
 	@if $(BIN)/python -m devcluster check; then timeout --kill-after=60 1350 $(MAKE) --no-print-directory e2e; fi
+
+fresh: $(STAMP) ## What the README shows, in a Debian with nothing but Python and make; needs root
+	@$(BIN)/python -m devcluster fresh
+
+fresh-where-possible: $(STAMP)
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then $(MAKE) --no-print-directory fresh; fi
 
 bench: $(STAMP) ## Measure the operator beside a bare create loop
 	PYTHONPATH=. $(BIN)/python bench/bench_operator.py
@@ -107,4 +122,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-fast lint test-unit test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible bench bench-local soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local soak generate format constraints clean

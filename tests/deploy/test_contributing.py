@@ -1,0 +1,43 @@
+"""Whoever wants to change something finds the place: every path in the documents for contributors exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = (ROOT, ROOT / "src" / "paddlejob")
+DOCUMENTS = ("CONTRIBUTING.md", "docs/architecture.md")
+PATH = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*/?")
+
+
+def map_rows(document: str) -> list[str]:
+    """Give the rows of the table that says where to change what."""
+    text = (ROOT / document).read_text()
+    table = text.split("| to change | go to |\n|---|---|\n")[1].partition("\n\n")[0]
+    return table.splitlines()
+
+
+def paths(row: str) -> list[str]:
+    places = re.findall(r"`([^`]+)`", row.split("|")[2])
+    return [place for place in places if PATH.fullmatch(place) and "/" in place]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_row_of_the_map_leads_somewhere(document):
+    for row in map_rows(document):
+        found = paths(row)
+        assert found, row
+        missing = [path for path in found if not any(any(room.glob(path.rstrip("/"))) for room in ROOMS)]
+        assert missing == [], row
+
+
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "CHANGELOG.md"])
+def test_every_link_and_make_target_exists(document):
+    text = (ROOT / document).read_text()
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("https:")]
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z0-9-]+)", text)) - targets == set()
