@@ -1,20 +1,12 @@
 from __future__ import annotations
 
 import ssl
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from devcluster import ApiError, Client, Cluster
-
-
-def eventually(condition: Callable[[], bool], *, within_seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + within_seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.05)
+from tests.support.waiting import eventually
 
 
 def absent(cluster: Cluster, path: str) -> bool:

@@ -19,6 +19,7 @@ from paddlejob.kube.lease import LeaderElector, LeaseTiming
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, LEASES, Resource
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
+from tests.support.waiting import eventually_async
 
 LATER = Resource("runtime.example.org", "v1", "laters", "Later")
 DEFINITIONS = Resource(
@@ -142,7 +143,7 @@ async def test_a_list_comes_in_pages_where_it_cannot_be_streamed(
 async def test_a_definition_may_be_installed_and_removed_while_watched(client, namespace):
     informer = watching(client, namespace, resource=LATER)
     async with running(informer):
-        await until(lambda: "install its definition" in informer.last_error)
+        await eventually_async(lambda: "install its definition" in informer.last_error)
         await client.create(DEFINITIONS, None, definition(LATER))
         await informer.synced.wait()
         body = {"apiVersion": LATER.api_version, "kind": LATER.kind, "metadata": {"name": "a"}}
@@ -163,11 +164,6 @@ def definition(resource: Resource) -> dict:
             "versions": [{"name": resource.version, "served": True, "storage": True, "schema": schema}],
         },
     }
-
-
-async def until(condition) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)
 
 
 async def test_the_watermark_opens_when_the_cache_has_seen_the_write(client, namespace):
@@ -236,16 +232,16 @@ async def held_beyond_its_term(client, namespace):
 async def test_a_lease_is_taken_renewed_given_back_and_taken_over(client, namespace):
     one, two = elector(client, namespace, "one"), elector(client, namespace, "two")
     leading = asyncio.create_task(one.run(asyncio.Event().wait))
-    await until(lambda: one.is_leader)
+    await eventually_async(lambda: one.is_leader)
     waiting = asyncio.create_task(two.run(asyncio.Event().wait))
-    await until(lambda: two.holder == "one")
+    await eventually_async(lambda: two.holder == "one")
     await held_beyond_its_term(client, namespace)
     assert (one.is_leader, two.is_leader) == (True, False)
     leading.cancel()
     with suppress(asyncio.CancelledError):
         await leading
     async with asyncio.timeout(10):
-        await until(lambda: two.is_leader)
+        await eventually_async(lambda: two.is_leader)
     spec = (await client.get(LEASES, namespace, "test"))["spec"]
     assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("two", 1, 3)
     waiting.cancel()

@@ -20,8 +20,7 @@ from paddlejob.testing import outcomes, virtual_loop
 from paddlejob.testing.build import JobBuilder
 from paddlejob.testing.kubelet import Kubelet
 from paddlejob.testing.pod_worker import Timing
-
-PATIENCE_SECONDS = 60.0
+from tests.support.waiting import eventually_async
 
 QUICK = Timing(
     start_seconds=(0.0, 0.05),
@@ -140,11 +139,11 @@ class Stage:
 
     async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
         """Wait until something is so."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
-        while not await holds():
-            if asyncio.get_running_loop().time() > deadline:
-                raise AssertionError(f"waited in vain until {what}: {await self._picture()}")
-            await asyncio.sleep(0.05)
+
+        async def says() -> str:
+            return f"{what}: {await self._picture()}"
+
+        await eventually_async(holds, says=says)
 
     async def gone(self, *resources: Resource) -> None:
         """Wait until no object of these kinds is left."""

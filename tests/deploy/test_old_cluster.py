@@ -9,7 +9,6 @@ import asyncio
 import random
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.apiserver
 
@@ -84,21 +84,9 @@ def old_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldServer]:
 
 def install(client: Client) -> None:
     """Create the definition as soon as the server answers, and wait until its kind is served."""
-    eventually(lambda: client.request("POST", DEFINITIONS, CRD))
-    eventually(lambda: client.request("GET", JOBS))
-
-
-def eventually(request: Any, *, within_seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + within_seconds
-    while True:
-        try:
-            request()
-        except (ApiError, OSError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+    not_yet = (ApiError, OSError)
+    eventually(lambda: client.request("POST", DEFINITIONS, CRD), ignoring=not_yet)
+    eventually(lambda: client.request("GET", JOBS), ignoring=not_yet)
 
 
 def test_the_definition_is_accepted_without_complaint(old_server: OldServer) -> None:

@@ -6,20 +6,19 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
 from devcluster import ApiError, Cluster, ensure
 from e2e.images import ROOT
 from paddlejob.api import names
+from tests.support.waiting import eventually
 
-T = TypeVar("T")
 Body = dict[str, Any]
 GROUP = "/apis/batch.paddlepaddle.org/v1"
-POLL_SECONDS = 0.05
 LOSS = re.compile(r"epoch \d+ step \d+/\d+ loss ([\d.]+)")
 
 
@@ -78,15 +77,6 @@ def result(log: list[str], measure: str) -> float:
     (line,) = (line for line in log if line.startswith("done "))
     words = line.split()
     return float(words[words.index(measure) + 1])
-
-
-def eventually(probe: Callable[[], T], *, within_seconds: float, says: Callable[[], object] = str) -> T:
-    """Give what the probe finds as soon as it is true; `says` explains when it never is."""
-    deadline = time.monotonic() + within_seconds
-    while not (found := probe()):
-        assert time.monotonic() < deadline, f"not within {within_seconds} s; {says()}"
-        time.sleep(POLL_SECONDS)
-    return found
 
 
 class Space:

@@ -15,14 +15,9 @@ from kube.https_server import Server, listening, serve, serve_bytes, transport_t
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import TransportError, TransportTimeoutError
 from paddlejob.kube.resource import PODS
+from tests.support.waiting import eventually_async
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-
-
-async def until(holds):
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def open_sockets(transport):
@@ -72,7 +67,7 @@ async def test_a_connection_that_the_server_has_closed_is_not_used_again():
     async with serve_bytes(talk) as server, transport_to(server) as transport:
         for _ in range(3):
             assert (await transport.request("GET", "/")).body == b"{}"
-            await until(lambda: not open_sockets(transport))
+            await eventually_async(lambda: not open_sockets(transport))
     assert connections == 3
 
 
@@ -110,7 +105,7 @@ async def test_an_unasked_response_on_an_idle_connection_is_not_taken_for_the_ne
         assert (await transport.request("GET", "/")).body == b"{}"
         ((idle, _),) = next(iter(transport._session.connector._conns.values()))
         received.set()
-        await until(lambda: idle.should_close)
+        await eventually_async(lambda: idle.should_close)
         assert (await transport.request("GET", "/")).body == b"{}"
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from local.jobs import text
-from local.processes import eventually, fresh_mark, marked
+from local.processes import fresh_mark, marked
 from paddlejob.api.pod import Pod
 from paddlejob.core.snapshot import Settings
 from paddlejob.local.local_run import prepared
@@ -20,6 +20,7 @@ from paddlejob.local.options import Options
 from paddlejob.local.pod import capabilities
 from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.runner import Ending
+from tests.support.waiting import eventually_async
 
 
 class Notebook:
@@ -81,15 +82,15 @@ class Run:
 
     async def kill(self, pod):
         """Kill a pod's program; it may have spoken before its supervisor has."""
-        await eventually(lambda: self.pid(pod) is not None)
+        await eventually_async(lambda: self.pid(pod) is not None)
         os.kill(self.pid(pod), signal.SIGKILL)
 
     async def said(self, pod, words, container="main"):
-        await eventually(lambda: words in self.log(pod, container) or self.task.done())
+        await eventually_async(lambda: words in self.log(pod, container) or self.task.done())
         assert words in self.log(pod, container)
 
     async def phase(self, phase):
-        await eventually(lambda: str(self.status.phase) == phase or self.task.done())
+        await eventually_async(lambda: str(self.status.phase) == phase or self.task.done())
         assert str(self.status.phase) == phase
 
     async def ended(self) -> Ending:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-
-PATIENCE_SECONDS = 90.0
 
 
 def fresh_mark() -> str:
@@ -26,16 +21,3 @@ def marked(mark: str) -> set[int]:
                 if mark.encode() in (entry / "environ").read_bytes():
                     found.add(int(entry.name))
     return found
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it never became true"
-        await asyncio.sleep(0.01)
-
-
-def eventually_sync(condition: Callable[[], bool]) -> None:
-    """Wait until something is true, outside of an event loop."""
-    asyncio.run(eventually(condition))

@@ -17,9 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 from local.jobs import container, job, role, text
-from local.processes import eventually_sync, fresh_mark, marked
+from local.processes import fresh_mark, marked
 from paddlejob.cli.main import main
 from paddlejob.local.store import run_directory
+from tests.support.waiting import eventually
 
 PADDLEJOB = (str(Path(sys.executable).with_name("paddlejob")),)
 FOR_EVER = "echo up; while :; do sleep 60; done"
@@ -79,7 +80,7 @@ def output(tmp_path):
 
 
 def says_up(output, times=1):
-    eventually_sync(lambda: output().count("| up") >= times)
+    eventually(lambda: output().count("| up") >= times)
 
 
 RESULTS = {
@@ -185,7 +186,7 @@ def test_ctrl_c_twice_ends_everything_at_once(background, command, file, output)
     process = background(file(job(worker=role(2, STUBBORN, terminationGracePeriodSeconds=3600))))
     says_up(output, 2)
     process.send_signal(signal.SIGINT)
-    eventually_sync(lambda: "stopping, waiting" in output())
+    eventually(lambda: "stopping, waiting" in output())
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130
     assert not marked(command.mark)
@@ -205,7 +206,7 @@ def test_a_second_hang_up_does_not_cut_the_saving_short(background, command, fil
     process = background(file(job(worker=role(1, script))))
     says_up(output)
     process.send_signal(signal.SIGHUP)
-    eventually_sync(lambda: "| saving" in output())
+    eventually(lambda: "| saving" in output())
     process.send_signal(signal.SIGHUP)
     assert process.wait() == 130
     assert "| saved" in output()
@@ -226,7 +227,7 @@ def test_nothing_survives_when_the_runner_is_killed(background, command, file, o
     says_up(output, 3)
     process.kill()
     process.wait()
-    eventually_sync(lambda: not marked(command.mark))
+    eventually(lambda: not marked(command.mark))
     assert "Lost" in command("runs").stdout
 
 
@@ -263,11 +264,11 @@ def test_a_live_run_obeys_from_another_terminal(background, command, file, outpu
     process = background(file(job(worker=role(1, FOR_EVER))))
     says_up(output)
     assert "scaling to 2 workers" in command("scale", "job", 2).stdout
-    eventually_sync(lambda: "2 workers running" in output())
+    eventually(lambda: "2 workers running" in output())
     assert "suspending" in command("suspend").stdout
-    eventually_sync(lambda: "Suspended" in command("runs").stdout)
+    eventually(lambda: "Suspended" in command("runs").stdout)
     assert "resuming" in command("resume").stdout
-    eventually_sync(lambda: output().count("2 workers running") == 2)
+    eventually(lambda: output().count("2 workers running") == 2)
     refused = command("rm", "job")
     assert (refused.returncode, "is running; stop it first" in refused.stderr) == (2, True)
     assert "stopping; logs and files are kept" in command("stop", "job").stdout

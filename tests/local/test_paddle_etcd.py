@@ -11,10 +11,10 @@ import pytest
 
 from devcluster.build import ensure
 from devcluster.provisioning import free_ports
-from local.processes import eventually
 from local.test_paddle import example, found, python_for, said
 from paddlejob.core.snapshot import Settings
 from paddlejob.local.runner import Ending
+from tests.support.waiting import eventually_async
 
 __all__ = ["example"]
 
@@ -64,7 +64,7 @@ def accepts(server):
 
 
 async def test_paddles_launcher_follows_the_pods_through_an_etcd(start, example, elastic_python, etcd):
-    await eventually(lambda: accepts(etcd))
+    await eventually_async(lambda: accepts(etcd))
     job = example("resnet", env=LAUNCHER, elastic=1)
     job["spec"]["worker"] |= {"requests": 1, "limits": 3}
     job["spec"]["worker"]["template"]["spec"]["restartPolicy"] = "OnFailure"

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from local.processes import eventually, eventually_sync, fresh_mark, marked
+from local.processes import fresh_mark, marked
 from paddlejob.local.pod.process import ContainerProcess, StartError
+from tests.support.waiting import eventually, eventually_async
 
 FORKS_OF_ALL_KINDS = """
 import os, signal, sys, time
@@ -157,7 +158,7 @@ async def test_terminate_reaches_the_children_of_a_shell(spec, log):
     process = await ContainerProcess.start(
         spec("sh", "-c", f"{sys.executable} -c '{SAVES_ON_SIGTERM}' & wait")
     )
-    await eventually(lambda: "up" in log())
+    await eventually_async(lambda: "up" in log())
     process.terminate()
     assert await process.wait() == 143
     assert "saved" in log()
@@ -165,7 +166,7 @@ async def test_terminate_reaches_the_children_of_a_shell(spec, log):
 
 async def test_terminate_leaves_what_a_program_has_started_to_the_program(spec, log):
     process = await ContainerProcess.start(spec(sys.executable, "-c", ENDS_ITS_READER_ON_SIGTERM))
-    await eventually(lambda: "up" in log())
+    await eventually_async(lambda: "up" in log())
     process.terminate()
     assert await process.wait() == 0
     assert "the reader ended with 0" in log()
@@ -174,7 +175,7 @@ async def test_terminate_leaves_what_a_program_has_started_to_the_program(spec, 
 async def test_a_program_that_took_the_request_to_end_is_not_outlived(spec, log):
     script = "trap 'exit 7' TERM; sh -c 'trap \"\" TERM; sleep 60' & echo up; while :; do sleep 0.05; done"
     process = await ContainerProcess.start(spec("sh", "-c", script))
-    await eventually(lambda: "up" in log())
+    await eventually_async(lambda: "up" in log())
     process.terminate()
     assert await process.wait() == 7
 
@@ -182,7 +183,7 @@ async def test_a_program_that_took_the_request_to_end_is_not_outlived(spec, log)
 async def test_kill_ends_processes_that_hide(spec, log):
     mark = fresh_mark()
     process = await ContainerProcess.start(spec(sys.executable, "-c", FORKS_OF_ALL_KINDS, mark=mark))
-    await eventually(lambda: "ready" in log() and len(marked(mark)) == FORKED)
+    await eventually_async(lambda: "ready" in log() and len(marked(mark)) == FORKED)
     process.terminate()
     process.kill()
     assert await process.wait() == 137
@@ -211,9 +212,9 @@ def test_nothing_survives_a_runner_that_is_killed(spec, log):
     mark = fresh_mark()
     description = json.dumps(spec(sys.executable, "-c", FORKS_OF_ALL_KINDS, mark=mark))
     with subprocess.Popen([sys.executable, "-c", RUNNER, description]) as runner:
-        eventually_sync(lambda: len(marked(mark)) == FORKED)
+        eventually(lambda: len(marked(mark)) == FORKED)
         runner.send_signal(signal.SIGKILL)
-    eventually_sync(lambda: not marked(mark))
+    eventually(lambda: not marked(mark))
 
 
 async def test_a_killed_supervisor_is_a_killed_container(spec):
@@ -221,7 +222,7 @@ async def test_a_killed_supervisor_is_a_killed_container(spec):
     process = await ContainerProcess.start(spec("sleep", "60", mark=mark))
     os.kill(process._supervisor.pid, signal.SIGKILL)
     assert await process.wait() == 137
-    await eventually(lambda: not marked(mark))
+    await eventually_async(lambda: not marked(mark))
 
 
 async def test_a_start_that_is_given_up_leaves_nothing(spec):
@@ -229,7 +230,7 @@ async def test_a_start_that_is_given_up_leaves_nothing(spec):
     starting = asyncio.ensure_future(ContainerProcess.start(spec("sleep", "60", mark=mark)))
     await asyncio.sleep(0)
     starting.cancel()
-    await eventually(starting.done)
+    await eventually_async(starting.done)
     assert not marked(mark)
 
 

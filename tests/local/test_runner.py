@@ -8,13 +8,14 @@ import threading
 import pytest
 
 from local.jobs import config_map, container, job, role
-from local.processes import eventually, marked
+from local.processes import marked
 from paddlejob.core.snapshot import Settings
 from paddlejob.local import runner
 from paddlejob.local.errors import InputError
 from paddlejob.local.pod import container_loop
 from paddlejob.local.pod.volumes import PodVolumes
 from paddlejob.local.runner import Ending
+from tests.support.waiting import eventually_async
 
 FOR_EVER = "echo up; while :; do sleep 60; done"
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
@@ -123,7 +124,7 @@ async def test_a_container_that_keeps_crashing_waits_longer_each_time(start):
     run = await start(
         job(worker=role(1, "exit 7", restartPolicy="OnFailure"), backoffLimit=9), back_off_seconds=30
     )
-    await eventually(lambda: _waiting(run, "worker-0") == "CrashLoopBackOff")
+    await eventually_async(lambda: _waiting(run, "worker-0") == "CrashLoopBackOff")
     status = run.container("worker-0")
     assert status.restart_count == 1
     assert "back-off 30s" in status.state.waiting.message
@@ -206,10 +207,10 @@ async def test_workers_can_be_added_and_taken_away(start):
     run = await start(job(worker=role(1, FOR_EVER)))
     await run.phase("Running")
     run.runner.scale(3)
-    await eventually(lambda: run.status.worker.ready == "3/3" and str(run.status.phase) == "Running")
+    await eventually_async(lambda: run.status.worker.ready == "3/3" and str(run.status.phase) == "Running")
     assert run.env("worker-0")["PADDLE_TRAINERS_NUM"] == "3"
     run.runner.scale(2)
-    await eventually(lambda: run.status.worker.ready == "2/2" and str(run.status.phase) == "Running")
+    await eventually_async(lambda: run.status.worker.ready == "2/2" and str(run.status.phase) == "Running")
     assert run.runner.job.metadata.generation == 3
 
 
@@ -224,7 +225,7 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(start):
     run = await start(job(worker=role(2, FOR_EVER)))
     await run.phase("Running")
     run.runner.suspend()
-    await eventually(lambda: str(run.status.phase) == "Suspended" and not run.runner.pods)
+    await eventually_async(lambda: str(run.status.phase) == "Suspended" and not run.runner.pods)
     assert not marked(run.mark)
     run.runner.resume()
     await run.phase("Running")
@@ -299,8 +300,8 @@ async def test_a_key_that_a_config_map_lacks_is_waited_for_and_named(start):
     wanted = {"configMapKeyRef": {"name": "words", "key": "x"}}
     one = container("true", env=[{"name": "X", "valueFrom": wanted}])
     run = await start(job(worker=role(1, containers=[one])), config_map("words", y="1"))
-    await eventually(lambda: _waiting(run, "worker-0") == "CreateContainerConfigError")
-    await eventually(lambda: "couldn't find key x in ConfigMap default/words" in run.status.message)
+    await eventually_async(lambda: _waiting(run, "worker-0") == "CreateContainerConfigError")
+    await eventually_async(lambda: "couldn't find key x in ConfigMap default/words" in run.status.message)
 
 
 async def test_a_pod_is_given_up_when_its_own_deadline_is_over(finish):
@@ -349,6 +350,6 @@ async def test_a_pod_that_does_not_go_leaves_the_run_responsive(start, monkeypat
     run.runner.suspend()
     await asyncio.sleep(0.5)
     released.set()
-    await eventually(lambda: run.task.done() or run.notebook.gone == ["job-worker-0"])
+    await eventually_async(lambda: run.task.done() or run.notebook.gone == ["job-worker-0"])
     run.runner.interrupt()
     assert await run.ended() is Ending.INTERRUPTED

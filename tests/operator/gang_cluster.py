@@ -26,6 +26,7 @@ from paddlejob.testing.faults import FaultRates, Faults
 from paddlejob.testing.kubelet import Kubelet
 from paddlejob.testing.outcomes import Behaviour, exit_soon
 from paddlejob.testing.volcano import Volcano
+from tests.support.waiting import eventually_async
 
 ROOT = Path(__file__).parents[2]
 PADDLE_JOB_CRD = yaml.safe_load((ROOT / "deploy/v1/crd.yaml").read_text())
@@ -115,10 +116,9 @@ class GangCluster:
 
     async def until(self, condition: Callable[[], bool], *, within_seconds: float = 300.0) -> None:
         """Wait in virtual time for a condition."""
-        deadline = asyncio.get_running_loop().time() + within_seconds
-        while not condition():
-            assert asyncio.get_running_loop().time() < deadline, (self.status(), self.group())
-            await asyncio.sleep(0.25)
+        await eventually_async(
+            condition, within_seconds=within_seconds, says=lambda: (self.status(), self.group())
+        )
 
     async def until_phase(self, phase: str, name: str = "demo", *, within_seconds: float = 300.0) -> None:
         await self.until(lambda: self.status(name).get("phase") == phase, within_seconds=within_seconds)

@@ -31,6 +31,7 @@ from paddlejob.plainjob.settings import JobSettings
 from plainjob.api_server import api_server, pod_environment, service_account
 from plainjob.line_files import lines, run_split, write
 from plainjob.pods import pod
+from tests.support.waiting import eventually_async
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 TIMING = Timing(deadline_seconds=60, poll_seconds=0.05)
@@ -101,15 +102,12 @@ async def test_data_for_another_number_of_nodes_is_refused(settings, capfdbinary
     assert b"is split into 3 shards, but the Job has 2 trainers" in capfdbinary.readouterr().err
 
 
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.02)
-
-
 async def test_a_signal_reaches_the_trainers(settings):
     running = asyncio.create_task(start_locally(settings, 3, options("--hang")))
-    await until(lambda: all((settings.output_directory / f"node_{n}/train.log").exists() for n in range(3)))
-    await until(lambda: all('"trainer"' in log(settings, node) for node in range(3)))
+    await eventually_async(
+        lambda: all((settings.output_directory / f"node_{n}/train.log").exists() for n in range(3))
+    )
+    await eventually_async(lambda: all('"trainer"' in log(settings, node) for node in range(3)))
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running == 143
 
@@ -136,11 +134,11 @@ async def test_nothing_is_left_of_a_run_that_is_killed(settings, tmp_path):
     )
     with started:
         try:
-            await until(lambda: len(processes_of(settings)) == 9)  # servers, trainers and helpers
+            await eventually_async(lambda: len(processes_of(settings)) == 9)  # servers, trainers and helpers
         finally:
             started.kill()
     assert started.returncode == -9
-    await until(lambda: not processes_of(settings))
+    await eventually_async(lambda: not processes_of(settings))
 
 
 async def test_a_signal_ends_the_wait_for_others(settings, tmp_path):
