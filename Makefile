@@ -39,7 +39,7 @@ demo-resnet: $(STAMP) ## Train ResNet collectively, here and now
 
 test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
 
-test-all: coverage test-pythons test-tools test-gang test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, kubectl, helm, gangs, all seeds, a node, a bare Debian
+test-all: test-pythons test-tools test-gang test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, kubectl, helm, gangs, all seeds, a node, a bare Debian
 
 test-fast: lint test-unit ## `make test` without the real API server and without real Paddle
 
@@ -68,10 +68,10 @@ coverage: $(STAMP) ## Branches that the tests of core, kube and operator take, w
 	$(BIN)/coverage report --include='src/paddlejob/operator/*' --fail-under=$(OPERATOR_COVERAGE)
 
 test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
-	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools'
+	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools and not thorough'
 
-test-tools: $(STAMP) ## The suite that runs kubectl, helm and an API server of Kubernetes 1.21
-	$(PYTEST) -n 2 --dist loadgroup -m tools
+test-tools: $(STAMP) ## The suite that runs kubectl, helm and an API server of Kubernetes 1.21, and what takes long
+	$(PYTEST) -n 2 --dist loadgroup -m 'tools or thorough'
 
 test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which knows gangs
 	$(PYTEST) -m gang

@@ -115,7 +115,13 @@ class Arena:
         self.health = f"http://127.0.0.1:{port}/healthz"
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["without Volcano", "with Volcano"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(False, id="without Volcano", marks=pytest.mark.thorough),
+        pytest.param(True, id="with Volcano"),
+    ],
+)
 def arena(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     with ControlPlane.start() as plane:
         installed.apply(plane, installed.CRD, installed.OPERATOR, *([VOLCANO] if request.param else []))
@@ -170,7 +176,13 @@ def baseline(arena: Arena) -> float:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group",
+    [
+        pytest.param(name, marks=pytest.mark.thorough) if name in ("shapes", "sizes") else name
+        for name in GROUPS
+    ],
+)
 async def test_a_job_beside_it_is_as_fast_and_it_says_what_is_wrong(
     arena: Arena, baseline: float, group: str
 ) -> None:
