@@ -111,7 +111,7 @@ def test_what_failed_first_is_told(perform):
         stage.fates.set("demo-worker-1", crash(3, after_seconds=0.2, message="no data\n"))
         await stage.submit(job().worker(2))
         status = await stage.phase("Failed")
-        assert status["message"] == "worker-1 failed first with exit code 3: no data"
+        assert status["message"] == "worker-1 exited with code 3: no data"
         await stage.until(lambda: _told(stage, "Failed"), "the event is there")
 
     perform(act)
@@ -354,7 +354,7 @@ def test_a_server_that_exits_early_is_a_failure_whatever_its_code(perform):
         stage.fates.set("demo-ps-0", Exit(0, 0.1))
         await stage.submit(job().ps(1).worker(1).spec(backoffLimit=0))
         status = await stage.phase("Failed")
-        assert "ps-0 exited with exit code 0 before the workers were done" in status["message"]
+        assert "ps-0 exited with code 0 before the workers were done" in status["message"]
 
     perform(act)
 

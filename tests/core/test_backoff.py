@@ -117,7 +117,7 @@ def test_the_message_says_when_and_why_and_stays_as_it_is():
     status = built.plan().status
     assert (status.phase, status.reason) == (Phase.RESTARTING, "WaitingToRestart")
     until = f"{status.retry_time:%H:%M:%S}Z"
-    assert status.message == f"restarting at {until} (attempt 3): worker-1 failed first with exit code 143"
+    assert status.message == f"restarting at {until} (attempt 3): worker-1 exited with code 143"
     built.status(status)
     assert built.later(7).plan().status == status
 
@@ -198,7 +198,7 @@ class TestPodsThatVanishBeforeTheJobRuns:
             built.status(built.plan().status)
         built.refused("create", "Pod", "demo-worker-0", "exceeded quota: team")
         refused = built.status(built.plan().status).job.status
-        assert refused.message == "cannot create Pod demo-worker-0: exceeded quota: team; trying again"
+        assert refused.message == "cannot create Pod demo-worker-0: exceeded quota: team; retrying"
         built.failures = ()
         assert (created(built.plan()), built.plan().status) == ([], refused)
 

@@ -88,7 +88,7 @@ def test_an_elastic_job_waits_for_all_its_workers_for_a_while():
 def test_then_goes_on_with_fewer():
     plan = crowded(elastic_job(3), 2).later(60).plan()
     assert (plan.status.phase, plan.status.workers, plan.status.reason) == (Phase.SCALING, 2, "Shrunk")
-    assert plan.status.message == "going on with 2 of 3 workers"
+    assert plan.status.message == "running with 2 of 3 workers"
 
 
 def test_but_not_with_fewer_than_its_minimum():
@@ -194,7 +194,7 @@ def test_a_refused_write_does_not_make_a_running_job_pending(write):
     plan = shrunk().refused(*write, "exceeded quota: team").plan()
     assert (plan.status.phase, plan.status.reason) == (Phase.RUNNING, "PodsRunning")
     what = " ".join(write)
-    assert plan.status.message == f"2 of 3 workers running; cannot {what}: exceeded quota: team; trying again"
+    assert plan.status.message == f"2 of 3 workers running; cannot {what}: exceeded quota: team; retrying"
     assert plan.status.conditions[0].status == "True"
 
 

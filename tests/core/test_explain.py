@@ -57,9 +57,9 @@ OBSTACLES = {
     ),
     "a crash loop tells the crash": (
         crashed(1, "ImportError: paddle"),
-        "crashed 4 times, last with exit code 1: ImportError: paddle",
+        "crashed 4 times, last with code 1: ImportError: paddle",
     ),
-    "a silent node": (one(phase="Unknown"), "its node does not answer (unknown node)"),
+    "a silent node": (one(phase="Unknown"), "node (unknown) is not responding"),
 }
 
 
@@ -70,10 +70,10 @@ def test_what_holds_a_pod_up(built, expected):
 
 DUPLICATE = 'Pod "demo-ps-0" is invalid: spec.containers[0].ports[1].name: Duplicate value: "a"'
 WEBHOOK = 'failed calling webhook "validatepod.volcano.sh": no endpoints available'
-CORRECT = "; correct spec.{}.template, which the pod is made from; tried again now and then"
+CORRECT = "; correct spec.{}.template, which the pod is made from; retrying"
 
 REFUSALS = {
-    "a quota": (WriteFailure("create", "Pod", "demo-worker-0", "exceeded quota"), "; trying again"),
+    "a quota": (WriteFailure("create", "Pod", "demo-worker-0", "exceeded quota"), "; retrying"),
     "a pod that is wrong": (
         WriteFailure("create", "Pod", "demo-ps-0", DUPLICATE, rejected=True),
         CORRECT.format("ps"),
@@ -88,7 +88,7 @@ REFUSALS = {
     ),
     "a config map that is wrong": (
         WriteFailure("create", "ConfigMap", "demo", "is invalid", rejected=True),
-        "; trying again",
+        "; retrying",
     ),
     "a webhook that Volcano left behind": (
         WriteFailure("create", "Pod", "demo-worker-0", WEBHOOK),

@@ -40,7 +40,7 @@ class TestPodsOfAnEarlierOperator:
     def test_that_had_not_all_started_are_made_anew(self):
         plan = inherited(snapshot(PS_JOB).pods_with_addresses()).plan()
         assert (plan.status.phase, plan.status.attempt, plan.status.base_attempt) == (Phase.RESTARTING, 1, 1)
-        assert plan.status.message == "an earlier operator had not started all pods; they are made anew"
+        assert plan.status.message == "recreating all pods: an earlier operator had not started all of them"
 
     def test_of_which_some_were_never_made_are_made_anew(self):
         assert deleted(inherited(snapshot(PS_JOB).running("ps", 0).running("worker", 0))) == {

@@ -104,7 +104,7 @@ class TestFailure:
     def test_that_is_permanent_ends_the_job(self):
         status = edited(running().failed("worker", 1, code=3), self.BAD).plan().status
         assert (status.phase, status.reason) == (Phase.FAILED, "PodFailed")
-        assert status.message == "worker-1 failed first with exit code 3"
+        assert status.message == "worker-1 exited with code 3"
 
     def test_beyond_the_budget_ends_the_job(self):
         built = edited(running(restarts=3).failed("worker", 1, code=137), self.BAD)
@@ -115,7 +115,7 @@ class TestFailure:
         plan = built.plan()
         assert (plan.stages, plan.status.attempt, plan.status.reason) == ((), 0, "InvalidSpec")
         assert plan.status.message.startswith(
-            "worker-1 failed first with exit code 137; "
+            "worker-1 exited with code 137; "
             "no pod is created or replaced until this is corrected: "
             "spec.worker.template.spec.containers[0].ports[0].containerPort: Invalid value"
         )
@@ -129,7 +129,7 @@ class TestFailure:
     def test_is_not_judged_by_rules_that_are_wrong(self, edit):
         status = edited(running(restarts=9).failed("worker", 1, code=3), edit).plan().status
         assert (status.phase.is_terminal, status.reason) == (False, "InvalidSpec")
-        assert status.message.startswith("worker-1 failed first with exit code 3; ")
+        assert status.message.startswith("worker-1 exited with code 3; ")
 
     def test_is_not_judged_by_rules_that_cannot_be_read(self):
         status = unreadable(running().failed("worker", 1, code=3)).plan().status

@@ -9,7 +9,7 @@ from paddlejob.testing.build import job, snapshot
 
 IPV6, IPV4 = "fd00::1", "10.0.0.1"
 READS = (
-    "has the IPv6 address fd00::1, which PaddlePaddle cannot read; create the job anew with intranet: Service"
+    "has the IPv6 address fd00::1, which PaddlePaddle cannot read; recreate the job with intranet: Service"
 )
 CONNECTS = (
     "has only the IPv6 address fd00::1, and PaddlePaddle (up to 3.3) connects its processes over IPv4 alone"

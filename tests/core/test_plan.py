@@ -245,7 +245,7 @@ class TestBadInput:
     def test_a_refused_creation_is_told_and_tried_again(self):
         built = snapshot(job().worker(2)).refused("create", "Pod", "demo-worker-0", "exceeded quota: team")
         plan = built.plan()
-        assert plan.status.message == "cannot create Pod demo-worker-0: exceeded quota: team; trying again"
+        assert plan.status.message == "cannot create Pod demo-worker-0: exceeded quota: team; retrying"
         assert did(plan) == [["Create demo-worker-0", "Create demo-worker-1"]]
         assert [event.reason for event in plan.events] == ["CreateFailed"]
         assert built.status(plan.status).plan().events == ()
@@ -304,7 +304,7 @@ PHASES = {
     "one that is in trouble is told before one that is late": (
         snapshot(PS_JOB).pods_with_addresses().pod("ps", 0).waiting("worker", 1, "ErrImagePull", "denied"),
         Phase.PENDING,
-        "waiting for worker-1: ErrImagePull: denied (3 more of 4 not running either)",
+        "waiting for worker-1: ErrImagePull: denied (3 more of 4 pods are not running)",
     ),
     "all have addresses": (
         snapshot(PS_JOB).pods_with_addresses(),

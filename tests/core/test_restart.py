@@ -72,14 +72,14 @@ def test_the_first_failure_stays_in_the_status():
     failure = plan.status.last_failure
     assert (failure.pod, failure.exit_code, failure.reason) == ("demo-worker-1", 137, "OOMKilled")
     assert (failure.attempt, failure.counted, failure.time) == (0, True, NOW)
-    assert failure.message == "worker-1 failed first with exit code 137 (OOMKilled): Killed"
+    assert failure.message == "worker-1 exited with code 137 (OOMKilled): Killed"
     assert [event.reason for event in plan.events] == ["Restarting"]
 
 
 def test_an_error_of_the_program_is_final():
     plan = live().failed("worker", 0, code=1, message="ValueError: bad data").plan()
     assert (plan.status.phase, plan.status.reason) == (Phase.FAILED, "PodFailed")
-    assert plan.status.message == "worker-0 failed first with exit code 1: ValueError: bad data"
+    assert plan.status.message == "worker-0 exited with code 1: ValueError: bad data"
     failure = plan.status.last_failure
     assert (failure.pod, failure.exit_code, failure.attempt) == ("demo-worker-0", 1, 0)
     assert (failure.message, failure.counted) == (plan.status.message, False)
@@ -139,7 +139,7 @@ def test_the_phase_says_restarting_until_it_runs_again():
     built = restarted(live().failed("worker", 1, code=143)).pods_with_addresses()
     status = built.plan().status
     assert status.phase is Phase.RESTARTING
-    assert status.message.endswith("attempt 1 after worker-1 failed first with exit code 143")
+    assert status.message.endswith("(attempt 1: worker-1 exited with code 143)")
     assert built.pods_running().plan().status.phase is Phase.RUNNING
 
 
@@ -205,7 +205,7 @@ def test_then_its_pod_is_replaced_and_nobody_is_to_blame():
     plan = silent(121).plan()
     assert deleted(plan) == ALL_OF_COLLECTIVE
     assert (plan.status.restarts, plan.status.attempt) == (0, 1)
-    assert "does not answer" in plan.status.message
+    assert "is not responding" in plan.status.message
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def test_a_worker_that_crashes_fails_the_job_and_is_quoted(space: Space) -> None
     job = space.submit(collective("crash", WIDE_AND_DEEP, ["bash", "-c", CRASH], replicas=2))
     status = job.await_phase("Failed")
     assert status["reason"] == "PodFailed"
-    assert status["message"] == "worker-1 failed first with exit code 3: line 7 of the data is broken"
+    assert status["message"] == "worker-1 exited with code 3: line 7 of the data is broken"
 
 
 def test_a_worker_without_enough_memory_is_restarted_then_given_up(space: Space) -> None:
@@ -23,5 +23,5 @@ def test_a_worker_without_enough_memory_is_restarted_then_given_up(space: Space)
         template["containers"][0]["resources"] = {"limits": {"memory": "100Mi"}}
     status = space.submit(body).await_phase("Failed", within_seconds=90)
     assert status["reason"] == "BackoffLimitExceeded"
-    assert "worker-0 failed first with exit code 137 (OOMKilled)" in status["message"]
+    assert "worker-0 exited with code 137 (OOMKilled)" in status["message"]
     assert status["restarts"] == 1

@@ -154,7 +154,7 @@ def test_a_result_is_told_in_the_last_line(command, file):
 def test_a_failure_is_told_with_the_last_words(command, file):
     done = command("run", file(job(worker=role(1, "echo about to fail; exit 3"))), "--logs", "none")
     assert "  worker-0 | about to fail" in done.stderr
-    assert "worker-0 failed first with exit code 3: about to fail" in done.stderr
+    assert "worker-0 exited with code 3: about to fail" in done.stderr
     assert "see `paddlejob logs job-" in done.stderr
 
 

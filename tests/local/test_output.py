@@ -210,16 +210,16 @@ def test_a_failure_ends_with_the_last_lines_of_the_pod_that_failed(view, local_r
     log = local_run.run_directory.log("job-worker-1", "main")
     log.parent.mkdir()
     log.write_text("".join(f"line {number}\n" for number in range(100)))
-    failure = Failure(attempt=2, pod="job-worker-1", message="worker-1 failed first with exit code 1")
+    failure = Failure(attempt=2, pod="job-worker-1", message="worker-1 exited with code 1")
     view.on_job(at_phase(Phase.FAILED, failure.message, attempt=2, last_failure=failure))
     told = list(summary.lines(view, Ending.FAILED, local_run, shown="none"))
     assert told[0] == "  worker-1 | line 85"
-    assert told[-2].endswith("s: worker-1 failed first with exit code 1")
+    assert told[-2].endswith("s: worker-1 exited with code 1")
     assert told[-1] == f"see `paddlejob logs {local_run.run_directory.name}`"
 
 
 def test_a_failure_of_an_earlier_attempt_did_not_end_the_job(view, local_run):
-    failure = Failure(attempt=0, pod="job-worker-1", message="worker-1 failed first with exit code 137")
+    failure = Failure(attempt=0, pod="job-worker-1", message="worker-1 exited with code 137")
     message = "ran longer than activeDeadlineSeconds 60"
     view.on_job(at_phase(Phase.FAILED, message, attempt=1, last_failure=failure))
     told = list(summary.lines(view, Ending.FAILED, local_run, shown="none"))

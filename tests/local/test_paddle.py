@@ -101,7 +101,7 @@ async def test_a_killed_server_is_the_jobs_failure(start, example, parameter_ser
     await said(run, "worker-0", "epoch 1 step 49/392")
     await run.kill("ps-1")
     assert await run.ended() is Ending.FAILED
-    assert run.status.message.startswith("ps-1 failed first with exit code 137")
+    assert run.status.message.startswith("ps-1 exited with code 137")
     assert not marked(run.mark)
 
 

@@ -61,7 +61,7 @@ async def test_a_failed_worker_is_the_jobs_failure_with_its_last_words(finish):
         job(worker=role(2, 'test $PADDLE_TRAINER_ID = 0 || { echo "no data"; exit 3; }; sleep 60'))
     )
     assert await run.ended() is Ending.FAILED
-    assert run.status.message == "worker-1 failed first with exit code 3: no data"
+    assert run.status.message == "worker-1 exited with code 3: no data"
     ended = run.container("worker-1").state.terminated
     assert (ended.exit_code, ended.reason, ended.message) == (3, "Error", "no data\n")
 
@@ -75,7 +75,7 @@ async def test_only_workers_complete_a_job_and_its_servers_are_stopped(finish):
 async def test_a_server_that_leaves_early_is_a_failure_whatever_its_code(finish):
     run = await finish(job(ps=role(1, "exit 0"), worker=role(1, FOR_EVER), backoffLimit=0))
     assert await run.ended() is Ending.FAILED
-    assert "ps-0 exited with exit code 0 before the workers were done" in run.status.message
+    assert "ps-0 exited with code 0 before the workers were done" in run.status.message
 
 
 async def test_a_killed_process_is_reported_as_a_kubelet_does(start):
@@ -155,7 +155,7 @@ async def test_a_failed_init_container_fails_the_pod(finish):
     bad = container("echo cannot fetch; exit 4", name="fetch")
     run = await finish(job(worker=role(1, "echo never", initContainers=[bad])))
     assert run.container("worker-0").state.waiting.reason == "PodInitializing"
-    assert run.status.message == "worker-0 failed first with exit code 4: cannot fetch"
+    assert run.status.message == "worker-0 exited with code 4: cannot fetch"
     assert run.log("worker-0") == ""
 
 

@@ -40,7 +40,7 @@ def obstacle(member: ObservedPod) -> str:
         if trouble:
             return trouble
     if member.state is PodState.UNKNOWN:
-        return f"its node does not answer ({member.pod.spec.node_name or 'unknown node'})"
+        return f"node {member.pod.spec.node_name or '(unknown)'} is not responding"
     return ""
 
 
@@ -63,9 +63,9 @@ def ending(member: ObservedPod) -> str:
     status = member.pod.status
     if terminated is None or (status.reason and terminated.exit_code == 0):
         detail = f": {termination_message(status.message)}" if status.message else ""
-        return f"({status.reason or 'no container started'}){detail}"
+        return f"failed ({status.reason or 'no container started'}){detail}"
     words = termination_message(terminated.message)
-    return f"with {_exit(terminated)}" + (f": {words}" if words else "")
+    return f"exited with {_exit(terminated)}" + (f": {words}" if words else "")
 
 
 def termination_message(text: str) -> str:
@@ -88,11 +88,11 @@ def refusal(failure: WriteFailure, job_name: str) -> str:
 
 def _way_out(failure: WriteFailure, job_name: str) -> str:
     if failure.rejected and failure.kind == Kind.POD and (role := _role_of(failure.name, job_name)):
-        return f"; correct spec.{role}.template, which the pod is made from; tried again now and then"
+        return f"; correct spec.{role}.template, which the pod is made from; retrying"
     if "failed calling webhook" in failure.message and ".volcano.sh" in failure.message:
         leftovers = f"if Volcano was uninstalled, remove what it left behind: {_VOLCANO_WEBHOOKS}"
-        return f"; trying again; {leftovers}"
-    return "; trying again"
+        return f"; retrying; {leftovers}"
+    return "; retrying"
 
 
 def _role_of(pod: str, job_name: str) -> Role | None:
@@ -116,7 +116,7 @@ def _container_trouble(container: ContainerStatus, own_config_missing: tuple[str
 
 
 def _exit(terminated: ContainerTerminated) -> str:
-    code = f"exit code {terminated.exit_code}"
+    code = f"code {terminated.exit_code}"
     if terminated.signal:
         code = f"signal {terminated.signal}"
     return code if terminated.reason in ("", "Error", "Completed") else f"{code} ({terminated.reason})"

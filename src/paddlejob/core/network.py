@@ -81,7 +81,7 @@ def unreadable_address(context: JobContext, pod_set: PodSet) -> str:
             return (
                 f"spec.intranet is {context.spec.intranet}, but pod {member.pod.metadata.name} has the IPv6 "
                 f"address {address}, which PaddlePaddle cannot read; "
-                "create the job anew with intranet: Service"
+                "recreate the job with intranet: Service"
             )
     return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sized
 from datetime import datetime
 
 import msgspec
@@ -38,7 +39,7 @@ def live_phase(
     if old.phase not in (Phase.RESTARTING, Phase.SCALING) or fresh.phase is Phase.RUNNING:
         return fresh
     failure = old.last_failure if old.phase is Phase.RESTARTING else None
-    why = f"; attempt {old.attempt} after {failure.message}" if failure else ""
+    why = f" (attempt {old.attempt}: {failure.message})" if failure else ""
     return PhaseReason(old.phase, fresh.reason, f"{fresh.message}{why}")
 
 
@@ -71,7 +72,7 @@ def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) ->
     if refused is not None:
         return PhaseReason(phase, Reason.CREATE_FAILED, explain.refusal(refused, snapshot.job.name))
     if snapshot.predecessors:
-        text = f"waiting for {len(snapshot.predecessors)} pods of an earlier job of this name to be gone"
+        text = f"waiting for {_pods(snapshot.predecessors)} of a deleted job with the same name to terminate"
         return PhaseReason(Phase.PENDING, Reason.WAITING_FOR_PODS, text)
     if gang_waits_for and not pod_set.outdated:
         return PhaseReason(Phase.PENDING, Reason.WAITING_FOR_GANG, gang_waits_for)
@@ -169,6 +170,10 @@ def _tally(snapshot: Snapshot, pod_set: PodSet) -> str:
     return f"{plural(done, Role.WORKER)} done, {text}" if done else text
 
 
+def _pods(some: Sized) -> str:
+    return "1 pod" if len(some) == 1 else f"{len(some)} pods"
+
+
 def plural(count: int, role: Role) -> str:
     """Such as `1 worker`, `2 workers`, `2 ps`."""
     return f"{count} {role}" if count == 1 or role is Role.PS else f"{count} {role}s"
@@ -183,11 +188,11 @@ def _waiting_for(pod_set: PodSet, unsettled: list[ObservedPod], missing: int) ->
     held_up = explain.first_obstacle((*unsettled, *leaving))
     total = len(pod_set.wanted)
     if pod_set.outdated:
-        return f"waiting for {len(pod_set.outdated)} pods of the last attempt to be gone"
+        return f"waiting for {_pods(pod_set.outdated)} of the last attempt to terminate"
     if held_up is not None:
         member, why = held_up
         others = len(unsettled) + missing - 1
-        also = f" ({others} more of {total} not running either)" if others > 0 else ""
+        also = f" ({others} more of {total} pods are not running)" if others > 0 else ""
         return f"waiting for {member.replica}: {why}{also}"
     return _laggards(pod_set) or f"waiting for {len(unsettled) + missing} of {total} pods to start"
 

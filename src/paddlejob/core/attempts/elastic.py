@@ -104,7 +104,7 @@ def _growth(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, flo
         return None, left
     workers = pod_set.desired(Role.WORKER) + found
     full = workers >= snapshot.job.spec.replicas(Role.WORKER)
-    message = f"growing back to {workers} workers"
+    message = f"scaling up to {workers} workers"
     return NewAttempt(Phase.SCALING, Reason.GROWN, message, workers=0 if full else workers), None
 
 
@@ -123,5 +123,5 @@ def _shrinkage(snapshot: Snapshot, pod_set: PodSet, least: int) -> tuple[NewAtte
         return None, left
     held_up = explain.first_obstacle(pod_set.active_in(Role.WORKER))
     why = f": {held_up[0].replica}: {held_up[1]}" if held_up else ""
-    message = f"going on with {affordable} of {pod_set.desired(Role.WORKER)} workers{why}"
+    message = f"running with {affordable} of {pod_set.desired(Role.WORKER)} workers{why}"
     return NewAttempt(Phase.SCALING, Reason.SHRUNK, message, workers=affordable), None

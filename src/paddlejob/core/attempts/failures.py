@@ -163,9 +163,9 @@ def _reason(member: ObservedPod) -> str:
 
 def _what_happened(snapshot: Snapshot, member: ObservedPod) -> str:
     if member.state is PodState.SUCCEEDED:
-        return f"{member.replica} exited {explain.ending(member)} before the workers were done"
+        return f"{member.replica} {explain.ending(member)} before the workers were done"
     if member.state is PodState.FAILED:
-        return f"{member.replica} failed first {explain.ending(member)}"
+        return f"{member.replica} {explain.ending(member)}"
     if _exhausted(snapshot, member):
         return f"{member.replica} {explain.obstacle(member) or 'was restarted in place too often'}"
-    return f"{member.replica} is lost: its node {member.pod.spec.node_name or ''} does not answer"
+    return f"{member.replica} is lost: node {member.pod.spec.node_name or '(unknown)'} is not responding"

@@ -39,7 +39,7 @@ def not_started(job: Observed) -> NewAttempt | None:
         return None
     if not job.pods.missing and all(member.has_started for member in job.pods.active):
         return None
-    message = "an earlier operator had not started all pods; they are made anew"
+    message = "recreating all pods: an earlier operator had not started all of them"
     return NewAttempt(Phase.RESTARTING, Reason.RESTARTING, message)
 
 
