@@ -118,6 +118,23 @@ def test_a_sidecars_words_are_not_the_trainers(view):
     assert view.speaker(lines) == "worker-0/side"
 
 
+def test_a_pod_that_was_scaled_away_is_not_shown(view):
+    view.on_pod_gone("job-worker-1")
+    assert [str(row.replica) for row in view.rows()][-1] == "worker-1"
+    fewer = msgspec.structs.replace(JOB.spec, worker=msgspec.structs.replace(JOB.spec.worker, replicas=1))
+    view.on_job(msgspec.structs.replace(JOB, spec=fewer))
+    assert [str(row.replica) for row in view.rows()][-1] == "worker-0"
+
+
+def test_the_last_view_of_a_stopped_run_does_not_say_running(view):
+    view.on_job(at_phase(Phase.RUNNING, "2 workers running"))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(render(view, "", Ending.INTERRUPTED))
+    [head, *_] = console.file.getvalue().splitlines()
+    assert "Interrupted" in head
+    assert "unning" not in head
+
+
 @pytest.fixture
 def local_run(tmp_path):
     run = run_directory.create(tmp_path, "job")
@@ -142,7 +159,7 @@ def test_the_view_has_the_job_its_pods_and_their_progress(view):
 
 def test_a_worker_that_says_nothing_for_long_is_noticed(view):
     view.on_log(LogLines("job-worker-0", "main", b"about to hang\n"))
-    view.rows()[1].heard -= 75
+    view.rows()[1].last_output -= 75
     assert "(quiet for 1m15s) about to hang" in shown(view)
 
 
@@ -157,7 +174,7 @@ def test_a_live_flood_is_cut_to_what_a_person_can_read(local_run):
     output.on_event(Event(EventType.WARNING, "Restarting", "worker-1 failed"))
     output.on_interrupt(1)
     output.tick()
-    output.ended(Ending.INTERRUPTED)
+    output.on_end(Ending.INTERRUPTED)
     text_shown = console.file.getvalue()
     assert "line 999" in text_shown
     assert "line 799" not in text_shown
@@ -197,7 +214,7 @@ def test_json_lines_are_complete_objects(local_run):
     output.on_log(LogLines("job-worker-1", "main", b"three\n"))
     output.on_event(Event(EventType.NORMAL, "Running", "fine"))
     output.on_interrupt(1)
-    output.ended(Ending.FAILED)
+    output.on_end(Ending.FAILED)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     kinds = ["run", "note", "job", "pod", "pod", "log", "log", "event", "interrupted", "result"]
     assert [line["type"] for line in lines] == kinds

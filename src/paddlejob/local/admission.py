@@ -42,15 +42,15 @@ def check(read: JobFile, machine: Machine) -> None:
 def notes(job: PaddleJob, machine: Machine) -> Iterator[str]:
     """Yield what a cluster would do and this machine does not, and which directories it uses instead."""
     yield from _claim_notes(job, machine.claims)
-    images, told = machine.images, set()
+    images, noted = machine.images, set()
     for role, spec in job.spec.roles():
         for field, each in _containers(spec.template["spec"]):
             ignored = [name for name in _NOT_RUN if each.get(name)]
             if ignored:
                 path = f"spec.{role}.template.spec.{field}"
                 yield f"{path}: {' and '.join(ignored)} of container {each.get('name')} ignored locally"
-            if (image := images.find(str(each.get("image")))) and image.name not in told:
-                told.add(image.name)
+            if (image := images.find(str(each.get("image")))) and image.name not in noted:
+                noted.add(image.name)
                 yield from (f"{image.directory / 'Dockerfile'}: {note}" for note in image.config.notes)
 
 

@@ -1,4 +1,4 @@
-"""What a person is told when a run cannot begin."""
+"""The error of a run that cannot start."""
 
 from __future__ import annotations
 

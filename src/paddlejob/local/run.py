@@ -1,4 +1,4 @@
-"""Runs a job for a person: shows it, takes orders, listens to Ctrl-C, returns the exit code."""
+"""Runs a job for a person: shows it, serves commands, handles Ctrl-C, returns the exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def run(options: Options, output: Output) -> int:
         with _stopped_by_signals(local_run, output):
             async with control.serving(local_run.runner, local_run.run_directory):
                 ending = await _shown(local_run, output)
-        output.ended(ending)
+        output.on_end(ending)
     return EXIT_CODES[ending]
 
 

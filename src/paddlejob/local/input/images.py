@@ -33,7 +33,7 @@ class Images:
         self._found: dict[str, Image] = {}
 
     def find(self, name: str) -> Image | None:
-        """Return an image, or None when nobody told where it comes from.
+        """Return an image, or None when its directory is unknown.
 
         Raises InputError when its Dockerfile cannot be read.
         """

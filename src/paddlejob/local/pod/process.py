@@ -66,23 +66,23 @@ class ContainerProcess:
 
     def terminate(self) -> None:
         """Ask the program to end."""
-        self._order(b"t")
+        self._send(b"t")
 
     def kill(self) -> None:
         """End every process of the container."""
-        self._order(b"k")
+        self._send(b"k")
 
     @property
     def _reports(self) -> int:
         assert self._supervisor.stdout is not None
         return self._supervisor.stdout.fileno()
 
-    def _order(self, order: bytes) -> None:
+    def _send(self, command: bytes) -> None:
         assert self._supervisor.stdin is not None
         if self._supervisor.stdin.closed:
             return
         try:
-            os.write(self._supervisor.stdin.fileno(), order)
+            os.write(self._supervisor.stdin.fileno(), command)
         except BrokenPipeError:
             # It has just ended by itself.
             return
@@ -94,9 +94,9 @@ class ContainerProcess:
             return
         *lines, self._unread = (self._unread + chunk).split(b"\n")
         for line in lines:
-            self._hear(msgspec.json.decode(line))
+            self._handle(msgspec.json.decode(line))
 
-    def _hear(self, report: Report) -> None:
+    def _handle(self, report: Report) -> None:
         if "started" in report:
             self._started.set_result(report["started"])
         elif "refused" in report:

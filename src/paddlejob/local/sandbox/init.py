@@ -1,4 +1,4 @@
-"""The first process of a container: starts the program, buries the dead, and leaves nothing alive behind."""
+"""The first process of a container: starts the program, reaps children, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ EXITED = b"x"
 
 
 class Init:
-    """Runs in a forked child of the supervisor; `orders` and `news` are the two pipes between them."""
+    """Runs in a forked child of the supervisor; `commands` and `reports` are the two pipes between them."""
 
-    def __init__(self, spec: ContainerSpec, orders: int, news: int, output: int) -> None:
+    def __init__(self, spec: ContainerSpec, commands: int, reports: int, output: int) -> None:
         self._spec = spec
-        self._orders = orders
-        self._news = news
+        self._commands = commands
+        self._reports = reports
         self._output = output
         self._main = 0
         self._exit_code: int | None = None
@@ -48,9 +48,9 @@ class Init:
                 filesystem.enter(self._spec["mounts"], fresh_proc=isolation == "full")
             self._main = self._start_program()
         except OSError as error:
-            self._tell(REFUSED, error.strerror or str(error))
+            self._report(REFUSED, error.strerror or str(error))
             return
-        self._tell(STARTED)
+        self._report(STARTED)
         os.close(self._output)
         self._serve(wakeups)
         if isolation != "full":
@@ -97,18 +97,18 @@ class Init:
         """
         poll = select.poll()
         poll.register(wakeups, select.POLLIN)
-        poll.register(self._orders, select.POLLIN)
+        poll.register(self._commands, select.POLLIN)
         while self._exit_code is None or (self._fell_to_request and self._reach_group(0)):
             for descriptor, _ in poll.poll():
                 if descriptor == wakeups:
                     os.read(wakeups, 512)
                     self._bury()
-                elif self._obey(os.read(self._orders, 1)):
+                elif self._handle(os.read(self._commands, 1)):
                     return
 
-    def _obey(self, order: bytes) -> bool:
+    def _handle(self, command: bytes) -> bool:
         """Follow an order; no order at all means that the supervisor is gone."""
-        if order == TERMINATE:
+        if command == TERMINATE:
             self._asked_to_end = True
             if self._exit_code is None:
                 os.kill(self._main, signal.SIGTERM)
@@ -123,7 +123,7 @@ class Init:
                 self._fell_to_request = self._asked_to_end and died_of_it
                 if self._fell_to_request:
                     self._reach_group(signal.SIGTERM)
-                self._tell(EXITED, str(self._exit_code))
+                self._report(EXITED, str(self._exit_code))
 
     def _reach_group(self, number: int) -> bool:
         """Send a signal to what is left of the program's group, 0 for none; tell whether there is anybody."""
@@ -133,8 +133,8 @@ class Init:
             return False
         return True
 
-    def _tell(self, kind: bytes, text: str = "") -> None:
-        os.write(self._news, kind + text.encode(errors="replace") + b"\n")
+    def _report(self, kind: bytes, text: str = "") -> None:
+        os.write(self._reports, kind + text.encode(errors="replace") + b"\n")
 
 
 def listen_for_children() -> int:

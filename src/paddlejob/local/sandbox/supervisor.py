@@ -1,7 +1,7 @@
-"""One process a container, between the runner and the container's init.
+"""One process per container, between the runner and the container's init.
 
-It keeps the log, passes orders on and reports. When the runner is gone, in whatever way, its end of the order
-pipe closes, and the supervisor ends the container.
+It keeps the log, passes commands on and reports. When the runner is gone, in whatever way, its end of the
+command pipe closes, and the supervisor ends the container.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAST_OUTPUT_MILLISECONDS = 2000
 
 
 def main(spec_descriptor: int) -> None:
-    """Run the container that the descriptor describes; orders come on stdin, reports go to stdout."""
+    """Run the container that the descriptor describes; commands come on stdin, reports go to stdout."""
     with open(spec_descriptor, "rb") as reader:
         spec: ContainerSpec = json.load(reader)
     Supervisor(spec).run()
@@ -53,11 +53,11 @@ class Supervisor:
         """Start the container, serve it to its end, report."""
         wakeups = init.listen_for_children()
         try:
-            output, orders, news = self._start_init()
+            output, commands, reports = self._start_init()
         except OSError as error:
             report({"refused": error.strerror or str(error)})
             return
-        self._serve(output, orders, news, wakeups)
+        self._serve(output, commands, reports, wakeups)
         if self._spec["isolation"] != "full":
             init.kill_descendants()
         self._log.drain(output, LAST_OUTPUT_MILLISECONDS)
@@ -70,8 +70,8 @@ class Supervisor:
 
     def _start_init(self) -> tuple[int, int, int]:
         output, output_write = os.pipe()
-        orders_read, orders = os.pipe()
-        news, news_write = os.pipe()
+        commands_read, commands = os.pipe()
+        reports, reports_write = os.pipe()
         self._log.adopt(output)
         isolation = self._spec["isolation"]
         if isolation != "full":
@@ -80,40 +80,40 @@ class Supervisor:
             leave_namespaces(own_processes=isolation == "full")
         self._init = os.fork()
         if self._init == 0:
-            for descriptor in (output, orders, news):
+            for descriptor in (output, commands, reports):
                 os.close(descriptor)
             os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-            _run_init(init.Init(self._spec, orders_read, news_write, output_write))
-        for descriptor in (output_write, orders_read, news_write):
+            _run_init(init.Init(self._spec, commands_read, reports_write, output_write))
+        for descriptor in (output_write, commands_read, reports_write):
             os.close(descriptor)
-        return output, orders, news
+        return output, commands, reports
 
-    def _serve(self, output: int, orders: int, news: int, wakeups: int) -> None:
+    def _serve(self, output: int, commands: int, reports: int, wakeups: int) -> None:
         poll = select.poll()
-        for descriptor in (0, output, news, wakeups):
+        for descriptor in (0, output, reports, wakeups):
             poll.register(descriptor, select.POLLIN)
         alive = True
         while alive:
             for descriptor, _ in poll.poll():
                 if descriptor == output and not self._log.copy(output):
                     poll.unregister(output)
-                elif descriptor == news and not self._hear(os.read(news, 65536)):
-                    poll.unregister(news)
-                elif descriptor == 0 and not self._pass_on(os.read(0, 1), orders):
+                elif descriptor == reports and not self._read_reports(os.read(reports, 65536)):
+                    poll.unregister(reports)
+                elif descriptor == 0 and not self._pass_on(os.read(0, 1), commands):
                     poll.unregister(0)
                 elif descriptor == wakeups:
                     os.read(wakeups, 512)
                     alive = self._init not in [child for child, _ in init.dead_children()]
-        self._hear_the_rest(news)
+        self._read_last_reports(reports)
 
-    def _hear_the_rest(self, news: int) -> None:
-        os.set_blocking(news, False)
+    def _read_last_reports(self, reports: int) -> None:
+        os.set_blocking(reports, False)
         try:
-            self._hear(os.read(news, 65536))
+            self._read_reports(os.read(reports, 65536))
         except BlockingIOError:
             return
 
-    def _hear(self, lines: bytes) -> bool:
+    def _read_reports(self, lines: bytes) -> bool:
         for line in lines.splitlines():
             kind, text = line[:1], line[1:].decode(errors="replace")
             if kind == init.STARTED:
@@ -124,15 +124,15 @@ class Supervisor:
                 self._exit_code = int(text)
         return bool(lines)
 
-    def _pass_on(self, order: bytes, orders: int) -> bool:
+    def _pass_on(self, command: bytes, commands: int) -> bool:
         """Pass an order to the init; a kill, and the runner's death, need no consent."""
-        if order == init.TERMINATE:
-            os.write(orders, order)
+        if command == init.TERMINATE:
+            os.write(commands, command)
         elif self._spec["isolation"] == "full":
             os.kill(self._init, signal.SIGKILL)
         else:
-            os.write(orders, init.KILL)
-        return bool(order)
+            os.write(commands, init.KILL)
+        return bool(command)
 
 
 class Log:

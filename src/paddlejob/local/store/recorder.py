@@ -51,7 +51,7 @@ class Recorder:
         """Nothing to write: the last of its states stays."""
 
     def on_event(self, event: Event) -> None:
-        """Keep what was told."""
+        """Append the event."""
         self._run.append_event(msgspec.json.encode(event))
 
     def _soon(self) -> None:

@@ -1,13 +1,13 @@
-"""Where a run leaves its traces: what was asked, how it went, what each pod was told and what it said.
+"""The directory of a run: its job file, status, events, environments, logs and files.
 
 <job>-<id>/
   job.yaml            the file as it was given
   status.json         the record: job, pods, ports, how it stands
-  events.jsonl        what was told, in order
+  events.jsonl        the events, in order
   env/<pod>.env       the environment of each pod's training container
   logs/<pod>/<container>.log
   files/<pod>/        what pods wrote into directories of their images
-  control             the socket on which a live run takes orders
+  control             the socket on which a live run takes commands
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class RunDirectory:
 
     @property
     def control(self) -> Path:
-        """The socket on which the run takes orders."""
+        """The socket on which the run takes commands."""
         return self.path / "control"
 
     def write_record(self, record: RunRecord) -> None:

@@ -94,7 +94,7 @@ class JsonOutput:
         """Tell that the run is to end."""
         self._print("interrupted", times=times)
 
-    def ended(self, ending: Ending) -> None:
+    def on_end(self, ending: Ending) -> None:
         """Tell the result."""
         assert self._view is not None
         assert self._local_run is not None

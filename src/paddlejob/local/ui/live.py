@@ -113,14 +113,14 @@ class LiveOutput:
         self._footer = summary.interruption(times)
         self._has_news = True
 
-    def ended(self, ending: Ending) -> None:
+    def on_end(self, ending: Ending) -> None:
         """Leave the last view standing, and the result below it."""
         assert self._view is not None
         assert self._local_run is not None
         if self._live is not None:
             self._live.stop()
             self._live = None
-        self._console.print(render(self._view, ""))
+        self._console.print(render(self._view, "", ending))
         style = "bold green" if ending is Ending.COMPLETED else "bold red"
         *before, verdict = [
             line
@@ -135,15 +135,18 @@ class LiveOutput:
         self._console.print(Text(where, style="dim"), soft_wrap=True)
 
 
-def render(view: RunView, footer: str) -> RenderableType:
-    """Return the whole view."""
+def render(view: RunView, footer: str, ending: Ending | None = None) -> RenderableType:
+    """Return the whole view; of a run that was stopped, its end is shown instead of the job's last phase."""
     status = view.job.status
+    phase, message = str(status.phase) or "Pending", status.message
+    if ending in (Ending.INTERRUPTED, Ending.DELETED):
+        phase, message = str(ending), ""
     head = Text.assemble(
         (view.job.name, "bold"),
         "  ",
-        (str(status.phase) or "Pending", _PHASE_STYLES.get(status.phase, "bold yellow")),
+        (phase, _PHASE_STYLES.get(phase, "bold yellow")),
         f"  {_clock(view.seconds)}  ",
-        (status.message, "dim"),
+        (message, "dim"),
     )
     parts: list[RenderableType] = [head, _table(view.rows())]
     if footer:
@@ -170,8 +173,13 @@ def _table(rows: list[PodRow]) -> Table:
 
 
 def _last_words(row: PodRow) -> Text:
-    quiet = time.monotonic() - row.heard
-    if row.replica.role is Role.WORKER and row.state == "Running" and row.heard and quiet > QUIET_SECONDS:
+    quiet = time.monotonic() - row.last_output
+    if (
+        row.replica.role is Role.WORKER
+        and row.state == "Running"
+        and row.last_output
+        and quiet > QUIET_SECONDS
+    ):
         return Text.assemble((f"(quiet for {_clock(quiet)}) ", "yellow"), (row.last_line, "dim"))
     return Text(row.last_line, style="dim")
 

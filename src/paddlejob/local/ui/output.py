@@ -27,7 +27,7 @@ class Output(Observer, Protocol):
     def on_interrupt(self, times: int) -> None:
         """A person wants the run to end."""
 
-    def ended(self, ending: Ending) -> None:
+    def on_end(self, ending: Ending) -> None:
         """The run is over."""
 
 

@@ -41,7 +41,7 @@ class PlainOutput:
         self._told = ""
 
     def on_start(self, local_run: LocalRun) -> None:
-        """Say what runs and where its traces are."""
+        """Print the name of the run and its directory."""
         job = local_run.runner.job
         self._local_run = local_run
         self._view = RunView(job)
@@ -93,7 +93,7 @@ class PlainOutput:
         """Say what is done about it."""
         self._say(summary.interruption(times))
 
-    def ended(self, ending: Ending) -> None:
+    def on_end(self, ending: Ending) -> None:
         """Say how it went."""
         assert self._view is not None
         assert self._local_run is not None

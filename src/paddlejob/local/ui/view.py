@@ -31,7 +31,7 @@ class PodRow(msgspec.Struct):
     last_line: str = ""
     progress: Progress | None = None
     result: str = ""
-    heard: float = 0.0
+    last_output: float = 0.0
     """When the pod last said something, on the monotonic clock."""
 
 
@@ -46,7 +46,11 @@ class RunView:
     def rows(self) -> list[PodRow]:
         """Return the pods: servers, workers, heter pods, each in order of rank."""
         roles = list(Role)
-        return sorted(self._rows.values(), key=lambda row: (roles.index(row.replica.role), row.replica.index))
+        shown = (row for row in self._rows.values() if not self._is_scaled_away(row))
+        return sorted(shown, key=lambda row: (roles.index(row.replica.role), row.replica.index))
+
+    def _is_scaled_away(self, row: PodRow) -> bool:
+        return row.state == "Stopped" and row.replica.index >= self.job.spec.replicas(row.replica.role)
 
     @property
     def seconds(self) -> float:
@@ -55,7 +59,7 @@ class RunView:
 
     @property
     def result(self) -> str:
-        """The line with which worker 0 told its result."""
+        """The line in which worker 0 reported its result."""
         first = next((row for row in self.rows() if row.replica.role is Role.WORKER), None)
         return first.result if first else ""
 
@@ -97,7 +101,7 @@ class RunView:
         row = self._rows.get(lines.pod)
         if row is None or lines.container != row.training:
             return
-        row.heard = time.monotonic()
+        row.last_output = time.monotonic()
         end = lines.text[-NEWS_BYTES:]
         row.last_line = progress.last_line(end) or row.last_line
         row.result = progress.result(end) or row.result
