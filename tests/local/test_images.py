@@ -195,3 +195,16 @@ def test_a_file_into_a_directory_of_this_machine_does_not_hide_the_others(direct
     layers = Layers(tmp_path / "scratch", can_overlay=True)
     layers.add(Placed(directory / "tool", "/usr/bin/tool"))
     assert [mount["target"] for mount in layers.mounts()] == ["/usr/bin/tool"]
+
+
+async def test_a_misspelt_image_is_told_the_known_one(start, image):
+    option = image("CMD true")
+    worker = without_command()
+    worker["template"]["spec"]["containers"][0]["image"] = NAME[:-1]
+    with pytest.raises(InputError, match=f"did you mean {NAME}?"):
+        await start(job(worker=worker), images=(option,))
+
+
+async def test_an_image_that_no_container_uses_is_noted(finish, image):
+    run = await finish(job(worker=role(1)), images=(image("CMD true"),))
+    assert f"--image {NAME}: no container uses this image" in run.local_run.notes

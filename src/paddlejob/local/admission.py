@@ -12,6 +12,7 @@ from paddlejob.api.v1 import Intranet, PaddleJob
 from paddlejob.local.errors import InputError
 from paddlejob.local.input.documents import JobFile
 from paddlejob.local.input.images import Images
+from paddlejob.local.input.strict import suggestion
 from paddlejob.local.pod import capabilities, container, volumes
 from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.pod.volumes import Claims
@@ -42,6 +43,14 @@ def check(read: JobFile, machine: Machine) -> None:
 def notes(job: PaddleJob, machine: Machine) -> Iterator[str]:
     """Yield what a cluster would do and this machine does not, and which directories it uses instead."""
     yield from _claim_notes(job, machine.claims)
+    used = {
+        str(each.get("image"))
+        for _, spec in job.spec.roles()
+        for _, each in _containers(spec.template["spec"])
+    }
+    yield from (
+        f"--image {name}: no container uses this image" for name in sorted(machine.images.options - used)
+    )
     images, noted = machine.images, set()
     for role, spec in job.spec.roles():
         for field, each in _containers(spec.template["spec"]):
@@ -84,10 +93,11 @@ def _complaints(read: JobFile, machine: Machine) -> Iterator[str]:
 
 
 def _command_complaints(path: str, each: JsonObject, images: Images) -> Iterator[str]:
+    name = str(each.get("image"))
     try:
-        container.command_of(each, images.find(str(each.get("image"))), {})
+        container.command_of(each, images.find(name), {})
     except InputError as error:
-        yield f"{path}: {error}"
+        yield f"{path}: {error}{suggestion(name, images.names)}"
 
 
 def _missing(path: str, references: Iterator[tuple[str, str, bool]], read: JobFile) -> Iterator[str]:

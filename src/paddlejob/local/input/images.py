@@ -28,9 +28,16 @@ class Image(msgspec.Struct, frozen=True):
 class Images:
     """Finds images by name; each Dockerfile is read when it is asked for."""
 
-    def __init__(self, directories: Mapping[str, Path]) -> None:
+    def __init__(self, directories: Mapping[str, Path], options: Iterable[str] = ()) -> None:
         self._directories = directories
+        self.options = frozenset(options)
+        """The images that were given as options."""
         self._found: dict[str, Image] = {}
+
+    @property
+    def names(self) -> Iterable[str]:
+        """All known images."""
+        return self._directories.keys()
 
     def find(self, name: str) -> Image | None:
         """Return an image, or None when its directory is unknown.
@@ -67,6 +74,7 @@ def collect(options: Iterable[str], job_file: Path | None) -> Images:
     Raises InputError.
     """
     known: dict[str, Path] = {}
+    given: list[str] = []
     for registry in reversed(list(_registries(job_file))):
         known.update(_read_registry(registry))
     for option in options:
@@ -76,7 +84,8 @@ def collect(options: Iterable[str], job_file: Path | None) -> Images:
                 f"--image {option}: write IMAGE=DIR, where DIR contains the Dockerfile of the image"
             )
         known[name] = Path(directory).resolve()
-    return Images(known)
+        given.append(name)
+    return Images(known, given)
 
 
 def _registries(job_file: Path | None) -> Iterator[Path]:

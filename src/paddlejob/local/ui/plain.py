@@ -38,7 +38,7 @@ class PlainOutput:
         self._view: RunView | None = None
         self._local_run: LocalRun | None = None
         self._prefixes = Prefixes(colours=colours)
-        self._told = ""
+        self._last_gist = ""
 
     def on_start(self, local_run: LocalRun) -> None:
         """Print the name of the run and its directory."""
@@ -53,12 +53,11 @@ class PlainOutput:
         """Say where the job is, when that is news."""
         assert self._view is not None
         self._view.on_job(job)
-        news = f"{job.status.phase}: {job.status.message}"
-        # That a count has gone from 31 to 30 is no news.
-        gist = _NUMBERS.sub("#", news)
-        if job.status.phase and gist != self._told:
-            self._told = gist
-            self._say(f"{job.name}: {news}")
+        # That a count has gone from 31 to 30 is not worth a line, and a failure is the last line of all.
+        gist = _NUMBERS.sub("#", job.status.message) or str(job.status.phase)
+        if job.status.phase not in (Phase.NONE, Phase.FAILED) and gist != self._last_gist:
+            self._last_gist = gist
+            self._say(f"{job.name}: {job.status.phase}: {job.status.message}")
 
     def on_pod(self, pod: Pod) -> None:
         """Say how a pod is, when that is news."""
