@@ -27,7 +27,7 @@ DRAW_SECONDS = 0.5
 MOST_LINES = 200
 """What a person can follow at a time; the rest of a flood is in the file."""
 
-_PHASE_STYLES = {
+_PHASE_STYLES: dict[str, str] = {
     Phase.RUNNING: "bold green",
     Phase.COMPLETED: "bold green",
     Phase.FAILED: "bold red",
