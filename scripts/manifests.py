@@ -16,13 +16,9 @@ import paddlejob
 from paddlejob.api import names
 from paddlejob.api.crd.definition import crd_v1
 from paddlejob.api.meta import JsonObject
+from paddlejob.core.actions import Kind
+from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, QUEUES
 from paddlejob.operator.manager import LEASE_NAME
-from paddlejob.operator.resources import (
-    POD_GROUPS_V1BETA1,
-    VOLCANO_POD_GROUPS,
-    VOLCANO_QUEUES,
-    WORKLOADS_V1BETA2,
-)
 
 NAMESPACE = "paddle-system"
 PREFIX = "paddle"
@@ -70,19 +66,22 @@ JOB_RULES = (
 
 _GANG_VERBS = ("list", "watch", "get", "create", "patch", "delete")
 
+WORKLOADS = GANG_RESOURCES[Kind.WORKLOAD_V1BETA2]
+_GANG_OBJECTS = dict.fromkeys((resource.group, resource.plural) for resource in GANG_RESOURCES.values())
+
 GANG_RULES = (
-    Rule(VOLCANO_POD_GROUPS.group, "podgroups", _GANG_VERBS),
-    Rule(POD_GROUPS_V1BETA1.group, "podgroups", _GANG_VERBS),
-    Rule(WORKLOADS_V1BETA2.group, "workloads", _GANG_VERBS),
-    Rule(WORKLOADS_V1BETA2.group, "workloads/status", ("patch",)),
+    *(Rule(group, plural, _GANG_VERBS) for group, plural in _GANG_OBJECTS),
+    Rule(WORKLOADS.group, f"{WORKLOADS.plural}/status", ("patch",)),
 )
 """What it does besides where pods of a job are scheduled together."""
 
 NAMESPACE_RULES = JOB_RULES + GANG_RULES
+_CLUSTER_OBJECTS = dict.fromkeys(
+    (resource.group, resource.plural) for resource in (*FLAVORS.values(), QUEUES)
+)
 CLUSTER_RULES = (
     *NAMESPACE_RULES,
-    Rule(WORKLOADS_V1BETA2.group, "resourceflavors", ("list", "watch")),
-    Rule(VOLCANO_QUEUES.group, VOLCANO_QUEUES.plural, ("list", "watch")),
+    *(Rule(group, plural, ("list", "watch")) for group, plural in _CLUSTER_OBJECTS),
 )
 """Kueue's flavors and Volcano's queues belong to no namespace: only an operator for all can look them up."""
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from paddlejob.api.validation import validate
 from paddlejob.api.validation.template import MAX_BYTES_OF_ALL_PODS, MAX_DEPTH
 from paddlejob.core.actions import Create, Kind
-from paddlejob.core.gang import Scheduling
-from paddlejob.core.policy.gang_choice import relevant_systems
-from paddlejob.core.policy.gang_queue import workload_manifest
+from paddlejob.core.gang.choose import relevant_systems
+from paddlejob.core.gang.kueue import workload_manifest
+from paddlejob.core.gang.model import Scheduling
 from paddlejob.local.input.accelerators import provide
 from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core import test_gang_resources as cases
+from core import test_gang_requests as cases
 from devcluster import Cluster
 from paddlejob.api.quantity import write_all
-from paddlejob.core.policy.gang_resources import pod_requests
+from paddlejob.core.gang.requests import pod_requests
 
 MERGE = {"content_type": "application/merge-patch+json"}
 SUFFIXES = ("m", "", "k", "M", "G", "Ki", "Mi", "Gi")

@@ -9,7 +9,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
-from paddlejob.core.gang import Scheduling
+from paddlejob.core.gang.model import Scheduling
 from paddlejob.testing.build import NOW, job, snapshot
 
 VOLCANO, ALPHA, BETA = Kind.POD_GROUP, Kind.POD_GROUP_V1ALPHA2, Kind.POD_GROUP_V1BETA1
@@ -187,7 +187,7 @@ class TestTheUsersGroup:
     def test_one_of_another_owner_is_left_alone(self):
         plan = cluster().pod_group(owner="uid-of-an-earlier-job", status={"phase": "Running"}).plan()
         assert actions(plan) == []
-        assert "belongs to another object" in plan.status.message
+        assert "of another owner to be deleted" in plan.status.message
 
 
 class TestWhatTheSchedulerSays:
@@ -362,7 +362,7 @@ class TestEnding:
     def test_a_job_that_resumes_waits_until_it_is_gone(self):
         plan = cluster().pod_group(leaving=True, status={"phase": "Running"}).plan()
         assert actions(plan) == []
-        assert plan.status.message == "waiting for PodGroup demo of the last attempt to be gone"
+        assert plan.status.message == "waiting for PodGroup demo of the last attempt to terminate"
 
     def test_a_group_of_a_system_that_is_no_longer_wanted_goes(self):
         plan = cluster(scheduling="").pod_group(minMember=4).plan()
@@ -491,7 +491,7 @@ class TestKubernetesOwn:
     def test_the_older_version_is_replaced_while_there_are_no_pods(self):
         plan = cluster(scheduling="native", kind=ALPHA).pod_group(ALPHA, **gang_of(3)).plan()
         assert actions(plan) == [Delete(ALPHA, "demo", "uid-group")]
-        assert plan.status.message == "making PodGroup demo anew for another number of pods"
+        assert plan.status.message == "recreating PodGroup demo: minCount changed"
 
     def test_the_older_version_is_left_alone_while_there_are(self):
         built = cluster(scheduling="native", kind=ALPHA).in_gang("native").pod_group(ALPHA, **gang_of(3))

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from paddlejob.core.actions import Kind
-from paddlejob.core.gang import GangApis, GangSystem, Scheduling
-from paddlejob.core.policy.gang_choice import choose, relevant_systems
+from paddlejob.core.gang.choose import choose, relevant_systems
+from paddlejob.core.gang.model import GangApis, GangSystem, Scheduling
 from paddlejob.testing.build import job
 
 VOLCANO, ALPHA, BETA = Kind.POD_GROUP, Kind.POD_GROUP_V1ALPHA2, Kind.POD_GROUP_V1BETA1

@@ -12,7 +12,7 @@ import pytest
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.api.validation import validate
 from paddlejob.core.actions import Create, ReplaceConfig
-from paddlejob.core.policy.gang_choice import relevant_systems
+from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.snapshot import Scheduling
 from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
 

@@ -12,7 +12,7 @@ from paddlejob.api.defaulting import aliases, effective
 from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJob, Role
 from paddlejob.api.validation import validate
 from paddlejob.core.attempts.elastic import WorkerRange, worker_range
-from paddlejob.core.policy.gang_choice import scheduler_names
+from paddlejob.core.gang.choose import scheduler_names
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"

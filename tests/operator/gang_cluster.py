@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from paddlejob.core.gang import Scheduling
+from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.events import EventRecorder

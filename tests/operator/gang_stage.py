@@ -9,7 +9,7 @@ import msgspec
 
 from behaviour import stage as stages
 from behaviour.stage import Stage
-from paddlejob.core.gang import Scheduling
+from paddlejob.core.gang.model import Scheduling
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.events import EventRecorder

@@ -22,7 +22,7 @@ from paddlejob.cli.go_flags import (
     report_ignored,
     truth,
 )
-from paddlejob.core.gang import Scheduling
+from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.lease import LeaseLostError

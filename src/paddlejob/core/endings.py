@@ -8,10 +8,11 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJobStatus, Phase, Role
 from paddlejob.core import status
 from paddlejob.core.actions import DeleteJob, Plan, Stages
+from paddlejob.core.gang import registry
 from paddlejob.core.observed import Observed
 from paddlejob.core.phase_reason import Verdict
 from paddlejob.core.pod_set import Replica, observe_pod, replica_of, training_container_name
-from paddlejob.core.policy import deadline, gang
+from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import cleanup, completed_at, created_after_end, ending_of
 from paddlejob.core.snapshot import Snapshot
 
@@ -48,7 +49,7 @@ def clean_up(job: Observed) -> Plan:
 
 def gang_removals(snapshot: Snapshot) -> Stages:
     """A gang that is over must not hold its place in a queue."""
-    removals = gang.removals(snapshot)
+    removals = registry.removals(snapshot)
     return (removals,) if removals else ()
 
 

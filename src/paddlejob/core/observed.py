@@ -13,9 +13,9 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core import invalid_spec, network
 from paddlejob.core.attempts import elastic
+from paddlejob.core.gang.registry import reconcile_gang
+from paddlejob.core.gang.state import GangState
 from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of
-from paddlejob.core.policy import gang
-from paddlejob.core.policy.gang_state import GangState
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.topology import DesiredConfig, JobContext, desired_config_of
 
@@ -93,7 +93,7 @@ class Observed:
     @cached_property
     def gang(self) -> GangState:
         """What the job's gang needs."""
-        return gang.reconcile_gang(self.snapshot, self.pods)
+        return reconcile_gang(self.snapshot, self.pods)
 
     @cached_property
     def context(self) -> JobContext:

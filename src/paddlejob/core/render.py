@@ -10,7 +10,7 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import Intranet, PaddleJob, Role
 from paddlejob.core import topology
-from paddlejob.core.gang import Gang, GangSystem, Placement
+from paddlejob.core.gang.registry import mark_pod
 from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.core.topology import JobContext
 
@@ -22,18 +22,14 @@ def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None
     given = context.role_spec(replica.role).template.get("metadata") or {}
     metadata["labels"] = {**(given.get("labels") or {}), **metadata["labels"]}
     metadata["annotations"] = {**(given.get("annotations") or {}), names.ANNOTATION_ROLE: str(replica.role)}
-    if context.gang is not None:
-        metadata["annotations"] |= _gang_annotations(context.gang, replica)
     if given.get("finalizers"):
         metadata["finalizers"] = given["finalizers"]
     if config_hash is not None:
         metadata["annotations"][names.ANNOTATION_CONFIG_HASH] = config_hash
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": _pod_spec(context, replica),
-    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod_spec(context, replica)}
+    if context.gang is not None:
+        mark_pod(pod, context.gang, replica.role)
+    return pod
 
 
 def render_service(context: JobContext, replica: Replica) -> JsonObject:
@@ -108,38 +104,7 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     elif context.uses_names:
         pod_spec.setdefault("hostname", name)
         pod_spec.setdefault("subdomain", name)
-    if context.gang is not None:
-        _join_gang(pod_spec, context.gang, replica.role)
     return pod_spec
-
-
-def _gang_annotations(gang: Gang, replica: Replica) -> dict[str, str]:
-    """Return what tells a pod's scheduler of its gang, and us who that scheduler is."""
-    ours = {names.ANNOTATION_GANG: str(gang.system)}
-    if gang.system is not GangSystem.VOLCANO:
-        return ours
-    return {
-        **ours,
-        names.ANNOTATION_GROUP_NAME: gang.group,
-        names.ANNOTATION_TASK: str(replica.role),
-        names.ANNOTATION_VOLCANO_JOB: gang.group,
-        names.ANNOTATION_VOLCANO_JOB_VERSION: "0",
-        names.ANNOTATION_QUEUE: gang.queue,
-    }
-
-
-def _join_gang(pod_spec: JsonObject, gang: Gang, role: Role) -> None:
-    if gang.system is GangSystem.VOLCANO:
-        pod_spec["schedulerName"] = names.VOLCANO
-    elif gang.system is GangSystem.NATIVE:
-        pod_spec["schedulingGroup"] = {"podGroupName": gang.group}
-    if gang.priority_class:
-        pod_spec.setdefault("priorityClassName", gang.priority_class)
-    placement = gang.placements.get(role, Placement())
-    if placement.node_selector:
-        pod_spec["nodeSelector"] = {**(pod_spec.get("nodeSelector") or {}), **placement.node_selector}
-    if placement.tolerations:
-        pod_spec["tolerations"] = [*(pod_spec.get("tolerations") or ()), *placement.tolerations]
 
 
 def _default_restart_policy(context: JobContext, role: Role) -> str:

@@ -12,7 +12,7 @@ from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Kind
-from paddlejob.core.gang import GangApis, Scheduling
+from paddlejob.core.gang.model import GangApis, Scheduling
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Intranet, Mode, PaddleJob, Role, RoleSpec
 from paddlejob.core.accelerators import accelerators
-from paddlejob.core.gang import Gang
+from paddlejob.core.gang.model import Gang
 from paddlejob.core.pod_set import PodSet, Replica, pod_name
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}

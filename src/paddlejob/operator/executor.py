@@ -22,7 +22,7 @@ from paddlejob.core.actions import (
     RemoveFinalizer,
     ReplaceConfig,
 )
-from paddlejob.core.gang import GROUP_KINDS
+from paddlejob.core.gang.model import GROUP_KINDS
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client

@@ -18,7 +18,7 @@ import msgspec
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
 from paddlejob.core.actions import Kind
-from paddlejob.core.gang import GROUP_KINDS, GangApis, GangSystem
+from paddlejob.core.gang.model import GROUP_KINDS, GangApis, GangSystem
 from paddlejob.kube import errors
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client

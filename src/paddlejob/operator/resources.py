@@ -4,35 +4,31 @@ from __future__ import annotations
 
 from paddlejob.api import names
 from paddlejob.core.actions import Kind
+from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, QUEUES, GangResource
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
 
 PADDLE_JOBS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
 
-VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
-VOLCANO_QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", namespaced=False)
-POD_GROUPS_V1ALPHA2 = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup")
-POD_GROUPS_V1BETA1 = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
-WORKLOADS_V1BETA1 = Resource("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
-WORKLOADS_V1BETA2 = Resource("kueue.x-k8s.io", "v1beta2", "workloads", "Workload")
-FLAVORS_OF = {
-    Kind.WORKLOAD_V1BETA1: Resource(
-        "kueue.x-k8s.io", "v1beta1", "resourceflavors", "ResourceFlavor", namespaced=False
-    ),
-    Kind.WORKLOAD_V1BETA2: Resource(
-        "kueue.x-k8s.io", "v1beta2", "resourceflavors", "ResourceFlavor", namespaced=False
-    ),
-}
+
+def _served(of: GangResource) -> Resource:
+    return Resource(of.group, of.version, of.plural, of.kind, namespaced=of.namespaced)
+
+
+_GANGS = {kind: _served(resource) for kind, resource in GANG_RESOURCES.items()}
+VOLCANO_POD_GROUPS = _GANGS[Kind.POD_GROUP]
+POD_GROUPS_V1ALPHA2 = _GANGS[Kind.POD_GROUP_V1ALPHA2]
+POD_GROUPS_V1BETA1 = _GANGS[Kind.POD_GROUP_V1BETA1]
+WORKLOADS_V1BETA1 = _GANGS[Kind.WORKLOAD_V1BETA1]
+WORKLOADS_V1BETA2 = _GANGS[Kind.WORKLOAD_V1BETA2]
+VOLCANO_QUEUES = _served(QUEUES)
+FLAVORS_OF = {kind: _served(resource) for kind, resource in FLAVORS.items()}
 """The resource flavors that belong to a kind of workload."""
 
 RESOURCE_OF = {
     Kind.POD: PODS,
     Kind.SERVICE: SERVICES,
     Kind.CONFIG_MAP: CONFIG_MAPS,
-    Kind.POD_GROUP: VOLCANO_POD_GROUPS,
-    Kind.POD_GROUP_V1ALPHA2: POD_GROUPS_V1ALPHA2,
-    Kind.POD_GROUP_V1BETA1: POD_GROUPS_V1BETA1,
-    Kind.WORKLOAD_V1BETA1: WORKLOADS_V1BETA1,
-    Kind.WORKLOAD_V1BETA2: WORKLOADS_V1BETA2,
+    **_GANGS,
 }
 
 SELECTORS = {

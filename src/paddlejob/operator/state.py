@@ -17,7 +17,7 @@ from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.actions import Kind
-from paddlejob.core.policy.gang_choice import relevant_systems
+from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import decoding
 from paddlejob.kube.cache import Cache

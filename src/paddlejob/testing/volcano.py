@@ -19,7 +19,7 @@ from datetime import datetime
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.quantity import ZERO, Quantity, Resources, parse_all, total
-from paddlejob.core.policy.gang_resources import pod_requests
+from paddlejob.core.gang.requests import pod_requests
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS, Resource

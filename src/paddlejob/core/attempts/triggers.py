@@ -10,8 +10,8 @@ from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.attempts import backoff, drift, elastic, failures, inherited
 from paddlejob.core.attempts.new_attempt import NewAttempt, was_established, world_size_of
+from paddlejob.core.gang import kueue
 from paddlejob.core.phase_reason import PhaseReason
-from paddlejob.core.policy import gang_queue
 from paddlejob.core.policy.cleanup import deletions
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def quota_lost(job: Observed) -> NewAttempt | None:
     """Find that Kueue wants the job's quota back."""
-    return gang_queue.evicted(job.snapshot, job.pods)
+    return kueue.evicted(job.snapshot, job.pods)
 
 
 TRIGGERS = (

@@ -1,4 +1,4 @@
-"""Gangs as data: which systems schedule pods together, and what a cluster has of them."""
+"""Gangs as data: which schedulers place pods together, their resources, and what a cluster serves of them."""
 
 from __future__ import annotations
 
@@ -31,17 +31,46 @@ class GangSystem(enum.StrEnum):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of object that a gang of this system is known by, the best first."""
-        return _KINDS[self]
+        """The kinds of object that describe a gang to this scheduler, the preferred one first."""
+        return tuple(_RESOURCES[self])
 
 
-_KINDS = {
-    GangSystem.VOLCANO: (Kind.POD_GROUP,),
-    GangSystem.NATIVE: (Kind.POD_GROUP_V1BETA1, Kind.POD_GROUP_V1ALPHA2),
-    GangSystem.KUEUE: (Kind.WORKLOAD_V1BETA2, Kind.WORKLOAD_V1BETA1),
+class GangResource(msgspec.Struct, frozen=True):
+    """Where the API server serves a kind of object; the only place where it is written down."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """Such as `scheduling.volcano.sh/v1beta1`."""
+        return f"{self.group}/{self.version}"
+
+
+_VOLCANO, _NATIVE, _KUEUE = "scheduling.volcano.sh", "scheduling.k8s.io", "kueue.x-k8s.io"
+_RESOURCES = {
+    GangSystem.VOLCANO: {Kind.POD_GROUP: GangResource(_VOLCANO, "v1beta1", "podgroups", "PodGroup")},
+    GangSystem.NATIVE: {
+        Kind.POD_GROUP_V1BETA1: GangResource(_NATIVE, "v1beta1", "podgroups", "PodGroup"),
+        Kind.POD_GROUP_V1ALPHA2: GangResource(_NATIVE, "v1alpha2", "podgroups", "PodGroup"),
+    },
+    GangSystem.KUEUE: {
+        Kind.WORKLOAD_V1BETA2: GangResource(_KUEUE, "v1beta2", "workloads", "Workload"),
+        Kind.WORKLOAD_V1BETA1: GangResource(_KUEUE, "v1beta1", "workloads", "Workload"),
+    },
 }
+GANG_RESOURCES = {kind: resource for kinds in _RESOURCES.values() for kind, resource in kinds.items()}
+GROUP_KINDS = tuple(GANG_RESOURCES)
 
-GROUP_KINDS = tuple(kind for system in GangSystem for kind in system.kinds)
+QUEUES = GangResource(_VOLCANO, "v1beta1", "queues", "Queue", namespaced=False)
+FLAVORS = {
+    kind: GangResource(_KUEUE, resource.version, "resourceflavors", "ResourceFlavor", namespaced=False)
+    for kind, resource in _RESOURCES[GangSystem.KUEUE].items()
+}
+"""The resource flavors that belong to a kind of Workload."""
 
 
 class GangApis(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
-from paddlejob.core.policy.gang_queue import workload_manifest
+from paddlejob.core.gang.kueue import workload_manifest
 from paddlejob.testing.build import job, snapshot
 
 WORKLOAD = Kind.WORKLOAD_V1BETA2
@@ -232,7 +232,7 @@ class TestResized:
         built.status(built.plan().status)
         plan = built.plan()
         assert pods(plan) == []
-        assert "suspend the job and resume it" in plan.status.message
+        assert "suspend and resume the job" in plan.status.message
 
 
 class TestTheEnd:

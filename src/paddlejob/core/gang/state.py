@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from paddlejob.core.actions import Action
-from paddlejob.core.gang import Gang
+from paddlejob.core.gang.model import Gang
 from paddlejob.core.pod_set import PodSet, PodState
 
 

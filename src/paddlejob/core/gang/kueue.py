@@ -18,22 +18,28 @@ from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import Failure, PaddleJob, Phase, Role
 from paddlejob.core.actions import Action, Create, Delete, Kind, PatchGroup
 from paddlejob.core.attempts.new_attempt import NewAttempt
-from paddlejob.core.gang import Gang, GangSystem, Placement
+from paddlejob.core.gang.choose import Choice
+from paddlejob.core.gang.model import GANG_RESOURCES, Gang, GangSystem, Placement
+from paddlejob.core.gang.state import GangState
 from paddlejob.core.pod_set import PodSet, PodState
-from paddlejob.core.policy.gang_choice import Choice
-from paddlejob.core.policy.gang_state import GangState
 from paddlejob.core.snapshot import Snapshot
 
-API_VERSIONS = {
-    Kind.WORKLOAD_V1BETA1: "kueue.x-k8s.io/v1beta1",
-    Kind.WORKLOAD_V1BETA2: "kueue.x-k8s.io/v1beta2",
-}
 PREEMPTED = "Preempted"
 """The reason of an eviction after which a Workload is queued again at once."""
 
 
-def reconcile_workload(snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
-    """Return what the job's Workload needs, and whether its pods may come."""
+class Kueue:
+    """Workloads of kueue.x-k8s.io."""
+
+    def reconcile(self, snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
+        """Return what the job's Workload needs, and whether its pods may be created."""
+        return _reconcile(snapshot, pod_set, choice)
+
+    def mark_pod(self, pod: JsonObject, gang: Gang, role: Role) -> None:
+        """Kueue decides before there are pods, and needs no mark on them."""
+
+
+def _reconcile(snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
     assert choice.kind is not None
     assert snapshot.gang_apis is not None
     has_pods, name = any(pod_set.active), snapshot.job.name
@@ -44,7 +50,7 @@ def reconcile_workload(snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> G
     if workload is None:
         return _without_workload(snapshot, choice.kind, gang, has_pods=has_pods)
     if workload.metadata.deletion_timestamp is not None:
-        text = f"waiting for Workload {name} of the last attempt to be gone"
+        text = f"waiting for Workload {name} of the last attempt to terminate"
         return GangState(gang, admitted=has_pods, obstacle=text)
     if workload.metadata.controller_uid != snapshot.job.metadata.uid:
         text = f"Workload {name} of Kueue does not belong to this job; delete it or rename the job"
@@ -84,7 +90,8 @@ def workload_manifest(job: PaddleJob, kind: Kind) -> JsonObject:
         "ownerReferences": [msgspec.to_builtins(job.owner_reference)],
     }
     spec = {"queueName": _wanted_queue(job), "podSets": pod_sets}
-    return {"apiVersion": API_VERSIONS[kind], "kind": "Workload", "metadata": metadata, "spec": spec}
+    resource = GANG_RESOURCES[kind]
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
 
 
 def _without_workload(snapshot: Snapshot, kind: Kind, gang: Gang, *, has_pods: bool) -> GangState:
@@ -132,10 +139,12 @@ def _with_workload(
         return GangState(gang, actions, admitted=False, obstacle=text)
     if not _is_for(snapshot.job, workload):
         if snapshot.pods:
-            text = f"Kueue's queue {queue} has admitted other pods; suspend the job and resume it to ask anew"
+            text = (
+                f"Kueue's queue {queue} has admitted other pods; suspend and resume the job to queue it again"
+            )
             return GangState(gang, admitted=False, obstacle=text)
         delete = Delete(kind, name, workload.metadata.uid)
-        text = f"asking Kueue's queue {queue} anew for other pods"
+        text = f"recreating Workload {name} in Kueue's queue {queue}: the job's pods changed"
         return GangState(gang, (delete,), admitted=False, obstacle=text)
     if status.says("Admitted") is None:
         text = f"waiting in Kueue's queue {queue}{_pending_because(status.conditions)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.api.quantity import write_all
-from paddlejob.core.policy.gang_resources import gang_requests, pod_requests
+from paddlejob.core.gang.requests import gang_requests, pod_requests
 
 
 def container(requests=None, limits=None, **fields):

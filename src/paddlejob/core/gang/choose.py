@@ -7,7 +7,7 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.actions import Kind
-from paddlejob.core.gang import GangApis, GangSystem, Scheduling
+from paddlejob.core.gang.model import GangApis, GangSystem, Scheduling
 
 _SYSTEMS = {
     GangSystem.VOLCANO: "Volcano (scheduling.volcano.sh/v1beta1)",

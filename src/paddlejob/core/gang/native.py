@@ -1,0 +1,77 @@
+"""Gangs of Kubernetes itself: the scheduler holds pods back until enough of them are there and fit."""
+
+from __future__ import annotations
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.core.actions import Action, Delete, Kind
+from paddlejob.core.gang.model import Gang, GangSystem
+from paddlejob.core.gang.pod_group import PodGroupAdapter, least_pods, unschedulable_reason
+from paddlejob.core.gang.state import GangState
+from paddlejob.core.snapshot import Snapshot
+
+
+class Native(PodGroupAdapter):
+    """PodGroups of scheduling.k8s.io."""
+
+    system = GangSystem.NATIVE
+    creates_pods_at_once = True
+
+    def desired(self, job: PaddleJob, kind: Kind) -> JsonObject:
+        """Return the size and, where it is known, the priority.
+
+        Kubernetes 1.36 takes a priority only with a gate that nobody sees from outside; the pods have it.
+        """
+        policy = job.spec.scheduling_policy
+        spec: JsonObject = {"schedulingPolicy": {"gang": {"minCount": sum(least_pods(job).values())}}}
+        if kind is Kind.POD_GROUP_V1BETA1 and policy and policy.priority_class:
+            spec["priorityClassName"] = policy.priority_class
+        return spec
+
+    def changes(self, wanted: JsonObject, group: PodGroup) -> JsonObject:
+        """Compare the size; the priority cannot be changed."""
+        policy, gang = wanted["schedulingPolicy"], group.spec.scheduling_policy.gang
+        same = gang is not None and gang.min_count == policy["gang"]["minCount"]
+        return {} if same else {"schedulingPolicy": policy}
+
+    def adjust(
+        self, snapshot: Snapshot, kind: Kind, group: PodGroup, changes: JsonObject
+    ) -> tuple[Action, ...]:
+        """Patch; the older version has a fixed size, and is replaced while there are no pods."""
+        if kind is not Kind.POD_GROUP_V1ALPHA2:
+            return super().adjust(snapshot, kind, group, changes)
+        metadata = group.metadata
+        return () if snapshot.pods else (Delete(kind, metadata.name, metadata.uid),)
+
+    def gang(self, snapshot: Snapshot) -> Gang | None:
+        """A pod that replaces another in a complete gang is scheduled alone.
+
+        As a member it would wait for as many peers as the gang began with, which may be more than are left.
+        """
+        status = snapshot.job.status
+        return None if status.attempt > status.base_attempt else super().gang(snapshot)
+
+    def state(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002
+        group: PodGroup,
+        gang: Gang | None,
+        actions: tuple[Action, ...],
+        *,
+        has_pods: bool,  # noqa: ARG002
+    ) -> GangState:
+        """Pods are created at once, unless the PodGroup is being replaced."""
+        name, reason = group.metadata.name, unschedulable_reason(group)
+        is_replaced = any(isinstance(action, Delete) for action in actions)
+        return GangState(
+            gang,
+            actions,
+            admitted=not is_replaced,
+            obstacle=f"recreating PodGroup {name}: minCount changed",
+            remark=f"waiting for PodGroup {name}: {reason}" if reason else "",
+        )
+
+    def mark_pod(self, pod: JsonObject, gang: Gang, role: Role) -> None:  # noqa: ARG002
+        """Name the gang in the spec."""
+        pod["spec"]["schedulingGroup"] = {"podGroupName": gang.group}

@@ -1,0 +1,173 @@
+"""A gang that is a PodGroup: created before its pods, adjusted with the job, deleted when the job ends.
+
+A PodGroup that the user created is used as it is, never changed and never deleted. Pods that exist are never
+deleted because of what happens to their PodGroup; only pods that are still to be created wait for it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import UTC, datetime
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.core.actions import Action, Create, Kind, PatchGroup
+from paddlejob.core.attempts.elastic import worker_range
+from paddlejob.core.gang.choose import Choice, scheduler_names
+from paddlejob.core.gang.model import GANG_RESOURCES, Gang, GangSystem
+from paddlejob.core.gang.state import GangState
+from paddlejob.core.pod_set import PodSet
+from paddlejob.core.snapshot import Snapshot
+
+USERS_GROUP_GRACE_SECONDS = 5.0
+"""How long a job that names Volcano's scheduler waits for its author's PodGroup.
+
+Manifests often have job and PodGroup in one file; the operator must not create the second before its author.
+"""
+_BAD_NEWS = {"Unschedulable": "True", "PodGroupScheduled": "False", "PodGroupInitiallyScheduled": "False"}
+_GOOD_NEWS = "Scheduled"
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class PodGroupAdapter(ABC):
+    """What the adapters of Volcano and of Kubernetes itself have in common."""
+
+    system: GangSystem
+    creates_pods_at_once: bool
+    """Whether pods may be created before the scheduler has seen the PodGroup."""
+
+    @abstractmethod
+    def desired(self, job: PaddleJob, kind: Kind) -> JsonObject:
+        """Return the spec of the operator's own PodGroup."""
+
+    @abstractmethod
+    def changes(self, wanted: JsonObject, group: PodGroup) -> JsonObject:
+        """Return the merge patch from a PodGroup's spec to the wanted one, empty if they agree."""
+
+    @abstractmethod
+    def state(
+        self,
+        snapshot: Snapshot,
+        group: PodGroup,
+        gang: Gang | None,
+        actions: tuple[Action, ...],
+        *,
+        has_pods: bool,
+    ) -> GangState:
+        """Return what an existing PodGroup means for the job."""
+
+    def reconcile(self, snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
+        """Return what the job's PodGroup needs, and whether pods may be created."""
+        assert choice.kind is not None
+        assert snapshot.gang_apis is not None
+        gang, has_pods, name = self.gang(snapshot), any(pod_set.active), snapshot.job.name
+        if choice.kind not in snapshot.gang_apis.ready:
+            return GangState(gang)
+        group = snapshot.pod_groups.get(choice.kind)
+        if group is None:
+            return self._without_group(snapshot, choice, gang, has_pods=has_pods)
+        if group.metadata.deletion_timestamp is not None:
+            text = f"waiting for PodGroup {name} of the last attempt to terminate"
+            return GangState(gang, admitted=has_pods, obstacle=text)
+        if group.metadata.controller_uid not in ("", snapshot.job.metadata.uid):
+            text = f"waiting for PodGroup {name} of another owner to be deleted"
+            return GangState(gang, admitted=has_pods, obstacle=text)
+        is_ours = group.metadata.controller_uid == snapshot.job.metadata.uid
+        actions = self._adjustments(snapshot, choice.kind, group) if is_ours else ()
+        return self.state(snapshot, group, gang, actions, has_pods=has_pods)
+
+    def gang(self, snapshot: Snapshot) -> Gang | None:
+        """Return what pods that are created now are marked with."""
+        policy = snapshot.job.spec.scheduling_policy
+        queue, priority = (policy.queue, policy.priority_class) if policy else ("", "")
+        return Gang(self.system, snapshot.job.name, queue, priority)
+
+    def adjust(
+        self,
+        snapshot: Snapshot,  # noqa: ARG002  (for adapters that need it)
+        kind: Kind,
+        group: PodGroup,
+        changes: JsonObject,
+    ) -> tuple[Action, ...]:
+        """Return how to make our own PodGroup follow the job."""
+        metadata = group.metadata
+        return (PatchGroup(kind, metadata.name, {"uid": metadata.uid}, "spec", changes),)
+
+    def _adjustments(self, snapshot: Snapshot, kind: Kind, group: PodGroup) -> tuple[Action, ...]:
+        changes = self.changes(self.desired(snapshot.job, kind), group)
+        return self.adjust(snapshot, kind, group, changes) if changes else ()
+
+    def _without_group(
+        self, snapshot: Snapshot, choice: Choice, gang: Gang | None, *, has_pods: bool
+    ) -> GangState:
+        assert choice.kind is not None
+        name, spec = snapshot.job.name, self.desired(snapshot.job, choice.kind)
+        if not choice.may_create:
+            text = (
+                f"waiting for PodGroup {name}, which does not exist; create one with minMember "
+                f"{spec['minMember']} in this namespace, or set spec.schedulingPolicy"
+            )
+            return GangState(gang, admitted=has_pods, obstacle=text)
+        left = _grace_left(snapshot)
+        if left > 0 and not has_pods:
+            text = f"waiting a moment for a PodGroup {name} of the job's author"
+            return GangState(gang, admitted=False, obstacle=text, look_again_in_seconds=left)
+        create = Create(choice.kind, name, _manifest(snapshot.job, choice.kind, spec))
+        admitted = has_pods or self.creates_pods_at_once
+        return GangState(
+            gang, (create,), admitted=admitted, obstacle=f"waiting for PodGroup {name}: just created"
+        )
+
+
+def least_pods(job: PaddleJob) -> dict[Role, int]:
+    """Return how many pods of each role must find a place together.
+
+    All of them; of an elastic job's workers the fewest that it trains with. `minAvailable` counts pods in the
+    order of their creation.
+    """
+    spec, policy = job.spec, job.spec.scheduling_policy
+    counts = {role: role_spec.replicas for role, role_spec in spec.roles()}
+    if policy is not None and policy.min_available:
+        left = policy.min_available
+        for role, count in counts.items():
+            counts[role] = min(count, left)
+            left -= counts[role]
+        return counts
+    bounds = worker_range(spec)
+    if bounds is not None:
+        counts[Role.WORKER] = min(bounds.least, counts[Role.WORKER])
+    return counts
+
+
+def unschedulable_reason(group: PodGroup) -> str:
+    """Return what keeps a scheduler from placing a gang, in its own words, empty when nothing does.
+
+    The latest word counts: Volcano never takes back that a gang did not fit, it adds that it does now.
+    """
+    words = [condition for condition in group.status.conditions if condition.type in (*_BAD_NEWS, _GOOD_NEWS)]
+    latest = max(words, key=lambda condition: condition.last_transition_time or _LONG_AGO, default=None)
+    if latest is None or _BAD_NEWS.get(latest.type) != latest.status:
+        return ""
+    return f"{latest.reason}: {' '.join(latest.message.split())}".strip(": ")
+
+
+def _grace_left(snapshot: Snapshot) -> float:
+    created = snapshot.job.metadata.creation_timestamp
+    if created is None or names.VOLCANO not in scheduler_names(snapshot.job).values():
+        return 0.0
+    return USERS_GROUP_GRACE_SECONDS - (snapshot.now - created).total_seconds()
+
+
+def _manifest(job: PaddleJob, kind: Kind, spec: JsonObject) -> JsonObject:
+    metadata = {
+        "name": job.name,
+        "namespace": job.metadata.namespace,
+        "labels": {names.LABEL_JOB: job.name},
+        "ownerReferences": [msgspec.to_builtins(job.owner_reference)],
+    }
+    resource = GANG_RESOURCES[kind]
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
