@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from paddlejob.kubelet import projection
 from paddlejob.kubelet.environment import Sources, expand
 from paddlejob.local.errors import InputError
 from paddlejob.local.sandbox.spec import Bind
+from paddlejob.local.store import atomic
 from paddlejob.local.store.shm import MEMORY
 
 KINDS = (
@@ -188,7 +188,9 @@ class PodVolumes:
             return self._in_memory(name) if in_memory else self._on_disk(name), False
         directory = self._on_disk(name)
         for path, content, mode in projection.files_of(volume, sources):
-            _write(directory / path, content, mode)
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write(target, content, mode)
         return directory, True
 
     def _on_disk(self, name: str) -> Path:
@@ -217,15 +219,6 @@ def _inside(source: Path, inside: str) -> Path:
     if not path.exists():
         path.mkdir(parents=True)
     return path
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file so that readers see all of it or the one before."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(content)
-    temporary.chmod(mode)
-    os.replace(temporary, path)  # noqa: PTH105
 
 
 def _made(directory: Path) -> Path:

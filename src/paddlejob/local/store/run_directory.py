@@ -21,7 +21,7 @@ import msgspec
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.local.errors import InputError
-from paddlejob.local.store import file_lock
+from paddlejob.local.store import atomic, file_lock
 
 RUNS_VARIABLE = "PADDLEJOB_RUNS"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -87,9 +87,8 @@ class RunDirectory:
 
     def write_record(self, record: RunRecord) -> None:
         """Replace the record; readers see the old one or the new one."""
-        temporary = self.path / ".status.json"
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2))
-        temporary.replace(self.path / "status.json")
+        content = msgspec.json.format(msgspec.json.encode(record), indent=2)
+        atomic.write(self.path / "status.json", content)
 
     def read_record(self) -> RunRecord | None:
         """Return the record, or None where it is missing or cut."""
