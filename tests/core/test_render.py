@@ -112,6 +112,7 @@ RESTART = {
     "a server never does": ("Service", 0, "ps", {}, "Never"),
     "nor does a worker with an address": ("PodIP", 0, "worker", {}, "Never"),
     "nor on the host network": ("Host", 0, "worker", {}, "Never"),
+    "null is the same as absent": ("PodIP", 1, "worker", {"restartPolicy": None}, "Never"),
     "the user's wish wins": ("PodIP", 1, "worker", {"restartPolicy": "Always"}, "Always"),
 }
 

@@ -94,7 +94,7 @@ def _seat_metadata(job: PaddleJob, replica: Replica) -> JsonObject:
 
 def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     name = pod_name(context.job.name, replica)
-    pod_spec: JsonObject = dict(context.role_spec(replica.role).template.get("spec") or {})
+    pod_spec = _given(context.role_spec(replica.role).template.get("spec") or {})
     first, *others = pod_spec.get("containers") or [{}]
     pod_spec["containers"] = [_training_container(context, replica, first), *others]
     pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
@@ -107,6 +107,11 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     return pod_spec
 
 
+def _given(fields: JsonObject) -> JsonObject:
+    """Return a copy without nulls, which are the same as absent: a default of ours takes their place."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def _default_restart_policy(context: JobContext, role: Role) -> str:
     """Only a worker that keeps its name can rejoin its peers by itself, and not a meeting that is over."""
     rejoins = role is Role.WORKER and context.uses_names and not context.spec.with_gloo
@@ -115,7 +120,7 @@ def _default_restart_policy(context: JobContext, role: Role) -> str:
 
 
 def _training_container(context: JobContext, replica: Replica, given: JsonObject) -> JsonObject:
-    container = dict(given)
+    container = _given(given)
     container["env"] = _merged_env(list(topology.pod_env(context, replica)), given.get("env") or [])
     container["envFrom"] = [*(given.get("envFrom") or ()), {"configMapRef": {"name": context.job.name}}]
     ports = _merged_ports(context, given.get("ports") or [])
