@@ -43,7 +43,10 @@ def main(other: Path, first: int, last: int) -> int:
 
     ours, reconciler.plan = reconciler.plan, plan
     for seed in range(first, last + 1):
-        play(seed)
+        try:
+            play(seed)
+        except Exception as error:
+            print(f"seed {seed} does not end as it should: {error}", flush=True)
     print(f"{compared} snapshots of {last - first + 1} histories, {differences.total()} differences")
     print(*(f"{count} x {kind}" for kind, count in differences.most_common()), sep="\n")
     return bool(differences)

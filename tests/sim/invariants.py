@@ -35,14 +35,17 @@ class Invariants:
         """
         self._owner: dict[str, str] = {}
         self._replaced: set[str] = set()
-        """Pods that an operator removed while their job went on."""
+        """Pods that were removed while their job went on: by an operator, or by somebody else."""
+        self._latest: dict[str, str] = {}
+        """The UID of the last pod of each name."""
         server.log.on_write.append(self._check)
 
     def excuses(self, start: ContainerStart) -> bool:
         """Tell whether a container may have started with an environment that does not fit.
 
         Of two operators one may publish addresses before it sees that the other has just replaced a pod that
-        had not started yet. No lock of ours reaches the kubelet, so the job has to notice and start anew.
+        had not started yet. No lock of ours reaches the kubelet, so the job has to notice and start again,
+        unless the pod has been deleted meanwhile.
         """
         return start.uid in self.late_pods or (not self._alone and start.uid in self._replaced)
 
@@ -53,8 +56,9 @@ class Invariants:
             self._check_jobs(write)
         elif write.resource == "pods" and write.verb == "create" and not write.subresource:
             self._check_pod(write)
-        elif write.resource == "pods" and write.verb == "delete" and write.identity.startswith("operator"):
-            uid = write.decoded()["preconditions"]["uid"]
+        elif write.resource == "pods" and write.verb == "delete" and write.identity != "kubelet":
+            by_operator = write.identity.startswith("operator")
+            uid = write.decoded()["preconditions"]["uid"] if by_operator else self._latest[write.name]
             if self._phase.get(self._owner[uid]) not in TERMINAL:
                 self._replaced.add(uid)
 
@@ -103,6 +107,7 @@ class Invariants:
             return
         owner = pod["metadata"]["ownerReferences"][0]["uid"]
         self._owner[pod["metadata"]["uid"]] = owner
+        self._latest[write.name] = pod["metadata"]["uid"]
         if self._phase.get(owner) in (*TERMINAL, "Terminating"):
             if self._alone:
                 self._fail(write, f"a pod was created for a job that is {self._phase[owner]}")

@@ -100,6 +100,7 @@ def test_a_pod_that_outlives_its_own_deadline_again_and_again_ends_the_job():
     assert (status.phase, status.reason) == ("Failed", "BackoffLimitExceeded")
     assert status.last_failure is not None
     assert status.last_failure.reason == "DeadlineExceeded"
+    assert "longer than the specified deadline" in status.message
 
 
 def _writes(simulation: Simulation, *, since: float) -> int:
