@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.core.explain import obstacle, refusal, termination_message
+from paddlejob.core.explain import ending, obstacle, refusal, termination_message
 from paddlejob.core.one_line import MESSAGE_LENGTH
 from paddlejob.core.pod_set import pod_set_of
 from paddlejob.core.snapshot import WriteFailure
@@ -115,3 +115,19 @@ WORDS = {
 @pytest.mark.parametrize(("text", "expected"), WORDS.values(), ids=WORDS.keys())
 def test_last_words(text, expected):
     assert termination_message(text) == expected
+
+
+ENDINGS = {
+    "by itself": ({}, "exited with code 143"),
+    "by its kubelet, which says more than the code": (
+        {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the deadline"},
+        "failed (DeadlineExceeded): Pod was active on the node longer than the deadline",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), ENDINGS.values(), ids=ENDINGS.keys())
+def test_how_a_pod_ended(status, expected):
+    built = snapshot(job().worker(1)).failed("worker", 0, code=143)
+    next(iter(built._pods.values()))["status"] |= status
+    assert ending(pod_set_of("demo", built.spec.roles, built.build().pods).active[0]) == expected

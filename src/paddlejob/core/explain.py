@@ -58,10 +58,10 @@ def stage(member: ObservedPod) -> str:
 
 
 def ending(member: ObservedPod) -> str:
-    """Return how a pod ended: exit code, reason and last words."""
+    """Return how a pod ended: why its kubelet ended it, or the exit code, reason and last words."""
     terminated = ending_of(member)
     status = member.pod.status
-    if terminated is None or (status.reason and terminated.exit_code == 0):
+    if terminated is None or status.reason:
         detail = f": {termination_message(status.message)}" if status.message else ""
         return f"failed ({status.reason or 'no container started'}){detail}"
     words = termination_message(terminated.message)

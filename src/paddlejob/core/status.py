@@ -31,7 +31,7 @@ def live_phase(
 ) -> PhaseReason:
     """Say where a job without a verdict is, and what it waits for.
 
-    A job that is put together anew keeps the phase that says so, and why, until it runs.
+    A job in a new attempt keeps the phase that says so, and why, until it runs.
     """
     if delayed and not snapshot.failures:
         return _held_back(snapshot, pod_set)
