@@ -11,8 +11,8 @@ import pytest
 from paddlejob.api.names import PROTECTED_ENV, Env
 from paddlejob.api.v1 import Role
 from paddlejob.core.attempts.elastic import with_rendezvous
+from paddlejob.core.paddle_env import config_data, hosts_of, pod_env
 from paddlejob.core.pod_set import Replica, pod_set_of
-from paddlejob.core.topology import config_data, hosts_of, pod_env
 from paddlejob.testing.build import JobBuilder, job, snapshot
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"

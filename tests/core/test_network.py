@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from paddlejob.api import names
+from paddlejob.api.v1 import Intranet
 from paddlejob.core.actions import Create, Kind
+from paddlejob.core.network import network_of
 from paddlejob.testing.build import job, snapshot
 
 IPV6, IPV4 = "fd00::1", "10.0.0.1"
@@ -105,3 +108,17 @@ class TestForeseenAddresses:
     )
     def test_others_are_not(self, of, addresses):
         assert "IPv" not in named(of, "Running", RUNNING, *addresses).plan().status.message
+
+
+MODES = {
+    Intranet.POD_IP: ({}, {}, 0),
+    Intranet.SERVICE: ({"hostname": "p", "subdomain": "p"}, {}, 1),
+    Intranet.HOST: ({"dnsPolicy": "ClusterFirstWithHostNet"}, {"hostNetwork": True}, names.PORTS_PER_POD),
+}
+
+
+@pytest.mark.parametrize("mode", Intranet)
+def test_every_mode_says_what_it_means_to_a_pod(mode):
+    network, (settings, forced, ports) = network_of(mode), MODES[mode]
+    assert (network.settings("p"), network.forced(), len(network.ports(36000))) == (settings, forced, ports)
+    assert network.has_host_ports is any("hostPort" in port for port in network.ports(36000))

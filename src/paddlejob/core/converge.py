@@ -27,6 +27,7 @@ from paddlejob.core.attempts.new_attempt import is_complete, is_established, wor
 from paddlejob.core.holds import Hold
 from paddlejob.core.network import with_ipv6_warning
 from paddlejob.core.observed import Observed
+from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.phase_reason import PhaseReason
 from paddlejob.core.pod_set import PodSet, Replica, pod_name
 from paddlejob.core.policy import deadline
@@ -34,7 +35,6 @@ from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.status import plural
-from paddlejob.core.topology import JobContext
 
 
 def converge(job: Observed) -> Plan:
@@ -139,7 +139,7 @@ def _pods_of(context: JobContext, pod_set: PodSet, role: Role, config_hash: str 
 
 
 def _services(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> Stages:
-    if not context.uses_names:
+    if not context.network.by_name:
         return ()
     wanted: dict[str, Replica] = {pod_name(snapshot.job.name, replica): replica for replica in pod_set.wanted}
     present = {service.metadata.name for service in snapshot.services}

@@ -1,4 +1,6 @@
-"""How a job's pods reach each other: the host ports they get, and whether Paddle can use their addresses.
+"""How a job's pods reach each other: one class a mode of `spec.intranet`, and what all modes have in common.
+
+A new mode is a value of `Intranet`, a class here, and a line in the documents.
 
 Paddle speaks IPv4 only: it splits endpoints at each colon, asks for IPv4 addresses of names, and listens on
 IPv4 sockets. docs/ipv6.md tells what was tried. Where it is known beforehand that pods have IPv6 addresses,
@@ -9,23 +11,94 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, ClassVar, assert_never
 
 import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Intranet
 from paddlejob.api.validation.ports import declared_ports
 from paddlejob.core.phase_reason import PhaseReason
 from paddlejob.core.pod_set import PodSet
 from paddlejob.core.snapshot import Snapshot
-from paddlejob.core.topology import JobContext
+
+if TYPE_CHECKING:
+    from paddlejob.core.paddle_env import JobContext
+
+
+class Network(msgspec.Struct, frozen=True):
+    """What a mode means to pods."""
+
+    by_name: bool
+    """Whether pods are called by the names of services of their own instead of their addresses.
+
+    Paddle splits every endpoint at each colon, so it cannot read an IPv6 address in any spelling. A name
+    leads it to the pod's IPv4 address, if there is one as well.
+    """
+    has_host_ports: ClassVar[bool] = False
+    """Whether all pods of a job need one block of ports that is free on every node."""
+
+    def settings(self, pod: str) -> JsonObject:
+        """Return what a pod's spec gets unless its author wrote it."""
+        return {"hostname": pod, "subdomain": pod} if self.by_name else {}
+
+    def forced(self) -> JsonObject:
+        """Return what a pod's spec gets in any case."""
+        return {}
+
+    def ports(self, first: int) -> list[JsonObject]:
+        """Return the ports that the training container declares, unless its author did."""
+        return [{"containerPort": first, "protocol": "TCP"}] if self.by_name else []
+
+
+class PodIP(Network, frozen=True):
+    """Pods are called by their addresses; by name where these are of IPv6."""
+
+
+class ServiceNames(Network, frozen=True):
+    """Every pod is called by the name of its own headless service."""
+
+    by_name: bool = True
+
+
+class HostNetwork(Network, frozen=True):
+    """Pods share the network of their node, on ports of the job's own."""
+
+    has_host_ports: ClassVar[bool] = True
+
+    def settings(self, pod: str) -> JsonObject:  # noqa: ARG002  (a pod on its node's network has its name)
+        """Names of the cluster are to be found from a node's network too."""
+        return {"dnsPolicy": "ClusterFirstWithHostNet"}
+
+    def forced(self) -> JsonObject:
+        """The pod is on its node's network."""
+        return {"hostNetwork": True}
+
+    def ports(self, first: int) -> list[JsonObject]:
+        """All are host ports, so that the scheduler keeps two pods with the same ports off one node."""
+        block = range(first, first + names.PORTS_PER_POD)
+        return [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in block]
+
+
+def network_of(intranet: Intranet, *, pods_have_ipv6: bool = False) -> Network:
+    """Return the network of a job."""
+    match intranet:
+        case Intranet.POD_IP:
+            return PodIP(pods_have_ipv6)
+        case Intranet.SERVICE:
+            return ServiceNames()
+        case Intranet.HOST:
+            return HostNetwork(pods_have_ipv6)
+        case _:
+            assert_never(intranet)
 
 
 def host_port(snapshot: Snapshot, spec: EffectiveSpec) -> int | None:
     """Return the first of a job's block of host ports, 0 where it needs none, None where none is left."""
-    if spec.intranet is not Intranet.HOST:
+    if not network_of(spec.intranet).has_host_ports:
         return 0
     if snapshot.job.status.host_port:
         return snapshot.job.status.host_port
@@ -73,7 +146,7 @@ def unreadable_address(context: JobContext, pod_set: PodSet) -> str:
     Started nevertheless, the workers of a job under `paddle.distributed.launch` would take themselves for one
     node each: all train alone, and the job completes as if nothing were wrong.
     """
-    if context.uses_names or context.spec.rendezvous is not None or len(pod_set.wanted) == 1:
+    if context.network.by_name or context.spec.rendezvous is not None or len(pod_set.wanted) == 1:
         return ""
     for member in pod_set.active:
         address = member.pod.status.pod_ip

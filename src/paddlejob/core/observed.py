@@ -15,9 +15,9 @@ from paddlejob.core import invalid_spec, network
 from paddlejob.core.attempts import elastic
 from paddlejob.core.gang.registry import reconcile_gang
 from paddlejob.core.gang.state import GangState
+from paddlejob.core.paddle_env import DesiredConfig, JobContext, desired_config_of
 from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of
 from paddlejob.core.snapshot import Snapshot
-from paddlejob.core.topology import DesiredConfig, JobContext, desired_config_of
 
 
 class Observed:

@@ -8,11 +8,11 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.v1 import Intranet, PaddleJob, Role
-from paddlejob.core import topology
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.core import paddle_env
 from paddlejob.core.gang.registry import mark_pod
+from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import Replica, pod_name
-from paddlejob.core.topology import JobContext
 
 
 def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None = None) -> JsonObject:
@@ -98,13 +98,7 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     first, *others = pod_spec.get("containers") or [{}]
     pod_spec["containers"] = [_training_container(context, replica, first), *others]
     pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
-    if context.spec.intranet is Intranet.HOST:
-        pod_spec["hostNetwork"] = True
-        pod_spec.setdefault("dnsPolicy", "ClusterFirstWithHostNet")
-    elif context.uses_names:
-        pod_spec.setdefault("hostname", name)
-        pod_spec.setdefault("subdomain", name)
-    return pod_spec
+    return context.network.settings(name) | pod_spec | context.network.forced()
 
 
 def _given(fields: JsonObject) -> JsonObject:
@@ -114,14 +108,14 @@ def _given(fields: JsonObject) -> JsonObject:
 
 def _default_restart_policy(context: JobContext, role: Role) -> str:
     """Only a worker that keeps its name can rejoin its peers by itself, and not a meeting that is over."""
-    rejoins = role is Role.WORKER and context.uses_names and not context.spec.with_gloo
+    rejoins = role is Role.WORKER and context.network.by_name and not context.spec.with_gloo
     rejoins = rejoins or context.spec.rendezvous is not None
     return "OnFailure" if rejoins else "Never"
 
 
 def _training_container(context: JobContext, replica: Replica, given: JsonObject) -> JsonObject:
     container = _given(given)
-    container["env"] = _merged_env(list(topology.pod_env(context, replica)), given.get("env") or [])
+    container["env"] = _merged_env(list(paddle_env.pod_env(context, replica)), given.get("env") or [])
     container["envFrom"] = [*(given.get("envFrom") or ()), {"configMapRef": {"name": context.job.name}}]
     ports = _merged_ports(context, given.get("ports") or [])
     if ports:
@@ -139,15 +133,7 @@ def _merged_env(ours: list[JsonObject], users: list[JsonObject]) -> list[JsonObj
 
 
 def _merged_ports(context: JobContext, users: list[JsonObject]) -> list[JsonObject]:
-    """Declare the job's ports unless the user did.
-
-    In host mode all are host ports, so that the scheduler keeps two pods with the same ports off one node.
-    """
+    """Declare the job's ports unless the user did."""
     declared = {port.get("containerPort") for port in users}
-    if context.spec.intranet is Intranet.HOST:
-        block = range(context.port, context.port + names.PORTS_PER_POD)
-        ours = [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in block]
-        return [*users, *(port for port in ours if port["containerPort"] not in declared)]
-    if context.uses_names and context.port not in declared:
-        return [*users, {"containerPort": context.port, "protocol": "TCP"}]
-    return users
+    ours = context.network.ports(context.port)
+    return [*users, *(port for port in ours if port["containerPort"] not in declared)]

@@ -8,7 +8,8 @@ import msgspec
 
 from paddlejob.api.defaulting import effective
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.v1 import Intranet, PaddleJob
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.core.network import network_of
 from paddlejob.local.errors import InputError
 from paddlejob.local.input.documents import JobFile
 from paddlejob.local.input.images import Images
@@ -77,7 +78,7 @@ def _claim_notes(job: PaddleJob, claims: Claims) -> Iterator[str]:
 def _complaints(read: JobFile, machine: Machine) -> Iterator[str]:
     job, can_mount = read.job, machine.allowed.can_mount
     yield from size_errors(job)
-    if effective(job.spec).intranet is Intranet.SERVICE and not can_mount:
+    if network_of(effective(job.spec).intranet).by_name and not can_mount:
         yield f"spec.intranet is Service, which needs host names, but {capabilities.WAY_OUT}; or write PodIP"
     for role, spec in job.spec.roles():
         pod_spec = spec.template["spec"]

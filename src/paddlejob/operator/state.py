@@ -15,9 +15,10 @@ from paddlejob.api import defaulting
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup
-from paddlejob.api.v1 import Intranet, PaddleJob, PaddleJobStatus, Phase
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
+from paddlejob.core.network import network_of
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import decoding
 from paddlejob.kube.cache import Cache
@@ -138,7 +139,8 @@ class ClusterState:
             self._host_ports.pop(key, None)
 
     def _taken_host_ports(self, key: ObjectKey, job: PaddleJob) -> frozenset[int]:
-        if defaulting.read_intranet(job.spec.intranet) is not Intranet.HOST or job.status.host_port:
+        has_host_ports = network_of(defaulting.effective(job.spec).intranet).has_host_ports
+        if not has_host_ports or job.status.host_port:
             return frozenset()
         others = (other for other in self._host_ports if other != key)
         return frozenset(self._host_ports[other] for other in others if self._holds_host_port(other))

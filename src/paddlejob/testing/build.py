@@ -28,11 +28,11 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, WorldSize
 from paddlejob.core.actions import Create, Kind, Plan, ReplaceConfig
 from paddlejob.core.attempts.elastic import with_workers
 from paddlejob.core.gang.model import Gang, GangApis, GangSystem
+from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.plan import plan
 from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
-from paddlejob.core.topology import JobContext
 from paddlejob.testing.plausible import check_plausible
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

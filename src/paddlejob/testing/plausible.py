@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from paddlejob.api.defaulting import effective
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import Intranet
+from paddlejob.core.network import network_of
 from paddlejob.core.snapshot import Snapshot
 
 Rule = Callable[[Snapshot], Iterator[str]]
@@ -39,7 +39,7 @@ def _pods_are_the_jobs(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _addresses_are_unique(snapshot: Snapshot) -> Iterator[str]:
-    if effective(snapshot.job.spec).intranet == Intranet.HOST:
+    if network_of(effective(snapshot.job.spec).intranet).has_host_ports:
         return  # pods of one node share its address
     live = (pod.status.pod_ip for pod in snapshot.pods if pod.status.phase in ("Pending", "Running"))
     yield from _repeated(filter(None, live), "pods have the address")

@@ -15,8 +15,8 @@ from paddlejob.core.attempts.new_attempt import (
     was_established,
     world_size_of,
 )
+from paddlejob.core.paddle_env import attempt_key, published_host
 from paddlejob.core.pod_set import Replica, pod_name
-from paddlejob.core.topology import attempt_key, published_host
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed

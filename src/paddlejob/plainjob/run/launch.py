@@ -10,7 +10,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.names import Env
-from paddlejob.core.topology import endpoint
+from paddlejob.core.paddle_env import endpoint
 from paddlejob.plainjob import errors
 from paddlejob.plainjob.run import arguments
 from paddlejob.plainjob.settings import JobSettings

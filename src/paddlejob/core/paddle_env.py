@@ -17,9 +17,10 @@ from paddlejob.api import names
 from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
-from paddlejob.api.v1 import Intranet, Mode, PaddleJob, Role, RoleSpec
+from paddlejob.api.v1 import Mode, PaddleJob, Role, RoleSpec
 from paddlejob.core.accelerators import accelerators
 from paddlejob.core.gang.model import Gang
+from paddlejob.core.network import Network, network_of
 from paddlejob.core.pod_set import PodSet, Replica, pod_name
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
@@ -42,18 +43,14 @@ class JobContext(msgspec.Struct, frozen=True):
     gang: Gang | None = None
 
     @property
-    def uses_names(self) -> bool:
-        """Whether pods are called by the names of their services instead of their addresses.
-
-        Paddle splits every endpoint at each colon, so it cannot read an IPv6 address in any spelling. A name
-        leads it to the pod's IPv4 address, if there is one as well.
-        """
-        return self.spec.intranet is Intranet.SERVICE or self.pods_have_ipv6
+    def network(self) -> Network:
+        """How the pods reach each other."""
+        return network_of(self.spec.intranet, pods_have_ipv6=self.pods_have_ipv6)
 
     @property
     def knows_hosts_beforehand(self) -> bool:
         """Whether the environment of the pods is known before they have addresses."""
-        return self.uses_names or self.spec.rendezvous is not None
+        return self.network.by_name or self.spec.rendezvous is not None
 
     def role_spec(self, role: Role) -> RoleSpec:
         """Return what the user wants of a role that has replicas."""
@@ -85,8 +82,9 @@ def hosts_of(
     hosts: dict[Role, list[str]] = {}
     if context.spec.rendezvous is not None:
         return hosts
+    by_name = context.network.by_name
     for replica in pod_set.wanted:
-        if context.uses_names:
+        if by_name:
             host = service_host(context, replica)
         else:
             member = pod_set.members.get(replica)
@@ -232,7 +230,7 @@ def _endpoints(hosts: Sequence[str], port: int) -> str:
 
 def _own_address(context: JobContext, replica: Replica) -> JsonObject:
     """Paddle looks POD_IP:PADDLE_PORT up in the list of servers as text, so it is spelled as there."""
-    if context.uses_names:
+    if context.network.by_name:
         return {"name": Env.POD_IP, "value": service_host(context, replica)}
     return {"name": Env.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 

@@ -6,9 +6,9 @@ import pytest
 
 from paddlejob.api.names import LABEL_ROLE, PROTECTED_ENV
 from paddlejob.api.v1 import Role
+from paddlejob.core.paddle_env import config_data, config_hash, hosts_of, pod_env
 from paddlejob.core.pod_set import Replica, pod_set_of
 from paddlejob.core.render import render_pod
-from paddlejob.core.topology import config_data, config_hash, hosts_of, pod_env
 from paddlejob.testing.build import job, snapshot
 
 PS = {"PADDLE_PSERVERS_IP_PORT_LIST"}
