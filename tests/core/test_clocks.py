@@ -58,7 +58,7 @@ def test_a_clock_that_is_wrong_puts_an_end_at_most_ten_seconds_off(skew):
 
 
 def test_the_time_of_a_failure_is_when_it_was_seen_where_the_nodes_clock_is_wrong():
-    built = connected(job().worker(1)).failed("worker", 0, code=137, seconds_ago=-600).seen_for(3)
+    built = connected(job().worker(1)).failed("worker", 0, code=137, seconds_ago=-600).seen_for(2.5)
     assert built.plan().status.last_failure.time == built.now - timedelta(seconds=3)
 
 

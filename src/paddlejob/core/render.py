@@ -17,7 +17,7 @@ from paddlejob.core.pod_set import Replica, pod_name
 
 def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None = None) -> JsonObject:
     """Return the pod of a replica; `config_hash` is given when the ConfigMap is known beforehand."""
-    metadata = _seat_metadata(context.job, replica)
+    metadata = _replica_metadata(context.job, replica)
     metadata["labels"][names.LABEL_ATTEMPT] = str(context.attempt)
     given = context.role_spec(replica.role).template.get("metadata") or {}
     metadata["labels"] = {**(given.get("labels") or {}), **metadata["labels"]}
@@ -51,7 +51,7 @@ def render_service(context: JobContext, replica: Replica) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _seat_metadata(context.job, replica),
+        "metadata": _replica_metadata(context.job, replica),
         "spec": {
             "clusterIP": "None",
             "ipFamilyPolicy": "PreferDualStack",
@@ -78,7 +78,7 @@ def _metadata(job: PaddleJob, name: str) -> JsonObject:
     }
 
 
-def _seat_metadata(job: PaddleJob, replica: Replica) -> JsonObject:
+def _replica_metadata(job: PaddleJob, replica: Replica) -> JsonObject:
     name = pod_name(job.name, replica)
     metadata = _metadata(job, name)
     metadata["labels"].update(

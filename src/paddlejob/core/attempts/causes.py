@@ -112,5 +112,5 @@ def first_failure(failed: list[ObservedPod], policy: RestartPolicy, snapshot: Sn
 
 def believed_end(member: ObservedPod, snapshot: Snapshot) -> datetime:
     """Return when a pod ended: by its kubelet's clock, as far as that agrees with when the end was seen."""
-    seen = snapshot.now - timedelta(seconds=snapshot.seconds_in_state(member.pod))
+    seen = (snapshot.now - timedelta(seconds=snapshot.seconds_in_state(member.pod))).replace(microsecond=0)
     return min(seen, max(seen - REPORT_DELAY, ended_at(member) or seen))
