@@ -8,8 +8,8 @@ import sys
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing.kubelet import Kubelet
-from paddlejob.testing.outcomes import RunForever
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.outcomes import RunForever
 
 
 async def main(kubeconfig: str) -> None:

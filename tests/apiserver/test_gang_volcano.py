@@ -23,7 +23,7 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.testing.build import job
-from paddlejob.testing.outcomes import Exit
+from paddlejob.testing.kubelet.outcomes import Exit
 from paddlejob.testing.volcano import Volcano
 from tests.operator.gang_stage import GangStage
 

@@ -20,7 +20,7 @@ from devcluster import ApiError, Client, ControlPlane
 from paddlejob.api.meta import JsonObject
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
-from paddlejob.testing.outcomes import Exit
+from paddlejob.testing.kubelet.outcomes import Exit
 from tests.apiserver import installed
 from tests.apiserver.installed import OperatorProcess
 from tests.support import hostile

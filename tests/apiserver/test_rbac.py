@@ -38,7 +38,7 @@ from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.manager import LEASE_NAME
 from paddlejob.operator.resources import VOLCANO_QUEUES
 from paddlejob.testing.build import job
-from paddlejob.testing.outcomes import Exit
+from paddlejob.testing.kubelet.outcomes import Exit
 from scripts import manifests
 from tests.apiserver import gang_acts, installed
 

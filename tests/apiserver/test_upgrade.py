@@ -18,7 +18,7 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
-from paddlejob.testing.kubelet import Kubelet
+from paddlejob.testing.kubelet.kubelet import Kubelet
 from scripts import manifests
 from tests.apiserver import inherited, installed
 from tests.apiserver.inherited import Inheritance, killed, running, succeeded

@@ -14,7 +14,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_api import ApiServer
 
 Act = Callable[[Stage], Awaitable[None]]
 

@@ -16,10 +16,11 @@ from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SERVICES, Resourc
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import outcomes, virtual_loop
+from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import JobBuilder
-from paddlejob.testing.kubelet import Kubelet
-from paddlejob.testing.pod_worker import Timing
+from paddlejob.testing.kubelet import outcomes
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.pod_worker import Timing
 from tests.support.waiting import eventually_async
 
 QUICK = Timing(

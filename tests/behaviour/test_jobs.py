@@ -8,7 +8,7 @@ from behaviour.stage import Stage
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
-from paddlejob.testing.outcomes import (
+from paddlejob.testing.kubelet.outcomes import (
     Evict,
     Exit,
     FailImagePull,

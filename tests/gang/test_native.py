@@ -19,7 +19,7 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from paddlejob.testing.build import job
-from paddlejob.testing.outcomes import Exit, crash
+from paddlejob.testing.kubelet.outcomes import Exit, crash
 from tests.operator.gang_stage import GangStage
 
 pytestmark = pytest.mark.gang

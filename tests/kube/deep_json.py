@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from paddlejob.testing.fake_api import FakeTransport
+from paddlejob.testing.apiserver.fake_api import FakeTransport
 
 DEPTHS = (500, 992, 1100, 9900, 9978, 9984, 9992, 9999)
 """Around the limits of Python 3.11, of Python 3.12 and later, and of the API server."""

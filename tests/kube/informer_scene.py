@@ -17,8 +17,8 @@ from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import CONFIG_MAPS, Resource
 from paddlejob.kube.transport import Response
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer, FakeTransport
-from paddlejob.testing.fake_types import custom_resource
+from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
+from paddlejob.testing.apiserver.rules.fake_types import custom_resource
 
 
 class Settings(View, frozen=True):

@@ -12,7 +12,7 @@ from paddlejob.kube.errors import TransportError
 from paddlejob.kube.lease import LeaderElector
 from paddlejob.kube.resource import LEASES
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer, FakeTransport
+from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
 
 
 class CutOffTransport(FakeTransport):

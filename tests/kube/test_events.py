@@ -15,7 +15,7 @@ from paddlejob.kube.events import EventLimits, EventRecorder, ObjectReference, t
 from paddlejob.kube.resource import EVENTS, PODS
 from paddlejob.kube.transport import Response
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer, FakeTransport
+from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
 
 POD = ObjectReference.to(PODS, ObjectMeta("worker-0", "default", "uid-0", "7"))
 

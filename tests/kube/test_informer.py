@@ -30,7 +30,7 @@ from paddlejob.kube.errors import ResponseTooLargeError, TransportError
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import CONFIG_MAPS, Resource
 from paddlejob.kube.transport import Response
-from paddlejob.testing.fake_types import custom_resource
+from paddlejob.testing.apiserver.rules.fake_types import custom_resource
 
 
 @pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])

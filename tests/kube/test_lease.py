@@ -13,7 +13,7 @@ from paddlejob.kube.errors import TransportError
 from paddlejob.kube.lease import LeaderElector, LeaseLostError, LeaseTiming
 from paddlejob.kube.resource import LEASES
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer, FakeTransport
+from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
 
 
 def test_a_lease_that_does_not_exist_is_made_as_client_go_makes_it():

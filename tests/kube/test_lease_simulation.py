@@ -15,7 +15,7 @@ from paddlejob.kube.errors import KubeError, TransportError
 from paddlejob.kube.lease import LeaderElector, LeaseLostError
 from paddlejob.kube.resource import LEASES
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer, FakeTransport
+from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
 

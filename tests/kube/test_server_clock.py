@@ -14,7 +14,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.server_clock import ServerClock
 from paddlejob.kube.transport import Response
-from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_api import ApiServer
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -20,11 +20,11 @@ from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.build import JobBuilder
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.faults import FaultRates, Faults
-from paddlejob.testing.kubelet import Kubelet
-from paddlejob.testing.outcomes import Behaviour, exit_soon
+from paddlejob.testing.faults.transport import FaultRates, Faults
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.outcomes import Behaviour, exit_soon
 from paddlejob.testing.volcano import Volcano
 from tests.support.waiting import eventually_async
 

@@ -17,7 +17,7 @@ from paddlejob.kube.resource import PODS, Resource
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.kubelet import Kubelet
+from paddlejob.testing.kubelet.kubelet import Kubelet
 
 
 class GangStage(Stage):

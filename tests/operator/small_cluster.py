@@ -16,8 +16,8 @@ from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.build import JobBuilder
-from paddlejob.testing.fake_api import ApiServer
 
 CRD = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml").read_text())
 

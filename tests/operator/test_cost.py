@@ -7,9 +7,9 @@ import random
 
 from paddlejob.kube.client import Client
 from paddlejob.testing.build import job
-from paddlejob.testing.kubelet import Kubelet
-from paddlejob.testing.outcomes import RunForever
-from paddlejob.testing.pod_worker import Timing
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.outcomes import RunForever
+from paddlejob.testing.kubelet.pod_worker import Timing
 from tests.operator.small_cluster import on_a_cluster
 
 WORKERS = 100

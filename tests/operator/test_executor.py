@@ -6,7 +6,7 @@ from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, ReplaceCon
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.operator.executor import FIRST_BATCH, Executor
-from paddlejob.testing import fake_refusals
+from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job, snapshot
 from tests.operator.small_cluster import on_a_cluster
 

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.faults import FaultRates
-from paddlejob.testing.outcomes import Exit, RunForever
+from paddlejob.testing.faults.transport import FaultRates
+from paddlejob.testing.kubelet.outcomes import Exit, RunForever
 from tests.operator.gang_cluster import GangCluster
 from tests.testing.simulated import simulated
 

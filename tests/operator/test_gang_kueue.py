@@ -10,9 +10,9 @@ from typing import Any
 from paddlejob.core.actions import Kind
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.operator.resources import FLAVORS_OF, PADDLE_JOBS, WORKLOADS_V1BETA1, WORKLOADS_V1BETA2
+from paddlejob.testing.apiserver.rules.fake_types import custom_resource
 from paddlejob.testing.build import job
-from paddlejob.testing.fake_types import custom_resource
-from paddlejob.testing.outcomes import RunForever
+from paddlejob.testing.kubelet.outcomes import RunForever
 from tests.operator.gang_cluster import GangCluster
 from tests.testing.simulated import simulated
 

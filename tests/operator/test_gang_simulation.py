@@ -9,9 +9,9 @@ import pytest
 from paddlejob.kube import errors
 from paddlejob.kube.errors import Status
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
+from paddlejob.testing.apiserver.rules.fake_types import custom_resource
 from paddlejob.testing.build import job
-from paddlejob.testing.fake_types import custom_resource
-from paddlejob.testing.outcomes import Exit, RunForever, crash
+from paddlejob.testing.kubelet.outcomes import Exit, RunForever, crash
 from tests.operator.gang_cluster import GangCluster
 from tests.testing.simulated import simulated
 

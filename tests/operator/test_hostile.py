@@ -20,10 +20,10 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.errors import KubeError
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.build import job
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.kubelet import Kubelet
-from paddlejob.testing.outcomes import Exit
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.outcomes import Exit
 from tests.support import hostile
 from tests.support.hostile import CORPUS, Hostile
 

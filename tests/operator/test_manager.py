@@ -20,7 +20,8 @@ from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import manager
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import fake_refusals, virtual_loop
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job
 from tests.operator.small_cluster import Cluster, on_a_cluster
 

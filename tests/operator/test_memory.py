@@ -15,7 +15,7 @@ from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import job
-from paddlejob.testing.kubelet import Kubelet
+from paddlejob.testing.kubelet.kubelet import Kubelet
 from tests.operator.small_cluster import Cluster, on_a_cluster
 
 CONTAINERS = (dict, list, set, tuple)

@@ -11,10 +11,10 @@ from paddlejob.kube.resource import PODS
 from paddlejob.operator import reconciler
 from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing import fake_refusals
+from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.kubelet import Kubelet
-from paddlejob.testing.outcomes import RunForever
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.outcomes import RunForever
 from tests.operator.small_cluster import on_a_cluster
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_api import ApiServer
 
 LOOK_SECONDS = 5.0
 BOUND_SECONDS = 150.0

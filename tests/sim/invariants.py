@@ -8,9 +8,9 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
 from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.fake_log import WriteRecord
-from paddlejob.testing.pod_worker import ContainerStart
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_log import WriteRecord
+from paddlejob.testing.kubelet.pod_worker import ContainerStart
 from sim import pods_after_end
 
 TERMINAL = ("Completed", "Failed")

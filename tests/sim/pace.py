@@ -12,8 +12,8 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJobStatus
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.fake_log import WriteRecord
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_log import WriteRecord
 
 HOUR_SECONDS = 3600.0
 

@@ -14,8 +14,8 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import PODS
-from paddlejob.testing import outcomes
-from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.kubelet import outcomes
 
 
 class Kind(enum.StrEnum):

@@ -8,9 +8,9 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
-from paddlejob.testing import outcomes
 from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.faults import FaultRates
+from paddlejob.testing.faults.transport import FaultRates
+from paddlejob.testing.kubelet import outcomes
 from sim import plague
 
 SKEWS = (0.0, -600.0, 600.0)

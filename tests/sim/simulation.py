@@ -22,10 +22,10 @@ from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.fake_log import WriteRecord
-from paddlejob.testing.faults import Faults, FaultyTransport
-from paddlejob.testing.kubelet import Kubelet
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_log import WriteRecord
+from paddlejob.testing.faults.transport import Faults, FaultyTransport
+from paddlejob.testing.kubelet.kubelet import Kubelet
 from sim import invariants
 from sim.deadlines import Deadlines
 from sim.pace import Pace

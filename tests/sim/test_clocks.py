@@ -10,8 +10,8 @@ import pytest
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.build import job
-from paddlejob.testing.fake_api import ApiServer
 from sim.deadlines import BOUND_SECONDS, LOOK_SECONDS, DeadlineMissedError, Deadlines
 from sim.simulation import DEFINITION, play
 

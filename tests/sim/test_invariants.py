@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.testing.pod_worker import ContainerStart
+from paddlejob.testing.kubelet.pod_worker import ContainerStart
 from sim.invariants import BrokenInvariantError, check_start
 
 

@@ -12,10 +12,10 @@ from paddlejob.api.v1 import PaddleJobStatus
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_log import WriteRecord
 from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.fake_log import WriteRecord
-from paddlejob.testing.faults import FaultRates
+from paddlejob.testing.faults.transport import FaultRates
 from sim.pace import HOUR_SECONDS, Pace, TooFastError, writes_an_hour
 from sim.plague import Kind, Plague
 from sim.scenario import Scenario

@@ -11,9 +11,9 @@ from typing import Any
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.kubelet import Kubelet
-from paddlejob.testing.outcomes import (
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.outcomes import (
     Behaviour,
     Exit,
     Outcome,

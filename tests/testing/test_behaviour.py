@@ -10,7 +10,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.kube.errors import StatusCause
 from paddlejob.kube.resource import NAMESPACES
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_api import ApiServer
 from tests.testing import behaviour_deletes, behaviour_reads, behaviour_writes
 from tests.testing.behaviour import BEHAVIOURS, WIDGET_DEFINITION, Api
 

@@ -18,11 +18,11 @@ from paddlejob.kube.errors import (
     TransportTimeoutError,
 )
 from paddlejob.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, NODES, PODS, Resource
-from paddlejob.testing import fake_refusals
-from paddlejob.testing.fake_api import GARBAGE_COLLECTOR, ApiServer
-from paddlejob.testing.fake_request import AdmissionRequest
-from paddlejob.testing.fake_store import Change
-from paddlejob.testing.fake_types import custom_resource
+from paddlejob.testing.apiserver import fake_refusals
+from paddlejob.testing.apiserver.fake_api import GARBAGE_COLLECTOR, ApiServer
+from paddlejob.testing.apiserver.fake_request import AdmissionRequest
+from paddlejob.testing.apiserver.fake_store import Change
+from paddlejob.testing.apiserver.rules.fake_types import custom_resource
 from tests.testing.behaviour import (
     WIDGET_DEFINITION,
     WIDGETS,

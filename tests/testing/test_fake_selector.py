@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.kube.errors import BadRequestError
-from paddlejob.testing.fake_selector import select
+from paddlejob.testing.apiserver.fake_selector import select
 
 FIELDS = frozenset(["metadata.name", "spec.hostNetwork", "status.phase"])
 BODY = {

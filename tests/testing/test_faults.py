@@ -23,8 +23,8 @@ from paddlejob.kube.lines import split_lines
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.retry import RetryPolicy
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.faults import FaultRates, Faults, FaultyTransport
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.faults.transport import FaultRates, Faults, FaultyTransport
 from tests.testing.behaviour import config_map
 from tests.testing.simulated import simulated
 

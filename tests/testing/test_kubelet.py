@@ -10,10 +10,10 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.fake_api import ApiServer
-from paddlejob.testing.faults import FaultRates, Faults
-from paddlejob.testing.kubelet import Kubelet
-from paddlejob.testing.outcomes import (
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.faults.transport import FaultRates, Faults
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.outcomes import (
     Evict,
     Exit,
     FailImagePull,
@@ -24,7 +24,7 @@ from paddlejob.testing.outcomes import (
     crash,
     run_out_of_memory,
 )
-from paddlejob.testing.pod_worker import Timing
+from paddlejob.testing.kubelet.pod_worker import Timing
 from tests.testing.behaviour import config_map, pod
 from tests.testing.kubelet_world import running, with_config
 from tests.testing.simulated import simulated

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from paddlejob.testing.node_pool import NodePool
+from paddlejob.testing.kubelet.node_pool import NodePool
 
 
 def pod(uid: str, *, host_port: int = 0, **spec: Any) -> dict[str, Any]:

@@ -13,9 +13,10 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.resource import Resource
-from paddlejob.testing import fake_refusals, virtual_loop
-from paddlejob.testing.fake_store import Store
-from paddlejob.testing.fake_types import ResourceType
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver import fake_refusals
+from paddlejob.testing.apiserver.fake_store import Store
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 
 _GENERATED_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 

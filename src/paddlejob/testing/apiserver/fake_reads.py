@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import msgspec
 
 from paddlejob.kube.errors import ApiError
-from paddlejob.testing import fake_refusals, fake_selector
-from paddlejob.testing.fake_request import Request
-from paddlejob.testing.fake_store import Record, Store
+from paddlejob.testing.apiserver import fake_refusals, fake_selector
+from paddlejob.testing.apiserver.fake_request import Request
+from paddlejob.testing.apiserver.fake_store import Record, Store
 
 
 class _Continue(msgspec.Struct, frozen=True):

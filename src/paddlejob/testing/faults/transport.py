@@ -22,7 +22,8 @@ import msgspec
 
 from paddlejob.kube.errors import ApiError, TransportError, TransportTimeoutError
 from paddlejob.kube.transport import Response, Stream, Transport
-from paddlejob.testing import fake_refusals, fake_watch, fault_stream
+from paddlejob.testing.apiserver import fake_refusals, fake_watch
+from paddlejob.testing.faults import stream as fault_stream
 
 Send = Callable[[], Awaitable[Response]]
 

@@ -13,8 +13,8 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.kube.client import Client
 from paddlejob.kubelet import environment, restart
 from paddlejob.kubelet.environment import Sources
-from paddlejob.testing.node_pool import NodePool
-from paddlejob.testing.outcomes import (
+from paddlejob.testing.kubelet.node_pool import NodePool
+from paddlejob.testing.kubelet.outcomes import (
     OWN_DEADLINE,
     Behaviour,
     Evict,
@@ -25,8 +25,8 @@ from paddlejob.testing.outcomes import (
     RunForever,
     Unschedulable,
 )
-from paddlejob.testing.pod_state import ContainerState, PodState
-from paddlejob.testing.pod_writer import PodGoneError, PodWriter
+from paddlejob.testing.kubelet.pod_state import ContainerState, PodState
+from paddlejob.testing.kubelet.pod_writer import PodGoneError, PodWriter
 from paddlejob.testing.virtual_loop import timestamp
 
 _UNSCHEDULABLE_RETRY_SECONDS = 5.0

@@ -29,20 +29,14 @@ from paddlejob.kube import responses
 from paddlejob.kube.errors import ApiError, NotFoundError, TransportError
 from paddlejob.kube.resource import Resource
 from paddlejob.kube.transport import Response, Stream
-from paddlejob.testing import (
-    fake_garbage,
-    fake_refusals,
-    fake_routes,
-    fake_types,
-    fake_verbs,
-    fake_watch,
-    virtual_loop,
-)
-from paddlejob.testing.fake_bodies import is_released
-from paddlejob.testing.fake_log import RequestLog, WriteRecord
-from paddlejob.testing.fake_request import AdmissionHook, Backend, Request
-from paddlejob.testing.fake_store import Record, Store
-from paddlejob.testing.fake_types import ResourceType
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver import fake_garbage, fake_refusals, fake_routes, fake_verbs, fake_watch
+from paddlejob.testing.apiserver.fake_log import RequestLog, WriteRecord
+from paddlejob.testing.apiserver.fake_request import AdmissionHook, Backend, Request
+from paddlejob.testing.apiserver.fake_store import Record, Store
+from paddlejob.testing.apiserver.rules import fake_types
+from paddlejob.testing.apiserver.rules.fake_bodies import is_released
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 
 GARBAGE_COLLECTOR = "garbage-collector"
 """The identity of the server's own controllers in the log of writes."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from paddlejob.kube.errors import TransportError, TransportTimeoutError
 from paddlejob.kube.transport import Stream
-from paddlejob.testing import fake_refusals, fake_watch
+from paddlejob.testing.apiserver import fake_refusals, fake_watch
 
 FATES = ("watch_closed", "watch_cut", "watch_silent", "watch_gone")
 """The ways in which a watch can end, by the names of their rates."""

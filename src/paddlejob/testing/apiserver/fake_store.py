@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.testing import fake_refusals
-from paddlejob.testing.fake_types import ResourceType
+from paddlejob.testing.apiserver import fake_refusals
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"

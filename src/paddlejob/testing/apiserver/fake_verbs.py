@@ -9,10 +9,10 @@ import msgspec
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube import resource as resources
 from paddlejob.kube.transport import Response
-from paddlejob.testing import fake_deletes, fake_reads, fake_refusals, fake_scale
-from paddlejob.testing.fake_request import Backend, Request
-from paddlejob.testing.fake_store import Record
-from paddlejob.testing.fake_writes import Writer
+from paddlejob.testing.apiserver import fake_deletes, fake_reads, fake_refusals, fake_scale
+from paddlejob.testing.apiserver.fake_request import Backend, Request
+from paddlejob.testing.apiserver.fake_store import Record
+from paddlejob.testing.apiserver.fake_writes import Writer
 
 _JSON = {"content-type": "application/json"}
 

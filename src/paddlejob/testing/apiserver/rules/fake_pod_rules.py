@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.errors import StatusCause
-from paddlejob.testing.fake_refusals import (
+from paddlejob.testing.apiserver.fake_refusals import (
     duplicate,
     forbidden_value,
     invalid_value,
     not_supported,
     required,
 )
-from paddlejob.testing.fake_rules import LABEL, LABEL_RULE
+from paddlejob.testing.apiserver.rules.fake_rules import LABEL, LABEL_RULE
 
 
 def pod_causes(pod: JsonObject, previous: JsonObject | None) -> list[StatusCause]:

@@ -11,9 +11,9 @@ import msgspec
 
 from paddlejob.kube.errors import ApiError, TransportTimeoutError
 from paddlejob.kube.transport import Response
-from paddlejob.testing import fake_refusals, fake_selector
-from paddlejob.testing.fake_store import ADDED, DELETED, MODIFIED, Change, Record, Store
-from paddlejob.testing.fake_types import ResourceType
+from paddlejob.testing.apiserver import fake_refusals, fake_selector
+from paddlejob.testing.apiserver.fake_store import ADDED, DELETED, MODIFIED, Change, Record, Store
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 
 BOOKMARK_SECONDS = 60.0
 """How often a watcher that asked for bookmarks gets one."""

@@ -9,9 +9,9 @@ import msgspec
 from paddlejob.kube import resource as resources
 from paddlejob.kube.resource import Resource
 from paddlejob.kube.transport import Response
-from paddlejob.testing import fake_refusals
-from paddlejob.testing.fake_request import Path, Request, parse_path
-from paddlejob.testing.fake_types import ResourceType
+from paddlejob.testing.apiserver import fake_refusals
+from paddlejob.testing.apiserver.fake_request import Path, Request, parse_path
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 
 _VERSION = {"major": "1", "minor": "35", "gitVersion": "v1.35.0", "platform": "memory"}
 _PAGE_NOT_FOUND = Response(404, b"404 page not found\n", {"content-type": "text/plain"})

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.testing import fake_refusals
+from paddlejob.testing.apiserver import fake_refusals
 
 Matches = Callable[[JsonObject], bool]
 """Tells whether an object is selected."""

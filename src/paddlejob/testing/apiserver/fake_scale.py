@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.testing import fake_refusals
-from paddlejob.testing.fake_store import Record
+from paddlejob.testing.apiserver import fake_refusals
+from paddlejob.testing.apiserver.fake_store import Record
 
 
 def scale_object(record: Record, *, strict: bool = True) -> JsonObject:

@@ -8,7 +8,7 @@ from typing import Any
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.errors import StatusCause
-from paddlejob.testing.fake_refusals import (
+from paddlejob.testing.apiserver.fake_refusals import (
     duplicate,
     forbidden_value,
     invalid_value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.testing import fake_refusals
+from paddlejob.testing.apiserver import fake_refusals
 
 MERGE_KEYS = {
     "conditions": "type",

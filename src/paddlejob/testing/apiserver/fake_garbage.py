@@ -13,9 +13,9 @@ from collections.abc import Callable
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube import resource as resources
 from paddlejob.kube.errors import ApiError
-from paddlejob.testing.fake_deletes import FOREGROUND, ORPHAN
-from paddlejob.testing.fake_store import DELETED, Change, Record, Store
-from paddlejob.testing.fake_types import ResourceType
+from paddlejob.testing.apiserver.fake_deletes import FOREGROUND, ORPHAN
+from paddlejob.testing.apiserver.fake_store import DELETED, Change, Record, Store
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 
 Delete = Callable[[ResourceType, str, str, str], None]
 """Deletes by kind, namespace, name and UID, in the background, in the collector's name."""

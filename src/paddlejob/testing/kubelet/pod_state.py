@@ -8,7 +8,7 @@ from typing import Any
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.kubelet.pod_phase import Observed, phase_of
-from paddlejob.testing.node_pool import Placement
+from paddlejob.testing.kubelet.node_pool import Placement
 from paddlejob.testing.virtual_loop import timestamp
 
 

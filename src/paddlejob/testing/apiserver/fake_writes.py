@@ -5,10 +5,11 @@ from __future__ import annotations
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube import resource as resources
 from paddlejob.kube.errors import StatusCause
-from paddlejob.testing import fake_bodies, fake_refusals, fake_scale
-from paddlejob.testing.fake_request import Backend, Request
-from paddlejob.testing.fake_store import Record, object_key
-from paddlejob.testing.fake_types import ResourceType
+from paddlejob.testing.apiserver import fake_refusals, fake_scale
+from paddlejob.testing.apiserver.fake_request import Backend, Request
+from paddlejob.testing.apiserver.fake_store import Record, object_key
+from paddlejob.testing.apiserver.rules import fake_bodies
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 
 _GENERATE_TRIES = 8
 _PRESENT_NAMESPACES = frozenset(["default", "kube-system", "kube-public"])

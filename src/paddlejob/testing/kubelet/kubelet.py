@@ -22,9 +22,9 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.lines import split_lines
 from paddlejob.kube.resource import PODS
 from paddlejob.testing import virtual_loop
-from paddlejob.testing.node_pool import NodePool
-from paddlejob.testing.outcomes import Behaviour, exit_soon
-from paddlejob.testing.pod_worker import ContainerStart, Node, PodWorker, Timing
+from paddlejob.testing.kubelet.node_pool import NodePool
+from paddlejob.testing.kubelet.outcomes import Behaviour, exit_soon
+from paddlejob.testing.kubelet.pod_worker import ContainerStart, Node, PodWorker, Timing
 
 _RELIST_SECONDS = 1.0
 _IDLE_SECONDS = 90.0

@@ -11,7 +11,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.kube import resource as resources
 from paddlejob.kube.errors import StatusCause
 from paddlejob.kube.resource import Resource
-from paddlejob.testing import fake_defaults, fake_pod_rules, fake_rules
+from paddlejob.testing.apiserver.rules import fake_defaults, fake_pod_rules, fake_rules
 
 Prepare = Callable[[JsonObject], JsonObject]
 """Returns a body with its defaults, sharing what it does not change."""

@@ -10,10 +10,11 @@ import msgspec
 from paddlejob.api.meta import JsonObject, View
 from paddlejob.kube import resource as resources
 from paddlejob.kube.errors import ApiError
-from paddlejob.testing import fake_refusals, virtual_loop
-from paddlejob.testing.fake_bodies import is_released
-from paddlejob.testing.fake_request import Backend, Request
-from paddlejob.testing.fake_store import Record
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver import fake_refusals
+from paddlejob.testing.apiserver.fake_request import Backend, Request
+from paddlejob.testing.apiserver.fake_store import Record
+from paddlejob.testing.apiserver.rules.fake_bodies import is_released
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"

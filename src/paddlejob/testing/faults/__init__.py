@@ -1,0 +1,1 @@
+"""Seeded faults between a client and an API server."""

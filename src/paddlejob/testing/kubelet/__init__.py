@@ -1,0 +1,1 @@
+"""A simulated scheduler and kubelet, on any API server."""
