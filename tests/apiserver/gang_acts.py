@@ -152,7 +152,7 @@ async def volcano_gang(stage: Stage) -> None:
 
 
 async def native_gang(stage: Stage) -> None:
-    """The same with Kubernetes' own PodGroup, which is made anew for another size."""
+    """The same with Kubernetes' own PodGroup, which is recreated for another size."""
 
     def size(group: dict[str, Any]) -> int:
         return group["spec"]["schedulingPolicy"]["gang"]["minCount"]

@@ -215,7 +215,7 @@ def test_a_job_whose_spec_became_invalid_runs_on_and_completes(perform):
         await stage.until(lambda: _has_reason(stage, "InvalidSpec"), "the mistake is told")
         status = await stage.status()
         assert status["phase"] == "Running"
-        assert 'ports[0].containerPort is "http"' in status["message"]
+        assert 'ports[0].containerPort: Invalid value: "http"' in status["message"]
         assert (await stage.phase("Completed"))["ps"]["ready"] == "1/1"
         await stage.gone(PODS)
 

@@ -16,7 +16,7 @@ from tests.apiserver import gang_acts, installed
 pytestmark = pytest.mark.gang
 
 ONLY_LATER = {"patch"}
-"""A PodGroup of v1alpha2 cannot be changed, only made anew; one of v1beta1 can."""
+"""A PodGroup of v1alpha2 cannot be changed, only recreated; one of v1beta1 can."""
 
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

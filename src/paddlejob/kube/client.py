@@ -3,7 +3,7 @@
 
 A `Client` encodes, sends, decodes, turns refusals into exceptions, and repeats only what is safe to repeat:
 requests that the server refused with 429, or with 503 and a Retry-After, and reads that got no answer.
-A write whose outcome is unknown raises TransportError; the caller looks again and plans anew.
+A write whose outcome is unknown raises TransportError; the caller looks again and decides again.
 """
 
 from __future__ import annotations

@@ -296,7 +296,7 @@ class SnapshotBuilder:
         return self.status(msgspec.structs.replace(self.job.status, phase=phase, **fields))
 
     def formed(self, **counts: int) -> Self:
-        """Let the pods have found together, as many as there are to be or as `counts` says."""
+        """Set the world size, to the wanted numbers or to `counts`."""
         complete = {str(role): spec.replicas for role, spec in self.spec.roles} | counts
         world_size = WorldSize(attempt=self.job.status.attempt, **complete)
         return self.status(msgspec.structs.replace(self.job.status, world_size=world_size))

@@ -68,7 +68,7 @@ def active_seconds(job: PaddleJob, now: datetime) -> float:
 
 
 def seconds_to_live(job: PaddleJob, now: datetime) -> float | None:
-    """Return how long a finished job still stays, None for ever."""
+    """Return how long a finished job still stays, None forever."""
     limit, ended = job.spec.ttl_seconds_after_finished, job.status.completion_time
     if limit is None or ended is None:
         return None

@@ -22,7 +22,7 @@ def succeeded(job: Observed) -> Verdict | None:
 def success(pod_set: PodSet, policy: str) -> PhaseReason | None:
     """Return the verdict when the workers that matter are done.
 
-    Only workers make a success: parameter servers and heter pods serve for ever, and how they end after the
+    Only workers make a success: parameter servers and heter pods never end by themselves, and how they end after the
     last worker is nobody's concern.
     """
     workers = pod_set.desired(Role.WORKER)

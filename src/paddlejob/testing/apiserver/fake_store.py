@@ -58,7 +58,7 @@ class Record:
 
     @property
     def uid(self) -> str:
-        """Unique for ever."""
+        """Never used twice."""
         uid: str = self.body["metadata"]["uid"]
         return uid
 

@@ -43,18 +43,18 @@ class LoseNode(msgspec.Struct, frozen=True):
     after_seconds: float = 10.0
     toleration_seconds: float = 300.0
     removed_after_seconds: float | None = 60.0
-    """Counted from the deletion; None leaves the pod Terminating for ever."""
+    """Counted from the deletion; None leaves the pod Terminating forever."""
 
 
 class FailImagePull(msgspec.Struct, frozen=True):
-    """The image cannot be pulled, for a time or for ever."""
+    """The image cannot be pulled, for a time or forever."""
 
     for_seconds: float | None = None
     then: Exit | RunForever = Exit()
 
 
 class Unschedulable(msgspec.Struct, frozen=True):
-    """No node takes the pod, for a time or for ever."""
+    """No node takes the pod, for a time or forever."""
 
     for_seconds: float | None = None
     then: Exit | RunForever = Exit()

@@ -36,7 +36,7 @@ Range = tuple[float, float]
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a kubelet takes, from and to; each time is drawn anew."""
+    """How long a kubelet takes, from and to; drawn each time."""
 
     start_seconds: Range = (0.5, 2.0)
     """From the binding to the first container: sandbox, address, image."""
@@ -393,7 +393,7 @@ def _synced_part(pod: JsonObject) -> tuple[object, ...]:
 
 
 async def _sleep(seconds: float | None) -> None:
-    """Sleep, for ever when no time is given."""
+    """Sleep, forever when no time is given."""
     if seconds is None:
         await asyncio.get_running_loop().create_future()
     else:
