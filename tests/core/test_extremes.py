@@ -12,8 +12,8 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.core.actions import DeleteJob
 from paddlejob.core.explain import termination_message
+from paddlejob.core.messages import MESSAGE_LENGTH, one_line
 from paddlejob.core.network import choose_base_port
-from paddlejob.core.one_line import MESSAGE_LENGTH, one_line
 from paddlejob.core.plan import plan
 from paddlejob.testing.build import NOW, job, snapshot
 

@@ -8,7 +8,7 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJobStatus
-from paddlejob.core.one_line import one_line
+from paddlejob.core.messages import one_line
 
 
 class Kind(enum.StrEnum):

@@ -9,8 +9,8 @@ from paddlejob.api.v1 import PaddleJobStatus, Phase, Role
 from paddlejob.core import status
 from paddlejob.core.actions import DeleteJob, Plan, Stages
 from paddlejob.core.gang import registry
+from paddlejob.core.messages import Verdict
 from paddlejob.core.observed import Observed
-from paddlejob.core.phase_reason import Verdict
 from paddlejob.core.pod_set import Replica, observe_pod, replica_of, training_container_name
 from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import cleanup, completed_at, created_after_end, ending_of

@@ -8,7 +8,7 @@ from paddlejob.api import names
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated
 from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Kind
-from paddlejob.core.one_line import LONGEST_TEXT, MESSAGE_LENGTH, one_line, printable
+from paddlejob.core.messages import LONGEST_TEXT, MESSAGE_LENGTH, one_line, printable
 from paddlejob.core.pod_set import ObservedPod, PodState, ending_of
 from paddlejob.core.snapshot import WriteFailure
 

@@ -21,7 +21,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Intranet
 from paddlejob.api.validation.ports import declared_ports
-from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import PodSet
 from paddlejob.core.snapshot import Snapshot
 

@@ -11,12 +11,13 @@ from paddlejob.api import defaulting, validation
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
 from paddlejob.api.validation.errors import FieldError
-from paddlejob.core import invalid_spec, network
+from paddlejob.core import network
 from paddlejob.core.attempts import elastic
 from paddlejob.core.gang.registry import reconcile_gang
 from paddlejob.core.gang.state import GangState
 from paddlejob.core.paddle_env import DesiredConfig, JobContext, desired_config_of
 from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of
+from paddlejob.core.policy import invalid_spec
 from paddlejob.core.snapshot import Snapshot
 
 

@@ -3,25 +3,35 @@
     plan(snapshot) -> Plan
 
 `decide` is the specification: guards in order, each of which may be the answer. The order is the contract.
-What begins an attempt is listed in `attempts.triggers.TRIGGERS`, what holds a job up in `holds.HOLDS`.
+What begins an attempt is listed in `attempts.triggers.TRIGGERS`, what holds a job up in `policy.holds.HOLDS`.
 """
 
 from __future__ import annotations
 
-from paddlejob.api import names
-from paddlejob.core.actions import Plan
+from collections.abc import Iterator
+
+import msgspec
+
+from paddlejob.api import defaulting, names
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import PaddleJobStatus, Phase
+from paddlejob.core import status
+from paddlejob.core.actions import Event, EventType, Plan, soonest
 from paddlejob.core.attempts.failures import failed
+from paddlejob.core.attempts.inherited import finalizer_removal
 from paddlejob.core.attempts.triggers import begin_attempt, next_attempt
 from paddlejob.core.converge import converge, wait
 from paddlejob.core.endings import clean_up, end, leave_to_garbage_collector
-from paddlejob.core.finish import finish
-from paddlejob.core.holds import first_hold
-from paddlejob.core.invalid_spec import report_invalid_spec
 from paddlejob.core.observed import Observed
+from paddlejob.core.policy.cleanup import stuck_terminating
 from paddlejob.core.policy.deadline import deadline_exceeded
+from paddlejob.core.policy.holds import first_hold
+from paddlejob.core.policy.invalid_spec import report_invalid_spec
 from paddlejob.core.policy.success import succeeded
 from paddlejob.core.policy.suspend import suspend
 from paddlejob.core.snapshot import Snapshot
+
+TROUBLE = (Reason.INVALID_SPEC, Reason.CREATE_FAILED, Reason.NO_HOST_PORT)
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -49,3 +59,39 @@ def decide(job: Observed) -> Plan:  # noqa: PLR0911  (a list of guards)
     if hold := first_hold(job):
         return wait(job, hold)
     return converge(job)
+
+
+def finish(job: Observed, decided: Plan) -> Plan:
+    """Complete a decision; the finalizer of an earlier operator comes before anything else."""
+    if (removal := finalizer_removal(job.given)) is not None:
+        return removal
+    stuck, wait = stuck_terminating(
+        (*job.given.pods, *job.given.predecessors), job.now, job.given.settings.force_delete_seconds
+    )
+    return msgspec.structs.replace(
+        decided,
+        events=() if job.is_being_deleted or job.is_finished else tuple(_events(job, decided.status)),
+        stages=(stuck, *decided.stages) if stuck else decided.stages,
+        requeue_after_seconds=soonest(decided.requeue_after_seconds, wait),
+    )
+
+
+def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
+    """Yield what the change of status deserves to be told of."""
+    old, is_edited = job.status, job.status.observed_generation != job.given.job.metadata.generation
+    if is_edited:
+        for alias in defaulting.aliases(job.given.job.spec):
+            yield Event(EventType.WARNING, Reason.ALIAS_USED, str(alias))
+    if new.phase is not old.phase and new.phase in status.CONDITION_PHASES:
+        kind = EventType.WARNING if new.phase is Phase.FAILED else EventType.NORMAL
+        yield Event(kind, str(new.phase), new.message)
+    elif new.attempt != old.attempt:
+        kind = EventType.NORMAL if new.phase is Phase.SCALING else EventType.WARNING
+        yield Event(kind, new.reason, f"attempt {new.attempt}: {new.message}")
+    elif new.reason in TROUBLE and new.message != old.message and (is_edited or not _is_known(old, new)):
+        yield Event(EventType.WARNING, new.reason, new.message)
+
+
+def _is_known(old: PaddleJobStatus, new: PaddleJobStatus) -> bool:
+    """What is wrong with a spec changes with the spec; the rest of that message counts pods."""
+    return new.reason == old.reason == Reason.INVALID_SPEC

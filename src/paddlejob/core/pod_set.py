@@ -8,10 +8,9 @@ from typing import Self
 
 import msgspec
 
-from paddlejob.api import names
+from paddlejob.api import index_set, names
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated, Pod
 from paddlejob.api.v1 import PaddleJobStatus, Role, RoleSpec
-from paddlejob.core import index_set
 
 _ROLES = {str(role): role for role in Role}
 

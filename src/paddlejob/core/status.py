@@ -8,14 +8,14 @@ from datetime import datetime
 
 import msgspec
 
-from paddlejob.api import names
+from paddlejob.api import index_set, names
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import Condition
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
-from paddlejob.core import explain, index_set
+from paddlejob.core import explain
 from paddlejob.core.actions import Kind
-from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica, pod_name
 from paddlejob.core.snapshot import Snapshot, WriteFailure
 

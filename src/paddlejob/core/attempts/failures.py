@@ -21,8 +21,8 @@ from paddlejob.core import explain
 from paddlejob.core.attempts import backoff
 from paddlejob.core.attempts.causes import Cause, believed_end, cause_of, first_failure
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers
+from paddlejob.core.messages import PhaseReason, Verdict
 from paddlejob.core.network import with_ipv6_warning
-from paddlejob.core.phase_reason import PhaseReason, Verdict
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, ending_of
 from paddlejob.core.snapshot import Snapshot
 

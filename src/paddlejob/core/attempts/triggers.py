@@ -11,7 +11,7 @@ from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.attempts import backoff, drift, elastic, failures, inherited
 from paddlejob.core.attempts.new_attempt import NewAttempt, was_established, world_size_of
 from paddlejob.core.gang import kueue
-from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.messages import PhaseReason
 from paddlejob.core.policy.cleanup import deletions
 
 if TYPE_CHECKING:

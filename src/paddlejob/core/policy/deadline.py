@@ -9,7 +9,7 @@ import msgspec
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, Phase
-from paddlejob.core.phase_reason import PhaseReason, Verdict
+from paddlejob.core.messages import PhaseReason, Verdict
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed

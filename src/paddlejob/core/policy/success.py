@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, Role, SuccessPolicy
-from paddlejob.core.phase_reason import PhaseReason, Verdict
+from paddlejob.core.messages import PhaseReason, Verdict
 from paddlejob.core.pod_set import PodSet, Replica
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def succeeded(job: Observed) -> Verdict | None:
 def success(pod_set: PodSet, policy: str) -> PhaseReason | None:
     """Return the verdict when the workers that matter are done.
 
-    Only workers make a success: parameter servers and heter pods never end by themselves, and how they end after the
-    last worker is nobody's concern.
+    Only workers make a success: parameter servers and heter pods never end by themselves, and how they end
+    after the last worker does not matter.
     """
     workers = pod_set.desired(Role.WORKER)
     if policy == SuccessPolicy.WORKER_0:

@@ -8,8 +8,8 @@ from paddlejob.api.validation.errors import join
 from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.endings import gang_removals
+from paddlejob.core.messages import PhaseReason
 from paddlejob.core.observed import Observed
-from paddlejob.core.phase_reason import PhaseReason
 from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
 

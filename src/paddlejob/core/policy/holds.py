@@ -10,8 +10,8 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.core import network, status
 from paddlejob.core.attempts import backoff
+from paddlejob.core.messages import PhaseReason
 from paddlejob.core.network import with_ipv6_warning
-from paddlejob.core.phase_reason import PhaseReason
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed

@@ -1,16 +1,18 @@
-"""One line for status and events, of whatever a server, a scheduler or a program said in many.
+"""What a status says: a phase, its reason, and one line for people.
 
-`PhaseReason` and `Event` apply it to every message they are made with, so that no author has to think of it.
+`PhaseReason` and `Event` make every message one line, so that no author has to think of it.
 """
 
 from __future__ import annotations
 
 import re
 
+import msgspec
+
+from paddlejob.api.v1 import Failure, Phase
+
 MESSAGE_LENGTH = 1024
 """What a status and an event can hold."""
-
-
 LONGEST_TEXT = 65536
 """So much of a text is read; a status may hold a megabyte, in each of thousands of pods."""
 
@@ -31,3 +33,21 @@ def printable(text: str) -> str:
         return line
     shown = (character for character in _TERMINAL_CODES.sub("", line) if character.isprintable())
     return " ".join("".join(shown).split())
+
+
+class PhaseReason(msgspec.Struct, frozen=True):
+    """A phase, the reason for it, and the reason in words, on one line."""
+
+    phase: Phase
+    reason: str
+    message: str
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "message", one_line(self.message))
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How a job ends, and the failure that ends it, if one does."""
+
+    phase_reason: PhaseReason
+    failure: Failure | None = None

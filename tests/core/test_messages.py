@@ -4,8 +4,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Event, EventType
-from paddlejob.core.one_line import MESSAGE_LENGTH, one_line
-from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.messages import MESSAGE_LENGTH, PhaseReason, one_line
 from paddlejob.testing.build import job, snapshot
 
 DENIAL = (

@@ -24,7 +24,7 @@ from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan, soonest
 from paddlejob.core.attempts import failures
 from paddlejob.core.attempts.new_attempt import was_established
-from paddlejob.core.phase_reason import PhaseReason
+from paddlejob.core.messages import PhaseReason
 from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.core.index_set import compact, parse
+from paddlejob.api.index_set import compact, parse
 
 SETS = {"": set(), "0": {0}, "0-2,5": {0, 1, 2, 5}, "1,3,5-6": {1, 3, 5, 6}}
 
