@@ -69,7 +69,7 @@ class OperatorProcess:
     @property
     def leads(self) -> bool:
         """Whether it works on jobs, or has once."""
-        return "working on jobs" in self.log.read_text()
+        return "reconciling jobs" in self.log.read_text()
 
     def kill(self) -> None:
         """End it as a power cut would."""
