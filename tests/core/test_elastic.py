@@ -139,6 +139,39 @@ def test_when_it_finds_a_place_the_job_grows_back_around_it():
     assert names_of(plan, "Delete") == ["demo-worker-0", "demo-worker-1"]
 
 
+def test_it_does_not_grow_while_a_worker_is_done():
+    """A new attempt would train again what is done."""
+    plan = with_probe("10.0.2.3").succeeded("worker", 0).plan()
+    assert (plan.status.phase, names_of(plan, "Delete")) == (Phase.RUNNING, [])
+
+
+@pytest.mark.parametrize("address", ["", "10.0.2.3"])
+def test_a_standby_pod_that_has_ended_is_replaced(address):
+    built = with_probe(address)
+    built._pods[list(built._pods)[-1]]["status"] |= {"phase": "Failed", "reason": "OutOfcpu"}
+    plan = built.plan()
+    assert (plan.status.phase, names_of(plan, "Delete")) == (Phase.RUNNING, ["demo-worker-2"])
+
+
+def test_a_standby_pod_that_is_no_longer_wanted_goes():
+    built = with_probe("10.0.2.3")
+    plan = built.respecified(elastic_job(2)).plan()
+    assert (plan.status.phase, names_of(plan, "Delete")) == (Phase.RUNNING, ["demo-worker-2"])
+
+
+def test_a_job_that_is_no_longer_elastic_gets_all_its_workers():
+    plan = shrunk().respecified(job().worker(3)).plan()
+    assert (plan.status.phase, plan.status.reason, plan.status.workers) == (Phase.SCALING, "Scaled", 0)
+
+
+def test_pods_that_were_just_created_are_waited_for_however_old_their_job_is():
+    built = crowded(elastic_job(3), 2).later(3600)
+    for pod in built._pods.values():
+        pod["metadata"]["creationTimestamp"] = "2026-01-01T12:59:50Z"
+    plan = built.plan()
+    assert (plan.status.attempt, plan.requeue_after_seconds) == (0, 50)
+
+
 def by_etcd(of=None):
     return snapshot(of or elastic_job(2, requests=1, limits=4)).with_settings(etcd_server="10.0.0.9:2379")
 

@@ -184,3 +184,10 @@ def test_a_job_of_another_controller_is_left_alone(manager, is_ours):
     plan = snapshot(job().worker(1).spec(managedBy=manager)).plan()
     assert bool(plan.stages) is is_ours
     assert bool(plan.status.phase) is is_ours
+
+
+def test_a_resumption_that_an_earlier_version_recorded_starts_the_clock():
+    """It had no resumeTime, and wrote the time of the resumption into attemptTime."""
+    of = job().worker(2).metadata(creationTimestamp="2026-01-01T06:00:00Z").spec(startupDeadlineSeconds=600)
+    resumed = of.status(phase="Pending", attempt=1, baseAttempt=1, attemptTime="2026-01-01T11:59:00Z")
+    assert snapshot(resumed).plan().status.phase is Phase.PENDING

@@ -47,6 +47,15 @@ def created(plan) -> list[str]:
 ALL_OF_COLLECTIVE = ["demo-worker-0", "demo-worker-1", "demo-worker-2"]
 ALL_OF_PS = ["demo-ps-0", "demo-worker-0", "demo-worker-1"]
 
+
+def test_a_failure_counts_once_however_long_its_pod_stays():
+    """The deletion was refused, or the operator was killed between the status and the deletion."""
+    built = live(NO_GLOO).failed("worker", 1, code=137)
+    for _ in range(5):
+        built.status(built.plan().status)
+    assert (built.job.status.phase, built.job.status.restarts) == (Phase.RESTARTING, 1)
+
+
 WHO_GOES = {
     "collective: all, for one broke the ring": (live().failed("worker", 1, code=137), ALL_OF_COLLECTIVE),
     "PS with gloo: all, for a late worker would wait for ever": (

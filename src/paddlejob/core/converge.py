@@ -90,7 +90,8 @@ def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
     of this name: it holds a name, and it might meet the new ones. Pods of an earlier operator train on alone.
     """
     context, pods, config = job.context, job.pods, job.config
-    removed = deletions(Kind.POD, (member.pod for member in (*pods.outdated, *pods.excess)))
+    useless = elastic.useless_standby(job)
+    removed = deletions(Kind.POD, (member.pod for member in (*pods.outdated, *pods.excess, *useless)))
     is_barred = pods.outdated or job.given.predecessors or has_inherited_pods(pods)
     if is_barred or not job.gang.admitted:
         return _nonempty(job.gang.actions, removed), ()

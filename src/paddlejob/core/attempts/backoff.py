@@ -11,7 +11,7 @@ import math
 from datetime import datetime, timedelta
 
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, RestartPolicy, Role
-from paddlejob.core.actions import Create, Delete, PatchGroup, ReplaceConfig, Stages
+from paddlejob.core.actions import Action, Create, Delete, PatchGroup, ReplaceConfig, Stages
 
 PROGRESS_SECONDS = 600.0
 """A job that was Running for this long has made progress, and its next restart is the first in a row again.
@@ -66,8 +66,14 @@ def is_round(stages: Stages) -> bool:
 
 def removals(stages: Stages) -> Stages:
     """Return what is done of a round that has to wait."""
-    kept = (tuple(action for action in stage if isinstance(action, Delete)) for stage in stages)
+    kept = (tuple(action for action in stage if _gives_back(action)) for stage in stages)
     return tuple(stage for stage in kept if stage)
+
+
+def _gives_back(action: Action) -> bool:
+    """Return whether an action only takes away: an object, or a reservation of quota that others wait for."""
+    gives_quota = isinstance(action, PatchGroup) and "admission" in action.changes
+    return gives_quota or isinstance(action, Delete)
 
 
 def after_round(job: PaddleJob, now: datetime) -> dict[str, object]:

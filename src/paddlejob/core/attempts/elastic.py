@@ -16,8 +16,8 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Mode, PaddleJobSpec, Phase, Role, RoleSpec
 from paddlejob.core import explain
 from paddlejob.core.attempts import backoff
-from paddlejob.core.attempts.new_attempt import NewAttempt, is_complete, is_established
-from paddlejob.core.pod_set import PodSet, PodState
+from paddlejob.core.attempts.new_attempt import NewAttempt, is_complete, was_established
+from paddlejob.core.pod_set import ObservedPod, PodSet, PodState
 from paddlejob.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -77,14 +77,22 @@ def look_again(job: Observed) -> float | None:
     return _resize(job.snapshot, job.pods)[1]
 
 
+def useless_standby(job: Observed) -> tuple[ObservedPod, ...]:
+    """Return pods on standby that no attempt can use: they have ended, or fewer workers are wanted by now."""
+    ended, wanted = (PodState.FAILED, PodState.SUCCEEDED), job.job.spec.replicas(Role.WORKER)
+    return tuple(each for each in job.pods.standby if each.state in ended or each.replica.index >= wanted)
+
+
 def _resize(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, float | None]:
     bounds = worker_range(snapshot.job.spec)
     if bounds is None or snapshot.settings.etcd_server:
-        return None, None
+        fewer = 0 < snapshot.job.status.workers < snapshot.job.spec.replicas(Role.WORKER)
+        message = f"scaling up to {snapshot.job.spec.replicas(Role.WORKER)} workers"
+        return NewAttempt(Phase.SCALING, Reason.SCALED, message, workers=0) if fewer else None, None
     if pod_set.standby:
         return _growth(snapshot, pod_set)
     waits_for_creation = bool(pod_set.to_create) and not snapshot.failures
-    if is_established(snapshot.job.status) or is_complete(pod_set) or waits_for_creation:
+    if was_established(snapshot.job.status) or is_complete(pod_set) or waits_for_creation:
         return None, None
     return _shrinkage(snapshot, pod_set, bounds.least)
 
@@ -92,9 +100,13 @@ def _resize(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, flo
 def _growth(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, float | None]:
     """Take in workers that found a place, not at once where the size has just changed several times."""
     found = sum(
-        bool(standby_pod.pod.status.pod_ip) and not standby_pod.is_leaving for standby_pod in pod_set.standby
+        bool(each.pod.status.pod_ip)
+        and not each.is_leaving
+        and each.state in (PodState.STARTING, PodState.RUNNING)
+        and each.replica.index < snapshot.job.spec.replicas(Role.WORKER)
+        for each in pod_set.standby
     )
-    if not found:
+    if not found or pod_set.finished:
         return None, None
     status = snapshot.job.status
     in_a_row = backoff.restarts_in_a_row(status, snapshot.now)
@@ -116,7 +128,10 @@ def _shrinkage(snapshot: Snapshot, pod_set: PodSet, least: int) -> tuple[NewAtte
     if not least <= affordable < pod_set.desired(Role.WORKER):
         return None, None
     status = snapshot.job.status
-    moments = (snapshot.job.metadata.creation_timestamp, status.attempt_time, status.resume_time)
+    waiting = (member for member in pod_set.active_in(Role.WORKER) if member.state in unscheduled)
+    created = (member.pod.metadata.creation_timestamp for member in waiting)
+    first_pod = min((moment for moment in created if moment), default=None)
+    moments = (snapshot.job.metadata.creation_timestamp, status.attempt_time, status.resume_time, first_pod)
     began = max((moment for moment in moments if moment), default=snapshot.now)
     left = snapshot.settings.elastic_wait_seconds - (snapshot.now - began).total_seconds()
     if left > 0:

@@ -41,7 +41,9 @@ def _startup_clock(job: PaddleJob, now: datetime) -> Clock:
         return Clock()
     if job.status.phase is Phase.SUSPENDED:
         return Clock(seconds_left=limit)
-    left = limit - (now - max(created, job.status.resume_time or created)).total_seconds()
+    # Before there was a resumeTime, resuming a job set attemptTime.
+    resumed = job.status.resume_time or (None if job.status.consecutive_restarts else job.status.attempt_time)
+    left = limit - (now - max(created, resumed or created)).total_seconds()
     if left > 0:
         return Clock(seconds_left=left)
     waited_for = f": {job.status.message}" if job.status.message else ""
