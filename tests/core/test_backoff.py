@@ -7,8 +7,8 @@ import pytest
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, RestartPolicy
-from paddlejob.core.actions import Create, Kind
-from paddlejob.core.attempts.backoff import delay_seconds
+from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
+from paddlejob.core.attempts.backoff import delay_seconds, removals
 from paddlejob.testing.build import NOW, job, snapshot
 
 
@@ -221,3 +221,12 @@ def test_the_job_runs_on_meanwhile():
     built = live().config({}).phase(Phase.RUNNING, retry_time=NOW.replace(minute=1))
     plan = built.plan()
     assert (plan.stages, plan.status.phase, plan.requeue_after_seconds) == ((), Phase.RUNNING, 60)
+
+
+def test_a_round_that_waits_still_takes_pods_away_and_gives_quota_back():
+    def patch(part, changes):
+        return PatchGroup(Kind.WORKLOAD_V1BETA2, "demo", {}, part, changes)
+
+    pod, quota = Delete(Kind.POD, "demo-worker-0", "uid"), patch("status", {"admission": None})
+    creation = Create(Kind.POD, "demo-worker-1", {})
+    assert removals(((pod, creation), (patch("spec", {"queueName": "b"}), quota))) == ((pod,), (quota,))
