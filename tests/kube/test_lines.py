@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from paddlejob.kube.lines import LineSplitter, split_lines
+from paddlejob.kube.transport.lines import LineSplitter, split_lines
 
 
 async def chunks_of(*chunks, error=None):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from paddlejob.kube.backoff import RetryPolicy
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import (
     ApiError,
@@ -19,9 +20,8 @@ from paddlejob.kube.errors import (
     TransportError,
     TransportTimeoutError,
 )
-from paddlejob.kube.lines import split_lines
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
-from paddlejob.kube.retry import RetryPolicy
+from paddlejob.kube.transport.lines import split_lines
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.faults.transport import FaultRates, Faults, FaultyTransport

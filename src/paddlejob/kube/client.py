@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from paddlejob.api import meta
-from paddlejob.kube import errors, responses, retry
+from paddlejob.kube import errors, responses
+from paddlejob.kube.backoff import RetryPolicy
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.responses import ListOf, Written
 from paddlejob.kube.server_clock import ServerClock
@@ -74,13 +75,13 @@ class Client:
         transport: Transport,
         *,
         observe: Callable[[RequestRecord], None] | None = None,
-        retry_policy: retry.RetryPolicy | None = None,
+        retry_policy: RetryPolicy | None = None,
         rng: random.Random | None = None,
         timeout_seconds: float = 30.0,
     ) -> None:
         self._transport = transport
         self._observe = observe
-        self._retry_policy = retry_policy or retry.RetryPolicy()
+        self._retry_policy = retry_policy or RetryPolicy()
         self._rng = rng or random.Random()  # noqa: S311  (spreads retries, guards nothing)
         self._timeout_seconds = timeout_seconds
         self._server_clock = ServerClock()

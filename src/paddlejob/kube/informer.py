@@ -13,10 +13,11 @@ from typing import Generic, Protocol, TypeVar, assert_never
 import msgspec
 
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, View
-from paddlejob.kube import decoding, errors, lines, responses, watch
+from paddlejob.kube import decoding, errors, responses, watch
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import Resource
+from paddlejob.kube.transport.lines import LineSplitter
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class Informer(Generic[T]):
                     raise await responses.error_from_stream(stream)
                 self.streams += 1
                 opened_at = self._alive()
-                splitter = lines.LineSplitter()
+                splitter = LineSplitter()
                 async for chunk in stream.chunks():
                     idle.reschedule(self._alive() + watch.IDLE_LIMIT_SECONDS)
                     if (following := self._read(splitter.feed(chunk), opened_at)) is not None:

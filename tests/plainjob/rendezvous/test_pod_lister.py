@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from paddlejob.kube.backoff import RetryPolicy
 from paddlejob.kube.client import Client
-from paddlejob.kube.retry import RetryPolicy
 from paddlejob.kube.transport.config import in_cluster_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.plainjob.errors import SettingsError

@@ -19,8 +19,8 @@ import msgspec
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube import errors, responses
 from paddlejob.kube.client import Client
-from paddlejob.kube.lines import split_lines
 from paddlejob.kube.resource import PODS
+from paddlejob.kube.transport.lines import split_lines
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.kubelet.node_pool import NodePool
 from paddlejob.testing.kubelet.outcomes import Behaviour, exit_soon
