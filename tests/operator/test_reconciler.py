@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import msgspec
 import pytest
 
 from paddlejob.api.v1 import PaddleJobStatus, Phase, RoleStatus
+from paddlejob.core.actions import Plan
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import reconciler
@@ -41,6 +43,23 @@ def test_a_refusal_is_in_the_message_and_is_gone_when_it_is_over():
 def _no_pods(request) -> None:
     if request.resource.plural == "pods":
         raise fake_refusals.forbidden(request.resource, request.name, "exceeded quota")
+
+
+def test_a_job_may_ask_to_be_reconciled_after_a_whole_number_of_seconds(monkeypatch):
+    """Seconds of a spec are integers, which a type checker takes for floats."""
+    at = []
+
+    def every_five_seconds(snapshot) -> Plan:
+        at.append(asyncio.get_running_loop().time())
+        return Plan(snapshot.job.status, requeue_after_seconds=5)
+
+    async def act(cluster) -> None:
+        await cluster.submit(job().worker(1))
+        await cluster.operate(12)
+        assert [round(after - before) for before, after in pairwise(at)] == [5, 5]
+
+    monkeypatch.setattr(reconciler, "plan", every_five_seconds)
+    on_a_cluster(act)
 
 
 REJECTIONS = {

@@ -111,7 +111,7 @@ class Controller:
             self._after(key, result)
 
     def _after(self, key: ObjectKey, result: Result | float) -> None:
-        if isinstance(result, float):
+        if not isinstance(result, Result):
             self.queue.forget(key)
             self.queue.add(key, after_seconds=result)
             self.metrics.reconciles.labels("timed").inc()
