@@ -38,6 +38,15 @@ def test_a_job_born_suspended_creates_nothing():
     assert (plan.stages, plan.status.phase) == ((), Phase.SUSPENDED)
 
 
+def test_a_job_that_succeeds_in_the_moment_of_its_suspension_is_completed():
+    built = suspended().succeeded("worker", 0).succeeded("worker", 1)
+    assert built.plan().status.phase is Phase.COMPLETED
+
+
+def test_a_worker_that_succeeds_in_the_moment_of_its_suspension_does_not_complete_the_others():
+    assert suspended().succeeded("worker", 0).plan().status.phase is Phase.SUSPENDED
+
+
 def test_suspension_settles():
     built = suspended()
     built.status(built.plan().status)

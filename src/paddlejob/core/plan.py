@@ -48,9 +48,11 @@ def decide(job: Observed) -> Plan:  # noqa: PLR0911  (a list of guards)
         return leave_to_garbage_collector(job)
     if job.is_finished:
         return clean_up(job)
+    if success := succeeded(job):
+        return end(job, success)
     if job.is_suspended:
         return suspend(job)
-    if verdict := succeeded(job) or deadline_exceeded(job) or failed(job):
+    if verdict := deadline_exceeded(job) or failed(job):
         return end(job, verdict)
     if job.spec_errors:
         return report_invalid_spec(job)
