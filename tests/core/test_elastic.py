@@ -172,6 +172,15 @@ def test_pods_that_were_just_created_are_waited_for_however_old_their_job_is():
     assert (plan.status.attempt, plan.requeue_after_seconds) == (0, 50)
 
 
+def test_workers_that_train_on_are_not_restarted_for_one_that_finds_no_place():
+    """Shrinking restarts all pods; these workers do not need the missing one."""
+    built = live(elastic_job(3).ps(1).spec(withGloo=0)).gone("worker", 2)
+    built.status(built.plan().status).pod("worker", 2)
+    assert built.job.status.reason == "ReplacedPod"
+    plan = built.later(3600).plan()
+    assert (plan.status.attempt, plan.status.workers, names_of(plan, "Delete")) == (1, 0, [])
+
+
 def by_etcd(of=None):
     return snapshot(of or elastic_job(2, requests=1, limits=4)).with_settings(etcd_server="10.0.0.9:2379")
 
