@@ -6,9 +6,10 @@ from datetime import timedelta
 from itertools import product
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from paddlejob.api.v1 import CleanPodPolicy, Phase
+from paddlejob.api.v1 import CleanPodPolicy, PaddleJobSpec, Phase
 from paddlejob.core.actions import Delete, Kind
 from paddlejob.core.policy.cleanup import Ending, Progress
 from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
@@ -82,6 +83,25 @@ def test_a_sidecar_that_runs_does_not_make_a_training_container_started():
     containers = [{"name": "paddle", "state": waiting}, {"name": "proxy", "state": RUNNING_STATE}]
     built.pod("worker", 2, {"phase": "Pending", "podIP": "10.0.1.3", "containerStatuses": containers})
     assert deleted(built) == {"demo-worker-2"}
+
+
+def scaled_down() -> SnapshotBuilder:
+    """Return a job that is done, with two workers more than it was scaled down to: one of them runs."""
+    done = snapshot(job().worker(1).spec(cleanPodPolicy="Never")).succeeded("worker", 0)
+    return done.running("worker", 1).succeeded("worker", 2)
+
+
+def test_a_worker_in_excess_that_runs_is_stopped_whatever_the_policy():
+    built = scaled_down()
+    assert (built.plan().status.phase, deleted(built)) == (Phase.COMPLETED, {"demo-worker-1"})
+    assert deleted(built.status(built.plan().status)) == {"demo-worker-1"}, "its deletion was refused"
+
+
+def test_no_pod_is_in_excess_of_a_size_that_cannot_be_read():
+    built = scaled_down()
+    ended = msgspec.structs.replace(built.job, status=built.plan().status)
+    built.job = msgspec.structs.replace(ended, spec=PaddleJobSpec(), undecodable="spec is an array")
+    assert deleted(built) == set()
 
 
 @pytest.mark.parametrize("behind_seconds", [0, 2, 600])

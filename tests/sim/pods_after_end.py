@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 
 ENDED = ("Succeeded", "Failed")
@@ -24,8 +25,17 @@ def what_is_wrong(ended: JsonObject, pods: list[JsonObject]) -> str:
     active = [pod for pod in pods if pod["status"].get("phase") not in ENDED]
     if stops_all and active:
         return f"is {phase} ({status['reason']}) and {_names(active)} still run"
+    beyond = [pod for pod in active if _is_beyond(ended["spec"], pod)]
+    if beyond:
+        return f"is {phase} and {_names(beyond)} still run beyond its size"
     waiting = [pod for pod in active if pod["status"].get("phase", "Pending") == "Pending"]
     return f"is {phase} and {_names(waiting)} may still start" if waiting else ""
+
+
+def _is_beyond(spec: JsonObject, pod: JsonObject) -> bool:
+    """Tell whether the job was scaled down to fewer pods than this one's number."""
+    labels = pod["metadata"]["labels"]
+    return int(labels[names.LABEL_INDEX]) >= spec.get(labels[names.LABEL_ROLE], {}).get("replicas", 0)
 
 
 def _names(pods: list[JsonObject]) -> list[str]:

@@ -25,7 +25,23 @@ CASES = {
 @pytest.mark.parametrize(("case", "complaint"), CASES.items())
 def test_rule(case, complaint):
     phase, reason, policy, pod_phase = case
-    ended = {"spec": {"cleanPodPolicy": policy}, "status": {"phase": phase, "reason": reason}}
-    found = what_is_wrong(ended, [{"metadata": {"name": "demo-worker-0"}, "status": {"phase": pod_phase}}])
+    found = what_is_wrong(ended(phase, reason, policy), [pod(0, pod_phase)])
+    assert complaint in found
+    assert bool(complaint) is bool(found)
+
+
+def ended(phase, reason, policy):
+    spec = {"cleanPodPolicy": policy, "worker": {"replicas": 1}}
+    return {"spec": spec, "status": {"phase": phase, "reason": reason}}
+
+
+def pod(index, phase):
+    labels = {"batch.paddlepaddle.org/role": "worker", "batch.paddlepaddle.org/index": str(index)}
+    return {"metadata": {"name": f"demo-worker-{index}", "labels": labels}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(("phase", "complaint"), [("Running", "beyond its size"), ("Succeeded", "")])
+def test_rule_for_a_job_that_was_scaled_down(phase, complaint):
+    found = what_is_wrong(ended("Completed", "", "Never"), [pod(0, "Running"), pod(1, phase)])
     assert complaint in found
     assert bool(complaint) is bool(found)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod, Service
 from paddlejob.api.v1 import CleanPodPolicy, Phase
 from paddlejob.core.actions import Action, Delete, Kind
-from paddlejob.core.pod_set import ObservedPod
+from paddlejob.core.pod_set import ObservedPod, Replica
 
 
 class Ending(enum.Enum):
@@ -64,10 +65,23 @@ def keeps(policy: CleanPodPolicy, ending: Ending, progress: Progress) -> bool:
 
 
 def cleanup(
-    policy: CleanPodPolicy, ending: Ending, members: Iterable[ObservedPod], services: Iterable[Service]
+    policy: CleanPodPolicy,
+    ending: Ending,
+    members: Iterable[ObservedPod],
+    services: Iterable[Service],
+    excess: AbstractSet[Replica] = frozenset(),
 ) -> tuple[tuple[Action, ...], ...]:
-    """Return the deletions for an ended job: pods, then their services unless some pods are kept."""
-    pods = (member.pod for member in members if not keeps(policy, ending, progress_of(member)))
+    """Return the deletions for an ended job: pods, then their services unless some pods are kept.
+
+    A replica in excess was to be deleted when the job was scaled down, so it is kept only for its logs.
+    """
+
+    def stays(member: ObservedPod) -> bool:
+        progress = progress_of(member)
+        is_excess = member.replica in excess and progress is not Progress.ENDED
+        return keeps(policy, ending, progress) and not is_excess
+
+    pods = (member.pod for member in members if not stays(member))
     unused = () if (ending, policy) in _KEPT else services
     return tuple(stage for stage in (deletions(Kind.POD, pods), deletions(Kind.SERVICE, unused)) if stage)
 
