@@ -376,7 +376,11 @@ class PaddleJobStatus(View, frozen=True):
         int, about("Number of workers that an elastic job runs with while it cannot have all; otherwise 0.")
     ] = 0
     succeeded_workers: Annotated[
-        str, about("Indexes of the workers that have succeeded, such as 0-2,5; they never run again.")
+        str,
+        about(
+            "Indexes of the workers that have succeeded since all pods were last created, such as 0-2,5; "
+            "they run again only when all pods do."
+        ),
     ] = ""
     world_size: Annotated[WorldSize | None, about("World size that the job last ran with.")] = None
     last_failure: Annotated[Failure | None, about("First failure of the last failed attempt.")] = None
