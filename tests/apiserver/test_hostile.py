@@ -36,8 +36,12 @@ GROUPS = {
     "numbers": hostile.NUMBERS,
     "strangers": hostile.STRANGERS,
 }
-SLACK_SECONDS = 10.0
-"""A machine with two processors runs a control plane, a kubelet and an operator here."""
+SLACK_SECONDS = 30.0
+"""How much longer a job may take beside hostile ones.
+
+A machine with two processors runs a control plane, a kubelet and an operator here: a tighter bound would
+measure the machine.
+"""
 AT_ONCE = 10
 """Jobs under way at the same time, as in a cluster that is in use."""
 
@@ -201,7 +205,7 @@ async def test_a_job_beside_it_is_as_fast_and_it_says_what_is_wrong(
         taken = max(taken, await slowest(stage, AT_ONCE, "later"))
         assert arena.operator.process.poll() is None, arena.operator.log.read_text()[-3000:]
         assert arena.is_healthy()
-        assert taken < 2 * baseline + SLACK_SECONDS
+        assert taken < baseline + SLACK_SECONDS
         unsaid = await silent(arena, GROUPS[group], stored)
     assert unsaid == {}
     assert arena.peak_bytes() < memory_limit()
@@ -251,7 +255,7 @@ async def test_an_operator_that_starts_among_all_of_them_works_and_ends_in_time(
     async with a_tenant(arena, "afterwards") as stage:
         # The first lists take longer with all that is there.
         await complete(stage, "first")
-        assert await slowest(stage, AT_ONCE, "later") < 2 * baseline + SLACK_SECONDS
+        assert await slowest(stage, AT_ONCE, "later") < baseline + SLACK_SECONDS
     assert arena.is_healthy()
     assert arena.peak_bytes() < memory_limit()
     assert arena.operator.stop() == 0

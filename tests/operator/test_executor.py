@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, ReplaceConfig
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.kube.transport.http import CONNECTION_LIMIT
 from paddlejob.operator.executor import FIRST_BATCH, Executor
+from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job, snapshot
 from tests.operator.small_cluster import on_a_cluster
@@ -28,6 +32,33 @@ def test_a_stage_is_written_whole():
         outcome = await executor.run(submitted, (stage,))
         assert outcome.went_well
         assert len(pods(cluster)) == 50
+
+    on_a_cluster(act)
+
+
+class _SlowClient:
+    """Counts the creations in flight."""
+
+    def __init__(self, client) -> None:
+        self._client = client
+        self._in_flight = self.most = 0
+
+    async def create(self, *arguments, **options):
+        self._in_flight += 1
+        self.most = max(self.most, self._in_flight)
+        await asyncio.sleep(0.1)
+        self._in_flight -= 1
+        return await self._client.create(*arguments, **options)
+
+
+def test_a_large_job_leaves_most_connections_to_others():
+    async def act(cluster) -> None:
+        submitted, _, stage = await executor_of(cluster, 500)
+        client = _SlowClient(cluster.client)
+        limit = OperatorSettings().writes_per_job
+        outcome = await Executor(client, Consistency({}), writes_per_job=limit).run(submitted, (stage,))
+        assert outcome.went_well
+        assert client.most == limit <= CONNECTION_LIMIT / 4
 
     on_a_cluster(act)
 

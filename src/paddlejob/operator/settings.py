@@ -14,8 +14,12 @@ class OperatorSettings(msgspec.Struct, frozen=True):
     """The namespace to watch; empty for all namespaces."""
     workers: int = 100
     """How many jobs are reconciled concurrently."""
-    writes_per_job: int = 32
-    """How many writes of one job may be in flight, so that a large job leaves room for small ones."""
+    writes_per_job: int = 8
+    """How many writes of one job may be in flight.
+
+    A fraction of the connections: a large job leaves room for small ones and does not fill the API server's
+    queue for this account.
+    """
     batch_seconds: float = 0.1
     """How long changes of a job's pods are collected before the job is reconciled."""
     idle_batch_seconds: float = 5.0
