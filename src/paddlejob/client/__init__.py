@@ -1,0 +1,1 @@
+"""Follows jobs for people: what `kubectl pdj` and the SDK are made of."""
