@@ -50,6 +50,10 @@ def test_every_version_that_it_installs_is_pinned():
     assert all("==" in each or "-c constraints.txt" in each for each in installs)
 
 
+def test_the_operator_runs_on_the_event_loop_of_its_extra():
+    assert any('$(ls /wheels/*.whl)[operator]"' in each.text for each in named("RUN"))
+
+
 def test_it_runs_as_the_user_that_the_manifests_name():
     assert INSTRUCTIONS.index(named("USER")[0]) > INSTRUCTIONS.index(named("FROM")[-1])
     assert named("USER")[0].text == f"{manifests.USER}:{manifests.USER}"

@@ -12,6 +12,14 @@ def test_its_metrics_are_served_by_the_service_that_comes_with_it(node: Cluster)
     assert "\npaddlejob_" in node.kubectl("get", "--raw", path)
 
 
+def test_it_runs_on_uvloop(node: Cluster) -> None:
+    program = (
+        "from paddlejob.operator.manager import new_event_loop; print(type(new_event_loop()).__module__)"
+    )
+    deployment = "deployment/paddle-controller-manager"
+    assert node.kubectl(SYSTEM, "exec", deployment, "--", "python", "-c", program) == "uvloop\n"
+
+
 def test_it_goes_on_where_it_was_when_it_is_restarted_in_the_middle(space: Space, node: Cluster) -> None:
     job = space.submit(with_environment(example("wide_and_deep"), {"EPOCHS": 1}))
     job.await_phase("Running")
