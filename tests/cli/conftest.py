@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.cli import operator
+from paddlejob.operator import manager
 
 
 class Started:
@@ -12,7 +13,7 @@ class Started:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.settings = self.process = self.kubeconfig = self.logging = None
-        monkeypatch.setattr(operator.manager, "run", self._run)
+        monkeypatch.setattr(manager, "run", self._run)
         monkeypatch.setattr(operator, "load_config", self._load)
         monkeypatch.setattr(operator, "_set_up_logging", self._log)
 

@@ -19,7 +19,7 @@ from paddlejob.kube.resource import LEASES, PODS
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import manager
 from paddlejob.operator.controller import Controller
-from paddlejob.operator.settings import OperatorSettings
+from paddlejob.operator.settings import OperatorSettings, ProcessSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job
@@ -167,7 +167,7 @@ async def test_a_lease_is_renewed_while_other_requests_hang(monkeypatch):
         return web.json_response(await request.json() if exists else {}, status=200 if exists else 404)
 
     async with serve(handler) as server:
-        process = manager.ProcessSettings("0", "0", leader_election=True)
+        process = ProcessSettings("0", "0", leader_election=True)
         running = asyncio.create_task(manager.run(server.config(), OperatorSettings(), process))
         try:
             async with asyncio.timeout(25):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 
 import click
@@ -37,6 +36,8 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the one verb that is asked for."""
         if cmd_name not in VERBS:
+            import difflib  # noqa: PLC0415
+
             if near := difflib.get_close_matches(cmd_name, VERBS, n=1):
                 ctx.fail(f"No such command '{cmd_name}'; did you mean {near[0]}?")
             return super().get_command(ctx, cmd_name)

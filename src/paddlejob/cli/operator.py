@@ -27,9 +27,7 @@ from paddlejob.core.snapshot import Settings
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.lease import LeaseLostError
 from paddlejob.kube.transport.config import load_config
-from paddlejob.operator import manager
-from paddlejob.operator.manager import ProcessSettings
-from paddlejob.operator.settings import OperatorSettings
+from paddlejob.operator.settings import OperatorSettings, ProcessSettings
 
 DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 
@@ -108,6 +106,8 @@ def command(
     log_format: str,
 ) -> None:
     """Run the operator that makes PaddleJobs work on a cluster."""
+    from paddlejob.operator import manager  # noqa: PLC0415 - aiohttp is slow to import
+
     _set_up_logging(log_level, log_format)
     report_ignored(click.get_current_context(), logging.getLogger(__name__))
     try:

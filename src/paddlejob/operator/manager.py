@@ -14,8 +14,6 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from paddlejob.kube.client import Client
 from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.lease import LeaderElector
@@ -24,21 +22,12 @@ from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import serving
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.metrics import Metrics
-from paddlejob.operator.settings import OperatorSettings
+from paddlejob.operator.settings import OperatorSettings, ProcessSettings
 
 log = logging.getLogger(__name__)
 
 COMPONENT = "paddlejob-operator"
 LEASE_NAME = "paddlejob-operator"
-
-
-class ProcessSettings(msgspec.Struct, frozen=True):
-    """Settings of the process; OperatorSettings has how it treats jobs."""
-
-    metrics_address: str = ":8080"
-    health_address: str = ":8081"
-    leader_election: bool = False
-    lease_namespace: str = ""
 
 
 async def run(config: ClusterConfig, settings: OperatorSettings, process: ProcessSettings) -> None:

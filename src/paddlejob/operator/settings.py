@@ -32,3 +32,12 @@ class OperatorSettings(msgspec.Struct, frozen=True):
     reconcile_timeout_seconds: float = 120.0
     """A reconcile that takes longer is cancelled and retried."""
     jobs: JobSettings = JobSettings()
+
+
+class ProcessSettings(msgspec.Struct, frozen=True):
+    """Settings of the process; OperatorSettings has how it treats jobs."""
+
+    metrics_address: str = ":8080"
+    health_address: str = ":8081"
+    leader_election: bool = False
+    lease_namespace: str = ""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.transport.cluster import ClusterConfig, ExecPlugin, Impersonation, User
@@ -210,6 +209,8 @@ def _read_files(paths: Sequence[Path]) -> _Kubeconfig:
 
 
 def _parse(path: Path) -> _File:
+    import yaml  # noqa: PLC0415 - in a pod there is no kubeconfig
+
     try:
         content = yaml.safe_load(path.read_bytes())
         return msgspec.convert(_without_nulls(content or {}), _File)

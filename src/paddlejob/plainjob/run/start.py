@@ -14,7 +14,6 @@ import msgspec
 from paddlejob.kube import errors as kube_errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import SERVICE_ACCOUNT, in_cluster_config
-from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.plainjob import errors
 from paddlejob.plainjob.data import manifest
 from paddlejob.plainjob.rendezvous.address import own_address
@@ -45,6 +44,8 @@ async def start_in_cluster(
     settings: JobSettings, options: StartOptions, *, service_account: Path = SERVICE_ACCOUNT
 ) -> int:
     """Run this pod's part of the Job and return its exit code."""
+    from paddlejob.kube.transport.http import HttpTransport  # noqa: PLC0415 - aiohttp is slow to import
+
     console = Console(sys.stdout.buffer, sys.stderr.buffer)
     try:
         transport = HttpTransport(in_cluster_config(options.program.inherited, service_account))
