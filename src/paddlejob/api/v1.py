@@ -383,6 +383,9 @@ class PaddleJobStatus(View, frozen=True):
         ),
     ] = ""
     world_size: Annotated[WorldSize | None, about("World size that the job last ran with.")] = None
+    formation: Annotated[WorldSize | None, about("Deprecated: the name of worldSize in version 0.1.0.")] = (
+        None
+    )
     last_failure: Annotated[Failure | None, about("First failure of the last failed attempt.")] = None
     active_since: Annotated[datetime | None, about("When the job started or was last resumed.")] = None
     active_seconds: Annotated[int, about("How long the job had run before its last suspension.")] = 0

@@ -18,7 +18,7 @@ from paddlejob.api.v1 import PaddleJobStatus, Phase
 from paddlejob.core import status
 from paddlejob.core.actions import Event, EventType, Plan, soonest
 from paddlejob.core.attempts.failures import failed
-from paddlejob.core.attempts.inherited import finalizer_removal
+from paddlejob.core.attempts.inherited import finalizer_removal, with_world_size
 from paddlejob.core.attempts.triggers import begin_attempt, next_attempt
 from paddlejob.core.converge import converge, wait
 from paddlejob.core.endings import clean_up, end, leave_to_garbage_collector
@@ -38,7 +38,7 @@ def plan(snapshot: Snapshot) -> Plan:
     """Decide what one job needs now."""
     if snapshot.job.spec.managed_by not in ("", names.CONTROLLER_NAME):
         return Plan(snapshot.job.status)
-    job = Observed(snapshot)
+    job = Observed(with_world_size(snapshot))
     return finish(job, decide(job))
 
 

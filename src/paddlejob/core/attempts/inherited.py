@@ -51,6 +51,19 @@ def without_mixed_pods(new_attempt: NewAttempt, pod_set: PodSet) -> NewAttempt:
     return msgspec.structs.replace(new_attempt, all_pods=True, reason=reason)
 
 
+def with_world_size(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with the world size that version 0.1.0 wrote, by its name of today.
+
+    Without it nobody knows that all pods were there once, and one that is lost would be created alone.
+    """
+    job, formation = snapshot.job, snapshot.job.status.formation
+    if formation is None:
+        return snapshot
+    world_size = job.status.world_size or formation
+    status = msgspec.structs.replace(job.status, world_size=world_size, formation=None)
+    return msgspec.structs.replace(snapshot, job=msgspec.structs.replace(job, status=status))
+
+
 def finalizer_removal(snapshot: Snapshot) -> Plan | None:
     """Let the finalizer of an earlier operator go first, before a deletion finds nobody to remove it.
 
