@@ -12,8 +12,7 @@ from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.pod_set import Replica, replica_of
 from paddlejob.local.store import logs
 from paddlejob.local.store.logs import LogLines
-from paddlejob.local.ui import progress
-from paddlejob.local.ui.progress import Progress
+from paddlejob.progress import Progress, Tracker, visible
 
 NEWS_BYTES = 4096
 """How much of what a program says at a time is looked at for its progress and its result."""
@@ -29,10 +28,14 @@ class PodRow(msgspec.Struct):
     ended: bool = False
     restarts: int = 0
     last_line: str = ""
-    progress: Progress | None = None
-    result: str = ""
+    tracker: Tracker = msgspec.field(default_factory=Tracker)
     last_output: float = 0.0
     """When the pod last said something, on the monotonic clock."""
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far its program is."""
+        return self.tracker.progress
 
 
 class RunView:
@@ -61,7 +64,7 @@ class RunView:
     def result(self) -> str:
         """The line in which worker 0 reported its result."""
         first = next((row for row in self.rows() if row.replica.role is Role.WORKER), None)
-        return first.result if first else ""
+        return first.tracker.result if first else ""
 
     def on_job(self, job: PaddleJob) -> None:
         """Take note of the job."""
@@ -102,10 +105,9 @@ class RunView:
         if row is None or lines.container != row.training:
             return
         row.last_output = time.monotonic()
-        end = lines.text[-NEWS_BYTES:]
-        row.last_line = progress.last_line(end) or row.last_line
-        row.result = progress.result(end) or row.result
-        row.progress = progress.last_progress(end) or row.progress
+        for line in lines.text[-NEWS_BYTES:].decode(errors="replace").split("\n"):
+            row.tracker.feed(line, row.last_output)
+            row.last_line = visible(line) or row.last_line
 
 
 def training_container(pod: Pod) -> str:
