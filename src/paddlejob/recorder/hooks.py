@@ -1,0 +1,230 @@
+"""Hooks on Paddle 2.4 to 3.x, dygraph and static: where a step ends, a loss is known, a phase changes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import sys
+from typing import Any, Callable
+
+from .progress import EVALUATING, SAVING, TRAINING, Progress
+from .sender import Sender
+
+PROGRAMS_REMEMBERED = 64
+
+
+def install(progress: Progress, sender: Sender) -> None:
+    """Wait for `import paddle`, and hook it then."""
+    if sender.is_on:
+        sys.meta_path.insert(0, _Finder(_Hooks(progress, sender)))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds paddle as the other finders do, with the hooks set after its code has run."""
+
+    def __init__(self, hooks: _Hooks) -> None:
+        self._hooks = hooks
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname != "paddle":
+            return None
+        sys.meta_path.remove(self)
+        specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_hook(module: Any) -> None:
+            execute(module)
+            with self._hooks.sender.guard():
+                self._hooks.set(module)
+
+        vars(spec.loader)["exec_module"] = execute_and_hook
+        return spec
+
+
+class _Hooks:
+    def __init__(self, progress: Progress, sender: Sender) -> None:
+        self.progress = progress
+        self.sender = sender
+        self._paddle: Any = None
+        self._trains: dict[int, bool] = {}
+
+    def set(self, paddle: Any) -> None:
+        """Hook what this version of Paddle has."""
+        self._paddle = paddle
+        self._hook_optimizers(paddle.optimizer.Optimizer)
+        _replace(paddle.Tensor, "backward", self._backward)
+        _replace(paddle.static.Executor, "run", self._executor_run)
+        _replace(paddle.static.Executor, "train_from_dataset", self._section)
+        _replace(paddle.nn.Layer, "eval", functools.partial(self._phase, EVALUATING))
+        _replace(paddle.nn.Layer, "train", functools.partial(self._phase, TRAINING))
+        _replace(paddle.io.DataLoader, "__iter__", self._data_loader)
+        for place in (paddle, paddle.framework):
+            _replace(place, "save", self._save)
+        _replace(paddle.hapi.model, "config_callbacks", self._config_callbacks)
+
+    # --- dygraph
+
+    def _hook_optimizers(self, base: Any) -> None:
+        """Hook the base class, its subclasses, and those yet to be defined."""
+        self._hook_optimizer(base)
+
+        def init_subclass(cls: Any, /, **options: Any) -> None:
+            super(base, cls).__init_subclass__(**options)
+            with self.sender.guard():
+                self._hook_optimizer(cls)
+
+        base.__init_subclass__ = classmethod(init_subclass)
+
+    def _hook_optimizer(self, cls: Any) -> None:
+        for name in ("step", "minimize"):
+            if name in cls.__dict__:
+                _replace(cls, name, self._step)
+        for subclass in cls.__subclasses__():
+            self._hook_optimizer(subclass)
+
+    def _step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def step(*arguments: Any, **options: Any) -> Any:
+            # A static graph is only built here; its steps are those of the executor.
+            if not self._is_dynamic():
+                return original(*arguments, **options)
+            return self._timed(original, arguments, options, steps=1)
+
+        return step
+
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def backward(tensor: Any, *arguments: Any, **options: Any) -> Any:
+            result = self._timed(original, (tensor, *arguments), options)
+            with self.sender.guard():
+                if self.progress.wants_loss() and tensor.size == 1:
+                    self.progress.read_loss(float(tensor))
+            return result
+
+        return backward
+
+    # --- static graph and parameter servers
+
+    def _section(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def section(*arguments: Any, **options: Any) -> Any:
+            with self.sender.guard():
+                self.progress.change_phase(TRAINING)
+                self.sender.wake()
+            return self._timed(original, arguments, options)
+
+        return section
+
+    def _executor_run(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run(executor: Any, program: Any = None, *arguments: Any, **options: Any) -> Any:
+            trains = False
+            with self.sender.guard():
+                trains = self._is_training(program)
+            if not trains:
+                return original(executor, program, *arguments, **options)
+            results = self._timed(original, (executor, program, *arguments), options, steps=1)
+            with self.sender.guard():
+                if self.progress.wants_loss():
+                    fetched = options.get("fetch_list", arguments[1] if len(arguments) > 1 else None)
+                    self._read_fetched(fetched, results)
+            return results
+
+        return run
+
+    def _is_training(self, program: Any) -> bool:
+        """Tell whether a program computes gradients, looked up once for each."""
+        program = self._paddle.static.default_main_program() if program is None else program
+        program = getattr(program, "_program", None) or program
+        if id(program) not in self._trains:
+            if len(self._trains) >= PROGRAMS_REMEMBERED:
+                self._trains.clear()
+            names = (op.type if hasattr(op, "type") else op.name() for op in program.global_block().ops)
+            self._trains[id(program)] = any(name.endswith("_grad") for name in names)
+        return self._trains[id(program)]
+
+    def _read_fetched(self, fetched: Any, results: Any) -> None:
+        """Take the loss among what a program fetched: by its name, or the first number."""
+        if not fetched or not results:
+            return
+        # The name comes first: an accuracy may be fetched before the loss.
+        for index in sorted(range(len(fetched)), key=lambda index: "loss" not in _name(fetched[index])):
+            value = results[index]
+            if getattr(value, "size", 0) == 1:
+                self.progress.read_loss(float(value.reshape(-1)[0]))
+                return
+
+    # --- phases, epochs and totals
+
+    def _phase(self, phase: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def change(*arguments: Any, **options: Any) -> Any:
+            with self.sender.guard():
+                if self.progress.step:
+                    self.progress.change_phase(phase)
+            return original(*arguments, **options)
+
+        return change
+
+    def _save(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def save(*arguments: Any, **options: Any) -> Any:
+            before = self.progress.phase
+            self.progress.change_phase(SAVING)
+            try:
+                return original(*arguments, **options)
+            finally:
+                self.progress.change_phase(before)
+
+        return save
+
+    def _data_loader(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def iterate(loader: Any) -> Any:
+            with self.sender.guard():
+                self.progress.begin_loader(id(getattr(loader, "dataset", loader)))
+            return original(loader)
+
+        return iterate
+
+    def _config_callbacks(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Learn from `Model.fit` how many steps there will be."""
+
+        @functools.wraps(original)
+        def config_callbacks(*arguments: Any, **options: Any) -> Any:
+            with self.sender.guard():
+                epochs, steps = options.get("epochs"), options.get("steps")
+                if options.get("mode", "train") == "train" and epochs and steps:
+                    self.progress.total = self.progress.step + epochs * steps
+            return original(*arguments, **options)
+
+        return config_callbacks
+
+    def _is_dynamic(self) -> bool:
+        return bool(self._paddle.in_dynamic_mode())
+
+    def _timed(self, original: Callable[..., Any], arguments: Any, options: Any, *, steps: int = 0) -> Any:
+        self.progress.enter()
+        try:
+            return original(*arguments, **options)
+        finally:
+            self.progress.leave(steps=steps)
+            self.sender.wake()
+
+
+def _name(fetched: Any) -> str:
+    """Return the name of what is fetched; most values of Paddle 3 have none, and say so by an error."""
+    try:
+        return str(getattr(fetched, "name", fetched)).lower()
+    except ValueError:
+        return ""
+
+
+def _replace(place: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    """Replace an attribute where this version of Paddle has it."""
+    original = getattr(place, name, None)
+    if original is not None:
+        setattr(place, name, wrap(original))

@@ -1,0 +1,101 @@
+"""How far one process is: its step, loss and phase, and where the time of a step goes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+STARTING, TRAINING, EVALUATING, SAVING = "starting", "training", "evaluating", "saving"
+LOSS_SECONDS = 1.0
+"""Reading a loss waits for the device, so it is read at most this often."""
+
+
+class Progress:
+    """What the hooks count and a program says. Written by the training thread, read by the sender's."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.step = 0
+        self.total: int | None = None
+        self.epoch: int | None = None
+        self.loss: float | None = None
+        self.phase = STARTING
+        self.own_seconds = 0.0
+        """Time of steps outside backward and the optimizer: data, forward, the program's own code."""
+        self.waiting_seconds = 0.0
+        """Time inside them, where ranks wait for each other: the slowest rank has the least of it."""
+        self._says_its_steps = False
+        self._depth = 0
+        self._entered = 0.0
+        self._left: float | None = None
+        self._loss_read = -LOSS_SECONDS
+        self._loader: Any = None
+        self._training_loader: Any = None
+
+    def say(
+        self,
+        *,
+        step: int | None,
+        total: int | None,
+        epoch: int | None,
+        loss: float | None,
+        phase: str | None,
+    ) -> None:
+        """Take what the program itself says."""
+        if step is not None:
+            self._says_its_steps = True
+            self.step = int(step)
+        if total is not None:
+            self.total = int(total)
+        if epoch is not None:
+            self.epoch = int(epoch)
+        if loss is not None:
+            self.loss = float(loss)
+        self.phase = phase or TRAINING
+
+    def enter(self) -> None:
+        """Begin a section in which ranks wait for each other; sections may nest."""
+        if self._depth == 0:
+            self._entered = self._clock()
+            if self._left is not None and self.phase == TRAINING:
+                self.own_seconds += self._entered - self._left
+        self._depth += 1
+
+    def leave(self, *, steps: int = 0) -> None:
+        """End a section, with a step of the optimizer if it was one; of nested ones the outermost counts."""
+        self._depth -= 1
+        if self._depth:
+            return
+        self._left = self._clock()
+        self.waiting_seconds += self._left - self._entered
+        if steps:
+            self._count(steps)
+
+    def change_phase(self, phase: str) -> None:
+        """Evaluate, save, or train again; the time of other phases is nobody's step."""
+        if phase != self.phase:
+            self.phase = phase
+            self._left = None
+
+    def wants_loss(self) -> bool:
+        """Tell whether it is time to read a loss."""
+        return self._clock() - self._loss_read >= LOSS_SECONDS
+
+    def read_loss(self, loss: float) -> None:
+        """Take a loss that the hooks have read."""
+        self._loss_read = self._clock()
+        self.loss = loss
+
+    def begin_loader(self, dataset: Any) -> None:
+        """Note that a data loader starts over; which one is the training data is known at the next step."""
+        self._loader = dataset
+
+    def _count(self, steps: int) -> None:
+        self.phase = TRAINING
+        if not self._says_its_steps:
+            self.step += steps
+        if self._loader is not None:
+            if self._training_loader in (None, self._loader):
+                self._training_loader = self._loader
+                self.epoch = (self.epoch or 0) + 1
+            self._loader = None

@@ -1,0 +1,43 @@
+"""Starts the recorder where this directory is on Python's path, then the user's own sitecustomize."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _run_next() -> None:
+    """Run the sitecustomize that this one hides."""
+    others = [path for path in sys.path if os.path.abspath(path) != _HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _start_recorder() -> None:
+    """Load the package beside this directory under a name of its own, and under the one that users import."""
+    package = os.path.dirname(_HERE)
+    name = "paddlejob_recorder"
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = sys.modules["paddlejob.recorder"] = module
+    spec.loader.exec_module(module)
+    module.start()
+
+
+try:
+    _start_recorder()
+except Exception as error:
+    print("paddlejob recorder is off: %s: %s" % (type(error).__name__, error), file=sys.stderr)
+_run_next()

@@ -1,0 +1,91 @@
+"""The recorder beside real Paddle: it counts what happens, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.recorder.interpreter import SITE, reports, run
+
+PROGRAM = str(Path(__file__).resolve().parents[2] / "examples" / "resnet" / "train_fleet.py")
+LAUNCH = ["-m", "paddle.distributed.launch"]
+
+pytestmark = [pytest.mark.paddle, pytest.mark.timeout(600)]
+
+DATA = """
+import paddle
+paddle.seed(1)
+inputs = paddle.rand([256, 8])
+data = paddle.io.TensorDataset([inputs, inputs.sum(axis=1, keepdim=True)])
+net = paddle.nn.Linear(8, 1)
+"""
+DYGRAPH = f"""{DATA}
+class Own(paddle.optimizer.Adam):
+    def step(self):
+        super().step()
+
+optimizer = Own(0.01, parameters=net.parameters())
+for epoch in range(3):
+    net.train()
+    for batch, sums in paddle.io.DataLoader(data, batch_size=32):
+        loss = ((net(batch) - sums) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+net.eval()
+"""
+HAPI = f"""{DATA}
+model = paddle.Model(net)
+model.prepare(paddle.optimizer.SGD(0.01, parameters=net.parameters()), paddle.nn.MSELoss())
+model.fit(data, data, epochs=2, batch_size=32, verbose=0)
+"""
+STATIC = """
+import numpy, paddle
+paddle.enable_static()
+x, y = paddle.static.data("x", [None, 8]), paddle.static.data("y", [None, 1])
+loss = ((paddle.static.nn.fc(x, 1) - y) ** 2).mean()
+paddle.optimizer.SGD(0.01).minimize(loss)
+executor = paddle.static.Executor()
+executor.run(paddle.static.default_startup_program())
+for seed in range(20):
+    inputs = numpy.random.RandomState(seed).rand(32, 8).astype("float32")
+    executor.run(feed={"x": inputs, "y": inputs.sum(1, keepdims=True)}, fetch_list=[loss])
+"""
+
+
+@pytest.mark.parametrize("version", ["parameter_server_python", "collective_python"])
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        pytest.param(DYGRAPH, {"step": 24, "epoch": 3, "phase": "evaluating"}, id="dygraph"),
+        pytest.param(HAPI, {"step": 16, "total": 16, "epoch": 2, "phase": "evaluating"}, id="hapi"),
+        pytest.param(STATIC, {"step": 20, "phase": "training"}, id="static"),
+    ],
+)
+def test_an_unchanged_program_is_counted(program, expected, version, request, tmp_path):
+    done = run(program, tmp_path, python=request.getfixturevalue(version), PATH="/usr/bin:/bin")
+    assert done.returncode == 0, done.stderr
+    assert "paddlejob recorder" not in done.stderr
+    last = reports(tmp_path)[-1]
+    assert {name: last.get(name) for name in expected} == expected
+    assert last["loss"] > 0
+    assert last["waitingSeconds"] > 0
+
+
+@pytest.mark.parametrize("launcher", [[], LAUNCH], ids=["plain", "launch"])
+def test_two_workers_train_to_the_same_bits_with_and_without_it(
+    launcher, start_job, collective_python, digits, tmp_path
+):
+    command = [collective_python, *launcher, PROGRAM]
+    settings = {"DATA_DIR": digits, "EPOCHS": 1}
+    bare = start_job(command, workers=2, **settings)
+    weights = [worker.wait_for(r"weights (\S+) on 2 workers$")[1] for worker in bare.workers]
+    bare.exit_codes()
+
+    progress = tmp_path / "progress"
+    recorded = start_job(command, workers=2, PYTHONPATH=SITE, PADDLEJOB_PROGRESS_FILE=progress, **settings)
+    assert [worker.wait_for(r"weights (\S+) on 2 workers$")[1] for worker in recorded.workers] == weights
+    assert recorded.exit_codes() == {"worker-0": 0, "worker-1": 0}
+    last = {report["rank"]: report["step"] for report in reports(tmp_path)}
+    assert last == {0: 62, 1: 62}

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import ast
+import itertools
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from paddlejob.recorder.sender import LAST_SECONDS, pauses
+from tests.recorder.interpreter import PACKAGE, SITE, on_path, reports, run
+from tests.support.waiting import eventually
+
+REPORTS = """
+from paddlejob.recorder import report
+for step in range(1, 4):
+    report(step, total=3, loss=1 / step)
+"""
+
+
+def test_a_program_says_how_far_it_is(tmp_path):
+    done = run(REPORTS, tmp_path, PADDLE_TRAINER_ID="7")
+    assert (done.returncode, done.stderr) == (0, "")
+    last = reports(tmp_path)[-1]
+    assert last["time"] > 0
+    assert (last["rank"], last["step"], last["total"], last["phase"]) == (7, 3, 3, "training")
+    assert last["loss"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_not_finite_is_a_word(tmp_path, number):
+    run(f"from paddlejob.recorder import report\nreport(1, loss=float({number!r}))", tmp_path)
+    assert reports(tmp_path)[-1]["loss"] == number
+
+
+def test_without_a_file_nothing_happens(tmp_path):
+    done = run(REPORTS, tmp_path, PADDLEJOB_PROGRESS_FILE="")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_error_turns_it_off_with_one_line(tmp_path):
+    done = run(REPORTS, tmp_path, file="missing/progress")
+    assert done.returncode == 0
+    [line] = done.stderr.splitlines()
+    assert line.startswith("paddlejob recorder is off: FileNotFoundError: ")
+
+
+def test_a_paddle_that_it_does_not_know_turns_it_off_with_one_line(tmp_path):
+    (tmp_path / "paddle").mkdir()
+    (tmp_path / "paddle" / "__init__.py").write_text("answer = 42\n")
+    done = run("import paddle; print(paddle.answer)", tmp_path, PYTHONPATH=on_path(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "42\n")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("paddlejob recorder is off: AttributeError: ")
+
+
+def test_the_users_own_sitecustomize_runs(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("OWN = 1\nprint('own')\n")
+    done = run("import sitecustomize; print(sitecustomize.OWN)", tmp_path, PYTHONPATH=on_path(tmp_path))
+    assert (done.stdout, done.stderr) == ("own\n1\n", "")
+
+
+def test_a_forked_child_reports_nothing(tmp_path):
+    program = """
+import os
+from paddlejob.recorder import report
+report(1)
+if os.fork() == 0:
+    report(99)
+    raise SystemExit
+os.wait()
+"""
+    assert run(program, tmp_path).returncode == 0
+    assert {report["step"] for report in reports(tmp_path)} == {1}
+
+
+def test_stacks_are_written_on_a_signal(tmp_path):
+    program = "def wait_for_peers():\n    print('up', flush=True)\n    input()\nwait_for_peers()"
+    stacks = tmp_path / "stacks"
+    variables = {"PYTHONPATH": str(SITE), "PADDLEJOB_STACKS_FILE": str(stacks)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], env=variables, cwd=tmp_path, **pipes) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGUSR1)
+        eventually(lambda: "wait_for_peers" in stacks.read_text(), ignoring=(FileNotFoundError,))
+        process.communicate(b"\n")
+    assert process.returncode == 0
+
+
+def test_reports_become_rare():
+    day = 24 * 3600
+    moments = itertools.takewhile(lambda moment: moment < day, itertools.accumulate(pauses()))
+    assert len(list(moments)) < day / LAST_SECONDS + 300
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.name)
+def test_its_syntax_is_that_of_python_3_8(path):
+    ast.parse(path.read_text(), feature_version=(3, 8))

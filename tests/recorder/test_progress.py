@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from paddlejob.recorder.progress import EVALUATING, SAVING, TRAINING, Progress
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def begin() -> tuple[Progress, Clock]:
+    clock = Clock()
+    return Progress(clock), clock
+
+
+def section(progress: Progress, clock: Clock, seconds: float, *, steps: int = 0) -> None:
+    progress.enter()
+    clock.now += seconds
+    progress.leave(steps=steps)
+
+
+def test_a_step_is_split_into_own_time_and_waiting():
+    progress, clock = begin()
+    for _ in range(3):
+        section(progress, clock, 2.0)
+        section(progress, clock, 1.0, steps=1)
+        clock.now += 5.0
+    assert (progress.step, progress.phase) == (3, TRAINING)
+    assert progress.waiting_seconds == 9.0
+    # What comes before the first step and after the last one belongs to neither.
+    assert progress.own_seconds == 10.0
+
+
+def test_of_nested_sections_the_outermost_counts():
+    progress, clock = begin()
+    progress.enter()
+    section(progress, clock, 2.0, steps=1)
+    progress.leave(steps=1)
+    assert (progress.step, progress.waiting_seconds) == (1, 2.0)
+
+
+def test_time_of_other_phases_is_not_that_of_a_step():
+    progress, clock = begin()
+    section(progress, clock, 1.0, steps=1)
+    for phase in (EVALUATING, SAVING):
+        progress.change_phase(phase)
+        clock.now += 60.0
+    progress.change_phase(TRAINING)
+    clock.now += 1.0
+    section(progress, clock, 1.0, steps=1)
+    assert (progress.own_seconds, progress.waiting_seconds) == (0.0, 2.0)
+
+
+def test_training_that_is_told_to_train_goes_on():
+    progress, clock = begin()
+    for _ in range(2):
+        progress.change_phase(TRAINING)
+        clock.now += 3.0
+        section(progress, clock, 1.0, steps=1)
+    assert progress.own_seconds == 3.0
+
+
+def test_an_epoch_is_a_new_start_of_the_loader_that_feeds_steps():
+    progress, clock = begin()
+    progress.begin_loader("evaluation before anything")
+    for _ in range(3):
+        progress.begin_loader("train")
+        for _ in range(4):
+            section(progress, clock, 1.0, steps=1)
+            progress.begin_loader("evaluation within the epoch")
+    assert (progress.epoch, progress.step) == (3, 12)
+
+
+def test_what_the_program_says_wins_over_what_is_counted():
+    progress, clock = begin()
+    section(progress, clock, 1.0, steps=1)
+    progress.say(step=500, total=1000, epoch=None, loss=0.5, phase=None)
+    section(progress, clock, 1.0, steps=1)
+    assert (progress.step, progress.total, progress.loss) == (500, 1000, 0.5)
+
+
+def test_a_loss_is_read_at_most_once_a_second():
+    progress, clock = begin()
+    read = 0
+    for _ in range(100):
+        clock.now += 0.1
+        if progress.wants_loss():
+            progress.read_loss(1.0)
+            read += 1
+    assert 9 <= read <= 11
