@@ -104,7 +104,7 @@ bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
 	$(BIN)/python bench/local_cpu.py
 
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
-	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000)))
+	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000))) --jobs 0
 
 generate: $(STAMP) ## Write the generated files: CRDs, manifests, references
 	$(BIN)/python scripts/generate.py

@@ -13,6 +13,8 @@ from paddlejob.testing.apiserver.fake_api import ApiServer
 LOOK_SECONDS = 5.0
 BOUND_SECONDS = 150.0
 """For the operator to come back, a pod's grace period, and its removal by force from a node that is gone."""
+LIMITS = frozenset({"activeDeadlineSeconds", "startupDeadlineSeconds"})
+"""Jobs without any have nothing to outlive."""
 ENDED = ("Succeeded", "Failed")
 
 

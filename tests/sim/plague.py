@@ -17,6 +17,9 @@ from paddlejob.kube.resource import PODS
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.kubelet import outcomes
 
+LOOK_SECONDS = 0.2
+"""How long a pod is there at least before it is deleted."""
+
 
 class Kind(enum.StrEnum):
     """What strikes."""
@@ -53,17 +56,34 @@ class Plague(msgspec.Struct, frozen=True):
         return None
 
     async def delete_pods(self, server: ApiServer) -> None:
-        """Delete the pods that this strikes, until its time is over."""
+        """Delete the pods that this strikes, until its time is over. Where nobody writes, nothing is due."""
+        if self.kind not in (Kind.DELETION, Kind.DRAIN):
+            return
         loop = asyncio.get_running_loop()
         seen: dict[str, float] = {}
-        while self.kind in (Kind.DELETION, Kind.DRAIN) and loop.time() < self.until_seconds:
-            for pod in server.objects(PODS):
-                metadata = pod["metadata"]
-                if self.kind is Kind.DRAIN and pod["status"].get("phase") != "Succeeded":
-                    continue
-                if loop.time() - seen.setdefault(metadata["uid"], loop.time()) >= self.after_seconds:
-                    self._delete(server, metadata["namespace"], metadata["name"])
-            await asyncio.sleep(0.2)
+        written = asyncio.Event()
+        server.log.on_write.append(lambda _: written.set())
+        while loop.time() < self.until_seconds:
+            await asyncio.sleep(LOOK_SECONDS)
+            written.clear()
+            due = self._strike(server, seen, loop.time())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due):
+                    await written.wait()
+
+    def _strike(self, server: ApiServer, seen: dict[str, float], now: float) -> float:
+        """Delete the pods whose time has come; return when the next one's comes, or when all is over."""
+        due = self.until_seconds
+        for pod in server.objects(PODS):
+            metadata = pod["metadata"]
+            if self.kind is Kind.DRAIN and pod["status"].get("phase") != "Succeeded":
+                continue
+            strikes_at = seen.setdefault(metadata["uid"], now) + self.after_seconds
+            if strikes_at <= now:
+                self._delete(server, metadata["namespace"], metadata["name"])
+            else:
+                due = min(due, strikes_at)
+        return due
 
     def _delete(self, server: ApiServer, namespace: str, name: str) -> None:
         # It may be gone since it was listed.

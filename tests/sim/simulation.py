@@ -27,7 +27,7 @@ from paddlejob.testing.apiserver.fake_log import WriteRecord
 from paddlejob.testing.faults.transport import Faults, FaultyTransport
 from paddlejob.testing.kubelet.kubelet import Kubelet
 from sim import invariants
-from sim.deadlines import Deadlines
+from sim.deadlines import LIMITS, Deadlines
 from sim.pace import Pace
 from sim.scenario import Deed, Scenario, behaviour, draw
 
@@ -71,7 +71,8 @@ class Simulation:
             tasks += [group.create_task(self._operator(number)) for number in range(self.scenario.operators)]
             users = group.create_task(self._users())
             plague = group.create_task(self.scenario.plague.delete_pods(self.server))
-            tasks.append(group.create_task(self.deadlines.watch()))
+            if any(LIMITS & each["spec"].keys() for each in self.scenario.jobs):
+                tasks.append(group.create_task(self.deadlines.watch()))
             await asyncio.sleep(self.scenario.heal_after_seconds)
             await users
             await plague

@@ -1,7 +1,10 @@
-"""Plays histories for as long as one likes: `python tests/sim/soak.py FIRST [LAST]`."""
+"""Plays histories for as long as one likes: `python tests/sim/soak.py FIRST [LAST] [--jobs N]`."""
 
 from __future__ import annotations
 
+import argparse
+import multiprocessing
+import os
 import sys
 import time
 import traceback
@@ -11,25 +14,43 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from sim.simulation import play
 
+TELL_EACH = 500
 
-def main(first: int, last: int) -> int:
-    failed = []
-    began = time.monotonic()
-    for seed in range(first, last + 1):
-        try:
-            play(seed)
-        except Exception:
-            failed.append(seed)
-            print(f"seed {seed} failed", flush=True)
-            traceback.print_exc()
-        done = seed - first + 1
-        if done % 500 == 0 or seed == last:
-            took = time.monotonic() - began
-            print(f"{done} histories, {len(failed)} failed, {1000 * took / done:.0f} ms each", flush=True)
-    print(f"failed: {failed}" if failed else "all held")
+
+def failure(seed: int) -> tuple[int, str]:
+    """Play a history; return its seed, and how it failed if it did."""
+    try:
+        play(seed)
+    except Exception:
+        return seed, traceback.format_exc()
+    return seed, ""
+
+
+def main(first: int, last: int, jobs: int) -> int:
+    """Return 1 when a history failed; all that did are named at the end."""
+    failed, began, total = [], time.monotonic(), last - first + 1
+    # Each process begins with nothing that a thread of this one might hold.
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for done, (seed, trace) in enumerate(pool.imap_unordered(failure, range(first, last + 1)), start=1):
+            if trace:
+                failed.append(seed)
+                print(f"seed {seed} failed\n{trace}", flush=True)
+            if done % TELL_EACH == 0 or done == total:
+                each = (time.monotonic() - began) / done
+                print(
+                    f"{done} of {total} histories, {len(failed)} failed, {1000 * each:.0f} ms each, "
+                    f"{(total - done) * each / 60:.0f} min to go",
+                    flush=True,
+                )
+    print(f"failed: {sorted(failed)}" if failed else "all held")
     return bool(failed)
 
 
 if __name__ == "__main__":
-    numbers = [int(argument) for argument in sys.argv[1:]]
-    sys.exit(main(numbers[0], numbers[-1]))
+    parser = argparse.ArgumentParser(description="Plays simulated histories.")
+    parser.add_argument("first", type=int, help="the first seed")
+    parser.add_argument("last", type=int, nargs="?", help="the last seed, by default the first")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; 0 for one a core (default 1)")
+    given = parser.parse_args()
+    last = given.first if given.last is None else given.last
+    sys.exit(main(given.first, last, given.jobs or os.cpu_count() or 1))
