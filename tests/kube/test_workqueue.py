@@ -92,6 +92,17 @@ async def test_a_cancelled_get_loses_no_key(queue: WorkQueue[str]):
     assert await queue.get() == "a"
 
 
+@pytest.mark.parametrize("steps", [0, 1], ids=["at the same moment", "before"])
+async def test_a_key_goes_to_a_worker_that_still_waits(queue: WorkQueue[str], steps: int):
+    leaving, staying = (asyncio.create_task(queue.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    queue.add("a")
+    assert await staying == "a"
+
+
 async def test_many_workers_never_share_a_key(queue: WorkQueue[str]):
     getters = [asyncio.create_task(queue.get()) for _ in range(5)]
     await asyncio.sleep(0)

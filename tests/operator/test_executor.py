@@ -4,14 +4,26 @@ import asyncio
 
 import pytest
 
-from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, ReplaceConfig
+from paddlejob.core.actions import (
+    AnnotatePod,
+    Create,
+    Delete,
+    DeleteJob,
+    Kind,
+    PatchGroup,
+    RemoveFinalizer,
+    ReplaceConfig,
+)
 from paddlejob.kube.consistency import Consistency
+from paddlejob.kube.errors import TransportError
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.transport.http import CONNECTION_LIMIT
 from paddlejob.operator.executor import FIRST_BATCH, Executor
+from paddlejob.operator.resources import VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job, snapshot
+from tests.operator.gang_cluster import VOLCANO_CRD
 from tests.operator.small_cluster import on_a_cluster
 
 
@@ -91,13 +103,99 @@ def test_an_object_that_is_ours_already_counts_as_done():
     on_a_cluster(act)
 
 
-def test_a_stranger_of_that_name_is_told():
+OTHER_OWNER = {"apiVersion": "v1", "kind": "PaddleJob", "name": "demo", "uid": "old", "controller": True}
+HELD = {"finalizers": ["example.org/slow"]}
+STRANGERS = {
+    "somebody else's": ({}, "does not belong to this job"),
+    "an earlier job's": ({"ownerReferences": [OTHER_OWNER]}, "of a previous owner still exists"),
+    "somebody else's, about to go": (HELD, "of a previous owner still exists"),
+}
+
+
+@pytest.mark.parametrize(("metadata", "sentence"), STRANGERS.values(), ids=STRANGERS.keys())
+def test_an_object_of_that_name_is_reported(metadata, sentence):
     async def act(cluster) -> None:
         submitted, executor, stage = await executor_of(cluster, 1)
-        stranger = {**stage[0].manifest, "metadata": {"name": "demo-worker-0", "namespace": "default"}}
-        cluster.server.create(PODS, stranger)
+        head = {"name": "demo-worker-0", "namespace": "default", **metadata}
+        cluster.server.create(PODS, {**stage[0].manifest, "metadata": head})
+        if metadata is HELD:
+            cluster.server.delete(PODS, "default", "demo-worker-0")
         outcome = await executor.run(submitted, (stage,))
-        assert "does not belong to this job" in outcome.failures[0].message
+        assert sentence in outcome.failures[0].message
+
+    on_a_cluster(act)
+
+
+def test_a_group_of_that_name_is_looked_at_by_the_next_reconcile():
+    async def act(cluster) -> None:
+        cluster.server.install(VOLCANO_CRD)
+        submitted, executor, _ = await executor_of(cluster, 1)
+        head = {"apiVersion": VOLCANO_POD_GROUPS.api_version, "kind": "PodGroup"}
+        manifest = {**head, "metadata": {"name": "demo", "namespace": "default"}}
+        cluster.server.create(VOLCANO_POD_GROUPS, manifest)
+        outcome = await executor.run(submitted, ((Create(Kind.POD_GROUP, "demo", manifest),),))
+        assert outcome.stale
+        assert outcome.failures == []
+
+    on_a_cluster(act)
+
+
+def test_an_object_of_ours_that_is_about_to_go_makes_the_pass_stale():
+    async def act(cluster) -> None:
+        submitted, executor, stage = await executor_of(cluster, 1)
+        await executor.run(submitted, (stage,))
+        cluster.server.patch(PODS, "default", "demo-worker-0", {"metadata": HELD})
+        cluster.server.delete(PODS, "default", "demo-worker-0")
+        assert (await executor.run(submitted, (stage,))).stale
+
+    on_a_cluster(act)
+
+
+@pytest.mark.parametrize("error", [None, TransportError("no route")], ids=["gone", "out of reach"])
+def test_what_exists_may_be_gone_or_out_of_reach_when_it_is_looked_at(error, monkeypatch):
+    async def act(cluster) -> None:
+        submitted, executor, stage = await executor_of(cluster, 1)
+        await executor.run(submitted, (stage,))
+
+        async def get(*args, **options):
+            if error:
+                raise error
+            cluster.server.delete(PODS, "default", "demo-worker-0")
+            return await look(*args, **options)
+
+        look = cluster.client.get
+        monkeypatch.setattr(cluster.client, "get", get)
+        outcome = await executor.run(submitted, (stage,))
+        assert outcome.stale is (error is None)
+        assert [failure.message for failure in outcome.failures] == ([str(error)] if error else [])
+
+    on_a_cluster(act)
+
+
+CONFIG = {"metadata": {"name": "demo", "namespace": "default"}}
+FAILURES = {
+    "create Pod demo-worker-0": Create(Kind.POD, "demo-worker-0", CONFIG),
+    "update ConfigMap demo": ReplaceConfig("demo", CONFIG, "1"),
+    "update PodGroup demo": PatchGroup(Kind.POD_GROUP, "demo", {}, "spec", {}),
+    "wake Pod demo-worker-0": AnnotatePod("demo-worker-0", "uid", "hash"),
+    "delete Pod demo-worker-0": Delete(Kind.POD, "demo-worker-0", "uid"),
+    "delete PaddleJob demo": DeleteJob("demo", "uid"),
+    "update PaddleJob example.org/old": RemoveFinalizer("example.org/old"),
+}
+
+
+@pytest.mark.parametrize(("what", "action"), FAILURES.items(), ids=FAILURES.keys())
+def test_every_failure_says_what_could_not_be_done(what, action, monkeypatch):
+    async def act(cluster) -> None:
+        submitted, executor, _ = await executor_of(cluster, 1)
+
+        async def fail(*_, **__):
+            raise TransportError("no route")
+
+        for verb in ("create", "replace", "patch", "delete"):
+            monkeypatch.setattr(cluster.client, verb, fail)
+        outcome = await executor.run(submitted, ((action,),))
+        assert [str(failure) for failure in outcome.failures] == [f"cannot {what}: no route"]
 
     on_a_cluster(act)
 

@@ -26,13 +26,21 @@ class Kueue:
         self.cluster = cluster
         self.workloads = workloads
 
-    def install(self) -> None:
+    def install(self, *, flavor: bool = True) -> None:
         kind = Kind.WORKLOAD_V1BETA2 if self.workloads is WORKLOADS_V1BETA2 else Kind.WORKLOAD_V1BETA1
         self.cluster.server.register(custom_resource(self.workloads))
         self.cluster.server.register(custom_resource(FLAVORS_OF[kind], status=False))
+        self.flavors = FLAVORS_OF[kind]
+        if flavor:
+            self.add_flavor()
+
+    def add_flavor(self) -> None:
         head = {"apiVersion": self.workloads.api_version, "kind": "ResourceFlavor"}
         flavor = {**head, "metadata": {"name": "gpu"}, "spec": {"nodeLabels": {"gpu": "true"}}}
-        self.cluster.server.create(FLAVORS_OF[kind], flavor)
+        self.cluster.server.create(self.flavors, flavor)
+
+    def uninstall(self) -> None:
+        self.cluster.server.routes.remove(self.workloads)
 
     def workload(self) -> dict[str, Any] | None:
         return self.cluster.server.get(self.workloads, "default", "demo")
@@ -110,6 +118,33 @@ async def test_a_job_waits_until_kueue_is_installed():
         await cluster.until_it_says("does not serve Kueue")
         kueue.install()
         await cluster.until(lambda: kueue.workload() is not None)
+
+
+@simulated
+async def test_an_admitted_job_waits_for_the_flavor_that_its_pods_are_to_have():
+    cluster = GangCluster(behaviour=lambda *_: RunForever())
+    kueue = Kueue(cluster)
+    kueue.install(flavor=False)
+    async with cluster.running(volcano=False):
+        cluster.submit(QUEUED)
+        await cluster.until(lambda: kueue.workload() is not None)
+        kueue.says(QuotaReserved=True, Admitted=True)
+        await cluster.until_it_says("gpu")
+        assert cluster.pods() == []
+        kueue.add_flavor()
+        await cluster.until_phase("Running", within_seconds=20)
+        assert {pod["spec"]["nodeSelector"]["gpu"] for pod in cluster.pods()} == {"true"}
+
+
+@simulated
+async def test_a_running_job_survives_the_removal_of_kueue():
+    cluster = GangCluster()
+    kueue = Kueue(cluster)
+    kueue.install()
+    async with cluster.running(volcano=False):
+        await admitted(cluster, kueue)
+        kueue.uninstall()
+        await cluster.until_phase("Completed")
 
 
 @simulated

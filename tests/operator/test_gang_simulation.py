@@ -239,6 +239,15 @@ class TestVolcanoComesAndGoes:
             assert cluster.controller.state.gangs.informers == ()
 
     @simulated
+    async def test_its_watch_is_in_the_metrics(self):
+        cluster = GangCluster()
+        async with cluster.running("volcano"):
+            cluster.submit(PLAIN)
+            await cluster.until_phase("Completed")
+            text = cluster.controller.metrics.render().decode()
+            assert 'paddlejob_watch_lists_total{resource="podgroups.scheduling.volcano.sh"} 1.0' in text
+
+    @simulated
     async def test_a_running_job_survives_its_removal(self):
         cluster = GangCluster(behaviour=serve_for_ever)
         async with cluster.running("volcano"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import suppress
+import signal
+import sys
+from contextlib import closing, suppress
 from functools import partial
 
 import pytest
@@ -79,6 +81,48 @@ def test_a_watch_that_ends_by_a_defect_ends_the_process(monkeypatch):
         assert not operator.elector.is_leader
 
     on_a_cluster(act)
+
+
+def test_a_worker_that_ends_by_a_defect_ends_the_process(monkeypatch):
+    async def act(cluster: Cluster) -> None:
+        operator = Operator(cluster)
+
+        def fail(key) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(operator.controller.queue, "done", fail)
+        await cluster.submit(job().worker(1))
+        with pytest.raises(ZeroDivisionError):
+            await operator.start()
+
+    on_a_cluster(act)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_ends_the_work_in_order_and_the_second_would_kill(number):
+    started, handler = asyncio.Event(), None
+
+    async def work() -> None:
+        nonlocal handler
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            handler = signal.getsignal(number)
+
+    running = asyncio.create_task(manager._until_signalled(work()))
+    await started.wait()
+    signal.raise_signal(number)
+    await running
+    assert handler is signal.SIG_DFL
+
+
+def test_the_loop_is_uvloops_where_it_is_installed(monkeypatch):
+    for installed in (True, False):
+        if not installed:
+            monkeypatch.setitem(sys.modules, "uvloop", None)
+        with closing(manager.new_event_loop()) as loop:
+            assert (type(loop).__module__ == "uvloop") is installed
 
 
 def test_what_is_under_way_when_the_process_is_asked_to_end_is_finished():

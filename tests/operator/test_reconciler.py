@@ -132,6 +132,16 @@ def test_a_job_that_does_not_decode_is_told_and_harms_no_other():
     on_a_cluster(act)
 
 
+def test_a_job_whose_status_cannot_be_read_at_all_says_what_is_wrong_with_it():
+    async def act(cluster) -> None:
+        cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
+        _write_status(cluster, {"phase": ["Completed"]})
+        await cluster.operate(60)
+        assert cluster.status()["reason"] == "InvalidSpec"
+
+    on_a_cluster(act)
+
+
 STATUSES = {
     "a status that can be read": {},
     "of which one field cannot": {"hostPort": "x"},
@@ -213,6 +223,45 @@ def test_a_pod_that_comes_and_goes_while_nobody_watches_is_missed_all_the_same()
         await cluster.operate(60)
         assert vanish not in cluster.server.log.on_write
         assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["demo-worker-0"]
+
+    on_a_cluster(act)
+
+
+def test_a_job_that_is_deleted_while_its_status_is_written_is_forgotten(monkeypatch):
+    async def act(cluster) -> None:
+        write = cluster.client.patch
+
+        async def patch(resource, namespace, name, *args, **options):
+            if cluster.server.get(PADDLE_JOBS, namespace, name):
+                cluster.server.delete(PADDLE_JOBS, namespace, name)
+            return await write(resource, namespace, name, *args, **options)
+
+        monkeypatch.setattr(cluster.client, "patch", patch)
+        await cluster.submit(job().worker(1))
+        await cluster.operate(60)
+        assert cluster.server.objects(PODS) == []
+        assert cluster.controller.metrics.reconciles.labels("stale")._value.get() == 0
+
+    on_a_cluster(act)
+
+
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_a_pod_that_a_deleted_job_left_on_a_lost_node_is_removed_by_force(refusals):
+    async def act(cluster) -> None:
+        def refuse(request) -> None:
+            nonlocal refusals
+            if request.verb == "delete" and request.identity == "operator" and refusals:
+                refusals -= 1
+                raise fake_refusals.forbidden(PODS, request.name, "not now")
+
+        await cluster.submit(job().worker(1, pod={"nodeName": "lost"}))
+        await cluster.operate(5)
+        cluster.server.delete(PADDLE_JOBS, "default", "demo")
+        await asyncio.sleep(5)
+        assert cluster.server.get(PODS, "default", "demo-worker-0") is not None
+        cluster.server.admission.append(refuse)
+        await cluster.operate(300)
+        assert cluster.server.objects(PODS) == []
 
     on_a_cluster(act)
 
