@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 PYTEST := PYTHONHASHSEED=0 PADDLEJOB_TEST_LOOP=$(LOOP) $(BIN)/python -m pytest
 UNIT := not apiserver and not paddle and not node and not gang
 CORE_COVERAGE := 90
-KUBE_COVERAGE := 90
-OPERATOR_COVERAGE := 90
+KUBE_COVERAGE := 98
+OPERATOR_COVERAGE := 98
 STAMP := $(VENV)/.installed
 
 help: ## Show the commands
@@ -39,7 +39,7 @@ demo-resnet: $(STAMP) ## Train ResNet collectively, here and now
 
 test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
 
-test-all: test-pythons test-tools test-gang test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, kubectl, helm, gangs, all seeds, a node, a bare Debian
+test-all: test-pythons coverage test-tools test-gang test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, coverage, kubectl, helm, gangs, all seeds, a node, a bare Debian
 
 test-fast: lint test-unit ## `make test` without the real API server and without real Paddle
 
