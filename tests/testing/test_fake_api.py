@@ -327,8 +327,7 @@ async def test_the_server_tells_of_itself() -> None:
 @simulated
 async def test_logs_of_a_pod_can_be_read() -> None:
     server = ApiServer()
-    server.create(PODS, pod("a"))
-    server.pod_logs["default", "a", "main"] = b"one\ntwo\nthree\n"
+    server.container_logs.write(server.create(PODS, pod("a")), b"one\ntwo\nthree\n")
     async with Client(server.transport()).log_stream("default", "a", query={"tailLines": "2"}) as stream:
         assert [chunk async for chunk in stream.chunks()] == [b"two\nthree\n"]
 

@@ -52,7 +52,7 @@ def read(text: str, *, name: str = "", namespace: str = "", source: str = "the f
 
 
 def _read(text: str, name: str, namespace: str, source: str) -> JobFile:
-    documents = list(_documents(text, source))
+    documents = list(load(text, source))
     chosen = _choose(documents, name, source)
     job = _job(chosen, name, namespace)
     others = [each for each in documents if each is not chosen and not _is_job(each)]
@@ -64,7 +64,8 @@ def _read(text: str, name: str, namespace: str, source: str) -> JobFile:
     )
 
 
-def _documents(text: str, source: str) -> Iterator[JsonObject]:
+def load(text: str, source: str) -> Iterator[JsonObject]:
+    """Yield the objects of a text, those in a List one by one. Raises InputError."""
     for position, document in enumerate(yaml_text.load_all(text, source), start=1):
         if document is None:
             continue

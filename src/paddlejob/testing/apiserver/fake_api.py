@@ -27,7 +27,7 @@ import msgspec
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube import responses
 from paddlejob.kube.errors import ApiError, NotFoundError, TransportError
-from paddlejob.kube.resource import Resource
+from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.transport import Response, Stream
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver import fake_garbage, fake_refusals, fake_routes, fake_verbs, fake_watch
@@ -37,6 +37,7 @@ from paddlejob.testing.apiserver.fake_store import Record, Store
 from paddlejob.testing.apiserver.rules import fake_types
 from paddlejob.testing.apiserver.rules.fake_bodies import is_released
 from paddlejob.testing.apiserver.rules.fake_types import ResourceType
+from paddlejob.testing.kubelet import container_logs
 
 GARBAGE_COLLECTOR = "garbage-collector"
 """The identity of the server's own controllers in the log of writes."""
@@ -69,8 +70,7 @@ class ApiServer:
         self.admission: list[AdmissionHook] = []
         self.streaming_list = streaming_list
         self.expired_as_status = expired_as_status
-        self.pod_logs: dict[tuple[str, str, str], bytes] = {}
-        """By namespace, pod and container; what a log request returns."""
+        self.container_logs = container_logs.ContainerLogs(now)
         self.watches: list[fake_watch.Watch] = []
         """The open ones, oldest first."""
         self.routes = fake_routes.Routes()
@@ -83,7 +83,7 @@ class ApiServer:
             admission=self.admission,
             require_namespaces=require_namespaces,
         )
-        self._verbs = fake_verbs.Verbs(self._backend, self.pod_logs, on_definition=self.install)
+        self._verbs = fake_verbs.Verbs(self._backend, self.container_logs, on_definition=self.install)
         for kind in fake_types.BUILT_IN:
             self.register(kind)
         self.garbage_collector = fake_garbage.GarbageCollector(
@@ -155,10 +155,13 @@ class ApiServer:
 
     def open_stream(
         self, path: str, query: Mapping[str, str], identity: str, idle_timeout_seconds: float | None
-    ) -> fake_watch.Watch | fake_watch.Answered:
-        """Open a watch, or answer any other GET at once."""
+    ) -> fake_watch.Watch | fake_watch.Answered | FollowedLog:
+        """Open a watch or a followed log, or answer any other GET at once."""
         if query.get("watch", "").lower() not in {"1", "true"}:
-            return fake_watch.answered(self.handle("GET", path, query=query, identity=identity))
+            response = self.handle("GET", path, query=query, identity=identity)
+            if path.endswith("/log") and query.get("follow") == "true" and response.status == 200:
+                return FollowedLog(self, path, query)
+            return fake_watch.answered(response)
         try:
             request = self.routes.request("GET", path, query, identity=identity)
             if isinstance(request, Response):
@@ -304,6 +307,33 @@ class ApiServer:
                 body=request.body or b"",
             )
         )
+
+
+class FollowedLog:
+    """A log that is sent while its container runs; a `Stream`."""
+
+    def __init__(self, server: ApiServer, path: str, query: Mapping[str, str]) -> None:
+        self.status = 200
+        self.headers: Mapping[str, str] = {"content-type": "text/plain"}
+        *_, self._namespace, _, self._name, _ = path.split("/")
+        self._server = server
+        self._query = query
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield what is written until the container has ended or its pod is gone."""
+        pod = self._pod()
+        assert pod is not None
+        async for chunk in self._server.container_logs.follow(pod, self._query, self._is_running):
+            yield chunk
+
+    def _is_running(self, instance: container_logs.Instance) -> bool:
+        pod = self._pod()
+        if pod is None or container_logs.instance_of(pod, instance.container) != instance:
+            return False
+        return container_logs.is_running(pod, instance.container)
+
+    def _pod(self) -> JsonObject | None:
+        return self._server.get(PODS, self._namespace, self._name)
 
 
 class FakeTransport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -13,6 +13,8 @@ from paddlejob.testing.apiserver import fake_deletes, fake_reads, fake_refusals,
 from paddlejob.testing.apiserver.fake_request import Backend, Request
 from paddlejob.testing.apiserver.fake_store import Record
 from paddlejob.testing.apiserver.fake_writes import Writer
+from paddlejob.testing.kubelet import container_logs
+from paddlejob.testing.kubelet.container_logs import ContainerLogs
 
 _JSON = {"content-type": "application/json"}
 
@@ -23,12 +25,12 @@ class Verbs:
     def __init__(
         self,
         backend: Backend,
-        pod_logs: Mapping[tuple[str, str, str], bytes],
+        container_logs: ContainerLogs,
         *,
         on_definition: Callable[[JsonObject], None],
     ) -> None:
         self._store = backend.store
-        self._pod_logs = pod_logs
+        self._container_logs = container_logs
         self._on_definition = on_definition
         self._writer = Writer(backend)
         self._deleter = fake_deletes.Deleter(backend)
@@ -102,12 +104,10 @@ class Verbs:
     def _log(self, request: Request) -> Response:
         pod = self._record(request).body
         container = request.query.get("container") or pod["spec"]["containers"][0]["name"]
-        lines = self._pod_logs.get((request.namespace, request.name, container), b"").splitlines(
-            keepends=True
-        )
-        tail = request.query.get("tailLines", "")
-        shown = lines[max(0, len(lines) - int(tail)) :] if tail.isdecimal() else lines
-        return Response(200, b"".join(shown), {"content-type": "text/plain"})
+        if waiting := container_logs.waiting_reason(pod, container):
+            why = f'container "{container}" in pod "{request.name}" is waiting to start: {waiting}'
+            raise fake_refusals.refusal(400, "BadRequest", why)
+        return Response(200, self._container_logs.read(pod, request.query), {"content-type": "text/plain"})
 
     def _record(self, request: Request) -> Record:
         return self._store.get(request.kind, request.namespace, request.name)

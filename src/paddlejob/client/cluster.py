@@ -1,0 +1,350 @@
+"""Jobs on a cluster, through the API server and with the user's own rights."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.client import manifest as manifests
+from paddlejob.client import ranks
+from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError
+from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, describe
+from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
+from paddlejob.client.watching import watching
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import EVENTS, PODS
+from paddlejob.operator.resources import PADDLE_JOBS
+
+if TYPE_CHECKING:
+    from paddlejob.kube.transport.cluster import ClusterConfig
+
+FIELD_MANAGER = "kubectl-pdj"
+PAGE_SIZE = 500
+
+
+class Cluster(Jobs):
+    """The jobs of one namespace, or where asked for of all, as a user sees them."""
+
+    def __init__(self, client: Client, namespace: str = "default", *, context: str = "") -> None:
+        self.client = client
+        self.namespace = namespace
+        self.context = context
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        kubeconfig: str | Path | None = None,
+        context: str | None = None,
+        namespace: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Cluster:
+        """Return the cluster that kubectl would talk to with the same flags and environment.
+
+        Nothing is sent yet. Raises ConfigError, which says what to change.
+        """
+        from paddlejob.kube.transport.http import HttpTransport  # noqa: PLC0415 - takes long to import
+
+        config = cluster_config(kubeconfig=kubeconfig, context=context, env=env)
+        client = Client(HttpTransport(config, user_agent=FIELD_MANAGER))
+        return cls(client, namespace or config.namespace, context=context or "")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.client.close()
+
+    async def get(self, name: str) -> ClusterJob:
+        """Return the job of exactly this name, or the newest for `@latest`."""
+        if name == LATEST:
+            return self._latest(await self.list())
+        if "/" in name:
+            kind, _, name = name.partition("/")
+            _check_kind(kind)
+        try:
+            body = await self.client.get(PADDLE_JOBS, self.namespace, name)
+        except errors.NotFoundError as error:
+            if error.status.details is None or not error.status.details.name:
+                raise
+            raise await self._unknown(name) from None
+        return ClusterJob(self, body)
+
+    async def list(self, *, selector: str = "", all_namespaces: bool = False) -> list[Job]:
+        """Return the jobs of the namespace, or of all, in order of their names."""
+        namespace = None if all_namespaces else self.namespace
+        found: list[Job] = []
+        token = ""
+        while True:
+            page = await self.client.list(
+                PADDLE_JOBS, namespace, label_selector=selector, limit=PAGE_SIZE, continue_token=token
+            )
+            found += [ClusterJob(self, {**_HEAD, **body}) for body in page.items]
+            token = page.metadata.continue_token
+            if not token:
+                return sorted(found, key=lambda job: (job.namespace, job.name))
+
+    async def submit(self, manifest: JsonObject, *, dry_run: bool = False) -> ClusterJob:
+        """Create a job; the API server checks it, and refuses unknown fields."""
+        namespace = manifest.get("metadata", {}).get("namespace") or self.namespace
+        try:
+            body = await self.client.create(
+                PADDLE_JOBS,
+                namespace,
+                manifest,
+                strict=True,
+                dry_run=dry_run,
+                field_manager=FIELD_MANAGER,
+                type=dict,
+            )
+        except errors.AlreadyExistsError:
+            name = manifests.name_of(manifest)
+            raise ClientError(
+                f"PaddleJob {name} exists already in namespace {namespace}; delete it, or submit this one "
+                "under another name with --name or --generate-name"
+            ) from None
+        except (errors.InvalidError, errors.BadRequestError) as error:
+            raise InvalidJobError(*_problems(error)) from None
+        return ClusterJob(self, body)
+
+    def _latest(self, jobs: Iterable[Job]) -> ClusterJob:
+        newest = max(jobs, key=lambda job: str(job.body["metadata"].get("creationTimestamp")), default=None)
+        if newest is None:
+            raise NoSuchJobError(f"there are no PaddleJobs in namespace {self.namespace}")
+        assert isinstance(newest, ClusterJob)
+        return newest
+
+    async def _unknown(self, name: str) -> NoSuchJobError:
+        known: list[str] = []
+        try:
+            known = [job.name for job in await self.list()]
+        except errors.KubeError:
+            # Who may not list still learns that there is no such job.
+            known = []
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return NoSuchJobError(f"there is no PaddleJob {name} in namespace {self.namespace}{hint}")
+
+
+class ClusterJob(Job):
+    """A job on a cluster."""
+
+    def __init__(self, cluster: Cluster, body: JsonObject) -> None:
+        metadata = body["metadata"]
+        super().__init__(metadata["name"], metadata.get("namespace", cluster.namespace), body)
+        self.cluster = cluster
+        self.client = cluster.client
+
+    async def refresh(self) -> PaddleJob:
+        """Read the job again."""
+        try:
+            self.body = await self.client.get(PADDLE_JOBS, self.namespace, self.name)
+        except errors.NotFoundError:
+            raise NoSuchJobError(f"PaddleJob {self.name} in namespace {self.namespace} was deleted") from None
+        return self.state
+
+    async def watch(self) -> AsyncGenerator[PaddleJob, None]:
+        """Yield the state now and after each change, until the job is deleted."""
+        uid, key, seen = self.state.metadata.uid, ObjectKey(self.namespace, self.name), ""
+        async with watching(
+            self.client,
+            PADDLE_JOBS,
+            self.namespace,
+            type=PaddleJob,
+            field_selector=f"metadata.name={self.name}",
+        ) as watch:
+            while True:
+                state = watch.objects.get(key)
+                if state is None or (uid and state.metadata.uid != uid):
+                    return
+                if state.metadata.resource_version != seen:
+                    seen = state.metadata.resource_version
+                    self._state = state
+                    yield state
+                await watch.next_change()
+
+    async def pods(self) -> list[Pod]:
+        """Return the pods that exist, servers first, by rank."""
+        page = await self.client.list(PODS, self.namespace, label_selector=self.pod_selector, type=Pod)
+        return ranks.in_order(self.state, page.items)
+
+    @property
+    def pod_selector(self) -> str:
+        """The labels of the job's pods."""
+        return f"{names.LABEL_JOB}={self.name}"
+
+    async def events(self) -> list[JobEvent]:
+        """Return what the operator, the scheduler and the kubelets reported, oldest first."""
+        uid = self.state.metadata.uid
+        own = await self._events(f"involvedObject.kind={names.KIND},involvedObject.name={self.name}")
+        of_pods = await self._events("involvedObject.kind=Pod")
+        roles = tuple(f"{self.name}-{role}-" for role, _ in self.state.spec.roles())
+        found = [each for each in own if each.involved_object.uid in (uid, "")]
+        found += [each for each in of_pods if each.involved_object.name.startswith(roles)]
+        return [each.event for each in sorted(found, key=lambda each: each.time or _LONG_AGO)]
+
+    async def _events(self, selector: str) -> tuple[_Event, ...]:
+        page = await self.client.list(EVENTS, self.namespace, field_selector=selector, type=_Event)
+        return page.items
+
+    async def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
+        """Yield the logs in order of time, or with `follow` as they come."""
+        from paddlejob.client.logs.follow import follow  # noqa: PLC0415 - not needed for most verbs
+        from paddlejob.client.logs.history import history  # noqa: PLC0415
+
+        ranks.check(self.state, query.rank)
+        async with aclosing(follow(self, query) if query.follow else history(self, query)) as items:
+            async for item in items:
+                yield item
+
+    async def first_error(self) -> FirstError | None:
+        """Return the first failure of the last failed attempt, with the end of that rank's log."""
+        from paddlejob.client.logs.first_error import first_error  # noqa: PLC0415
+
+        return await first_error(self)
+
+    async def environment(self, rank: str = "0") -> Mapping[str, str]:
+        """Resolve the environment as the kubelet does, from the pod and the ConfigMaps it names."""
+        from paddlejob.client.environment import environment  # noqa: PLC0415
+
+        pod = ranks.select_one(self.state, await self.pods(), rank)
+        container = ranks.training_container(self.state, pod)
+        return await environment(self.client, self.namespace, pod.metadata.name, container)
+
+    async def scale(self, workers: int) -> str:
+        """Set the number of workers through the scale subresource."""
+        self._check_not_ended("scale")
+        patch = {"spec": {"replicas": workers}}
+        await self._patch(patch, subresource="scale")
+        return f"scaling to {workers} workers"
+
+    async def suspend(self) -> str:
+        """Delete the pods until `resume`."""
+        self._check_not_ended("suspend")
+        if self.state.spec.suspend:
+            return "suspended already"
+        await self._patch({"spec": {"suspend": True}})
+        return "suspending"
+
+    async def resume(self) -> str:
+        """Create the pods of a suspended job again."""
+        self._check_not_ended("resume")
+        if not self.state.spec.suspend:
+            return "not suspended"
+        await self._patch({"spec": {"suspend": False}})
+        return "resuming"
+
+    async def stop(self) -> str:
+        """Suspend the job: its pods stop, and it can be resumed or deleted."""
+        await self.suspend()
+        return "stopping its pods; `resume` runs it again, `delete` removes it"
+
+    async def delete(self) -> str:
+        """Delete this very job and all that belongs to it."""
+        try:
+            uid = self.state.metadata.uid or None
+            await self.client.delete(PADDLE_JOBS, self.namespace, self.name, uid=uid)
+        except errors.NotFoundError:
+            return "deleted already"
+        return "deleted"
+
+    async def retry(self) -> ClusterJob:
+        """Submit a finished job again, under a name that the API server completes."""
+        state = await self.refresh()
+        if not state.status.phase.is_terminal:
+            raise ClientError(f"{self.name} is {describe(state)}; only a finished job can be retried")
+        return await self.cluster.submit(manifests.again(self.body))
+
+    def _check_not_ended(self, verb: str) -> None:
+        phase = self.state.status.phase
+        if phase.is_terminal:
+            raise ClientError(f"cannot {verb} {self.name}: it is {phase}; `retry` runs it again as a new job")
+
+    async def _patch(self, patch: JsonObject, *, subresource: str | None = None) -> None:
+        try:
+            await self.client.patch(
+                PADDLE_JOBS,
+                self.namespace,
+                self.name,
+                patch,
+                subresource=subresource,
+                field_manager=FIELD_MANAGER,
+            )
+        except (errors.InvalidError, errors.BadRequestError) as error:
+            raise InvalidJobError(*_problems(error)) from None
+
+
+def cluster_config(
+    *,
+    kubeconfig: str | Path | None = None,
+    context: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ClusterConfig:
+    """Return the configuration that kubectl would use: a pod's service account comes last.
+
+    Raises ConfigError.
+    """
+    from paddlejob.kube.transport.config import load_config  # noqa: PLC0415 - YAML takes long to import
+
+    env = os.environ if env is None else env
+    default = Path(env.get("HOME") or Path.home()) / ".kube" / "config"
+    if kubeconfig is None and not env.get("KUBECONFIG") and default.exists():
+        kubeconfig = default
+    return load_config(kubeconfig, context, env=env)
+
+
+_HEAD = {"apiVersion": names.API_VERSION, "kind": names.KIND}
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class _Involved(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Event(View, frozen=True):
+    metadata: ObjectMeta
+    involved_object: _Involved = _Involved()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+
+    @property
+    def time(self) -> datetime | None:
+        """When it last happened."""
+        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
+
+    @property
+    def event(self) -> JobEvent:
+        """The event as people read it."""
+        about = f"{self.involved_object.kind}/{self.involved_object.name}"
+        return JobEvent(self.type, self.reason, self.message, about, self.time, self.count or 1)
+
+
+def _check_kind(kind: str) -> None:
+    kinds = {names.KIND.lower(), names.PLURAL, names.SHORT_NAME}
+    if kind.lower().partition(".")[0] not in kinds:
+        raise ClientError(f"{kind} is not a kind of job; write the name of a PaddleJob")
+
+
+def _problems(error: errors.ApiError) -> list[str]:
+    """Return what the API server found wrong, one sentence each."""
+    details = error.status.details
+    causes = [
+        f"{each.field}: {each.message}" if each.field else each.message
+        for each in (details.causes if details else ())
+    ]
+    return list(dict.fromkeys(causes)) or [str(error)]

@@ -1,0 +1,70 @@
+"""What keeps a person from what they asked for, each in one sentence.
+
+The methods of this package raise a ClientError, or a KubeError where the API server or the way to it is the
+cause; `sentence` puts both into words.
+"""
+
+from __future__ import annotations
+
+import re
+
+from paddlejob.kube import errors
+
+
+class ClientError(Exception):
+    """What was asked for cannot be done; the text says why and what to do."""
+
+
+class NoSuchJobError(ClientError):
+    """There is no job of that name."""
+
+
+class UnsupportedError(ClientError):
+    """The cluster can do this and a local run cannot, or the other way round."""
+
+
+class InvalidJobError(ClientError):
+    """The manifest breaks rules; `problems` has a sentence for each."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class WaitTimeoutError(ClientError):
+    """The job did not get there in time."""
+
+
+class GoalMissedError(ClientError):
+    """The job ended, or was deleted, and can no longer get there."""
+
+
+_DENIED = re.compile(
+    r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"'
+    r'(?: in the namespace "([^"]+)"| at the cluster scope)'
+)
+_RIGHTS = {"get": "get and list", "list": "get and list", "watch": "get, list and watch"}
+
+
+def sentence(error: Exception) -> str:
+    """Return what to tell a person about an error of this package or of `paddlejob.kube`."""
+    match error:
+        case errors.ForbiddenError() if denied := _DENIED.search(str(error)):
+            return _denied(*denied.groups(default=""))
+        case errors.UnauthorizedError():
+            return (
+                "the API server does not accept your credentials: they are wrong or have expired; log in "
+                "again or choose another --context"
+            )
+        case errors.NotFoundError() if error.status.details is None or not error.status.details.name:
+            return (
+                "this cluster does not know PaddleJobs; install the operator first, see docs/install.md "
+                f"({error})"
+            )
+    return str(error)
+
+
+def _denied(verb: str, resource: str, group: str, namespace: str) -> str:
+    where = f"in namespace {namespace}" if namespace else "in all namespaces"
+    rights = _RIGHTS.get(verb, verb)
+    return f"cannot {verb} {resource} {where}: needs {rights} on {resource}{'.' if group else ''}{group}"

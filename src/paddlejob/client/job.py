@@ -1,0 +1,215 @@
+"""The interface to a job, wherever it runs: on a cluster (`cluster.py`) or on this machine (`local_runs.py`).
+
+    async with Cluster.open(namespace="team-a") as jobs:       # or: LocalRuns.open()
+        job = await jobs.submit(manifest)
+        async for line in job.lines(LogQuery(follow=True)):
+            print(line.rank, line.text)
+        state = await job.wait(timeout_seconds=3600)
+
+Every method raises ClientError, or KubeError for what is wrong with the cluster; `errors.sentence` puts both
+into words. What one of the two cannot do raises UnsupportedError, which says why.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.client import goals
+from paddlejob.client.errors import GoalMissedError, WaitTimeoutError
+from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogLine, LogQuery
+
+LATEST = "@latest"
+"""In place of a name: the newest job."""
+
+
+class JobEvent(msgspec.Struct, frozen=True):
+    """Something that happened to a job or to one of its pods."""
+
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+    object: str = ""
+    """Such as PaddleJob/demo or Pod/demo-worker-0."""
+    time: datetime | None = None
+    count: int = 1
+
+
+class FirstError(msgspec.Struct, frozen=True):
+    """The first failure of a job, and the last lines of the rank that failed."""
+
+    rank: str
+    sentence: str
+    exit_code: int = 0
+    attempt: int = 0
+    lines: tuple[str, ...] = ()
+    """From the last traceback on, or the last lines where there is none."""
+
+
+class Job(abc.ABC):
+    """One job; `state` is how it was when it was last looked at."""
+
+    def __init__(self, name: str, namespace: str, body: JsonObject) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.body = body
+
+    @property
+    def body(self) -> JsonObject:
+        """The whole object as it is stored, with everything that `state` does not show."""
+        return self._body
+
+    @body.setter
+    def body(self, body: JsonObject) -> None:
+        self._body = body
+        self._state: PaddleJob | None = None
+
+    @property
+    def state(self) -> PaddleJob:
+        """Spec and status, typed."""
+        if self._state is None:
+            self._state = job_of(self._body)
+        return self._state
+
+    @property
+    def kind_and_name(self) -> str:
+        """As `kubectl -o name` writes it."""
+        return f"paddlejob.batch.paddlepaddle.org/{self.name}"
+
+    @abc.abstractmethod
+    async def refresh(self) -> PaddleJob:
+        """Look again, and return `state`. Raises NoSuchJobError when the job is gone."""
+
+    @abc.abstractmethod
+    def watch(self) -> AsyncGenerator[PaddleJob, None]:
+        """Yield the state now and after each change, until the job is deleted or its run is over."""
+
+    async def wait(self, goal: str = goals.ENDED, *, timeout_seconds: float | None = None) -> PaddleJob:
+        """Wait until the job has ended, or for another goal (see `goals.parse`), and return its state.
+
+        Raises WaitTimeoutError, and GoalMissedError when the job ends in a way that rules the goal out.
+        """
+        reached = goals.parse(goal)
+        state = self.state
+        try:
+            async with asyncio.timeout(timeout_seconds), contextlib.aclosing(self.watch()) as states:
+                async for state in states:
+                    if reached(state):
+                        return state
+                    if state.status.phase.is_terminal and goal != goals.DELETED:
+                        raise GoalMissedError(f"{self.name} is {describe(state)}, and will not be {goal}")
+        except TimeoutError:
+            raise WaitTimeoutError(
+                f"{self.name} is not {goal} after {timeout_seconds:g}s: it is {describe(state)}"
+            ) from None
+        if goal == goals.DELETED:
+            return state
+        raise GoalMissedError(f"{self.name} was deleted before it was {goal}")
+
+    @abc.abstractmethod
+    async def pods(self) -> list[Pod]:
+        """Return the pods, servers first, each role in order of rank."""
+
+    @abc.abstractmethod
+    async def events(self) -> list[JobEvent]:
+        """Return what happened to the job and its pods, oldest first."""
+
+    @abc.abstractmethod
+    def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
+        """Yield the logs of all or some ranks, as blocks of lines and markers between them."""
+
+    async def lines(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogLine, None]:
+        """Yield the same line by line; a marker is a line without a rank."""
+        async with contextlib.aclosing(self.logs(query)) as items:
+            async for item in items:
+                for line in item.lines():
+                    yield line
+
+    @abc.abstractmethod
+    async def first_error(self) -> FirstError | None:
+        """Return the first failure of the last failed attempt, None when nothing has failed."""
+
+    @abc.abstractmethod
+    async def environment(self, rank: str = "0") -> Mapping[str, str]:
+        """Return the environment of a rank's training container."""
+
+    @abc.abstractmethod
+    async def scale(self, workers: int) -> str:
+        """Set the number of workers; returns a sentence about what happens now, as do the following."""
+
+    @abc.abstractmethod
+    async def suspend(self) -> str:
+        """Stop the pods until `resume`."""
+
+    @abc.abstractmethod
+    async def resume(self) -> str:
+        """Start the pods of a suspended job again."""
+
+    @abc.abstractmethod
+    async def stop(self) -> str:
+        """Stop the pods and keep what is known of the job."""
+
+    @abc.abstractmethod
+    async def delete(self) -> str:
+        """Delete the job and all that belongs to it."""
+
+    @abc.abstractmethod
+    async def retry(self) -> Job:
+        """Submit a finished job again, as a new one, which is returned."""
+
+
+class Jobs(abc.ABC):
+    """Where jobs are: a namespace of a cluster, or this machine."""
+
+    @abc.abstractmethod
+    async def get(self, name: str) -> Job:
+        """Return the job of exactly this name, or the newest for `@latest`. Raises NoSuchJobError."""
+
+    @abc.abstractmethod
+    async def list(self, *, selector: str = "", all_namespaces: bool = False) -> list[Job]:
+        """Return the jobs in order of their names."""
+
+    @abc.abstractmethod
+    async def submit(self, manifest: JsonObject, *, dry_run: bool = False) -> Job:
+        """Create a job from what `kubectl create` takes; with `dry_run` only check that it could be.
+
+        Raises InvalidJobError.
+        """
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Close connections."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def job_of(body: JsonObject) -> PaddleJob:
+    """Return the typed view of a job; of one that does not fit the types, its name and what is wrong."""
+    try:
+        return msgspec.convert(body, PaddleJob, strict=False)
+    except msgspec.ValidationError as error:
+        name = msgspec.convert({"metadata": {"name": body["metadata"]["name"]}}, PaddleJob)
+        return msgspec.structs.replace(name, undecodable=str(error))
+
+
+def describe(state: PaddleJob) -> str:
+    """Return the phase and, where there is one, the reason for it in words."""
+    phase = str(state.status.phase or Phase.PENDING)
+    return f"{phase}: {state.status.message}" if state.status.message else phase

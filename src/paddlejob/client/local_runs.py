@@ -1,0 +1,254 @@
+"""Runs on this machine, as jobs: what `paddlejob run` keeps in its directory, and the runner that is at work.
+
+A job's name is that of its run, such as mnist-x7k2p.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject, View
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.client import manifest as manifests
+from paddlejob.client import ranks
+from paddlejob.client.background_run import start_run
+from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError, UnsupportedError
+from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs
+from paddlejob.client.logs.first_error import from_traceback
+from paddlejob.client.logs.model import ALL_LOGS, LogBlock, LogItem, LogQuery
+from paddlejob.local.control import Command, send
+from paddlejob.local.errors import InputError
+from paddlejob.local.store import run_directory
+from paddlejob.local.store.history import History
+from paddlejob.local.store.logs import Follower, LogLines, chosen_pods, speaker
+from paddlejob.local.store.run_directory import RunDirectory, RunRecord
+
+LOOK_SECONDS = 0.2
+_UNFINISHED = {
+    "Lost": "its runner was killed",
+    "Interrupted": "it was interrupted",
+    "Deleted": "it was stopped",
+}
+"""Runs that ended without a verdict of the job."""
+_LAST_LINES = 5000
+
+
+class LocalRuns(Jobs):
+    """All runs of this user, or those in another directory."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+
+    @classmethod
+    def open(cls, runs: Path | None = None) -> LocalRuns:
+        """Return the runs in a directory, by default where `paddlejob run` keeps them."""
+        return cls(runs or run_directory.state_directory(os.environ))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def get(self, name: str) -> LocalJob:
+        """Return the run of exactly this name, or the only one of this job."""
+        try:
+            if name == LATEST:
+                return LocalJob(self, run_directory.find(self.runs))
+            return LocalJob(self, run_directory.choose(self.runs, name, live=False))
+        except InputError as error:
+            raise NoSuchJobError(str(error)) from error
+
+    async def list(self, *, selector: str = "", all_namespaces: bool = False) -> list[Job]:
+        """Return all runs, newest first; they have neither labels nor namespaces."""
+        if selector or all_namespaces:
+            raise UnsupportedError("local runs have no labels or namespaces to select by")
+        return [LocalJob(self, run) for run in run_directory.all_runs(self.runs) if run.read_record()]
+
+    async def submit(self, manifest: JsonObject, *, dry_run: bool = False) -> LocalJob:
+        """Start a run in the background; it goes on when this process ends."""
+        if problems := manifests.problems(manifest):
+            raise InvalidJobError(*problems)
+        if dry_run:
+            raise UnsupportedError("a local run has no server to try it on; --dry-run=client checks the same")
+        text = yaml.safe_dump(manifest, sort_keys=False)
+        return LocalJob(self, await asyncio.to_thread(start_run, self.runs, text))
+
+
+class LocalJob(Job):
+    """A run."""
+
+    def __init__(self, runs: LocalRuns, run: RunDirectory) -> None:
+        self._runs = runs
+        self.run = run
+        record = _record(run)
+        super().__init__(run.name, record.job.metadata.namespace, _body(run, record))
+
+    async def refresh(self) -> PaddleJob:
+        """Read the run's record again."""
+        self.body = _body(self.run, _record(self.run))
+        return self.state
+
+    async def watch(self) -> AsyncGenerator[PaddleJob, None]:
+        """Yield the state now and after each change, until the run is over."""
+        seen: PaddleJob | None = None
+        while True:
+            state = await self.refresh()
+            if state != seen:
+                seen = state
+                yield state
+            if not self.run.is_alive:
+                if await self.refresh() != seen:
+                    yield self.state
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def pods(self) -> list[Pod]:
+        """Return the pods as they are, or as they were last."""
+        record = _record(self.run)
+        return ranks.in_order(record.job, record.pods)
+
+    async def events(self) -> list[JobEvent]:
+        """Return the events of the run."""
+        try:
+            lines = (self.run.path / "events.jsonl").read_bytes().splitlines()
+        except OSError:
+            return []
+        found = [msgspec.json.decode(line, type=_Event, strict=False) for line in lines]
+        about = f"{names.KIND}/{self.run.job_name}"
+        return [JobEvent(each.type, each.reason, each.message, about) for each in found]
+
+    async def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
+        """Yield what was written in order of time, and with `follow` what comes."""
+        if query.previous:
+            raise UnsupportedError("the logs of a local run go on over restarts; there are no previous ones")
+        record = _record(self.run)
+        ranks.check(record.job, query.rank)
+        attempt = record.job.status.attempt
+        begin = datetime.now(UTC).timestamp() - query.since_seconds if query.since_seconds else 0.0
+        present = sorted(each.name for each in (self.run.path / "logs").iterdir())
+        history = History(self.run, chosen_pods(record.job.name, query.rank, present), tail=query.tail)
+        for piece in history.read():
+            if piece.time >= begin and self._is_wanted(piece.lines, query):
+                yield self._block(piece.lines, piece.time, attempt)
+        follower = Follower(self.run, history.ends)
+        try:
+            while query.follow and self.run.is_alive:
+                for lines in follower.poll():
+                    if self._is_wanted(lines, query):
+                        yield self._block(lines, datetime.now(UTC).timestamp(), attempt)
+                await asyncio.sleep(LOOK_SECONDS)
+            for lines in follower.rest():
+                if self._is_wanted(lines, query):
+                    yield self._block(lines, datetime.now(UTC).timestamp(), attempt)
+        finally:
+            follower.close()
+
+    def _is_wanted(self, lines: LogLines, query: LogQuery) -> bool:
+        job = self.run.job_name
+        if not chosen_pods(job, query.rank, (lines.pod,)):
+            return False
+        return query.all_containers or lines.container == (query.container or self._training(lines.pod))
+
+    def _training(self, pod: str) -> str:
+        found = (each for each in _record(self.run).pods if each.metadata.name == pod)
+        return next((ranks.training_container(self.state, each) for each in found), "")
+
+    def _block(self, lines: LogLines, time: float, attempt: int) -> LogBlock:
+        stamp = datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
+        is_training = lines.container == self._training(lines.pod)
+        rank = speaker(self.run.job_name, lines, is_training=is_training)
+        return LogBlock(rank, attempt, stamp + lines.text[:-1].replace(b"\n", b"\n" + stamp) + b"\n")
+
+    async def first_error(self) -> FirstError | None:
+        """Return the first failure, with the end of that rank's log."""
+        failure = (await self.refresh()).status.last_failure
+        if failure is None:
+            return None
+        rank = ranks.rank_of(self.run.job_name, failure.pod)
+        found = [line.text async for line in self.lines(LogQuery(rank=rank, tail=_LAST_LINES))]
+        return FirstError(
+            rank, failure.message, failure.exit_code, failure.attempt, tuple(from_traceback(found))
+        )
+
+    async def environment(self, rank: str = "0") -> Mapping[str, str]:
+        """Return what the rank's training container was started with."""
+        record = _record(self.run)
+        pod = ranks.select_one(record.job, await self.pods(), rank).metadata.name
+        try:
+            lines = self.run.env(pod).read_text().splitlines()
+        except OSError:
+            raise ClientError(f"{pod} has no environment yet: it has not started") from None
+        return dict(line.partition("=")[::2] for line in lines)
+
+    async def scale(self, workers: int) -> str:
+        """Set the number of workers of a live run."""
+        return await self._send(Command("scale", workers))
+
+    async def suspend(self) -> str:
+        """Stop the pods of a live run until `resume`."""
+        return await self._send(Command("suspend"))
+
+    async def resume(self) -> str:
+        """Start the pods of a suspended run again."""
+        return await self._send(Command("resume"))
+
+    async def stop(self) -> str:
+        """End a live run; its logs and files stay."""
+        return await self._send(Command("stop"))
+
+    async def delete(self) -> str:
+        """Remove the logs, status and files of a run that is over."""
+        if self.run.is_alive:
+            raise ClientError(f"{self.name} is running; stop it first")
+        shutil.rmtree(self.run.path)
+        return "deleted"
+
+    async def retry(self) -> LocalJob:
+        """Run the same file again, as a new run."""
+        if self.run.is_alive:
+            raise ClientError(f"{self.name} is running; only a finished run can be retried")
+        text = (self.run.path / "job.yaml").read_text()
+        return LocalJob(self._runs, await asyncio.to_thread(start_run, self._runs.runs, text))
+
+    async def _send(self, command: Command) -> str:
+        try:
+            return await asyncio.to_thread(send, self.run, command)
+        except InputError as error:
+            raise ClientError(str(error)) from error
+
+
+class _Event(View, frozen=True):
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+def _record(run: RunDirectory) -> RunRecord:
+    record = run.read_record()
+    if record is None:
+        raise NoSuchJobError(f"run {run.name} was removed, or has not started yet")
+    return record
+
+
+def _body(run: RunDirectory, record: RunRecord) -> JsonObject:
+    if not record.result and not run.is_alive:
+        # The runner may have written its last record between the two looks.
+        record = run.read_record() or record
+    status = record.job.status
+    if record.result in ("", "Interrupted", "Deleted") and not run.is_alive:
+        reason = record.result or "Lost"
+        message = {"Lost": "its runner was killed", "Interrupted": "it was interrupted"}.get(
+            reason, "it was stopped"
+        )
+        status = msgspec.structs.replace(status, phase=Phase.FAILED, reason=reason, message=message)
+    job = msgspec.structs.replace(record.job, status=status)
+    body: JsonObject = msgspec.to_builtins(job)
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, **body}

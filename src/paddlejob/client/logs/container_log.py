@@ -1,0 +1,246 @@
+"""The log of one container from its first line to its last, over restarts and broken connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from paddlejob.api.pod import ContainerStatus, Pod
+from paddlejob.client.logs.model import LogBlock, LogItem, Marker
+from paddlejob.client.logs.window import Window
+from paddlejob.core.explain import termination_message
+from paddlejob.kube import errors, responses
+from paddlejob.kube.backoff import Backoff
+from paddlejob.kube.client import Client
+from paddlejob.kube.transport import Stream
+
+LONGEST_LINE_BYTES = 1 << 20
+"""What is longer is delivered in pieces."""
+BACKOFF = Backoff(first_seconds=0.5, max_seconds=10.0)
+MAX_FAILURES = 5
+"""Without a line between them, before reading what is there is given up; following never is."""
+_FINAL_PHASES = ("Succeeded", "Failed")
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A container whose log is read."""
+
+    namespace: str
+    pod: str
+    container: str
+    rank: str
+    attempt: int
+
+
+class View(msgspec.Struct, frozen=True):
+    """What is known of a container."""
+
+    restarts: int = 0
+    has_started: bool = False
+    is_running: bool = False
+    is_over: bool = False
+    """It will not run again."""
+    is_gone: bool = False
+    """Its pod does not exist any more, and another may have its name."""
+    ending: str = ""
+    """How it last ended, in words."""
+
+
+GONE = View(is_gone=True)
+
+
+def view_of(pod: Pod, container: str) -> View:
+    """Return what a pod's status says about one of its containers."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    status = next((each for each in statuses if each.name == container), ContainerStatus())
+    is_init = any(each.name == container for each in pod.status.init_container_statuses)
+    ended = status.state.terminated
+    previous = ended or status.last_state.terminated
+    return View(
+        restarts=status.restart_count,
+        has_started=bool(status.state.running or previous),
+        is_running=status.state.running is not None,
+        is_over=pod.status.phase in _FINAL_PHASES
+        or (ended is not None and (pod.spec.restart_policy == "Never" or (is_init and ended.exit_code == 0))),
+        ending=_ending(previous.exit_code, previous.reason, previous.message) if previous else "",
+    )
+
+
+def _ending(code: int, reason: str, message: str) -> str:
+    why = f" ({reason})" if reason not in ("", "Error", "Completed") else ""
+    words = termination_message(message)
+    return f"exited with code {code}{why}" + (f": {words}" if words else "")
+
+
+class ContainerLog:
+    """Reads one container's log into `emit`, to the end of what the container will ever write.
+
+    `view` tells what is known of the container; `wake` is to be called when that may have changed. `trouble`
+    is called with what is wrong with the connection, and with an empty text when it is healthy again.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        source: Source,
+        *,
+        emit: Callable[[LogItem], Awaitable[None]],
+        view: Callable[[], View] = lambda: GONE,
+        trouble: Callable[[str], None] = lambda _: None,
+        window: Window | None = None,
+        since: str = "",
+        tail: int | None = None,
+    ) -> None:
+        """`window` is that of an earlier pod of this name, whose log may be mistaken for this one's."""
+        self._client = client
+        self._source = source
+        self._view = view
+        self._emit = emit
+        self._trouble = trouble
+        self._begin = {"sinceTime": since, "tailLines": "" if tail is None else str(tail)}
+        self.window = window or Window()
+        self.window.resume(same_clock=False)
+        self._has_begun = False
+        self._instance: int | None = None
+        self._is_complete = False
+        """Whether the present instance of the container is read to its end."""
+        self._is_final = False
+        self._failures = 0
+        self._error: errors.KubeError = errors.TransportError("the log could not be read")
+        self._changed = asyncio.Event()
+        self._reading: asyncio.Timeout | None = None
+
+    def wake(self) -> None:
+        """Look at the view again."""
+        self._changed.set()
+
+    def finish(self) -> None:
+        """Read what is there now and no more: the job is over, and the container runs on."""
+        self._is_final = True
+        self.wake()
+        if self._reading is not None and not self._reading.expired():
+            self._reading.reschedule(asyncio.get_running_loop().time())
+
+    async def run(self) -> None:
+        """Read to the end. Raises KubeError when the API server refuses."""
+        while True:
+            self._changed.clear()
+            view = self._view()
+            if view.is_gone:
+                return
+            if self._instance is not None and view.restarts > self._instance:
+                await self._cross_restart(view)
+            elif not view.has_started or self._is_complete:
+                if view.is_over or self._is_final:
+                    return
+                await self._changed.wait()
+            elif not await self._read_on(view):
+                return
+
+    async def read_all(self, *, previous: bool = False) -> None:
+        """Read what was written so far, of this instance or of the one before its last restart.
+
+        Raises KubeError, also when the connection breaks again and again.
+        """
+        while not await self._read(previous=previous):
+            if self._failures >= MAX_FAILURES:
+                raise self._error
+            await self._pause()
+
+    async def _read_on(self, view: View) -> bool:
+        """Read the present instance; tell whether there is any use in looking again."""
+        self._instance = view.restarts
+        follows = view.is_running and not self._is_final
+        try:
+            ended = await self._read(follow=follows)
+        except errors.NotFoundError:
+            return False
+        # Only a read that began after the container's end has certainly seen all of it.
+        self._is_complete = ended and not follows
+        if not self._is_complete and not self._is_final:
+            await self._pause()
+        return True
+
+    async def _cross_restart(self, view: View) -> None:
+        """Read the rest of the instance before, and go on with the new one."""
+        if not self._is_complete and view.restarts - 1 == self._instance:
+            while not await self._read(previous=True):
+                await self._pause()
+        await self._emit(Marker(f"{self._source.rank} restarted: {view.ending}", self._source.attempt))
+        self._instance, self._is_complete = view.restarts, False
+
+    async def _read(self, *, follow: bool = False, previous: bool = False) -> bool:
+        """Read what was not delivered yet; tell whether the log ended rather than the connection.
+
+        Raises NotFoundError when the pod is gone.
+        """
+        if self._has_begun:
+            self.window.resume()
+        try:
+            async with (
+                asyncio.timeout(None) as self._reading,
+                self._client.log_stream(
+                    self._source.namespace, self._source.pod, query=self._query(follow, previous)
+                ) as stream,
+            ):
+                if stream.status != 200:
+                    raise await responses.error_from_stream(stream)
+                self._trouble("")
+                await self._copy(stream, has_last_line=not follow)
+        except TimeoutError:
+            return False
+        except errors.BadRequestError as error:
+            if "is not valid for pod" in str(error):
+                raise
+            # The container has not started after all, or its previous instance is gone.
+            return previous
+        except (errors.TransportError, errors.ServerError, errors.TooManyRequestsError) as error:
+            self._error = error
+            self._trouble(str(error))
+            return False
+        else:
+            return True
+        finally:
+            self._reading = None
+
+    def _query(self, follow: bool, previous: bool) -> dict[str, str]:  # noqa: FBT001
+        query = {
+            "container": self._source.container,
+            "timestamps": "true",
+            "follow": "true" if follow else "",
+            "previous": "true" if previous else "",
+        }
+        resume_from = self.window.resume_from if self._has_begun else ""
+        query |= {"sinceTime": resume_from} if resume_from else self._begin
+        return {name: value for name, value in query.items() if value}
+
+    async def _copy(self, stream: Stream, *, has_last_line: bool) -> None:
+        unfinished = b""
+        async for chunk in stream.chunks():
+            data = unfinished + chunk if unfinished else chunk
+            end = data.rfind(b"\n") + 1
+            if not end and len(data) > LONGEST_LINE_BYTES:
+                data += b"\n"
+                end = len(data)
+            unfinished = data[end:]
+            if end:
+                await self._deliver(data[:end])
+        if unfinished and has_last_line:
+            await self._deliver(unfinished + b"\n")
+
+    async def _deliver(self, block: bytes) -> None:
+        self._failures = 0
+        if new := self.window.take(block):
+            self._has_begun = True
+            await self._emit(LogBlock(self._source.rank, self._source.attempt, new))
+
+    async def _pause(self) -> None:
+        """Wait until something has changed, or for longer and longer."""
+        self._failures += 1
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BACKOFF.base_seconds(self._failures)):
+                await self._changed.wait()
+        self._changed.clear()

@@ -1,0 +1,147 @@
+"""Manifests before they are submitted: read from files, changed by overrides, checked, or made again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.api.validation import validate
+from paddlejob.client.errors import ClientError, InvalidJobError
+from paddlejob.local.errors import InputError
+from paddlejob.local.input import documents, strict
+
+ANNOTATION_RETRY_OF = f"{names.GROUP}/retry-of"
+"""On a job that was made by `retry`: the name of the first one."""
+
+_SERVER_METADATA = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+)
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_GENERATED_LENGTH = 5
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """What to change in a manifest; nothing by default."""
+
+    name: str = ""
+    generate_name: bool = False
+    """Let the API server complete the name, so that the same file can be submitted again and again."""
+    workers: int | None = None
+    ps: int | None = None
+    image: str = ""
+    """For the training container of every role, as are the following."""
+    env: Mapping[str, str] = {}
+    args: tuple[str, ...] = ()
+    """Replaces the arguments; the command stays."""
+
+
+def read(text: str, source: str) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Return the jobs in a YAML or JSON text, and the other objects beside them. Raises InvalidJobError."""
+    try:
+        found = list(documents.load(text, source))
+    except InputError as error:
+        raise InvalidJobError(*error.sentences) from error
+    jobs = [each for each in found if each.get("kind") == names.KIND]
+    if not jobs:
+        kinds = ", ".join(sorted({str(each.get("kind")) for each in found}))
+        raise InvalidJobError(f"{source} has no {names.KIND}" + (f", only {kinds}" if kinds else ""))
+    return jobs, [each for each in found if each.get("kind") != names.KIND]
+
+
+def override(manifest: JsonObject, overrides: Overrides) -> JsonObject:
+    """Return a copy with the overrides applied. Raises ClientError for one that the job has no place for."""
+    changed = copy.deepcopy(manifest)
+    _rename(changed, overrides)
+    for role, replicas in ((Role.WORKER, overrides.workers), (Role.PS, overrides.ps)):
+        if replicas is not None:
+            _role(changed, role)["replicas"] = replicas
+    for container in _training_containers(changed):
+        if overrides.image:
+            container["image"] = overrides.image
+        if overrides.args:
+            container["args"] = list(overrides.args)
+        _set_env(container, overrides.env)
+    return changed
+
+
+def problems(manifest: JsonObject) -> list[str]:
+    """Return what is wrong with a manifest, as far as it can be told without a cluster."""
+    metadata = manifest.get("metadata") if isinstance(manifest.get("metadata"), dict) else {}
+    name = name_of(manifest)
+    if isinstance(metadata, dict) and not metadata.get("name") and metadata.get("generateName"):
+        name += "x" * _GENERATED_LENGTH
+    fields = [each for each in strict.field_errors(manifest) if each.field != "metadata.generateName"]
+    named: JsonObject = {"namespace": "default", **(metadata or {}), "name": name, "uid": "u"}
+    try:
+        job = msgspec.convert({**manifest, "metadata": named, "status": {}}, PaddleJob)
+    except msgspec.ValidationError as error:
+        return [str(each) for each in fields] or [str(error)]
+    reported = {each.field for each in fields}
+    return [str(each) for each in (*fields, *(each for each in validate(job) if each.field not in reported))]
+
+
+def name_of(manifest: JsonObject) -> str:
+    """Return the name of an object, or the beginning of it when the API server completes it."""
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        return ""
+    return str(metadata.get("name") or metadata.get("generateName") or "")
+
+
+def again(body: JsonObject) -> JsonObject:
+    """Return the manifest of a new job that does what a stored one did."""
+    metadata = {key: value for key, value in body["metadata"].items() if key not in _SERVER_METADATA}
+    annotations = {**(metadata.pop("annotations", None) or {})}
+    annotations.pop(_LAST_APPLIED, None)
+    first = annotations.setdefault(ANNOTATION_RETRY_OF, metadata.pop("name"))
+    metadata |= {"generateName": f"{first}-", "annotations": annotations}
+    spec = copy.deepcopy(body.get("spec") or {})
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+
+
+def _rename(manifest: JsonObject, overrides: Overrides) -> None:
+    metadata = manifest.setdefault("metadata", {})
+    if overrides.name:
+        metadata.pop("generateName", None)
+        metadata["name"] = overrides.name
+    if overrides.generate_name and metadata.get("name"):
+        metadata["generateName"] = f"{metadata.pop('name')}-"
+
+
+def _role(manifest: JsonObject, role: Role) -> JsonObject:
+    spec = manifest.get("spec")
+    found = spec.get(str(role)) if isinstance(spec, dict) else None
+    if not isinstance(found, dict):
+        raise ClientError(f"{name_of(manifest) or 'the job'} has no spec.{role} to scale")
+    return found
+
+
+def _training_containers(manifest: JsonObject) -> Iterator[JsonObject]:
+    for role in Role:
+        value: Any = manifest.get("spec")
+        for key in (str(role), "template", "spec", "containers"):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            yield value[0]
+
+
+def _set_env(container: JsonObject, env: Mapping[str, str]) -> None:
+    if not env:
+        return
+    kept = [each for each in container.get("env") or () if each.get("name") not in env]
+    container["env"] = [*kept, *({"name": name, "value": value} for name, value in env.items())]

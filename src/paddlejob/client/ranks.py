@@ -1,0 +1,69 @@
+"""Ranks: which pods belong to a job, in which order, and what people call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.client.errors import ClientError
+from paddlejob.core.pod_set import replica_of, training_container_name
+from paddlejob.local.store.logs import chosen_pods, short_name
+
+_ROLES = list(Role)
+
+
+def in_order(job: PaddleJob, pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods of this very job, not of a deleted one of its name: servers first, by rank."""
+    found = [
+        (_ROLES.index(replica.role), replica.index, pod)
+        for pod in pods
+        if pod.metadata.controller_uid in (job.metadata.uid, "") and (replica := replica_of(job.name, pod))
+    ]
+    return [pod for *_, pod in sorted(found, key=lambda each: each[:2])]
+
+
+def rank_of(job: str, pod: str) -> str:
+    """Return what people call a pod: worker-0."""
+    return short_name(job, pod)
+
+
+def select(job: PaddleJob, pods: Iterable[Pod], rank: str) -> list[Pod]:
+    """Return the pods that a rank (0), a pod (ps-1), a role (ps) or `all` means."""
+    by_name = {pod.metadata.name: pod for pod in pods}
+    chosen = chosen_pods(job.name, rank, by_name)
+    return [pod for name, pod in by_name.items() if name in chosen]
+
+
+def select_one(job: PaddleJob, pods: Iterable[Pod], rank: str) -> Pod:
+    """Return the one pod that a rank means. Raises ClientError."""
+    present = list(pods)
+    chosen = select(job, present, rank)
+    if len(chosen) == 1:
+        return chosen[0]
+    shown = ", ".join(rank_of(job.name, pod.metadata.name) for pod in (chosen or present)) or "no pods now"
+    if chosen:
+        raise ClientError(f"{rank} means {len(chosen)} pods of {job.name}; choose one of {shown}")
+    raise ClientError(f"{job.name} has no rank {rank}; it has {shown}")
+
+
+def check(job: PaddleJob, rank: str) -> None:
+    """Raise ClientError for a rank that the job's spec has no place for, whether its pods exist or not."""
+    wanted = [
+        f"{job.name}-{role}-{index}" for role, spec in job.spec.roles() for index in range(spec.replicas)
+    ]
+    if rank != "all" and not chosen_pods(job.name, rank, wanted):
+        shown = [rank_of(job.name, pod) for pod in wanted]
+        several = f"{shown[0]} to {shown[-1]}" if len(shown) > 5 else ", ".join(shown)
+        raise ClientError(f"{job.name} has no rank {rank}; choose all or one of {several}")
+
+
+def training_container(job: PaddleJob, pod: Pod) -> str:
+    """Return the name of the container that trains."""
+    replica = replica_of(job.name, pod)
+    role = next((spec for role, spec in job.spec.roles() if replica and role is replica.role), None)
+    named = training_container_name(role) if role else ""
+    statuses = pod.status.container_statuses
+    if named or not statuses:
+        return named
+    return statuses[0].name

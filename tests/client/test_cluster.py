@@ -1,0 +1,278 @@
+"""Jobs on a cluster through the client: what every verb does, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from client.scene import Scene, play
+from paddlejob.client.cluster import cluster_config
+from paddlejob.client.errors import (
+    ClientError,
+    GoalMissedError,
+    InvalidJobError,
+    NoSuchJobError,
+    WaitTimeoutError,
+    sentence,
+)
+from paddlejob.kube.errors import ConfigError, ForbiddenError, Status, UnauthorizedError, api_error
+from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull
+
+
+def body(built, **metadata):
+    manifest = built.manifest
+    return {**manifest, "metadata": {"name": manifest["metadata"]["name"], **metadata}}
+
+
+def test_a_job_is_submitted_waited_for_and_deleted():
+    async def act(scene: Scene) -> None:
+        scene.fates.set("demo-worker-0", Exit(0, 5))
+        demo = await scene.cluster.submit(body(job().worker(1)))
+        assert (await demo.wait("running", timeout_seconds=60)).status.phase == "Running"
+        assert (await demo.wait(timeout_seconds=60)).status.phase == "Completed"
+        assert [pod.metadata.name for pod in await demo.pods()] in ([], ["demo-worker-0"])
+        deleting = asyncio.create_task(demo.wait("deleted", timeout_seconds=60))
+        assert await demo.delete() == "deleted"
+        await deleting
+        assert await demo.delete() == "deleted already"
+        with pytest.raises(NoSuchJobError, match="was deleted"):
+            await demo.refresh()
+
+    play(act)
+
+
+def test_waiting_ends_in_time_and_when_there_is_no_hope():
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().worker(1).spec(backoffLimit=0))
+        with pytest.raises(WaitTimeoutError, match="demo is not completed after 30s: it is Running"):
+            await demo.wait("completed", timeout_seconds=30)
+        scene.fates.set("other-worker-0", Exit(1, 2))
+        other = await scene.submitted(job("other").worker(1).spec(backoffLimit=0))
+        with pytest.raises(GoalMissedError, match=r"other is Failed: .*, and will not be completed"):
+            await other.wait("completed", timeout_seconds=60)
+        with pytest.raises(ClientError, match="cannot wait for 'finsihed'; choose ended, deleted"):
+            await demo.wait("finsihed")
+        await demo.delete()
+        with pytest.raises((GoalMissedError, NoSuchJobError)):
+            await demo.wait("completed", timeout_seconds=60)
+
+    play(act)
+
+
+def test_conditions_can_be_waited_for():
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().worker(1))
+        state = await demo.wait("condition=Running", timeout_seconds=60)
+        assert any(each.type == "Running" for each in state.status.conditions)
+
+    play(act)
+
+
+def test_names_are_exact_and_near_ones_are_suggested():
+    async def act(scene: Scene) -> None:
+        await scene.submitted(job("resnet").worker(1))
+        with pytest.raises(
+            NoSuchJobError, match="no PaddleJob resne in namespace default; did you mean resnet"
+        ):
+            await scene.cluster.get("resne")
+        assert (await scene.cluster.get("pdj/resnet")).name == "resnet"
+        assert (await scene.cluster.get("paddlejob.batch.paddlepaddle.org/resnet")).name == "resnet"
+        with pytest.raises(ClientError, match="pod is not a kind of job"):
+            await scene.cluster.get("pod/resnet")
+
+    play(act)
+
+
+def test_latest_is_the_newest_job():
+    async def act(scene: Scene) -> None:
+        with pytest.raises(NoSuchJobError, match="there are no PaddleJobs in namespace default"):
+            await scene.cluster.get("@latest")
+        for name in ("b", "a"):
+            await scene.submitted(job(name).worker(1))
+            await asyncio.sleep(2)
+        assert (await scene.cluster.get("@latest")).name == "a"
+
+    play(act)
+
+
+def test_jobs_are_listed_by_name_and_label():
+    async def act(scene: Scene) -> None:
+        await scene.cluster.submit(body(job("b").worker(1), labels={"team": "x"}))
+        await scene.cluster.submit(body(job("a").worker(1)))
+        assert [each.name for each in await scene.cluster.list()] == ["a", "b"]
+        assert [each.name for each in await scene.cluster.list(selector="team=x")] == ["b"]
+        assert [each.name for each in await scene.cluster.list(all_namespaces=True)] == ["a", "b"]
+
+    play(act)
+
+
+def test_a_second_job_of_a_name_is_refused_with_a_way_out():
+    async def act(scene: Scene) -> None:
+        await scene.cluster.submit(body(job().worker(1)))
+        with pytest.raises(ClientError, match=r"demo exists already .* --generate-name"):
+            await scene.cluster.submit(body(job().worker(1)))
+
+    play(act)
+
+
+def test_a_job_is_scaled_suspended_and_resumed():
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().worker(1))
+        await demo.wait("running")
+        assert await demo.scale(3) == "scaling to 3 workers"
+        await scene.runs(*(f"demo-worker-{index}" for index in range(3)))
+        assert await demo.suspend() == "suspending"
+        await demo.wait("suspended", timeout_seconds=60)
+        await demo.refresh()
+        assert await demo.suspend() == "suspended already"
+        assert await demo.resume() == "resuming"
+        await demo.wait("running", timeout_seconds=60)
+
+    play(act)
+
+
+def test_a_finished_job_is_retried_as_a_new_one_and_not_changed():
+    async def act(scene: Scene) -> None:
+        scene.fates.set("demo-worker-0", Exit(1, 2))
+        demo = await scene.cluster.submit(body(job().worker(1).spec(backoffLimit=0), labels={"team": "x"}))
+        with pytest.raises(ClientError, match="only a finished job can be retried"):
+            await demo.retry()
+        await demo.wait()
+        for change in (demo.scale(2), demo.suspend(), demo.resume()):
+            with pytest.raises(ClientError, match="it is Failed; `retry` runs it again as a new job"):
+                await change
+        second = await demo.retry()
+        assert second.name.startswith("demo-")
+        assert second.body["metadata"]["labels"] == {"team": "x"}
+        scene.fates.set(f"{second.name}-worker-0", Exit(1, 2))
+        await second.wait()
+        third = await second.retry()
+        assert third.name.startswith("demo-")
+        assert third.name.count("-") == 1
+        assert third.state.spec == demo.state.spec
+
+    play(act)
+
+
+def test_events_of_the_job_and_its_pods_are_in_order():
+    async def act(scene: Scene) -> None:
+        scene.fates.set("demo-worker-0", Exit(0, 5))
+        demo = await scene.submitted(job().worker(1))
+        await demo.wait()
+        found = await demo.events()
+        assert "PaddleJob/demo" in {each.object for each in found}
+        assert [each.time for each in found] == sorted(each.time for each in found)
+
+    play(act)
+
+
+def test_the_environment_of_a_rank_is_that_of_the_kubelet():
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().ps(1).worker(2))
+        await demo.wait("running")
+        for rank, pod in (("1", "demo-worker-1"), ("ps-0", "demo-ps-0")):
+            started = scene.kubelet.started(pod)[-1]
+            assert await demo.environment(rank) == started.environment
+        with pytest.raises(
+            ClientError, match="worker means 2 pods of demo; choose one of worker-0, worker-1"
+        ):
+            await demo.environment("worker")
+        with pytest.raises(ClientError, match="demo has no rank 9; it has ps-0, worker-0, worker-1"):
+            await demo.environment("9")
+
+    play(act)
+
+
+def test_the_first_error_is_that_of_the_rank_that_failed_first():
+    async def act(scene: Scene) -> None:
+        scene.fates.set("demo-worker-1", Exit(3, 5, message="ValueError: bad shape"))
+        demo = await scene.submitted(job().worker(2).spec(backoffLimit=0, cleanPodPolicy="Never"))
+        assert await demo.first_error() is None
+        await scene.runs("demo-worker-0", "demo-worker-1")
+        scene.write("demo-worker-0", "Traceback (most recent call last):", "connection reset")
+        scene.write("demo-worker-1", "epoch 1", "Traceback (most recent call last):", "ValueError: bad shape")
+        await demo.wait()
+        found = await demo.first_error()
+        assert found is not None
+        assert (found.rank, found.exit_code) == ("worker-1", 3)
+        assert found.lines == ("Traceback (most recent call last):", "ValueError: bad shape")
+
+    play(act)
+
+
+def test_an_image_that_cannot_be_pulled_is_the_reason_that_is_shown():
+    async def act(scene: Scene) -> None:
+        scene.fates.set("demo-worker-0", FailImagePull())
+        demo = await scene.submitted(job().worker(1))
+        with pytest.raises(
+            WaitTimeoutError, match=r"ImagePullBackOff: Back-off pulling image \"paddle:test\""
+        ):
+            await demo.wait("running", timeout_seconds=60)
+
+    play(act)
+
+
+def test_refusals_are_put_into_words():
+    denied = Status(
+        code=403,
+        reason="Forbidden",
+        message='paddlejobs.batch.paddlepaddle.org is forbidden: User "eve" cannot list resource '
+        '"paddlejobs" in API group "batch.paddlepaddle.org" in the namespace "team-a"',
+    )
+    assert sentence(ForbiddenError(denied)) == (
+        "cannot list paddlejobs in namespace team-a: needs get and list on paddlejobs.batch.paddlepaddle.org"
+    )
+    pods = 'cannot get resource "pods/log" in API group "" in the namespace "team-a"'
+    assert sentence(ForbiddenError(Status(code=403, message=pods))) == (
+        "cannot get pods/log in namespace team-a: needs get and list on pods/log"
+    )
+    quota = Status(code=403, message="exceeded quota: pods")
+    assert sentence(api_error(quota)) == "exceeded quota: pods"
+    assert "log in again" in sentence(UnauthorizedError(Status(code=401, message="Unauthorized")))
+    unknown = Status(code=404, reason="NotFound", message="the server could not find the requested resource")
+    assert sentence(api_error(unknown)).startswith(
+        "this cluster does not know PaddleJobs; install the operator"
+    )
+
+
+def test_the_api_server_checks_what_is_submitted():
+    async def act(scene: Scene) -> None:
+        manifest = body(job().worker(1))
+        del manifest["metadata"]["name"]
+        with pytest.raises(InvalidJobError):
+            await scene.cluster.submit(manifest)
+
+    play(act)
+
+
+def write_kubeconfig(path: Path, server: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"""
+clusters: [{{name: c, cluster: {{server: "https://{server}"}}}}]
+contexts:
+- {{name: one, context: {{cluster: c}}}}
+- {{name: two, context: {{cluster: c, namespace: team-a}}}}
+current-context: one
+"""
+    )
+    return path
+
+
+def test_the_cluster_is_the_one_that_kubectl_means(tmp_path: Path):
+    home = {"HOME": str(tmp_path)}
+    write_kubeconfig(tmp_path / ".kube" / "config", "home")
+    given = write_kubeconfig(tmp_path / "given", "given")
+    listed = write_kubeconfig(tmp_path / "listed", "listed")
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    # A kubeconfig comes before the service account of the pod that we may be in.
+    assert cluster_config(env={**home, **pod}).server == "https://home"
+    assert cluster_config(env={**home, "KUBECONFIG": str(listed)}).server == "https://listed"
+    assert cluster_config(kubeconfig=given, env={**home, "KUBECONFIG": str(listed)}).server == "https://given"
+    assert cluster_config(env=home).namespace == "default"
+    assert cluster_config(context="two", env=home).namespace == "team-a"
+    with pytest.raises(ConfigError, match="context 'three' does not exist; choose one of: one, two"):
+        cluster_config(context="three", env=home)

@@ -1,0 +1,99 @@
+"""Runs on this machine behind the same interface as jobs on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local.jobs import job, role
+from paddlejob.client.errors import (
+    ClientError,
+    GoalMissedError,
+    InvalidJobError,
+    NoSuchJobError,
+    UnsupportedError,
+)
+from paddlejob.client.local_runs import LocalRuns
+from paddlejob.client.logs.model import LogQuery
+
+LIVE = "echo up; trap 'exit 0' TERM; while :; do sleep 0.1; done"
+
+
+@pytest.fixture
+async def runs(tmp_path: Path):
+    """Runs, of which none is left when the test is over."""
+    found = LocalRuns(tmp_path / "runs")
+    yield found
+    for each in await found.list():
+        if each.run.is_alive:
+            await each.stop()
+            await each.wait(timeout_seconds=60)
+
+
+async def test_a_run_is_submitted_followed_and_deleted(runs):
+    demo = await runs.submit(job(worker=role(2, "echo hello from $PADDLE_TRAINER_ID")))
+    found = [f"{line.rank}: {line.text}" async for line in demo.lines(LogQuery(follow=True))]
+    assert sorted(found) == ["worker-0: hello from 0", "worker-1: hello from 1"]
+    assert (await demo.wait(timeout_seconds=60)).status.phase == "Completed"
+    assert [line.text async for line in demo.lines(LogQuery(rank="1"))] == ["hello from 1"]
+    assert [pod.metadata.name for pod in await demo.pods()] == ["job-worker-0", "job-worker-1"]
+    assert (await demo.environment("1"))["PADDLE_TRAINER_ID"] == "1"
+    assert {each.object for each in await demo.events()} == {"PaddleJob/job"}
+    assert (await runs.get("@latest")).name == demo.name
+    assert await demo.delete() == "deleted"
+    with pytest.raises(NoSuchJobError):
+        await demo.refresh()
+
+
+async def test_a_failed_run_tells_who_failed_first_and_is_retried(runs):
+    script = 'echo epoch 1; echo "Traceback (most recent call last):"; echo "ValueError: x"; exit 3'
+    demo = await runs.submit(job(worker=role(1, script), backoffLimit=0))
+    with pytest.raises(GoalMissedError, match="is Failed"):
+        await demo.wait("completed", timeout_seconds=60)
+    found = await demo.first_error()
+    assert (found.rank, found.exit_code) == ("worker-0", 3)
+    assert found.lines == ("Traceback (most recent call last):", "ValueError: x")
+    again = await demo.retry()
+    assert again.name != demo.name
+    assert (await again.wait(timeout_seconds=60)).status.phase == "Failed"
+
+
+async def test_a_live_run_is_scaled_suspended_resumed_and_stopped(runs):
+    demo = await runs.submit(job(worker=role(1, LIVE)))
+    await demo.wait("running", timeout_seconds=60)
+    assert await demo.scale(2) == "scaling to 2 workers"
+    assert await demo.suspend() == "suspending"
+    await demo.wait("suspended", timeout_seconds=60)
+    assert await demo.resume() == "resuming"
+    await demo.wait("running", timeout_seconds=60)
+    with pytest.raises(ClientError, match="is running; stop it first"):
+        await demo.delete()
+    with pytest.raises(ClientError, match="only a finished run can be retried"):
+        await demo.retry()
+    await demo.stop()
+    state = await demo.wait(timeout_seconds=60)
+    assert (state.status.phase, state.status.reason) == ("Failed", "Deleted")
+    with pytest.raises(ClientError, match="is not running"):
+        await demo.suspend()
+
+
+async def test_what_a_laptop_cannot_do_is_said_in_one_sentence(runs):
+    demo = await runs.submit(job(worker=role(1)))
+    await demo.wait(timeout_seconds=60)
+    with pytest.raises(UnsupportedError, match="no labels or namespaces"):
+        await runs.list(selector="a=b")
+    with pytest.raises(UnsupportedError, match="--dry-run=client checks the same"):
+        await runs.submit(job(), dry_run=True)
+    with pytest.raises(UnsupportedError, match="go on over restarts"):
+        [line async for line in demo.lines(LogQuery(previous=True))]
+
+
+async def test_bad_input_is_named(runs):
+    with pytest.raises(InvalidJobError, match=r"spec\.worker\.replicas: Invalid value: 0"):
+        await runs.submit(job(worker=role(0)))
+    volumes = [{"name": "v", "hostPath": {"path": "/does/not/exist", "type": "Directory"}}]
+    with pytest.raises(InvalidJobError, match=r"hostPath\.path is /does/not/exist, which does not exist"):
+        await runs.submit(job(worker=role(1, volumes=volumes)))
+    with pytest.raises(NoSuchJobError, match="there are no runs"):
+        await runs.get("nothing")
