@@ -17,7 +17,15 @@ from paddlejob.client.errors import (
     WaitTimeoutError,
     sentence,
 )
-from paddlejob.kube.errors import ConfigError, ForbiddenError, Status, UnauthorizedError, api_error
+from paddlejob.kube.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    ForbiddenError,
+    Status,
+    UnauthorizedError,
+    api_error,
+)
+from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull
 
@@ -114,6 +122,47 @@ def test_a_second_job_of_a_name_is_refused_with_a_way_out():
         await scene.cluster.submit(body(job().worker(1)))
         with pytest.raises(ClientError, match=r"demo exists already .* --generate-name"):
             await scene.cluster.submit(body(job().worker(1)))
+
+    play(act)
+
+
+def config_map(name="demo-files", **fields):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **fields}
+
+
+def test_what_a_job_owns_is_created_with_it_and_deleted_with_it():
+    async def act(scene: Scene) -> None:
+        demo = await scene.cluster.submit(
+            body(job().worker(1)), owned=[config_map(data={"train.py": "print(1)"})]
+        )
+        stored = await scene.client.get(CONFIG_MAPS, "default", "demo-files")
+        assert stored["data"] == {"train.py": "print(1)"}
+        assert [each["uid"] for each in stored["metadata"]["ownerReferences"]] == [demo.state.metadata.uid]
+        await demo.delete()
+        await scene.gone(CONFIG_MAPS)
+
+    play(act)
+
+
+def test_a_job_that_cannot_have_what_it_owns_is_not_left_behind():
+    async def act(scene: Scene) -> None:
+        await scene.client.create(CONFIG_MAPS, "default", config_map())
+        with pytest.raises(AlreadyExistsError, match="demo-files"):
+            await scene.cluster.submit(body(job().worker(1)), owned=[config_map("first"), config_map()])
+        claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "data"}}
+        with pytest.raises(ClientError, match="PersistentVolumeClaim data cannot belong to a job"):
+            await scene.cluster.submit(body(job().worker(1)), owned=[claim])
+        assert await scene.cluster.list() == []
+        await scene.gone(CONFIG_MAPS)
+
+    play(act)
+
+
+def test_a_job_is_explained():
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().worker(1))
+        await demo.wait("running")
+        assert (await demo.explain()).cause == "Running"
 
     play(act)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from local.jobs import job, role
+from local.jobs import config_map, job, role
 from paddlejob.client.errors import (
     ClientError,
     GoalMissedError,
@@ -54,9 +54,28 @@ async def test_a_failed_run_tells_who_failed_first_and_is_retried(runs):
     found = await demo.first_error()
     assert (found.rank, found.exit_code) == ("worker-0", 3)
     assert found.lines == ("Traceback (most recent call last):", "ValueError: x")
+    explained = await demo.explain()
+    assert (explained.name, explained.phase, explained.exit_code) == (demo.name, "Failed", 3)
     again = await demo.retry()
     assert again.name != demo.name
     assert (await again.wait(timeout_seconds=60)).status.phase == "Failed"
+
+
+async def test_what_a_run_owns_is_in_its_file_and_its_python_can_be_chosen(tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "run by $0: $(cat $1)"\n')
+    python.chmod(0o755)
+    volumes = [{"name": "files", "configMap": {"name": "files"}}]
+    mounts = [{"name": "files", "mountPath": "/workspace/train.py", "subPath": "train.py"}]
+    command = ["python", "train.py"]
+    program = {"name": "main", "image": "some/image:v1", "command": command, "volumeMounts": mounts}
+    runs = LocalRuns(tmp_path / "runs", python=str(python))
+    demo = await runs.submit(
+        job(worker=role(1, containers=[program], volumes=volumes)),
+        owned=[config_map("files", **{"train.py": "hello"})],
+    )
+    assert (await demo.wait(timeout_seconds=60)).status.phase == "Completed"
+    assert [line.text async for line in demo.lines()] == [f"run by {python}: hello"]
 
 
 async def test_a_live_run_is_scaled_suspended_resumed_and_stopped(runs):

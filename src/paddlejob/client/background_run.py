@@ -16,12 +16,14 @@ from paddlejob.local.store.run_directory import RunDirectory
 LOOK_SECONDS = 0.05
 
 
-def start_run(runs: Path, text: str) -> RunDirectory:
+def start_run(runs: Path, text: str, *, python: str = "") -> RunDirectory:
     """Start the job in a YAML text as a process of its own, which outlives this one; return its run.
 
+    Its containers use `python`, by default that of the shell.
     Raises InvalidJobError when it does not start.
     """
     command = [sys.executable, "-m", "paddlejob.cli.main", "run", "-", "--run-dir", str(runs)]
+    command += ["--python", python] if python else []
     with (
         tempfile.TemporaryFile() as stdin,
         tempfile.TemporaryFile() as stdout,

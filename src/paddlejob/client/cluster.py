@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,20 +17,22 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
-from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError
+from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.watching import watching
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import EVENTS, PODS
+from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS
 from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
+    from paddlejob.client.explain import Explanation
     from paddlejob.kube.transport.cluster import ClusterConfig
 
 FIELD_MANAGER = "kubectl-pdj"
 PAGE_SIZE = 500
+_OWNABLE = {each.kind: each for each in (CONFIG_MAPS, SECRETS)}
 
 
 class Cluster(Jobs):
@@ -92,8 +95,43 @@ class Cluster(Jobs):
             if not token:
                 return sorted(found, key=lambda job: (job.namespace, job.name))
 
-    async def submit(self, manifest: JsonObject, *, dry_run: bool = False) -> ClusterJob:
-        """Create a job; the API server checks it, and refuses unknown fields."""
+    async def submit(
+        self, manifest: JsonObject, *, owned: Sequence[JsonObject] = (), dry_run: bool = False
+    ) -> ClusterJob:
+        """Create a job; the API server checks it, and refuses unknown fields.
+
+        What it owns is created after it, since an owner has to exist: pods wait for their ConfigMaps.
+        """
+        if foreign := next((each for each in owned if each.get("kind") not in _OWNABLE), None):
+            raise ClientError(
+                f"{foreign.get('kind')} {manifests.name_of(foreign)} cannot belong to a job; "
+                "create it with kubectl first"
+            )
+        job = await self._create(manifest, dry_run=dry_run)
+        if not dry_run:
+            await self._create_owned(job, owned)
+        return job
+
+    async def _create_owned(self, job: ClusterJob, owned: Sequence[JsonObject]) -> None:
+        owner = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "name": job.name,
+            "uid": job.state.metadata.uid,
+        }
+        try:
+            for each in owned:
+                metadata = {**each["metadata"], "namespace": job.namespace, "ownerReferences": [owner]}
+                body = {**each, "metadata": metadata}
+                await self.client.create(
+                    _OWNABLE[each["kind"]], job.namespace, body, strict=True, field_manager=FIELD_MANAGER
+                )
+        except BaseException:
+            # Its pods would wait for what is missing.
+            await asyncio.shield(job.delete())
+            raise
+
+    async def _create(self, manifest: JsonObject, *, dry_run: bool) -> ClusterJob:
         namespace = manifest.get("metadata", {}).get("namespace") or self.namespace
         try:
             body = await self.client.create(
@@ -107,7 +145,7 @@ class Cluster(Jobs):
             )
         except errors.AlreadyExistsError:
             name = manifests.name_of(manifest)
-            raise ClientError(
+            raise NameTakenError(
                 f"PaddleJob {name} exists already in namespace {namespace}; delete it, or submit this one "
                 "under another name with --name or --generate-name"
             ) from None
@@ -210,6 +248,12 @@ class ClusterJob(Job):
         from paddlejob.client.logs.first_error import first_error  # noqa: PLC0415
 
         return await first_error(self)
+
+    async def explain(self) -> Explanation:
+        """Look at all that may hold the job up, with the user's own rights."""
+        from paddlejob.client.explain import explain_job  # noqa: PLC0415
+
+        return await explain_job(self.client, self.namespace, self.name)
 
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Resolve the environment as the kubelet does, from the pod and the ConfigMaps it names."""

@@ -8,11 +8,9 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.client.errors import ClientError
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import CONFIG_MAPS, PODS, Resource
+from paddlejob.kube.resource import CONFIG_MAPS, PODS, SECRETS
 from paddlejob.kubelet import environment as kubelet
 from paddlejob.kubelet.environment import CONFIG_MAP, Contents, Source, Sources
-
-SECRETS = Resource("", "v1", "secrets", "Secret")
 
 
 async def environment(client: Client, namespace: str, pod: str, container: str) -> dict[str, str]:

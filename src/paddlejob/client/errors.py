@@ -23,6 +23,10 @@ class UnsupportedError(ClientError):
     """The cluster can do this and a local run cannot, or the other way round."""
 
 
+class NameTakenError(ClientError):
+    """There is a job of that name already."""
+
+
 class InvalidJobError(ClientError):
     """The manifest breaks rules; `problems` has a sentence for each."""
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
@@ -28,6 +28,9 @@ from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.client import goals
 from paddlejob.client.errors import GoalMissedError, WaitTimeoutError
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogLine, LogQuery
+
+if TYPE_CHECKING:
+    from paddlejob.client.explain import Explanation
 
 LATEST = "@latest"
 """In place of a name: the newest job."""
@@ -141,6 +144,10 @@ class Job(abc.ABC):
         """Return the first failure of the last failed attempt, None when nothing has failed."""
 
     @abc.abstractmethod
+    async def explain(self) -> Explanation:
+        """Return why the job does not run, or why it failed, and what to do."""
+
+    @abc.abstractmethod
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Return the environment of a rank's training container."""
 
@@ -181,10 +188,13 @@ class Jobs(abc.ABC):
         """Return the jobs in order of their names."""
 
     @abc.abstractmethod
-    async def submit(self, manifest: JsonObject, *, dry_run: bool = False) -> Job:
+    async def submit(
+        self, manifest: JsonObject, *, owned: Sequence[JsonObject] = (), dry_run: bool = False
+    ) -> Job:
         """Create a job from what `kubectl create` takes; with `dry_run` only check that it could be.
 
-        Raises InvalidJobError.
+        ConfigMaps and Secrets that are `owned` are created with the job and deleted with it.
+        Raises InvalidJobError, and NameTakenError.
         """
 
     @abc.abstractmethod

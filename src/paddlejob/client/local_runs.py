@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
@@ -33,6 +34,9 @@ from paddlejob.local.store.history import History
 from paddlejob.local.store.logs import Follower, LogLines, chosen_pods, speaker
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
+if TYPE_CHECKING:
+    from paddlejob.client.explain import Explanation
+
 LOOK_SECONDS = 0.2
 _UNFINISHED = {
     "Lost": "its runner was killed",
@@ -46,13 +50,19 @@ _LAST_LINES = 5000
 class LocalRuns(Jobs):
     """All runs of this user, or those in another directory."""
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Path, *, python: str = "") -> None:
         self.runs = runs
+        self.python = python
+        """The interpreter of the containers, by default that of the shell."""
 
     @classmethod
-    def open(cls, runs: Path | None = None) -> LocalRuns:
+    def open(cls, runs: Path | None = None, *, python: str = "") -> LocalRuns:
         """Return the runs in a directory, by default where `paddlejob run` keeps them."""
-        return cls(runs or run_directory.state_directory(os.environ))
+        return cls(runs or run_directory.state_directory(os.environ), python=python)
+
+    async def start(self, text: str) -> LocalJob:
+        """Start the job in a YAML text in the background."""
+        return LocalJob(self, await asyncio.to_thread(start_run, self.runs, text, python=self.python))
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -72,14 +82,15 @@ class LocalRuns(Jobs):
             raise UnsupportedError("local runs have no labels or namespaces to select by")
         return [LocalJob(self, run) for run in run_directory.all_runs(self.runs) if run.read_record()]
 
-    async def submit(self, manifest: JsonObject, *, dry_run: bool = False) -> LocalJob:
+    async def submit(
+        self, manifest: JsonObject, *, owned: Sequence[JsonObject] = (), dry_run: bool = False
+    ) -> LocalJob:
         """Start a run in the background; it goes on when this process ends."""
         if problems := manifests.problems(manifest):
             raise InvalidJobError(*problems)
         if dry_run:
             raise UnsupportedError("a local run has no server to try it on; --dry-run=client checks the same")
-        text = yaml.safe_dump(manifest, sort_keys=False)
-        return LocalJob(self, await asyncio.to_thread(start_run, self.runs, text))
+        return await self.start(yaml.safe_dump_all((*owned, manifest), sort_keys=False))
 
 
 class LocalJob(Job):
@@ -178,6 +189,16 @@ class LocalJob(Job):
             rank, failure.message, failure.exit_code, failure.attempt, tuple(from_traceback(found))
         )
 
+    async def explain(self) -> Explanation:
+        """Explain the run from its record and its log; on this machine nothing else can hold it up."""
+        from paddlejob.client.explain import explain  # noqa: PLC0415
+        from paddlejob.client.explain.evidence import Evidence  # noqa: PLC0415
+
+        error, state = await self.first_error(), await self.refresh()
+        log = error.lines if error else ()
+        known = Evidence(job=state, now=datetime.now(UTC), pods=tuple(await self.pods()), log=log)
+        return msgspec.structs.replace(explain(known), name=self.name)
+
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Return what the rank's training container was started with."""
         record = _record(self.run)
@@ -215,8 +236,7 @@ class LocalJob(Job):
         """Run the same file again, as a new run."""
         if self.run.is_alive:
             raise ClientError(f"{self.name} is running; only a finished run can be retried")
-        text = (self.run.path / "job.yaml").read_text()
-        return LocalJob(self._runs, await asyncio.to_thread(start_run, self._runs.runs, text))
+        return await self._runs.start((self.run.path / "job.yaml").read_text())
 
     async def _send(self, command: Command) -> str:
         try:
