@@ -69,6 +69,9 @@ _GANG_VERBS = ("list", "watch", "get", "create", "patch", "delete")
 WORKLOADS = GANG_RESOURCES[Kind.WORKLOAD_V1BETA2]
 _GANG_OBJECTS = dict.fromkeys((resource.group, resource.plural) for resource in GANG_RESOURCES.values())
 
+LOG_RULES = (Rule("", "pods/log", ("get",)),)
+"""What it reads the progress of jobs from. Without it, jobs run all the same and show no progress."""
+
 GANG_RULES = (
     *(Rule(group, plural, _GANG_VERBS) for group, plural in _GANG_OBJECTS),
     Rule(WORKLOADS.group, f"{WORKLOADS.plural}/status", ("patch",)),
@@ -124,6 +127,7 @@ def operator_objects(install: Install) -> list[JsonObject]:
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": SELECTOR}},
         _object("v1", "ServiceAccount", "manager-sa"),
         *_granted("manager-role", rules, namespace),
+        *_granted("log-reader-role", LOG_RULES, namespace),
         _deployment(install),
         _metrics_service(),
     ]
@@ -258,6 +262,7 @@ def chart_rules() -> str:
     templates = {
         "paddlejob.namespaceRules": NAMESPACE_RULES,
         "paddlejob.clusterRules": CLUSTER_RULES,
+        "paddlejob.logRules": LOG_RULES,
         "paddlejob.leaseRules": LEASE_RULES,
         "paddlejob.editorRules": EDITOR_RULES,
         "paddlejob.viewerRules": VIEWER_RULES,

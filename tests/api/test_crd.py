@@ -25,7 +25,7 @@ def test_names_are_the_contract() -> None:
 def test_columns_are_those_of_the_documents() -> None:
     columns = crd_v1()["spec"]["versions"][0]["additionalPrinterColumns"]
     assert column_names(columns, 0) == ["Status", "Mode", "PS", "Worker", "Age"]
-    assert column_names(columns, 1) == ["Heter", "Reason", "Message"]
+    assert column_names(columns, 1) == ["Step", "Loss", "ETA", "Heter", "Reason", "Message"]
 
 
 def test_scaling_a_job_scales_its_workers() -> None:

@@ -107,9 +107,9 @@ class Space:
         self.cluster.request("POST", f"{GROUP}/namespaces/{self.name}/paddlejobs", body)
         return Job(self, body["metadata"]["name"])
 
-    def table(self) -> list[list[str]]:
+    def table(self, *options: str) -> list[list[str]]:
         """Give `kubectl get pdj` as rows of words."""
-        return [line.split() for line in self.kubectl("get", "pdj").splitlines()]
+        return [line.split() for line in self.kubectl("get", "pdj", *options).splitlines()]
 
     @contextmanager
     def followed(self, pod: str) -> Iterator[list[str]]:

@@ -4,8 +4,10 @@ import time
 
 import pytest
 
+from devcluster import ApiError
 from e2e.jobs import Job, Space, example, losses, result, with_environment
 from e2e.report import REPORT
+from tests.support.waiting import eventually
 
 HEADER = ["NAME", "STATUS", "MODE", "PS", "WORKER", "AGE"]
 
@@ -41,3 +43,17 @@ def test_each_server_and_worker_is_known_by_name(space: Space) -> None:
     assert [line.split()[0] for line in answer.splitlines()] == [
         addresses[f"{job.name}-{peer}"] for peer in peers
     ]
+
+
+def test_an_unchanged_program_shows_its_step_loss_and_eta(space: Space) -> None:
+    """The operator reads them from worker 0's log, with the rights that its manifest gives it."""
+    job = space.submit(with_environment(example("wide_and_deep_podip"), {"EPOCHS": 50}))
+    job.await_phase("Running")
+    running = time.monotonic()
+    progress = eventually(lambda: job.status().get("progress"), ignoring=(ApiError,))
+    REPORT.seconds("wide_and_deep: Running to the first progress", time.monotonic() - running)
+    assert progress["step"] > 0
+    assert 0 < float(progress["loss"]) < 1
+    header, row = space.table("-o", "wide")
+    assert header[6:9] == ["STEP", "LOSS", "ETA"]
+    assert float(row[7]) > 0

@@ -329,6 +329,20 @@ class Failure(View, frozen=True, omit_defaults=False):
     counted: Annotated[bool, about("Whether the failure counted against backoffLimit.")] = True
 
 
+class TrainingProgress(View, frozen=True):
+    """How far training is, as worker 0 prints it."""
+
+    step: Annotated[int, about("Step that training is at, in the epoch where epochs are counted.")] = 0
+    steps: Annotated[int, about("Steps in all, or of an epoch where epochs are counted; 0: unknown.")] = 0
+    epoch: Annotated[int, about("Epoch that training is in; 0: unknown.")] = 0
+    epochs: Annotated[int, about("Epochs in all; 0: unknown.")] = 0
+    percent: Annotated[int | None, about("Part of the work that is done, if that is known.")] = None
+    loss: Annotated[str, about("Newest loss; also nan and inf.")] = ""
+    throughput: Annotated[str, about("Speed with its unit, such as 123.4 samples/s.")] = ""
+    eta: Annotated[str, about("Time to the end as of the last update, such as 1h20m.")] = ""
+    updated: Annotated[datetime | None, about("When this was last written.")] = None
+
+
 class PaddleJobStatus(View, frozen=True):
     """What the operator reports about a job."""
 
@@ -389,6 +403,9 @@ class PaddleJobStatus(View, frozen=True):
     last_failure: Annotated[Failure | None, about("First failure of the last failed attempt.")] = None
     active_since: Annotated[datetime | None, about("When the job started or was last resumed.")] = None
     active_seconds: Annotated[int, about("How long the job had run before its last suspension.")] = 0
+    progress: Annotated[
+        TrainingProgress | None, about("How far training is, if worker 0 prints lines that tell it.")
+    ] = None
 
 
 class PaddleJob(View, frozen=True):

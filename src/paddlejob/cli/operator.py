@@ -32,7 +32,8 @@ from paddlejob.operator.settings import OperatorSettings, ProcessSettings
 DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 
 
-@click.command("operator", cls=GoCommand)
+# The names of the help option are said here too: click remembers those of whoever asks first.
+@click.command("operator", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--namespace", default="", help="The one namespace to work in. Default: all.")
 @click.option(
     "--leader-elect",
@@ -67,6 +68,14 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 @click.option(
     "--etcd-server", default="", help="host:port of an etcd for Paddle's own elastic launcher. Default: none."
 )
+@click.option(
+    "--progress-from-logs",
+    cls=GoSwitch,
+    type=truth,
+    default=True,
+    metavar="[true|false]",
+    help="Read step, loss and ETA of jobs from the log of worker 0; needs get on pods/log. Default: true.",
+)
 @click.option("--workers", default=100, show_default=True, help="How many jobs to work on at the same time.")
 @click.option(
     "--kubeconfig", default="", help="A file. Default: $KUBECONFIG, the pod's identity, ~/.kube/config."
@@ -99,6 +108,7 @@ def command(
     port_range: str,
     etcd_server: str,
     scheduling: str,
+    progress_from_logs: bool,
     workers: int,
     kubeconfig: str,
     context: str | None,
@@ -120,7 +130,9 @@ def command(
         pods_have_ipv6=":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
         scheduling=Scheduling(scheduling),
     )
-    settings = OperatorSettings(namespace=namespace, workers=workers, jobs=jobs)
+    settings = OperatorSettings(
+        namespace=namespace, workers=workers, progress_from_logs=progress_from_logs, jobs=jobs
+    )
     process = ProcessSettings(
         metrics_address=metrics_bind_address,
         health_address=health_probe_bind_address,

@@ -22,6 +22,7 @@ from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import serving
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.metrics import Metrics
+from paddlejob.operator.progress import ProgressReader
 from paddlejob.operator.settings import OperatorSettings, ProcessSettings
 
 log = logging.getLogger(__name__)
@@ -40,13 +41,18 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
     async with AsyncExitStack() as stack:
         transport = HttpTransport(config)
         client = await stack.enter_async_context(Client(transport, observe=metrics.observe_request, rng=rng))
-        recorder = EventRecorder(client, COMPONENT, rng=rng, now=lambda: client.server_now() or _now())
+
+        def now() -> datetime:
+            return client.server_now() or _now()
+
+        recorder = EventRecorder(client, COMPONENT, rng=rng, now=now)
         await stack.enter_async_context(recorder)
         elector = await _elector(stack, config, process, rng) if process.leader_election else None
         writer = client.fenced(lambda: elector.is_leader) if elector else client
         controller = Controller(writer, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
         await _serve(stack, controller, metrics, process)
-        await _until_signalled(_lead(controller, elector))
+        progress = ProgressReader(writer, controller.state, now=now) if settings.progress_from_logs else None
+        await _until_signalled(_lead(controller, elector, progress))
 
 
 async def _elector(
@@ -64,16 +70,21 @@ async def _elector(
     )
 
 
-async def _lead(controller: Controller, elector: LeaderElector | None) -> None:
+async def _lead(
+    controller: Controller, elector: LeaderElector | None, progress: ProgressReader | None = None
+) -> None:
     """Watch always, so that a standby takes over with complete caches; reconcile only as the leader."""
 
     async def work() -> None:
         controller.metrics.leader.set(1)
         log.info("reconciling jobs")
+        reading = asyncio.create_task(progress.run(), name="read progress") if progress else None
         try:
             await controller.work()
         finally:
             controller.metrics.leader.set(0)
+            if reading:
+                reading.cancel()
 
     watching = asyncio.create_task(controller.watch(), name="watch")
     leading = asyncio.create_task(work() if elector is None else elector.run(work), name="lead")

@@ -29,6 +29,8 @@ class OperatorSettings(msgspec.Struct, frozen=True):
 
     A change of phase is written at once, together with the counts.
     """
+    progress_from_logs: bool = True
+    """Whether the log of worker 0 is read for the job's progress."""
     reconcile_timeout_seconds: float = 120.0
     """A reconcile that takes longer is cancelled and retried."""
     jobs: JobSettings = JobSettings()

@@ -75,6 +75,11 @@
   resources: [queues]
   verbs: [list, watch]
 {{- end }}
+{{- define "paddlejob.logRules" -}}
+- apiGroups: ['']
+  resources: [pods/log]
+  verbs: [get]
+{{- end }}
 {{- define "paddlejob.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]

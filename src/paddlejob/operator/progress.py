@@ -1,0 +1,183 @@
+"""How far jobs are, read from the newest log lines of their worker 0 and written to `status.progress`.
+
+Reads take turns: so many a second for the whole operator, however many jobs there are. Progress decides
+nothing about a job, so it is written beside the reconciler and lost without harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from paddlejob.api.meta import ObjectKey
+from paddlejob.api.v1 import PaddleJob, Phase, Role, TrainingProgress
+from paddlejob.core.pod_set import Replica, pod_name, training_container_name
+from paddlejob.kube import errors, responses
+from paddlejob.kube.client import Client
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.state import ClusterState
+from paddlejob.progress import Tracker
+
+log = logging.getLogger(__name__)
+
+READS_PER_SECOND = 3.0
+READ_SECONDS = 5.0
+"""The shortest time between two reads of a job's log."""
+WRITE_SECONDS = 15.0
+"""The shortest time between two writes of a job's progress."""
+IDLE_TIMEOUT_SECONDS = 10.0
+QUERY = {"tailLines": "50", "limitBytes": "65536", "timestamps": "true"}
+MOST_BYTES = 1 << 17
+"""A kubelet that does not heed `limitBytes` is not read any further."""
+
+
+class _Followed:
+    """A job whose log is read."""
+
+    def __init__(self, pod_uid: str) -> None:
+        self.pod_uid = pod_uid
+        self.tracker = Tracker()
+        self.newest = -math.inf
+        """Time of the newest line, by the clock of its node; compared with that of other lines only."""
+        self.written_at = -math.inf
+        self.is_final = False
+
+    def feed(self, text: str) -> None:
+        """Take in the lines that are newer than those of the last time."""
+        last = self.newest
+        for line in text.splitlines():
+            moment, _, said = line.partition(" ")
+            with suppress(ValueError):
+                time = datetime.fromisoformat(moment).timestamp()
+                if time > last:
+                    self.newest = time
+                    self.tracker.feed(said, time)
+
+
+class ProgressReader:
+    """Follows the running jobs of the cluster."""
+
+    def __init__(self, client: Client, state: ClusterState, *, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._state = state
+        self._now = now
+        self._followed: dict[ObjectKey, _Followed] = {}
+
+    async def run(self) -> None:
+        """Read until cancelled, or until it turns out that logs may not be read."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            for key in self._due():
+                try:
+                    await self._follow(key)
+                except errors.ForbiddenError as error:
+                    log.info("progress is not read from logs: %s", error)
+                    return
+                except errors.KubeError as error:
+                    # A container that is being created, a node out of reach: the next turn comes.
+                    log.debug("%s: no progress: %s", key, error)
+                except Exception:
+                    log.exception("%s: bug in the operator; its progress is read again later", key)
+                await asyncio.sleep(1 / READS_PER_SECOND)
+            await asyncio.sleep(max(1.0, began + READ_SECONDS - clock()))
+
+    def _due(self) -> list[ObjectKey]:
+        """Return the jobs that run, and once more those that have just ended; forget all others."""
+        jobs = {job.metadata.key: job for job in self._state.jobs}
+        for key in [key for key in self._followed if key not in jobs]:
+            del self._followed[key]
+        return [key for key, job in jobs.items() if self._is_due(key, job)]
+
+    def _is_due(self, key: ObjectKey, job: PaddleJob) -> bool:
+        if job.status.phase is Phase.RUNNING:
+            return True
+        followed = self._followed.get(key)
+        return followed is not None and not followed.is_final and job.status.phase.is_terminal
+
+    async def _follow(self, key: ObjectKey) -> None:
+        job, name = self._state.job(key), pod_name(key.name, Replica(Role.WORKER, 0))
+        pod = self._state.pods.get(ObjectKey(key.namespace, name))
+        if job is None or job.spec.worker is None:
+            return
+        if pod is None or pod.metadata.controller_uid != job.metadata.uid:
+            return
+        followed = self._followed.get(key)
+        if followed is None or followed.pod_uid != pod.metadata.uid:
+            followed = self._followed[key] = _Followed(pod.metadata.uid)
+        ended = job.status.phase.is_terminal
+        followed.is_final = ended
+        followed.feed(await self._read(key.namespace, name, training_container_name(job.spec.worker)))
+        await self._write(job, followed, at_once=ended)
+
+    async def _read(self, namespace: str, pod: str, container: str) -> str:
+        query = {**QUERY, "container": container} if container else QUERY
+        body = bytearray()
+        async with self._client.log_stream(
+            namespace, pod, query=query, idle_timeout_seconds=IDLE_TIMEOUT_SECONDS
+        ) as stream:
+            if stream.status != 200:
+                raise await responses.error_from_stream(stream)
+            async for chunk in stream.chunks():
+                body += chunk
+                if len(body) > MOST_BYTES:
+                    break
+        return bytes(body).decode(errors="replace")
+
+    async def _write(self, job: PaddleJob, followed: _Followed, *, at_once: bool) -> None:
+        clock = asyncio.get_running_loop().time()
+        told = progress_of(followed.tracker, followed.newest)
+        if told is None or (clock < followed.written_at + WRITE_SECONDS and not at_once):
+            return
+        before = job.status.progress
+        if before is not None and told == msgspec.structs.replace(before, updated=None):
+            return
+        fresh = msgspec.structs.replace(told, updated=self._now().replace(microsecond=0))
+        old = msgspec.to_builtins(before) if before else {}
+        new = msgspec.to_builtins(fresh)
+        patch = {
+            "metadata": {"uid": job.metadata.uid},
+            "status": {"progress": {**dict.fromkeys(old.keys() - new.keys()), **new}},
+        }
+        await self._client.patch(PADDLE_JOBS, job.metadata.namespace, job.name, patch, subresource="status")
+        followed.written_at = clock
+
+
+def progress_of(tracker: Tracker, now: float) -> TrainingProgress | None:
+    """Return what is known as the API writes it."""
+    known = tracker.progress
+    if known is None:
+        return None
+    eta = tracker.eta_seconds(now)
+    unit = f" {known.throughput_unit}" if known.throughput_unit else ""
+    return TrainingProgress(
+        step=known.step or 0,
+        steps=known.steps or 0,
+        epoch=known.epoch or 0,
+        epochs=known.epochs or 0,
+        percent=None if known.fraction is None else int(100 * known.fraction),
+        loss="" if known.loss is None else f"{known.loss:.4g}",
+        throughput="" if known.throughput is None else f"{known.throughput:.4g}{unit}",
+        eta="" if eta is None else duration(eta),
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time as `kubectl get` writes ages: 45s, 12m, 3h5m, 2d4h."""
+    whole = int(min(seconds, 1e9))
+    if whole < 120:
+        return f"{whole}s"
+    minutes = whole // 60
+    if minutes < 60:
+        return f"{minutes}m"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes}m" if minutes else f"{hours}h"
+    days, hours = divmod(hours, 24)
+    return f"{days}d{hours}h" if hours else f"{days}d"

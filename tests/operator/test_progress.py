@@ -1,0 +1,216 @@
+"""How far a job is, read from its log by an operator on an in-memory API server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+
+import pytest
+import yaml
+
+from paddlejob.kube.client import Client
+from paddlejob.kube.events import EventRecorder
+from paddlejob.operator.controller import Controller
+from paddlejob.operator.progress import (
+    READ_SECONDS,
+    READS_PER_SECOND,
+    WRITE_SECONDS,
+    ProgressReader,
+    duration,
+    progress_of,
+)
+from paddlejob.operator.settings import OperatorSettings
+from paddlejob.progress import Tracker
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import Exit
+from tests.client.scene import CRD, Scene
+
+
+class Logs:
+    """A transport that counts the logs that are read, and may refuse them."""
+
+    def __init__(self, transport) -> None:
+        self._transport = transport
+        self.asked = 0
+        self.code = 200
+
+    def __getattr__(self, name: str):
+        return getattr(self._transport, name)
+
+    def stream(self, path: str, **options):
+        is_log = path.endswith("/log")
+        self.asked += is_log
+        return (
+            nullcontext(Refused(self.code))
+            if is_log and self.code != 200
+            else self._transport.stream(path, **options)
+        )
+
+
+class Refused:
+    """What a server answers that does not give a log."""
+
+    headers: dict[str, str] = {}
+
+    def __init__(self, code: int) -> None:
+        self.status = code
+
+    async def chunks(self):
+        yield b"no"
+
+
+class Read(Scene):
+    """An operator that also reads progress, as the process does."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server)
+        self.logs = Logs(server.transport("operator"))
+        self.operator_client = Client(self.logs)
+
+    async def _run_operator(self) -> None:
+        client, now = self.operator_client, virtual_loop.now
+        async with EventRecorder(client, "operator", rng=self.rng, now=now) as recorder:
+            controller = Controller(client, OperatorSettings(), rng=self.rng, now=now, recorder=recorder)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(controller.watch())
+                group.create_task(controller.work())
+                group.create_task(ProgressReader(client, controller.state, now=now).run())
+
+    async def progress(self, name: str = "demo") -> dict:
+        return (await self.status(name)).get("progress") or {}
+
+    async def reaches(self, step: int, name: str = "demo") -> dict:
+        async def is_there() -> bool:
+            return (await self.progress(name)).get("step") == step
+
+        await self.until(is_there, f"{name} is at step {step}")
+        return await self.progress(name)
+
+    def writes(self) -> int:
+        return len(list(self.server.log.select(verb="patch", resource="paddlejobs")))
+
+
+def play(act) -> None:
+    async def main() -> None:
+        server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
+        server.install(yaml.safe_load(CRD.read_text()))
+        await Read(server).play(act)
+
+    virtual_loop.run(main(), seed=1)
+
+
+def line(step: int, *, loss: float = 0.5) -> str:
+    return f"[Train][Epoch 1/2][Iter: {step}/500]lr: 0.1, loss: {loss}, ips: 12.5 samples/s, eta: 1:00:00"
+
+
+def test_a_running_job_tells_its_step_loss_and_eta():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(2))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", "loading data", line(10))
+        told = await stage.reaches(10)
+        assert told.pop("updated")
+        assert told == {
+            "step": 10,
+            "steps": 500,
+            "epoch": 1,
+            "epochs": 2,
+            "percent": 1,
+            "loss": "0.5",
+            "throughput": "12.5 samples/s",
+            "eta": "1h",
+        }
+
+    play(act)
+
+
+def test_a_loss_that_is_not_finite_is_shown_as_such():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", line(10, loss=float("nan")))
+        assert (await stage.reaches(10))["loss"] == "nan"
+
+    play(act)
+
+
+def test_a_job_writes_at_most_so_often_and_nothing_that_it_has_said():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await asyncio.sleep(60)
+        before = stage.writes()
+        for step in range(60):
+            stage.write("demo-worker-0", line(step))
+            await asyncio.sleep(1)
+        assert 60 / WRITE_SECONDS / 2 < stage.writes() - before <= 60 / WRITE_SECONDS + 1
+        silent = stage.writes()
+        await asyncio.sleep(600)
+        assert stage.writes() - silent <= 1
+
+    play(act)
+
+
+def test_what_was_said_last_is_kept_when_the_job_ends():
+    async def act(stage: Read) -> None:
+        stage.fates.set("demo-worker-0", Exit(0, 30.0))
+        await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", line(1))
+        await stage.reaches(1)
+        await stage.phase("Completed")
+        stage.write("demo-worker-0", line(500))
+        assert (await stage.reaches(500))["percent"] == 50
+
+    play(act)
+
+
+def test_many_jobs_cost_a_bounded_number_of_requests():
+    async def act(stage: Read) -> None:
+        for number in range(60):
+            await stage.submit(job(f"job-{number}").worker(1))
+        await asyncio.sleep(30)
+        asked = stage.logs.asked
+        await asyncio.sleep(60)
+        assert 60 * READS_PER_SECOND / 2 < stage.logs.asked - asked <= 60 * READS_PER_SECOND + 1
+
+    play(act)
+
+
+@pytest.mark.parametrize(("code", "goes_on"), [(400, True), (500, True), (403, False)])
+def test_an_error_costs_one_read_unless_logs_may_not_be_read_at_all(code, goes_on):
+    async def act(stage: Read) -> None:
+        stage.logs.code = code
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await asyncio.sleep(4 * READ_SECONDS)
+        assert stage.logs.asked > 1 if goes_on else stage.logs.asked == 1
+        stage.logs.code = 200
+        stage.write("demo-worker-0", line(10))
+        await asyncio.sleep(4 * READ_SECONDS)
+        assert bool(await stage.progress()) is goes_on
+
+    play(act)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (119.9, "119s"),
+        (120, "2m"),
+        (3599, "59m"),
+        (3600, "1h"),
+        (7500, "2h5m"),
+        (200_000, "2d7h"),
+        (1e300, "11574d1h"),
+    ],
+)
+def test_times_are_written_as_kubectl_writes_ages(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_nothing_is_said_of_a_program_that_tells_nothing():
+    assert progress_of(Tracker(), 0.0) is None
