@@ -56,6 +56,50 @@ def test_a_failure_counts_once_however_long_its_pod_stays():
     assert (built.job.status.phase, built.job.status.restarts) == (Phase.RESTARTING, 1)
 
 
+STUCK = {
+    "a worker that is replaced alone": (NO_GLOO, [("worker", 1)]),
+    "two workers that are replaced alone": (NO_GLOO, [("worker", 0), ("worker", 1)]),
+    "a server": (NO_GLOO, [("ps", 0)]),
+    "a worker of a ring": (COLLECTIVE, [("worker", 1)]),
+}
+
+
+@pytest.mark.parametrize("leaving", [False, True], ids=["refused", "held up by a finalizer"])
+@pytest.mark.parametrize(("of", "failed"), STUCK.values(), ids=STUCK)
+def test_attempts_do_not_grow_while_a_deletion_does_not_come_through(of, failed, leaving):
+    built = live(of)
+    for replica in failed:
+        built.failed(*replica, code=137)
+    built.status(built.plan().status)
+    for replica in failed if leaving else ():
+        built.leaving(*replica)
+    for _ in range(20):
+        plan = built.later(60).plan()
+        names = {f"demo-{role}-{index}" for role, index in failed}
+        assert (plan.status.attempt, created(plan)) == (1, [])
+        assert names <= set(deleted(plan)), "the deletion is tried again, by force where it hangs"
+        built.status(plan.status)
+    assert (built.job.status.restarts, built.job.status.phase) == (1, Phase.RESTARTING)
+
+
+def test_a_worker_whose_deletion_hangs_keeps_no_other_from_being_replaced():
+    built = live(NO_GLOO).failed("worker", 1, code=137)
+    built.status(built.plan().status).later(60).leaving("worker", 1)
+    built.failed("worker", 0, code=137)
+    plan = built.plan()
+    assert (plan.status.attempt, plan.status.restarts, deleted(plan)) == (2, 2, ["demo-worker-0"])
+    built.status(plan.status).later(60).gone("worker", 0)
+    assert created(built.plan()) == ["demo-worker-0"]
+    assert built.job.status.replaced_workers == "0-1"
+
+
+def test_the_pod_of_a_replaced_worker_is_judged_like_any_other():
+    built = live(NO_GLOO).failed("worker", 1, code=137)
+    built.status(built.plan().status).later(60).failed("worker", 1, code=137)
+    plan = built.plan()
+    assert (plan.status.attempt, plan.status.restarts, deleted(plan)) == (2, 2, ["demo-worker-1"])
+
+
 WHO_GOES = {
     "collective: all, for one broke the ring": (live().failed("worker", 1, code=137), ALL_OF_COLLECTIVE),
     "PS with gloo: all, for a late worker would wait for ever": (

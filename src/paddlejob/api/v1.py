@@ -396,6 +396,9 @@ class PaddleJobStatus(View, frozen=True):
             "they run again only when all pods do."
         ),
     ] = ""
+    replaced_workers: Annotated[
+        str, about("Indexes of the workers that the attempt replaces alone, such as 0-2,5.")
+    ] = ""
     world_size: Annotated[WorldSize | None, about("World size that the job last ran with.")] = None
     formation: Annotated[WorldSize | None, about("Deprecated: the name of worldSize in version 0.1.0.")] = (
         None

@@ -87,12 +87,14 @@ def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
     With names all of them are known beforehand, so the ConfigMap comes first and no pod waits for it.
     Otherwise it comes when the last pod has its address, and the pods that wait for it are annotated.
     Nothing is created while a pod of the past is still there, of an attempt that is over or of an earlier job
-    of this name: it holds a name, and it might meet the new ones. Pods of an earlier operator train on alone.
+    of this name: it holds a name, and it might meet the new ones. A worker that is replaced alone bars only
+    its own replica. Pods of an earlier operator train on alone.
     """
     context, pods, config = job.context, job.pods, job.config
     useless = elastic.useless_standby(job)
     removed = deletions(Kind.POD, (member.pod for member in (*pods.outdated, *pods.excess, *useless)))
-    is_barred = pods.outdated or job.given.predecessors or has_inherited_pods(pods)
+    has_old = any(member.attempt < job.status.base_attempt for member in pods.outdated)
+    is_barred = has_old or job.given.predecessors or has_inherited_pods(pods)
     if is_barred or not job.gang.admitted:
         return _nonempty(job.gang.actions, removed), ()
     mark = config.fingerprint if context.knows_hosts_beforehand else None

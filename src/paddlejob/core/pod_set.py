@@ -73,7 +73,7 @@ class PodSet(msgspec.Struct, frozen=True):
     excess: tuple[ObservedPod, ...]
     """Pods that no replica is left for, after scaling down."""
     outdated: tuple[ObservedPod, ...]
-    """Pods of attempts that are over; they hold their names until they are gone."""
+    """Pods of attempts that are over, and workers that are being replaced; they hold their names."""
     standby: tuple[ObservedPod, ...]
     """Pods of the next attempt that wait in the wings for a place in the cluster."""
     wanted: tuple[Replica, ...]
@@ -124,11 +124,13 @@ class Attempts(msgspec.Struct, frozen=True):
     current: int = 0
     succeeded_workers: str = ""
     """Indexes of workers that were seen to succeed in these attempts."""
+    replaced_workers: str = ""
+    """Indexes of workers whose pods of earlier attempts the current one replaces."""
 
     @classmethod
     def of(cls, status: PaddleJobStatus) -> Self:
         """Return the attempts that a job's status tells of."""
-        return cls(status.base_attempt, status.attempt, status.succeeded_workers)
+        return cls(status.base_attempt, status.attempt, status.succeeded_workers, status.replaced_workers)
 
 
 FIRST_ATTEMPT = Attempts()
@@ -148,6 +150,7 @@ def pod_set_of(
     outdated: list[ObservedPod] = []
     standby: list[ObservedPod] = []
     replicas = frozenset(wanted)
+    replaced = _workers(attempts.replaced_workers, replicas)
     for pod in pods:
         replica = replica_of(job_name, pod)
         if replica is None:
@@ -157,30 +160,34 @@ def pod_set_of(
             outdated.append(member)
         elif member.attempt > attempts.current:
             standby.append(member)
-        elif replica in replicas:
-            members[replica] = member
-        else:
+        elif replica not in replicas:
             excess.append(member)
+        elif replica in replaced and member.attempt < attempts.current:
+            outdated.append(member)
+        else:
+            members[replica] = member
     held = (members[replica] for replica in wanted if replica in members)
     active = tuple(member for member in held if not member.is_leaving)
-    finished = _finished(attempts, replicas, active)
+    finished = _workers(attempts.succeeded_workers, replicas) | _succeeded(active)
     return PodSet(members, tuple(excess), tuple(outdated), tuple(standby), wanted, finished, active)
 
 
-def _finished(
-    attempts: Attempts, replicas: frozenset[Replica], active: tuple[ObservedPod, ...]
-) -> frozenset[Replica]:
-    """Return the wanted workers that have succeeded, as their pods say or as was seen before.
+def _workers(indexes: str, replicas: frozenset[Replica]) -> frozenset[Replica]:
+    """Return those of the replicas that a text in the status names."""
+    found = index_set.parse(indexes, len(replicas)) if indexes else ()
+    return replicas & {Replica(Role.WORKER, index) for index in found}
+
+
+def _succeeded(active: tuple[ObservedPod, ...]) -> frozenset[Replica]:
+    """Return the workers that have succeeded, as their pods say.
 
     What a pod says that is being deleted is not believed: many programs exit with code 0 after SIGTERM.
     """
-    seen = {
+    return frozenset(
         member.replica
         for member in active
         if member.replica.role is Role.WORKER and member.state is PodState.SUCCEEDED
-    }
-    known = index_set.parse(attempts.succeeded_workers, len(replicas)) if attempts.succeeded_workers else ()
-    return replicas & (seen | {Replica(Role.WORKER, index) for index in known})
+    )
 
 
 def replica_of(job_name: str, pod: Pod) -> Replica | None:

@@ -123,9 +123,6 @@ def _after_failure(
     in_a_row = backoff.restarts_in_a_row(status, snapshot.now) + 1
     is_habit = backoff.restarts_each(in_a_row, snapshot.job, all_pods=all_pods) > backoff.EARLY_RESTARTS
     counted = cause is Cause.RETRYABLE or (cause is Cause.PLANNED and is_habit)
-    known = status.last_failure
-    if known and known.pod == first.pod.metadata.name and first.attempt <= known.attempt < status.attempt:
-        counted = False  # This very pod has been judged; its deletion did not come through.
     failure = _failure(snapshot, first, what, counted=counted)
     if cause is Cause.PERMANENT:
         return Verdict(PhaseReason(Phase.FAILED, _reason(first), what), failure)

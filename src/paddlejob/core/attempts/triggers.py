@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paddlejob.api import index_set
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Phase, WorldSize
 from paddlejob.core import status
@@ -61,6 +62,7 @@ def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
         workers=old.workers if new.workers is None else new.workers,
         world_size=_kept_world_size(job, new),
         last_failure=new.failure or old.last_failure,
+        replaced_workers=_replaced_workers(job, new),
         **({"succeeded_workers": ""} if new.all_pods else {}),
     )
     stage = deletions(Kind.POD, _replaced(job, new))
@@ -74,6 +76,14 @@ def _replaced(job: Observed, new: NewAttempt) -> list[Pod]:
         return gone + [member.pod for member in new.to_delete]
     standby = {member.pod.metadata.uid for member in job.pods.standby}
     return gone + [pod for pod in job.given.pods if pod.metadata.uid not in standby]
+
+
+def _replaced_workers(job: Observed, new: NewAttempt) -> str:
+    """Mark the pods that are replaced alone, so that none is judged again however long its deletion takes."""
+    if new.all_pods:
+        return ""
+    earlier = (member for member in job.pods.outdated if member.attempt >= job.status.base_attempt)
+    return index_set.compact(member.replica.index for member in (*earlier, *new.to_delete))
 
 
 def _restart_delay(job: Observed, new: NewAttempt) -> tuple[int, float]:

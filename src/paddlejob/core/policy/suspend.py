@@ -32,6 +32,7 @@ def _afresh(job: Observed) -> dict[str, object]:
         "base_attempt": attempt,
         "world_size": None,
         "succeeded_workers": "",
+        "replaced_workers": "",
         "consecutive_restarts": 0,
         "rounds": 0,
         "retry_time": None,
