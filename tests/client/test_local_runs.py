@@ -92,7 +92,7 @@ async def test_a_live_run_is_scaled_suspended_resumed_and_stopped(runs):
         await demo.retry()
     await demo.stop()
     state = await demo.wait(timeout_seconds=60)
-    assert (state.status.phase, state.status.reason) == ("Failed", "Deleted")
+    assert (state.status.phase, state.status.reason) == ("Failed", "Stopped")
     with pytest.raises(ClientError, match="is not running"):
         await demo.suspend()
 

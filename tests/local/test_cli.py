@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from local.jobs import container, job, role, text
@@ -136,8 +137,7 @@ def test_the_job_may_come_from_a_pipe(command):
 def test_pods_speak_on_stdout_and_we_on_stderr(command, file):
     done = command("run", file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID"))))
     assert sorted(done.stdout.splitlines()) == ["worker-0 | I am 0", "worker-1 | I am 1"]
-    assert "job: Completed: all 2 workers succeeded" in done.stderr
-    assert re.search(r"^job Completed in \d+\.\d s$", done.stderr, re.MULTILINE)
+    assert re.search(r"^job Completed in \d+\.\d s: all 2 workers succeeded$", done.stderr, re.MULTILINE)
 
 
 def test_one_rank_or_none_may_be_listened_to(command, file):
@@ -168,7 +168,15 @@ def test_machines_get_one_object_a_line(command, file):
     assert [line["line"] for line in lines if line["type"] == "log"] == ["hello", "done auc 0.9"]
     assert [line["exitCode"] for line in lines if line.get("state") == "Completed"] == [0]
     assert (lines[-1]["result"], lines[-1]["exitCode"]) == ("Completed", 0)
-    assert lines[-1]["metric"] == "done auc 0.9"
+    assert (lines[-1]["summary"], lines[-1]["metrics"]) == ("done auc 0.9", {"auc": 0.9})
+
+
+def test_machines_get_errors_as_objects_too(command, file):
+    done = command("run", file(job(worker=role(0))), "-o", "json")
+    [line] = map(json.loads, done.stdout.splitlines())
+    assert line["type"] == "error"
+    assert done.stderr == f"paddlejob: {line['message']}\n"
+    assert done.returncode == 2
 
 
 def test_ctrl_c_lets_the_pods_save_their_work(background, command, file, output):
@@ -341,13 +349,81 @@ def test_a_missing_paddle_is_told_with_the_way_out(command, file):
 
 def test_a_run_is_looked_at_afterwards(command, file):
     command("run", file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID"))))
-    listed = command("runs").stdout.splitlines()
-    assert listed[0].split() == ["RUN", "STATE", "MODE", "PS", "WORKER", "AGE", "TOOK"]
-    assert listed[1].split()[1:3] == ["Completed", "Collective"]
     assert sorted(command("logs").stdout.splitlines()) == ["worker-0 | I am 0", "worker-1 | I am 1"]
     assert command("logs", "job", "--rank", "1").stdout == "I am 1\n"
     assert "PADDLE_TRAINER_ID=1\n" in command("env", "job", "--rank", "1").stdout
-    assert json.loads(command("runs", "--output", "json").stdout)["state"] == "Completed"
+
+
+ENDINGS = {
+    "a result": (job(worker=role(2, "echo done auc 0.9")), "Completed", "2 done", "0", "done auc 0.9"),
+    "no result": (job(worker=role(1)), "Completed", "1 done", "0", ""),
+    "how far it came": (
+        job(worker=role(1, "echo step 3/9 loss 2")),
+        "Completed",
+        "1 done",
+        "0",
+        "step 3/9 loss 2",
+    ),
+    "a reason": (
+        job(worker=role(1, "echo oh; exit 3"), backoffLimit=0),
+        "Failed",
+        "1 failed",
+        "0",
+        "worker-0 exited with code 3: oh",
+    ),
+    "a restart": (
+        job(
+            worker=role(2, "test $PADDLEJOB_ATTEMPT = 1 || sh -c 'kill -9 $PPID'"),
+            restartPolicy={"delaySeconds": 0, "maxDelaySeconds": 0},
+        ),
+        "Completed",
+        "2 done",
+        "1",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "state", "workers", "restarts", "result"), ENDINGS.values(), ids=ENDINGS
+)
+def test_runs_are_listed_with_what_came_of_them(command, file, document, state, workers, restarts, result):
+    command("run", file(document))
+    headings, row = (re.split(r"  +", line) for line in command("runs").stdout.splitlines())
+    assert headings == ["RUN", "STATE", "WORKERS", "RESTARTS", "AGE", "TOOK", "RESULT"]
+    assert row[1:4] == [state, workers, restarts]
+    assert row[6:] == ([result] if result else [])
+
+
+def test_runs_are_listed_for_programs(command, file):
+    for name in ("one", "two"):
+        command("run", file(job(name=name, worker=role(1, "echo done auc 0.9"))))
+    told = json.loads(command("runs", "-o", "json", "one").stdout)
+    assert (told["state"], told["outcome"]["metrics"]) == ("Completed", {"auc": 0.9})
+    wide = command("runs", "-o", "wide").stdout.splitlines()
+    assert "MODE" in wide[0]
+    assert "Single" in wide[1]
+    [two] = command("runs", "-o", "name", "--limit", "1").stdout.split()
+    assert two.startswith("two-")
+    documents = list(yaml.safe_load_all(command("runs", "-o", "yaml").stdout))
+    assert [each["run"] for each in documents] == [two, told["run"]]
+    assert "there is no run three" in command("runs", "three").stderr
+
+
+def test_a_list_of_runs_does_not_wrap_at_a_terminal(command, file):
+    command("run", file(job(worker=role(1, f"echo done acc 0.9 {'x' * 300}"))))
+    shown = in_terminal(command, "runs", columns=80).splitlines()
+    assert [len(line) for line in shown[1:]] == [80]
+    assert shown[1].endswith("x…")
+
+
+def test_a_stopped_run_is_listed_as_such(background, command, file, output):
+    process = background(file(job(worker=role(2, f"echo step 1/9 loss 2; {FOR_EVER}"))))
+    says_up(output, 2)
+    eventually(lambda: re.search(r"Running +2/2 .* step 1/9 loss 2", command("runs").stdout))
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    assert re.search(r"Interrupted +2 stopped .* step 1/9 loss 2", command("runs").stdout)
 
 
 def test_logs_are_followed_while_a_run_lasts(background, command, file, output):
@@ -407,9 +483,9 @@ def test_a_person_at_a_terminal_sees_the_pods_move(command, file):
     script = "for i in 1 2 3; do echo epoch 1 step $i/3 loss 0.$i; sleep 0.3; done; echo done acc 0.9"
     shown = in_terminal(command, "run", file(job(ps=role(1, FOR_EVER), worker=role(2, script))))
     assert "epoch 1 step 3/3 loss 0.3" in shown
-    for words in ("ps-0", "worker-1", "Running", "Completed", "LAST LINE", "done acc 0.9", "Ctrl-C stops it"):
+    for words in ("ps-0", "worker-1", "Running", "Completed", "LAST LINE", "100%", "Ctrl-C stops it"):
         assert words in shown
-    assert "job Completed in" in shown.splitlines()[-2]
+    assert re.search(r"job Completed in \d+\.\d s: done acc 0.9", shown.splitlines()[-2])
 
 
 def test_a_person_sees_the_output_of_worker_0_above_the_view(command, file):
@@ -429,10 +505,10 @@ def test_a_misspelt_verb_is_told_the_right_one():
     assert "did you mean run?" in CliRunner().invoke(main, ["rnu"]).output
 
 
-def in_terminal(command, *arguments):
+def in_terminal(command, *arguments, columns=120):
     """Run the command at a terminal and return what it showed, without colours and movements."""
     master, slave = pty.openpty()
-    environ = {**command.environ, "TERM": "xterm-256color"}
+    environ = {**command.environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}
     words = [*PADDLEJOB, *map(str, arguments)]
     process = subprocess.Popen(words, env=environ, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)

@@ -38,7 +38,7 @@ async def test_a_run_is_suspended_resumed_and_deleted(live):
     assert await order(live, "resume") == "resuming"
     await live.phase("Running")
     assert (await order(live, "stop")).startswith("stopping; logs and files are kept")
-    assert str(await live.ended()) == "Deleted"
+    assert str(await live.ended()) == "Stopped"
 
 
 async def test_an_order_that_cannot_be_obeyed_is_explained(live):

@@ -123,7 +123,7 @@ TAMED = {
     "cursor movements do not": (b"\x1b[2Jx\n", b"?[2Jx\n"),
     "bells do not": (b"a\x07b\n", b"a?b\n"),
     "tabs stay": (b"a\tb\n", b"a\tb\n"),
-    "a progress bar becomes lines": (b"1%\r2%\r\n", b"1%\n2%\n"),
+    "a progress bar is shown in its last state": (b"1%\b\b\r2%\r\nx\r\n", b"2%\nx\n"),
 }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -29,10 +29,13 @@ from paddlejob.local.input.documents import read
 from paddlejob.local.runner import Ending
 from paddlejob.local.store import run_directory
 from paddlejob.local.store.logs import LogLines
+from paddlejob.local.store.run_directory import Outcome, WrittenFile
 from paddlejob.local.ui import summary
 from paddlejob.local.ui.json_lines import JsonOutput
-from paddlejob.local.ui.live import LiveOutput, render
-from paddlejob.local.ui.plain import PlainOutput
+from paddlejob.local.ui.live import LiveOutput
+from paddlejob.local.ui.output import Shown
+from paddlejob.local.ui.plain import SLOW_SECONDS, PlainOutput
+from paddlejob.local.ui.table import LINES_AROUND, clock, render, sparkline
 from paddlejob.local.ui.view import RunView, describe
 
 JOB = read(text(job(ps=role(1), worker=role(2)))).job
@@ -77,8 +80,15 @@ def test_a_pods_state_is_a_word_or_two(seen, state):
 
 
 @pytest.fixture
-def view():
-    view = RunView(JOB)
+def info(tmp_path):
+    return Shown(
+        JOB, run_directory.create(tmp_path, "job"), notes=("a note",), python="/bin/python (--python)"
+    )
+
+
+@pytest.fixture
+def view(info):
+    view = RunView(info)
     for name in ("worker-1", "ps-0", "worker-0"):
         view.on_pod(pod(name))
     return view
@@ -109,6 +119,27 @@ def test_the_board_keeps_the_last_line_and_the_last_progress(view):
     view.on_log(LogLines("job-worker-0", "main", b"step 3/9 loss 0.5\nsaving\n"))
     row = view.rows()[1]
     assert (row.last_line, str(row.progress)) == ("saving", "step 3/9 loss 0.5")
+    view.on_log(LogLines("job-worker-0", "main", b"step 4/9 loss 0.4\n"))
+    assert (row.last_line, str(row.progress)) == ("", "step 4/9 loss 0.4")
+
+
+def test_a_bar_that_draws_over_itself_is_progress_before_its_line_ends(view):
+    view.on_log(
+        LogLines("job-worker-0", "main", b"", unfinished=b"\b\b\rstep 3/9 [>..] - loss: 0.5 - ETA: 1s")
+    )
+    assert str(view.rows()[1].progress) == "step 3/9 loss 0.5"
+
+
+def test_restarts_of_the_whole_job_are_restarts_of_its_pods(view):
+    view.on_pod(pod("worker-0", restarts=2))
+    view.on_job(at_phase(Phase.RUNNING, restarts=1))
+    assert [view.restarts(row) for row in view.rows()] == [1, 3, 1]
+    assert "RESTARTS" in shown(view)
+
+
+def test_a_suspended_run_says_how_it_is_resumed_here(view, info):
+    view.on_job(at_phase(Phase.SUSPENDED, "set spec.suspend to false to resume"))
+    assert view.message == f"resume it with `paddlejob resume {info.directory.name}`"
 
 
 def test_a_sidecars_words_are_not_the_trainers(view):
@@ -128,22 +159,14 @@ def test_a_pod_that_was_scaled_away_is_not_shown(view):
 
 def test_the_last_view_of_a_stopped_run_does_not_say_running(view):
     view.on_job(at_phase(Phase.RUNNING, "2 workers running"))
-    console = Console(file=io.StringIO(), width=100)
-    console.print(render(view, "", Ending.INTERRUPTED))
-    [head, *_] = console.file.getvalue().splitlines()
+    head = shown(view, ending=Ending.INTERRUPTED).splitlines()[0]
     assert "Interrupted" in head
     assert "unning" not in head
 
 
-@pytest.fixture
-def local_run(tmp_path):
-    run = run_directory.create(tmp_path, "job")
-    return SimpleNamespace(runner=SimpleNamespace(job=JOB), run_directory=run, notes=("a note",))
-
-
-def shown(view, footer="footer"):
-    console = Console(file=io.StringIO(), width=100, force_terminal=False)
-    console.print(render(view, footer))
+def shown(view, footer="footer", height=24, width=100, ending=None):
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(render(view, footer, height=height, ending=ending))
     return console.file.getvalue()
 
 
@@ -151,10 +174,41 @@ def test_the_view_has_the_job_its_pods_and_their_progress(view):
     view.on_job(at_phase(Phase.RUNNING, "1 ps and 2 workers running"))
     view.on_log(LogLines("job-worker-1", "main", b"epoch 2 step 3/9 loss 0.5\n"))
     lines = shown(view).splitlines()
-    assert lines[0].startswith("job  Running  0s  1 ps and 2 workers running")
-    assert lines[1].split() == ["POD", "STATE", "RESTARTS", "PROGRESS", "LAST", "LINE"]
-    assert lines[4].split()[:8] == ["worker-1", "Running", "epoch", "2", "step", "3/9", "loss", "0.5"]
+    assert re.match(r"job  Running  \d+s  1 ps and 2 workers running", lines[0])
+    assert lines[1].split() == ["POD", "STATE", "STEP", "DONE", "LOSS"]
+    assert lines[4].split() == ["worker-1", "Running", "2", "3/9", "━━━───────", "33%", "0.5"]
     assert lines[-1].startswith("footer")
+
+
+def test_time_and_level_of_a_last_line_are_left_out(view):
+    view.on_log(
+        LogLines("job-worker-0", "main", b"[2026-11-16 06:04:43,073] [    INFO] distributed: joined\n")
+    )
+    assert shown(view).splitlines()[3].split() == ["worker-0", "Running", "distributed:", "joined"]
+
+
+def test_more_pods_than_lines_are_counted_and_the_footer_stays(info):
+    view = RunView(info)
+    for index in range(30):
+        view.on_pod(pod(f"worker-{index}"))
+    view.on_pod(pod("worker-29", ended(3), "Failed"))
+    lines = shown(view, height=LINES_AROUND + 3, width=40).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["worker-0", "worker-1", "worker-29", "and", "footer"]
+    assert lines[-2].strip() == "and 27 Running"
+    assert len(lines) < LINES_AROUND + 3
+
+
+CURVES = {
+    "falls": ([4, 3, 2, 1], "█▆▃▁"),
+    "long ones are thinned out": ([float(each) for each in range(100)], "▁▁▂▃▄▅▆▇██"),
+    "level": ([1, 1, 1], "▁▁▁"),
+    "one point is no curve": ([1], ""),
+}
+
+
+@pytest.mark.parametrize(("losses", "curve"), CURVES.values(), ids=CURVES)
+def test_losses_are_a_curve(losses, curve):
+    assert sparkline(losses, 10) == curve
 
 
 def test_a_worker_that_says_nothing_for_long_is_noticed(view):
@@ -163,10 +217,10 @@ def test_a_worker_that_says_nothing_for_long_is_noticed(view):
     assert "(quiet for 1m15s) about to hang" in shown(view)
 
 
-def test_a_live_flood_is_cut_to_what_a_person_can_read(local_run):
+def test_a_live_flood_is_cut_to_what_a_person_can_read(info):
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     output = LiveOutput("all", console)
-    output.on_start(local_run)
+    output.on_start(info)
     output.on_pod(pod("worker-0"))
     output.on_log(
         LogLines("job-worker-0", "main", b"".join(b"line %d\n" % n for n in range(1000)), skipped=5)
@@ -174,7 +228,7 @@ def test_a_live_flood_is_cut_to_what_a_person_can_read(local_run):
     output.on_event(Event(EventType.WARNING, "Restarting", "worker-1 failed"))
     output.on_interrupt(1)
     output.tick()
-    output.on_end(Ending.INTERRUPTED)
+    output.on_end(Ending.INTERRUPTED, Outcome())
     text_shown = console.file.getvalue()
     assert "line 999" in text_shown
     assert "line 799" not in text_shown
@@ -183,70 +237,134 @@ def test_a_live_flood_is_cut_to_what_a_person_can_read(local_run):
     assert "job Interrupted in" in text_shown
 
 
-def test_plain_lines_leave_out_what_is_no_news(local_run):
-    words, news = io.BytesIO(), io.StringIO()
-    output = PlainOutput("all", words=words, news=news)
-    output.on_start(local_run)
+@pytest.fixture
+def lines():
+    return io.StringIO()
+
+
+@pytest.fixture
+def plain(info, lines):
+    """Plain output in which the words of the pods and ours stand in one place, as in the log of a CI."""
+
+    class Words:
+        def write(self, text):
+            lines.write(text.decode())
+
+        def flush(self):
+            pass
+
+    output = PlainOutput("all", words=Words(), news=lines)
+    output.on_start(info)
+    return output
+
+
+def test_plain_lines_leave_out_what_is_no_news(plain, lines):
     for count in (3, 2, 1):
-        output.on_job(at_phase(Phase.STARTING, f"waiting for {count} of 3 pods to start"))
-    output.on_pod(pod("worker-0", waiting("ContainerCreating"), "Pending"))
-    output.on_pod(pod("worker-0"))
-    output.on_event(Event(EventType.NORMAL, "CreatedPods", "created 2 workers"))
-    output.on_event(Event(EventType.WARNING, "AliasUsed", "write it that way"))
-    lines = news.getvalue().splitlines()
-    assert lines[0] == "note: a note"
-    assert lines[2:] == [
-        "job: Starting: waiting for 3 of 3 pods to start",
-        "job: worker-0 Running",
+        plain.on_job(at_phase(Phase.STARTING, f"waiting for {count} of 3 pods to start"))
+    plain.on_pod(pod("worker-0", waiting("ContainerCreating"), "Pending"))
+    plain.on_pod(pod("worker-0"))
+    plain.on_event(Event(EventType.NORMAL, "CreatedPods", "created 2 workers"))
+    plain.on_event(Event(EventType.WARNING, "AliasUsed", "write it that way"))
+    plain.on_job(at_phase(Phase.RUNNING, "1 ps and 2 workers running"))
+    plain.on_job(at_phase(Phase.COMPLETED, "all 2 workers succeeded"))
+    assert lines.getvalue().splitlines()[0] == "note: a note"
+    assert lines.getvalue().splitlines()[2:] == [
         "AliasUsed: write it that way",
+        "job: Running: 1 ps and 2 workers running",
     ]
 
 
-def test_json_lines_are_complete_objects(local_run):
+def test_a_job_that_does_not_start_says_what_it_waits_for(plain, lines, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    plain.on_job(at_phase(Phase.STARTING, "waiting for 3 of 3 pods to start"))
+    plain.tick()
+    assert "waiting for" not in lines.getvalue()
+    now += SLOW_SECONDS + 1
+    plain.tick()
+    plain.tick()
+    assert lines.getvalue().count("job: Starting: waiting for 3 of 3 pods to start") == 1
+
+
+def test_the_end_of_a_pod_stands_below_its_last_line(plain, lines):
+    plain.on_pod(pod("worker-0"))
+    plain.on_pod(pod("worker-0", ended(3), "Failed"))
+    plain.on_event(Event(EventType.WARNING, "Restarting", "attempt 1"))
+    plain.on_log(LogLines("job-worker-0", "main", b"Traceback\n"))
+    plain.tick()
+    plain.on_log(LogLines("job-worker-0", "main", b"ValueError\n"))
+    plain.tick()
+    assert lines.getvalue().splitlines()[2:] == [
+        "worker-0 | Traceback",
+        "worker-0 | ValueError",
+        "job: worker-0 Error 3",
+        "Restarting: attempt 1",
+    ]
+
+
+def test_what_is_held_is_said_at_the_end(plain, lines):
+    plain.on_pod(pod("worker-0", ended(3), "Failed"))
+    plain.on_log(LogLines("job-worker-0", "main", b"last\n"))
+    plain.on_job(at_phase(Phase.FAILED, "worker-0 exited with code 3"))
+    plain.on_end(Ending.FAILED, Outcome())
+    said = lines.getvalue().splitlines()[2:]
+    assert said[:2] == ["worker-0 | last", "job: worker-0 Error 3"]
+    assert said[2].startswith("job Failed in ")
+    assert said[2].endswith(": worker-0 exited with code 3")
+    assert len(said) == 3
+
+
+def test_json_lines_are_complete_objects(info):
     stream = io.BytesIO()
     output = JsonOutput("worker-0", stream)
-    output.on_start(local_run)
+    output.on_start(info)
     output.on_job(at_phase(Phase.RUNNING, "fine"))
     output.on_job(at_phase(Phase.RUNNING, "fine"))
     output.on_pod(pod("worker-0", ended(3), "Failed"))
     output.on_pod_gone("job-worker-0")
-    output.on_log(LogLines("job-worker-0", "main", b"one\ntwo\n"))
+    output.on_log(LogLines("job-worker-0", "main", b"one\nstep 1/2 loss 3 eta: 0:00:09\n"))
     output.on_log(LogLines("job-worker-1", "main", b"three\n"))
     output.on_event(Event(EventType.NORMAL, "Running", "fine"))
+    output.tick()
+    output.tick()
     output.on_interrupt(1)
-    output.on_end(Ending.FAILED)
+    output.on_end(
+        Ending.FAILED, Outcome("done auc 0.9", {"auc": 0.9}, (WrittenFile("job-worker-0", "a", "/a"),))
+    )
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    kinds = ["run", "note", "job", "pod", "pod", "log", "log", "event", "interrupted", "result"]
+    kinds = ["run", "note", "job", "pod", "pod", "log", "log", "event", "progress", "interrupted", "result"]
     assert [line["type"] for line in lines] == kinds
     assert all(line["time"].endswith("Z") for line in lines)
     assert (lines[3]["state"], lines[3]["exitCode"]) == ("Error 3", 3)
-    assert (lines[-1]["result"], lines[-1]["exitCode"]) == ("Failed", 1)
+    told = {"step": 1, "steps": 2, "loss": 3.0, "etaSeconds": 9, "fraction": 0.5, "pod": "job-worker-0"}
+    assert lines[8].items() >= told.items()
+    result = {"result": "Failed", "exitCode": 1, "summary": "done auc 0.9", "metrics": {"auc": 0.9}}
+    assert lines[-1].items() >= result.items()
+    assert lines[-1]["files"] == [{"pod": "job-worker-0", "path": "a", "location": "/a"}]
 
 
-def test_a_failure_ends_with_the_last_lines_of_the_pod_that_failed(view, local_run):
-    log = local_run.run_directory.log("job-worker-1", "main")
+def test_a_failure_ends_with_the_last_lines_of_the_pod_that_failed(view, info):
+    log = info.directory.log("job-worker-1", "main")
     log.parent.mkdir()
     log.write_text("".join(f"line {number}\n" for number in range(100)))
     failure = Failure(attempt=2, pod="job-worker-1", message="worker-1 exited with code 1")
     view.on_job(at_phase(Phase.FAILED, failure.message, attempt=2, last_failure=failure))
-    told = list(summary.lines(view, Ending.FAILED, local_run, shown="none"))
-    assert told[0] == "  worker-1 | line 85"
-    assert told[-2].endswith("s: worker-1 exited with code 1")
-    assert told[-1] == f"see `paddlejob logs {local_run.run_directory.name}`"
+    told = list(summary.details(view, Ending.FAILED, Outcome(), info, selection="none"))
+    assert (told[0], len(told)) == ("  worker-1 | line 85", 15)
+    assert not list(summary.details(view, Ending.FAILED, Outcome(), info, selection="all"))
+    assert summary.verdict(view, Ending.FAILED, Outcome()).endswith("s: worker-1 exited with code 1")
 
 
-def test_a_failure_of_an_earlier_attempt_did_not_end_the_job(view, local_run):
+def test_a_failure_of_an_earlier_attempt_did_not_end_the_job(view, info):
     failure = Failure(attempt=0, pod="job-worker-1", message="worker-1 exited with code 137")
     message = "ran longer than activeDeadlineSeconds 60"
     view.on_job(at_phase(Phase.FAILED, message, attempt=1, last_failure=failure))
-    told = list(summary.lines(view, Ending.FAILED, local_run, shown="none"))
-    assert told[0].startswith("job Failed in ")
+    assert not list(summary.details(view, Ending.FAILED, Outcome(), info, selection="none"))
 
 
 CLOCKS = {0: "0s", 59: "59s", 60: "1m00s", 3599: "59m59s", 3600: "1h00m"}
 
 
 @pytest.mark.parametrize(("seconds", "expected"), CLOCKS.items(), ids=CLOCKS.values())
-def test_the_clock_reads_well(view, seconds, expected):
-    view.began -= seconds
-    assert f"  {expected}  " in shown(view).splitlines()[0]
+def test_the_clock_reads_well(seconds, expected):
+    assert clock(seconds) == expected

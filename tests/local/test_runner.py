@@ -236,7 +236,7 @@ async def test_a_deleted_job_ends(start):
     run = await start(job(worker=role(2, FOR_EVER)))
     await run.phase("Running")
     run.runner.delete()
-    assert await run.ended() is Ending.DELETED
+    assert await run.ended() is Ending.STOPPED
     with pytest.raises(InputError, match="the job has ended"):
         run.runner.scale(3)
 

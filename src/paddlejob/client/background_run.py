@@ -44,8 +44,9 @@ def start_run(runs: Path, text: str, *, python: str = "") -> RunDirectory:
             has_ended = os.waitpid(process, os.WNOHANG) != (0, 0)
             stdout.seek(0)
             if (first := stdout.readline()).endswith(b"\n"):
-                run = RunDirectory(Path(msgspec.json.decode(first)["directory"]))
-                if run.read_record():
+                told = msgspec.json.decode(first)
+                run = RunDirectory(Path(told["directory"])) if told["type"] == "run" else None
+                if run and run.read_record():
                     return run
             if has_ended:
                 break

@@ -27,6 +27,7 @@ from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs
 from paddlejob.client.logs.first_error import from_traceback
 from paddlejob.client.logs.model import ALL_LOGS, LogBlock, LogItem, LogQuery
+from paddlejob.core.pod_set import training_container_name
 from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
 from paddlejob.local.store import run_directory
@@ -41,7 +42,7 @@ LOOK_SECONDS = 0.2
 _UNFINISHED = {
     "Lost": "its runner was killed",
     "Interrupted": "it was interrupted",
-    "Deleted": "it was stopped",
+    "Stopped": "it was stopped",
 }
 """Runs that ended without a verdict of the job."""
 _LAST_LINES = 5000
@@ -169,8 +170,10 @@ class LocalJob(Job):
         return query.all_containers or lines.container == (query.container or self._training(lines.pod))
 
     def _training(self, pod: str) -> str:
-        found = (each for each in _record(self.run).pods if each.metadata.name == pod)
-        return next((ranks.training_container(self.state, each) for each in found), "")
+        # Not from the record, which tells of a pod a moment after its first lines.
+        role = ranks.rank_of(self.run.job_name, pod).rpartition("-")[0]
+        specs = (spec for name, spec in self.state.spec.roles() if name == role)
+        return next(map(training_container_name, specs), "")
 
     def _block(self, lines: LogLines, time: float, attempt: int) -> LogBlock:
         stamp = datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
@@ -263,7 +266,7 @@ def _body(run: RunDirectory, record: RunRecord) -> JsonObject:
         # The runner may have written its last record between the two looks.
         record = run.read_record() or record
     status = record.job.status
-    if record.result in ("", "Interrupted", "Deleted") and not run.is_alive:
+    if record.result in ("", "Interrupted", "Stopped") and not run.is_alive:
         reason = record.result or "Lost"
         message = {"Lost": "its runner was killed", "Interrupted": "it was interrupted"}.get(
             reason, "it was stopped"

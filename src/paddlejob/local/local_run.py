@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -23,10 +24,10 @@ from paddlejob.local.pod.context import RunContext, search_path, write_python_sh
 from paddlejob.local.pod.volumes import Claims
 from paddlejob.local.ports import reserve
 from paddlejob.local.runner import Ending, LocalRunner, Observer
-from paddlejob.local.store import run_directory, shm
+from paddlejob.local.store import outcome, run_directory, shm
 from paddlejob.local.store.logs import check_selection
 from paddlejob.local.store.recorder import Recorder
-from paddlejob.local.store.run_directory import RunDirectory
+from paddlejob.local.store.run_directory import Outcome, RunDirectory, RunRecord
 
 
 class LocalRun:
@@ -37,13 +38,15 @@ class LocalRun:
         runner: LocalRunner,
         run_directory: RunDirectory,
         recorder: Recorder,
-        python: Interpreter,
         notes: tuple[str, ...],
+        python: Interpreter,
     ) -> None:
         self.runner = runner
         self.run_directory = run_directory
-        self.python = python
         self.notes = notes
+        self.python = python
+        self.outcome = Outcome()
+        """What came of the run, once it is over."""
         self._recorder = recorder
 
     async def run(self) -> Ending:
@@ -51,7 +54,8 @@ class LocalRun:
         self._recorder.start(self.runner.job, self.runner.pids)
         try:
             ending = await self.runner.run()
-            self._recorder.finish(str(ending))
+            self.outcome = await asyncio.to_thread(outcome.read, self.run_directory, self.runner.job)
+            self._recorder.finish(str(ending), self.outcome)
             return ending
         finally:
             shutil.rmtree(self.run_directory.path / "volumes", ignore_errors=True)
@@ -81,7 +85,8 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
     )
     with reserve() as ports, _new_run(options, job) as run, shm.claim(run) as memory:
         context = _context(options, machine, provision, run, memory, python=python, secrets=read.secrets)
-        recorder = Recorder(run, ports.first)
+        fixed = RunRecord(job=job, base_port=ports.first, notes=notes, python=str(python))
+        recorder = Recorder(run, fixed)
         runner = LocalRunner(
             job,
             context,
@@ -90,7 +95,7 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
             observers=(recorder, *observers),
             settings=options.settings,
         )
-        yield LocalRun(runner, run, recorder, python, notes)
+        yield LocalRun(runner, run, recorder, notes, python)
 
 
 @contextlib.contextmanager

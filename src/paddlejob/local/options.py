@@ -44,6 +44,9 @@ class Interpreter(msgspec.Struct, frozen=True):
     path: str
     origin: str
 
+    def __str__(self) -> str:
+        return f"{self.path} ({self.origin})"
+
 
 def find_python(options: Options) -> Interpreter:
     """Return the interpreter that `python` means in containers: the one that the person's shell would use.

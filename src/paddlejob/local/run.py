@@ -13,57 +13,40 @@ from paddlejob.local.local_run import LocalRun, prepared
 from paddlejob.local.options import Options
 from paddlejob.local.runner import Ending
 from paddlejob.local.store.logs import Follower
-from paddlejob.local.ui.output import EXIT_CODES, Output
+from paddlejob.local.ui.output import EXIT_CODES, Output, Shown
+from paddlejob.local.ui.show import LOOK_SECONDS, show_news, show_rest
 
-LOOK_SECONDS = 0.2
-ROUNDS_AT_A_TIME = 32
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def run(options: Options, output: Output) -> int:
     """Run a job and return the exit code that its result is. Raises InputError before anything is started."""
-    async with prepared(options, (output,)) as local_run:
-        output.on_start(local_run)
+    async with prepared(options) as local_run:
+        job, run = local_run.runner.job, local_run.run_directory
+        output.on_start(Shown(job, run, notes=local_run.notes, python=str(local_run.python)))
+        local_run.runner.observe(output)
         with _stopped_by_signals(local_run, output):
-            async with control.serving(local_run.runner, local_run.run_directory):
+            async with control.serving(local_run.runner, run):
                 ending = await _shown(local_run, output)
-        output.on_end(ending)
+        output.on_end(ending, local_run.outcome)
     return EXIT_CODES[ending]
 
 
 async def _shown(local_run: LocalRun, output: Output) -> Ending:
     """Run the session while its logs are shown; at the end nothing of them is missing."""
-    follower = Follower(local_run.run_directory)
+    follower = Follower(local_run.run_directory, bars=True)
     running = asyncio.create_task(local_run.run())
     try:
         while not running.done():
-            await asyncio.to_thread(_show_news, follower, output)
+            await asyncio.to_thread(show_news, follower, output)
             await asyncio.wait((running,), timeout=LOOK_SECONDS)
-        await asyncio.to_thread(_show_rest, follower, output)
+        await asyncio.to_thread(show_rest, follower, output)
         return await running
     finally:
         follower.close()
         if not running.done():
             running.cancel()
             await asyncio.wait((running,))
-
-
-def _show_news(follower: Follower, output: Output) -> None:
-    """Show what is there; of a flood so much at a time that the view still moves."""
-    for _ in range(ROUNDS_AT_A_TIME):
-        pieces = list(follower.poll(may_skip=output.may_skip))
-        for lines in pieces:
-            output.on_log(lines)
-        if not pieces:
-            break
-    output.tick()
-
-
-def _show_rest(follower: Follower, output: Output) -> None:
-    if output.may_skip:
-        _show_news(follower, output)
-    for lines in follower.rest():
-        output.on_log(lines)
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ class Ending(enum.StrEnum):
     COMPLETED = "Completed"
     FAILED = "Failed"
     INTERRUPTED = "Interrupted"
-    DELETED = "Deleted"
+    STOPPED = "Stopped"
 
 
 class Observer(Protocol):
@@ -98,6 +98,10 @@ class LocalRunner:
         self._stop: Ending | None = None
         self._error: BaseException | None = None
         self._watchers: set[asyncio.Task[None]] = set()
+
+    def observe(self, observer: Observer) -> None:
+        """Tell one more observer what happens from now on."""
+        self._observers = (*self._observers, observer)
 
     @property
     def pods(self) -> tuple[LocalPod, ...]:
@@ -168,7 +172,7 @@ class LocalRunner:
             return self._stop
         phase = self.job.status.phase
         if phase is Phase.TERMINATING:
-            return Ending.DELETED
+            return Ending.STOPPED
         if not phase.is_terminal or any(pod.is_leaving for pod in self.pods):
             return None
         left_to_do = [action for stage in self._plan().stages for action in stage]

@@ -35,7 +35,9 @@ from paddlejob.local.ui.output import Output
     metavar="all|RANK|none",
     help="Show output of all pods, one pod (0, ps-1), or none.",
 )
-@click.option("--output", "form", type=click.Choice(["text", "json"]), default="text", help="Output format.")
+@click.option(
+    "--output", "-o", "form", type=click.Choice(["text", "json"]), default="text", help="Output format."
+)
 @click.option("--strict", is_flag=True, help="Fail if accelerators are missing, instead of using the CPU.")
 @shared.directory_option
 def command(
@@ -59,7 +61,7 @@ def command(
     from paddlejob.local.options import Options  # noqa: PLC0415
 
     is_stdin = str(file) == "-"
-    with shared.errors_shown():
+    with shared.errors_shown(form):
         text = _text(file, sys.stdin.buffer.read() if is_stdin else file.read_bytes())
     options = Options(
         text=text,
@@ -74,7 +76,7 @@ def command(
         strict=strict,
         environ=dict(os.environ),
     )
-    with shared.errors_shown():
+    with shared.errors_shown(form):
         sys.exit(asyncio.run(run.run(options, _output(form, logs))))
 
 

@@ -7,10 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from paddlejob.local.errors import InputError
 from paddlejob.local.store import run_directory
@@ -43,13 +45,15 @@ def run_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def errors_shown() -> Iterator[None]:
-    """Turn what is wrong with the input into sentences and an exit code."""
+def errors_shown(form: str = "text") -> Iterator[None]:
+    """Turn what is wrong with the input into sentences and an exit code; with `json` also into objects."""
     try:
         yield
     except InputError as error:
         for sentence in error.sentences:
             click.echo(f"paddlejob: {sentence}", err=True)
+            if form == "json":
+                print_object(form, "", {"type": "error", "time": datetime.now(UTC), "message": sentence})
         sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -57,6 +61,16 @@ def errors_shown() -> Iterator[None]:
         # Whoever read our output has had enough; nothing more can be said, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def print_object(form: str, name: str, value: object) -> None:
+    """Print an object as JSON in one line, as a YAML document, or its name."""
+    if form == "json":
+        click.echo(msgspec.json.encode(value))
+    elif form == "yaml":
+        click.echo("---\n" + msgspec.yaml.encode(value).decode(), nl=False)
+    else:
+        click.echo(name)
 
 
 def find(runs: Path, name: str) -> RunDirectory:

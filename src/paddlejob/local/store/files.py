@@ -5,34 +5,40 @@ files/<pod>/<container>-<start>/<directory of the container, with '-' for '/'>/.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from paddlejob.local.errors import InputError
-from paddlejob.local.store.run_directory import RunDirectory
+from paddlejob.local.store.run_directory import RunDirectory, WrittenFile
 
+MOST_LOOKED_AT = 100_000
+"""A program may write more files than anybody wants to wait for."""
 _NOT_WORTH_NAMING = ("__pycache__", ".cache")
+_MODELS = (".pdparams", ".pdmodel", ".pdiparams", ".pdopt", ".pdparam", ".nb", ".onnx", ".safetensors")
 
 
-class WrittenFile(NamedTuple):
-    """A file that a pod wrote."""
-
-    pod: str
-    path: str
-    """As the program would name it from its working directory."""
+def written(run: RunDirectory, most: int) -> list[WrittenFile]:
+    """Return the first files that were written since the run began: models, then the others, by path."""
+    looked_at = itertools.islice(_written(run), MOST_LOOKED_AT)
+    return heapq.nsmallest(most, looked_at, key=_rank)
 
 
-def written(run: RunDirectory) -> Iterator[WrittenFile]:
-    """Yield the files that were written since the run began, by pod and path."""
+def _rank(file: WrittenFile) -> tuple[bool, str, str]:
+    return PurePosixPath(file.path).suffix not in _MODELS, file.path, file.pod
+
+
+def _written(run: RunDirectory) -> Iterator[WrittenFile]:
+    began = run.began
     for directory in _directories(run, "*"):
-        for path in sorted(directory.rglob("*")):
+        for path in directory.rglob("*"):
             status = path.lstat()
-            is_ours = stat.S_ISREG(status.st_mode) and status.st_mtime >= run.began
+            is_ours = stat.S_ISREG(status.st_mode) and status.st_mtime >= began
             inside = path.relative_to(directory)
             if is_ours and not any(part in _NOT_WORTH_NAMING for part in inside.parts):
-                yield WrittenFile(directory.parent.parent.name, str(inside))
+                yield WrittenFile(directory.parent.parent.name, str(inside), str(path))
 
 
 def locate(run: RunDirectory, pod: str, path: str) -> Path:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from paddlejob.api.v1 import PaddleJob
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.local.errors import InputError
 from paddlejob.local.store.run_directory import RunDirectory
 
@@ -20,6 +21,7 @@ LONGEST_LINE_BYTES = 1 << 16
 """What is longer is shown in pieces; the file on disk has it whole."""
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
+_DRAWN_OVER = re.compile(rb"[^\n\r]*\r+(?=[^\n\r])|\r+(?=\n)")
 _UNTAMED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
 
 
@@ -31,6 +33,8 @@ class LogLines(msgspec.Struct, frozen=True):
     text: bytes
     skipped: int = 0
     """How many bytes before them were passed over."""
+    unfinished: bytes = b""
+    """A line after them that is not whole yet, where it is a progress bar that draws over itself."""
 
 
 class Tail:
@@ -40,6 +44,7 @@ class Tail:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         os.lseek(self._file, offset, os.SEEK_SET)
         self._partial = b""
+        self._bar = b""
 
     def read(self, *, may_skip: bool = False) -> tuple[bytes, int]:
         """Return the next whole lines, and how many bytes were skipped to come near the end."""
@@ -53,6 +58,13 @@ class Tail:
             return chunk + b"\n", skipped
         self._partial = chunk[end:]
         return chunk[:end], skipped
+
+    def new_bar(self) -> bytes:
+        """Return the line that is not whole yet, if it is a progress bar that has moved."""
+        if b"\r" not in self._partial or self._partial == self._bar:
+            return b""
+        self._bar = self._partial
+        return self._bar
 
     def rest(self) -> bytes:
         """Return a last line without its end."""
@@ -75,9 +87,13 @@ class Tail:
 class Follower:
     """Follows all logs of a run, also those of pods that are yet to come."""
 
-    def __init__(self, run: RunDirectory, offsets: Mapping[Path, int] | None = None) -> None:
+    def __init__(
+        self, run: RunDirectory, offsets: Mapping[Path, int] | None = None, *, bars: bool = False
+    ) -> None:
+        """`bars`: yield also what progress bars draw before their line ends."""
         self._run = run
         self._offsets = offsets or {}
+        self._bars = bars
         self._tails: dict[Path, Tail] = {}
         self._directories: dict[Path, int] = {}
 
@@ -86,8 +102,9 @@ class Follower:
         self._discover()
         for path, tail in self._tails.items():
             text, skipped = tail.read(may_skip=may_skip)
-            if text or skipped:
-                yield LogLines(path.parent.name, path.stem, text, skipped)
+            bar = tail.new_bar() if self._bars else b""
+            if text or skipped or bar:
+                yield LogLines(path.parent.name, path.stem, text, skipped, bar)
 
     def rest(self) -> Iterator[LogLines]:
         """Yield everything that is left, once nobody writes any more."""
@@ -125,9 +142,9 @@ class Follower:
 class Prefixes:
     """Puts in front of every line who said it."""
 
-    def __init__(self, *, colours: bool) -> None:
+    def __init__(self, widest: int = 0, *, colours: bool) -> None:
         self._colours = colours
-        self._widest = 0
+        self._widest = widest
         self._order: dict[str, int] = {}
 
     def apply(self, text: bytes, label: str) -> bytes:
@@ -142,8 +159,8 @@ class Prefixes:
 
 
 def tame(text: bytes) -> bytes:
-    """Take out what would disturb a terminal; colours stay."""
-    return _UNTAMED.sub(b"?", text.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))
+    """Take out what would disturb a terminal; colours stay, and of a progress bar its last state."""
+    return _UNTAMED.sub(b"?", _DRAWN_OVER.sub(b"", text))
 
 
 def speaker(job: str, lines: LogLines, *, is_training: bool) -> str:
@@ -157,13 +174,29 @@ def short_name(job: str, pod: str) -> str:
     return pod.removeprefix(f"{job}-")
 
 
+def widest_label(job: PaddleJob, selection: str) -> int:
+    """Return how long the longest name is of the containers that a selection means."""
+    widest = 0
+    for role, spec in job.spec.roles():
+        chosen = chosen_pods(job.name, selection, _pods_of(job, role))
+        pod_spec = spec.template["spec"]
+        others = (*(pod_spec.get("initContainers") or ()), *pod_spec["containers"][1:])
+        container = max((1 + len(each["name"]) for each in others), default=0)
+        widest = max([widest, *(len(short_name(job.name, pod)) + container for pod in chosen)])
+    return widest
+
+
 def check_selection(job: PaddleJob, selection: str) -> None:
     """Raise InputError when a selection means no pod of the job."""
-    pods = [f"{job.name}-{role}-{index}" for role, spec in job.spec.roles() for index in range(spec.replicas)]
+    pods = [pod for role, _ in job.spec.roles() for pod in _pods_of(job, role)]
     if selection not in ("all", "none") and not chosen_pods(job.name, selection, pods):
         shown = [short_name(job.name, pod) for pod in pods]
         several = f"{shown[0]} to {shown[-1]}" if len(shown) > 5 else ", ".join(shown)
         raise InputError(f"--logs {selection}: there is no such pod; give all, none or one of {several}")
+
+
+def _pods_of(job: PaddleJob, role: Role) -> list[str]:
+    return [pod_name(job.name, Replica(role, index)) for index in range(job.spec.replicas(role))]
 
 
 def chosen_pods(job: str, selection: str, pods: Iterable[str]) -> set[str]:

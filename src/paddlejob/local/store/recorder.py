@@ -10,7 +10,7 @@ import msgspec
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Event
-from paddlejob.local.store.run_directory import RunDirectory, RunRecord
+from paddlejob.local.store.run_directory import Outcome, RunDirectory, RunRecord
 
 RECORD_SECONDS = 0.2
 """How long changes are gathered before the record is written again."""
@@ -19,11 +19,12 @@ RECORD_SECONDS = 0.2
 class Recorder:
     """Keeps the run's record and events on disk."""
 
-    def __init__(self, run: RunDirectory, base_port: int) -> None:
+    def __init__(self, run: RunDirectory, fixed: RunRecord) -> None:
+        """`fixed` has the fields that do not change while the run lasts."""
         self._run = run
-        self._base_port = base_port
-        self._job: PaddleJob | None = None
+        self._record = fixed
         self._pods: dict[str, Pod] = {}
+        self._gone: set[str] = set()
         self._pids: Callable[[], dict[str, int]] = dict
         self._pending: asyncio.TimerHandle | None = None
 
@@ -31,24 +32,28 @@ class Recorder:
         """Begin to keep the record of a job; `pids` tells the process ids of its pods."""
         self._pids = pids
         self.on_job(job)
-        self._write("")
+        self._write()
 
-    def finish(self, result: str) -> None:
+    def finish(self, result: str, outcome: Outcome) -> None:
         """Write the last record."""
-        self._write(result)
+        self._record = msgspec.structs.replace(self._record, result=result, outcome=outcome)
+        self._write()
 
     def on_job(self, job: PaddleJob) -> None:
         """Write soon."""
-        self._job = job
+        self._record = msgspec.structs.replace(self._record, job=job)
         self._soon()
 
     def on_pod(self, pod: Pod) -> None:
         """Write soon; of a pod that is gone, the last of its states stays."""
         self._pods[pod.metadata.name] = pod
+        self._gone.discard(pod.metadata.name)
         self._soon()
 
     def on_pod_gone(self, name: str) -> None:
-        """Nothing to write: the last of its states stays."""
+        """Write soon."""
+        self._gone.add(name)
+        self._soon()
 
     def on_event(self, event: Event) -> None:
         """Append the event."""
@@ -56,14 +61,14 @@ class Recorder:
 
     def _soon(self) -> None:
         if self._pending is None:
-            self._pending = asyncio.get_running_loop().call_later(RECORD_SECONDS, self._write, "")
+            self._pending = asyncio.get_running_loop().call_later(RECORD_SECONDS, self._write)
 
-    def _write(self, result: str) -> None:
+    def _write(self) -> None:
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
-        assert self._job is not None
         pods = tuple(self._pods[name] for name in sorted(self._pods))
-        self._run.write_record(
-            RunRecord(job=self._job, pods=pods, pids=self._pids(), base_port=self._base_port, result=result)
+        self._record = msgspec.structs.replace(
+            self._record, pods=pods, gone=tuple(sorted(self._gone)), pids=self._pids()
         )
+        self._run.write_record(self._record)

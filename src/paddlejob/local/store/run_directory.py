@@ -5,7 +5,8 @@
   status.json         the record: job, pods, ports, how it stands
   events.jsonl        the events, in order
   env/<pod>.env       the environment of each pod's training container
-  logs/<pod>/<container>.log
+  logs/<pod>/<container>.log, .times, .starts
+                      its output, when it came, and how long the log was at each start
   files/<pod>/        what pods wrote into directories of their images
   control             the socket on which a live run takes commands
 """
@@ -27,16 +28,45 @@ RUNS_VARIABLE = "PADDLEJOB_RUNS"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
+class WrittenFile(msgspec.Struct, frozen=True):
+    """A file that a pod wrote."""
+
+    pod: str
+    path: str
+    """As the program would name it from its working directory."""
+    location: str
+    """Where it is on this machine."""
+
+
+class Outcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What came of a run."""
+
+    summary: str = ""
+    """The line with which worker 0 told its result, or how far it came."""
+    metrics: dict[str, float] = {}
+    """The numbers in that line."""
+    files: tuple[WrittenFile, ...] = ()
+    """Files that were written, models first."""
+    has_more_files: bool = False
+
+
 class RunRecord(msgspec.Struct, frozen=True, rename="camel"):
     """How a run stands."""
 
     job: PaddleJob
     pods: tuple[Pod, ...] = ()
+    gone: tuple[str, ...] = ()
+    """Those of the pods that do not exist any more."""
     pids: dict[str, int] = {}
     """Process ids on this machine, by pod."""
     base_port: int = 0
+    notes: tuple[str, ...] = ()
+    """What this machine does in another way than a cluster."""
+    python: str = ""
+    """The interpreter of the containers, and why it was chosen."""
     result: str = ""
-    """Completed, Failed, Interrupted or Deleted; empty while the run lives."""
+    """Completed, Failed, Interrupted or Stopped; empty while the run lives."""
+    outcome: Outcome = Outcome()
 
 
 class RunDirectory:
@@ -54,6 +84,11 @@ class RunDirectory:
     def began(self) -> float:
         """When the run began, in seconds since the epoch."""
         return (self.path / "job.yaml").stat().st_mtime
+
+    @property
+    def recorded(self) -> float:
+        """When the record was last written: of a run that is over, its end."""
+        return (self.path / "status.json").stat().st_mtime
 
     @property
     def job_name(self) -> str:

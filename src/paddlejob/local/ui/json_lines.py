@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from datetime import UTC, datetime
 from typing import BinaryIO
 
@@ -11,32 +12,39 @@ import msgspec
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Event
-from paddlejob.local.local_run import LocalRun
+from paddlejob.core.pod_set import pod_name
 from paddlejob.local.runner import Ending
 from paddlejob.local.store.logs import LogLines, chosen_pods
-from paddlejob.local.ui.output import EXIT_CODES
+from paddlejob.local.store.run_directory import Outcome
+from paddlejob.local.ui.output import EXIT_CODES, Shown
 from paddlejob.local.ui.stream import Stream
 from paddlejob.local.ui.view import RunView
+from paddlejob.progress import Progress
+
+PROGRESS_SECONDS = 1.0
+"""How often progress is told at most."""
 
 
 class JsonOutput:
-    """Prints run, note, job, pod, event, log and result objects; each has a `type` and a `time`."""
+    """Prints run, note, job, pod, event, log, progress and result objects, each with its type and time."""
 
     def __init__(self, logs: str, stream: BinaryIO | Stream | None = None) -> None:
         self._logs = logs
         self.may_skip = logs == "none"
         self._stream = stream or Stream(sys.stdout.buffer)
         self._view: RunView | None = None
-        self._local_run: LocalRun | None = None
+        self._shown: Shown | None = None
         self._job_said: tuple[str, str, str] | None = None
+        self._progress_said: dict[str, Progress] = {}
+        self._next_progress = 0.0
 
-    def on_start(self, local_run: LocalRun) -> None:
+    def on_start(self, shown: Shown) -> None:
         """Tell the run's name and directory."""
-        self._local_run = local_run
-        self._view = RunView(local_run.runner.job)
-        run = local_run.run_directory
-        self._print("run", run=run.name, directory=str(run.path), job=local_run.runner.job.name)
-        for note in local_run.notes:
+        self._shown = shown
+        self._view = RunView(shown)
+        run = shown.directory
+        self._print("run", run=run.name, directory=str(run.path), job=shown.job.name, python=shown.python)
+        for note in shown.notes:
             self._print("note", message=note)
 
     def on_job(self, job: PaddleJob) -> None:
@@ -88,16 +96,30 @@ class JsonOutput:
             self._print("log", pod=lines.pod, container=lines.container, line=line)
 
     def tick(self) -> None:
-        """Nothing moves here."""
+        """Tell how far the pods are, now and then."""
+        if time.monotonic() >= self._next_progress:
+            self._next_progress = time.monotonic() + PROGRESS_SECONDS
+            self._print_progress()
+
+    def _print_progress(self) -> None:
+        assert self._view is not None
+        for row in self._view.rows():
+            pod, told = pod_name(self._view.job.name, row.replica), row.progress
+            if told is not None and told != self._progress_said.get(pod):
+                self._progress_said[pod] = told
+                eta = row.tracker.eta_seconds(time.monotonic())
+                fields = {**msgspec.to_builtins(told), "etaSeconds": None if eta is None else round(eta)}
+                self._print("progress", pod=pod, fraction=told.fraction, **fields)
 
     def on_interrupt(self, times: int) -> None:
         """Tell that the run is to end."""
         self._print("interrupted", times=times)
 
-    def on_end(self, ending: Ending) -> None:
+    def on_end(self, ending: Ending, outcome: Outcome) -> None:
         """Tell the result."""
         assert self._view is not None
-        assert self._local_run is not None
+        assert self._shown is not None
+        self._print_progress()
         job = self._view.job
         self._print(
             "result",
@@ -106,9 +128,11 @@ class JsonOutput:
             exitCode=EXIT_CODES[ending],
             reason=job.status.reason,
             message=job.status.message,
-            metric=self._view.result,
+            summary=outcome.summary,
+            metrics=outcome.metrics,
+            files=outcome.files,
             seconds=round(self._view.seconds, 3),
-            directory=str(self._local_run.run_directory.path),
+            directory=str(self._shown.directory.path),
         )
 
     def _print(self, kind: str, **fields: object) -> None:

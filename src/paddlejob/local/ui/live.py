@@ -6,35 +6,25 @@ import sys
 import time
 from typing import TextIO, cast
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob, Phase, Role
+from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.core.actions import Event, EventType
-from paddlejob.local.local_run import LocalRun
 from paddlejob.local.runner import Ending
-from paddlejob.local.store.logs import LogLines, Prefixes, chosen_pods, short_name
+from paddlejob.local.store.logs import LogLines, Prefixes, chosen_pods, short_name, widest_label
+from paddlejob.local.store.run_directory import Outcome
 from paddlejob.local.ui import summary
+from paddlejob.local.ui.output import Shown
 from paddlejob.local.ui.stream import Stream
-from paddlejob.local.ui.view import PodRow, RunView
+from paddlejob.local.ui.table import render
+from paddlejob.local.ui.view import RunView
 
-QUIET_SECONDS = 10.0
-"""After this long without a word the view says so: a job that hangs looks like one that works."""
 DRAW_SECONDS = 0.5
 MOST_LINES = 200
 """What a person can follow at a time; the rest of a flood is in the file."""
-
-_PHASE_STYLES: dict[str, str] = {
-    Phase.RUNNING: "bold green",
-    Phase.COMPLETED: "bold green",
-    Phase.FAILED: "bold red",
-    Phase.RESTARTING: "bold yellow",
-    Phase.SUSPENDED: "bold magenta",
-}
-_STATE_STYLES = {"Running": "green", "Completed": "green", "Terminating": "yellow"}
 
 
 class LiveOutput:
@@ -46,20 +36,22 @@ class LiveOutput:
         self._console = console or Console(file=cast("TextIO", Stream(sys.stdout)), highlight=False)
         self._live: Live | None = None
         self._view: RunView | None = None
-        self._local_run: LocalRun | None = None
+        self._shown: Shown | None = None
         self._prefixes = Prefixes(colours=True)
         self._footer = ""
         self._has_news = True
         self._drawn = 0.0
 
-    def on_start(self, local_run: LocalRun) -> None:
+    def on_start(self, shown: Shown) -> None:
         """Put up the view."""
-        job = local_run.runner.job
-        self._local_run = local_run
-        self._view = RunView(job)
-        for note in local_run.notes:
+        self._shown = shown
+        self._view = RunView(shown)
+        self._prefixes = Prefixes(widest_label(shown.job, self._logs), colours=True)
+        for note in shown.notes:
             self._console.print(Text(f"note: {note}", style="dim"))
-        self._footer = f"run {local_run.run_directory.name}   Ctrl-C stops it   logs: paddlejob logs -f"
+        run = shown.directory.name
+        leaving = f"Ctrl-C detaches   stop: paddlejob stop {run}" if shown.is_attached else "Ctrl-C stops it"
+        self._footer = f"run {run}   {leaving}   logs: paddlejob logs -f"
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
@@ -89,7 +81,7 @@ class LiveOutput:
         assert self._view is not None
         self._view.on_log(lines)
         self._has_news = True
-        if not chosen_pods(self._view.job.name, self._logs, (lines.pod,)):
+        if not lines.text or not chosen_pods(self._view.job.name, self._logs, (lines.pod,)):
             return
         shown = lines.text.splitlines(keepends=True)[-MOST_LINES:]
         if lines.skipped or len(shown) == MOST_LINES:
@@ -106,88 +98,25 @@ class LiveOutput:
         if self._live is None or self._view is None or since < (DRAW_SECONDS if self._has_news else 1.0):
             return
         self._drawn, self._has_news = time.monotonic(), False
-        self._live.update(render(self._view, self._footer), refresh=True)
+        self._live.update(render(self._view, self._footer, height=self._console.height), refresh=True)
 
     def on_interrupt(self, times: int) -> None:
         """Say what is done about it, in the view."""
         self._footer = summary.interruption(times)
         self._has_news = True
 
-    def on_end(self, ending: Ending) -> None:
+    def on_end(self, ending: Ending, outcome: Outcome) -> None:
         """Leave the last view standing, and the result below it."""
         assert self._view is not None
-        assert self._local_run is not None
+        assert self._shown is not None
         if self._live is not None:
             self._live.stop()
             self._live = None
-        self._console.print(render(self._view, "", ending))
+        self._console.print(render(self._view, ending=ending, height=self._console.height))
+        for line in summary.details(self._view, ending, outcome, self._shown, selection=self._logs):
+            self._console.print(Text(line, style="dim"), soft_wrap=True)
         style = "bold green" if ending is Ending.COMPLETED else "bold red"
-        *before, verdict = [
-            line
-            for line in summary.lines(self._view, ending, self._local_run, shown=self._logs)
-            if not line.startswith("see ")
-        ]
-        for line in before:
-            self._console.print(Text(line, style="dim"))
-        self._console.print(Text(verdict, style=style))
-        run = self._local_run.run_directory
+        self._console.print(Text(summary.verdict(self._view, ending, outcome), style=style), soft_wrap=True)
+        run = self._shown.directory
         where = f"logs: paddlejob logs {run.name}   directory: {run.path}"
         self._console.print(Text(where, style="dim"), soft_wrap=True)
-
-
-def render(view: RunView, footer: str, ending: Ending | None = None) -> RenderableType:
-    """Return the whole view; of a run that was stopped, its end is shown instead of the job's last phase."""
-    status = view.job.status
-    phase, message = str(status.phase) or "Pending", status.message
-    if ending in (Ending.INTERRUPTED, Ending.DELETED):
-        phase, message = str(ending), ""
-    head = Text.assemble(
-        (view.job.name, "bold"),
-        "  ",
-        (phase, _PHASE_STYLES.get(phase, "bold yellow")),
-        f"  {_clock(view.seconds)}  ",
-        (message, "dim"),
-    )
-    parts: list[RenderableType] = [head, _table(view.rows())]
-    if footer:
-        parts.append(Text(footer, style="dim"))
-    return Group(*parts)
-
-
-def _table(rows: list[PodRow]) -> Table:
-    table = Table(box=None, pad_edge=False, expand=True)
-    table.add_column("POD", no_wrap=True)
-    table.add_column("STATE", no_wrap=True)
-    table.add_column("RESTARTS", justify="right", no_wrap=True)
-    table.add_column("PROGRESS", no_wrap=True)
-    table.add_column("LAST LINE", no_wrap=True, overflow="ellipsis", ratio=1)
-    for row in rows:
-        table.add_row(
-            str(row.replica),
-            Text(row.state, style=_STATE_STYLES.get(row.state, "red" if "Error" in row.state else "yellow")),
-            str(row.restarts) if row.restarts else "",
-            str(row.progress or ""),
-            _last_words(row),
-        )
-    return table
-
-
-def _last_words(row: PodRow) -> Text:
-    quiet = time.monotonic() - row.last_output
-    if (
-        row.replica.role is Role.WORKER
-        and row.state == "Running"
-        and row.last_output
-        and quiet > QUIET_SECONDS
-    ):
-        return Text.assemble((f"(quiet for {_clock(quiet)}) ", "yellow"), (row.last_line, "dim"))
-    return Text(row.last_line, style="dim")
-
-
-def _clock(seconds: float) -> str:
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    return (
-        f"{whole // 60}m{whole % 60:02d}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    )

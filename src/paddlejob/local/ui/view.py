@@ -8,14 +8,16 @@ from collections.abc import Iterable
 import msgspec
 
 from paddlejob.api.pod import ContainerStatus, Pod
-from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.pod_set import Replica, replica_of
+from paddlejob.local.runner import Ending
 from paddlejob.local.store import logs
 from paddlejob.local.store.logs import LogLines
+from paddlejob.local.ui.output import Shown
 from paddlejob.progress import Progress, Tracker, visible
 
 NEWS_BYTES = 4096
-"""How much of what a program says at a time is looked at for its progress and its result."""
+"""How much of what a program says at a time is looked at for its progress."""
 
 
 class PodRow(msgspec.Struct):
@@ -27,8 +29,10 @@ class PodRow(msgspec.Struct):
     state: str = ""
     ended: bool = False
     restarts: int = 0
-    last_line: str = ""
+    """How often its containers were started again."""
     tracker: Tracker = msgspec.field(default_factory=Tracker)
+    last_line: str = ""
+    """What the pod said last, if that was not its progress."""
     last_output: float = 0.0
     """When the pod last said something, on the monotonic clock."""
 
@@ -41,9 +45,10 @@ class PodRow(msgspec.Struct):
 class RunView:
     """The run as a person wants to see it."""
 
-    def __init__(self, job: PaddleJob) -> None:
-        self.job = job
-        self.began = time.monotonic()
+    def __init__(self, shown: Shown) -> None:
+        self.job = shown.job
+        self._run = shown.directory
+        self._began = time.time()
         self._rows: dict[str, PodRow] = {}
 
     def rows(self) -> list[PodRow]:
@@ -58,13 +63,21 @@ class RunView:
     @property
     def seconds(self) -> float:
         """How long the run has lasted."""
-        return time.monotonic() - self.began
+        created = self.job.metadata.creation_timestamp
+        return time.time() - (created.timestamp() if created else self._began)
+
+    def phase(self, ending: Ending | None = None) -> str:
+        """Return how the run stands in a word; of one that was stopped, its end instead of its last phase."""
+        if ending in (Ending.INTERRUPTED, Ending.STOPPED):
+            return str(ending)
+        return str(self.job.status.phase) or "Pending"
 
     @property
-    def result(self) -> str:
-        """The line in which worker 0 reported its result."""
-        first = next((row for row in self.rows() if row.replica.role is Role.WORKER), None)
-        return first.tracker.result if first else ""
+    def message(self) -> str:
+        """How the run stands in a sentence."""
+        if self.job.status.phase is Phase.SUSPENDED:
+            return f"resume it with `paddlejob resume {self._run.name}`"
+        return self.job.status.message
 
     def on_job(self, job: PaddleJob) -> None:
         """Take note of the job."""
@@ -93,6 +106,10 @@ class RunView:
         row.state = "Stopped"
         return row.state
 
+    def restarts(self, row: PodRow) -> int:
+        """Return how often the program of a pod was started again, by its pod or with the whole job."""
+        return row.restarts + self.job.status.restarts
+
     def speaker(self, lines: LogLines) -> str:
         """Return who says something: the rank, and the container where it is not the one that trains."""
         row = self._rows.get(lines.pod)
@@ -105,9 +122,9 @@ class RunView:
         if row is None or lines.container != row.training:
             return
         row.last_output = time.monotonic()
-        for line in lines.text[-NEWS_BYTES:].decode(errors="replace").split("\n"):
-            row.tracker.feed(line, row.last_output)
-            row.last_line = visible(line) or row.last_line
+        news = (lines.text + lines.unfinished)[-NEWS_BYTES:]
+        for line in filter(None, map(visible, news.decode(errors="replace").split("\n"))):
+            row.last_line = "" if row.tracker.feed(line, row.last_output) else line
 
 
 def training_container(pod: Pod) -> str:
