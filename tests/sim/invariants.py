@@ -36,6 +36,10 @@ class Invariants:
         self._owner: dict[str, str] = {}
         self._replaced: set[str] = set()
         """Pods that were removed while their job went on: by an operator, or by somebody else."""
+        self._heirs: set[str] = set()
+        """Pods that took the name of another one of their own attempt, which somebody had deleted."""
+        self._held: set[tuple[str, str, int]] = set()
+        """Job, pod name and attempt of every pod."""
         self._latest: dict[str, str] = {}
         """The UID of the last pod of each name."""
         server.log.on_write.append(self._check)
@@ -43,11 +47,18 @@ class Invariants:
     def excuses(self, start: ContainerStart) -> bool:
         """Tell whether a container may have started with an environment that does not fit.
 
-        Of two operators one may publish addresses before it sees that the other has just replaced a pod that
-        had not started yet. No lock of ours reaches the kubelet, so the job has to notice and start again,
-        unless the pod has been deleted meanwhile.
+        Somebody deletes a pod before all of its attempt have an address, and one of two operators creates it
+        again in the same attempt. The other one may already see the status of that round while its watch of
+        pods still shows the old pod and its address: it writes these into the ConfigMap, with the attempt's
+        key, and the new pod starts with the address of the old one. No precondition prevents this. Status,
+        pods and ConfigMap are three objects, and the UID that changed is not of one that is written. A key in
+        the ConfigMap for every round of creations would; but where pods are called by name each pod that is
+        created again would then change the ConfigMap that its peers are marked with, and restart them.
+        So the job has to notice and replace the pod, unless somebody else deletes it first. The lease lets
+        one operator write at a time, and one alone waits for its own writes to be in its caches.
         """
-        return start.uid in self.late_pods or (not self._alone and start.uid in self._replaced)
+        is_misled = not self._alone and start.uid in self._heirs & self._replaced
+        return start.uid in self.late_pods or is_misled
 
     def _check(self, write: WriteRecord) -> None:
         if not write.changed:
@@ -113,6 +124,9 @@ class Invariants:
                 self._fail(write, f"a pod was created for a job that is {self._phase[owner]}")
             self.late_pods.add(pod["metadata"]["uid"])
         attempt = int(pod["metadata"]["labels"].get(names.LABEL_ATTEMPT, "0"))
+        if (owner, write.name, attempt) in self._held:
+            self._heirs.add(pod["metadata"]["uid"])
+        self._held.add((owner, write.name, attempt))
         if not self._alone and (attempt < self._attempt[owner] or self._has_shrunk(owner, pod)):
             self.late_pods.add(pod["metadata"]["uid"])
         replicas = [

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from paddlejob.kube.resource import PODS
+from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.kubelet.pod_worker import ContainerStart
-from sim.invariants import BrokenInvariantError, check_start
+from sim.invariants import BrokenInvariantError, Invariants, check_start
+from sim.simulation import DEFINITION
 
 
 def start(servers: str, host: str, *, own: str = "") -> ContainerStart:
@@ -44,3 +48,34 @@ BROKEN = {
 def test_it_breaks_with(given, complaint):
     with pytest.raises(BrokenInvariantError, match=complaint):
         check_start(given)
+
+
+EXCUSES = {
+    "of the second pod of a name in an attempt, which was deleted": (2, (0, 0), True, True),
+    "of one operator alone": (1, (0, 0), True, False),
+    "of a pod that stayed": (2, (0, 0), False, False),
+    "of the first pod of a name": (2, (0,), True, False),
+    "of the second pod of a name in another attempt": (2, (0, 1), True, False),
+}
+
+
+@pytest.mark.parametrize(("operators", "attempts", "deleted", "excused"), EXCUSES.values(), ids=EXCUSES)
+async def test_the_excuse_for_an_address_that_does_not_fit(operators, attempts, deleted, excused):
+    server = ApiServer()
+    server.install(DEFINITION)
+    rules = Invariants(server, operators=operators)
+    uid = ""
+    for number, attempt in enumerate(attempts, start=1):
+        uid = server.create(PODS, pod(attempt), identity="operator-0")["metadata"]["uid"]
+        if deleted or number < len(attempts):
+            options = {"gracePeriodSeconds": 0}
+            server.delete(PODS, "default", "demo-worker-0", options=options, identity="user")
+    assert rules.excuses(msgspec.structs.replace(start("a:1", "a"), uid=uid)) is excused
+
+
+def pod(attempt: int) -> dict:
+    names = {"role": "worker", "index": "0", "attempt": str(attempt)}
+    labels = {f"batch.paddlepaddle.org/{name}": value for name, value in names.items()}
+    owner = {"apiVersion": "batch.paddlepaddle.org/v1", "kind": "PaddleJob", "name": "demo", "uid": "of-demo"}
+    metadata = {"name": "demo-worker-0", "namespace": "default", "labels": labels, "ownerReferences": [owner]}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "paddle", "image": "paddle"}]}}
