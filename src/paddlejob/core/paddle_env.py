@@ -62,6 +62,20 @@ def endpoint(host: str, port: int) -> str:
     return f"{host}:{port}"
 
 
+def endpoints(hosts: Sequence[str], port: int) -> str:
+    """Return the same port at many hosts, in their order."""
+    return ",".join(endpoint(host, port) for host in hosts)
+
+
+def gloo_env(level: int, server: str, port: int) -> dict[str, str]:
+    """Return what makes servers and trainers meet over gloo at a port of the first server."""
+    return {
+        Env.WITH_GLOO: str(level),
+        Env.GLOO_RENDEZVOUS: names.GLOO_RENDEZVOUS_HTTP,
+        Env.GLOO_HTTP_ENDPOINT: endpoint(server, port),
+    }
+
+
 def service_host(context: JobContext, replica: Replica) -> str:
     """Return the name of a pod's own service.
 
@@ -133,7 +147,7 @@ def config_data(
         return data | _launcher_data(context, spec.rendezvous)
     workers = hosts[Role.WORKER]
     data |= {
-        Env.TRAINER_ENDPOINTS: _endpoints(workers, context.port),
+        Env.TRAINER_ENDPOINTS: endpoints(workers, context.port),
         Env.TRAINERS: ",".join(workers),
         Env.TRAINERS_NUM: str(len(workers)),
     }
@@ -142,13 +156,11 @@ def config_data(
         data[Env.NNODES] = str(len(workers))
         return data
     servers = hosts[Role.PS]
-    data[Env.PSERVER_ENDPOINTS] = _endpoints(servers, context.port)
+    data[Env.PSERVER_ENDPOINTS] = endpoints(servers, context.port)
     if spec.with_gloo:
-        data[Env.WITH_GLOO] = str(spec.with_gloo)
-        data[Env.GLOO_RENDEZVOUS] = names.GLOO_RENDEZVOUS_HTTP
-        data[Env.GLOO_HTTP_ENDPOINT] = endpoint(servers[0], context.port + names.GLOO_PORT_OFFSET)
+        data |= gloo_env(spec.with_gloo, servers[0], context.port + names.GLOO_PORT_OFFSET)
     if spec.mode is Mode.HETER:
-        data[Env.ALL_HETER_ENDPOINTS] = _endpoints(hosts[Role.HETER], context.port)
+        data[Env.ALL_HETER_ENDPOINTS] = endpoints(hosts[Role.HETER], context.port)
     return data
 
 
@@ -222,10 +234,6 @@ def _rank_env(context: JobContext, replica: Replica) -> dict[str, str]:
         if not accelerators(context.role_spec(replica.role)):
             env[Env.DISTRI_BACKEND] = "gloo"
     return env
-
-
-def _endpoints(hosts: Sequence[str], port: int) -> str:
-    return ",".join(endpoint(host, port) for host in hosts)
 
 
 def _own_address(context: JobContext, replica: Replica) -> JsonObject:

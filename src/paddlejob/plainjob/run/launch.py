@@ -8,9 +8,9 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from paddlejob.api import names
 from paddlejob.api.names import Env
-from paddlejob.core.paddle_env import endpoint
+from paddlejob.api.v1 import Role
+from paddlejob.core.paddle_env import TRAINING_ROLES, endpoint, endpoints, gloo_env
 from paddlejob.plainjob import errors
 from paddlejob.plainjob.run import arguments
 from paddlejob.plainjob.settings import JobSettings
@@ -75,10 +75,10 @@ def _fleet(
     chosen = {name: value for name, value in _defaults(settings).items() if not inherited.get(name)}
     return Launch(
         server=ProcessSpec(
-            "server", command, {**chosen, **_fleet_environment(settings, place, "PSERVER", gloo=gloo)}
+            "server", command, {**chosen, **_fleet_environment(settings, place, Role.PS, gloo=gloo)}
         ),
         trainer=ProcessSpec(
-            "train", command, {**chosen, **_fleet_environment(settings, place, "TRAINER", gloo=gloo)}
+            "train", command, {**chosen, **_fleet_environment(settings, place, Role.WORKER, gloo=gloo)}
         ),
         # With gloo, server 0 opens its own port only after all trainers have met at the rendezvous that it
         # holds: waiting for that port before the trainers start would never end.
@@ -94,29 +94,26 @@ def _trainer_port(settings: JobSettings) -> int:
     return settings.port + 2
 
 
-def _fleet_environment(settings: JobSettings, place: Place, role: str, *, gloo: bool) -> dict[str, str]:
+def _fleet_environment(settings: JobSettings, place: Place, role: Role, *, gloo: bool) -> dict[str, str]:
     """What Fleet's role maker reads, and the directories that the training script needs."""
     mine = place.addresses[place.me]
-    port = settings.port if role == "PSERVER" else _trainer_port(settings)
+    port = settings.port if role is Role.PS else _trainer_port(settings)
     environment = {
-        Env.TRAINING_ROLE: role,
+        Env.TRAINING_ROLE: TRAINING_ROLES[role],
         Env.POD_IP: mine,
         Env.PADDLE_PORT: str(port),
-        Env.PSERVER_ENDPOINTS: _endpoints(place.addresses, settings.port),
+        Env.PSERVER_ENDPOINTS: endpoints(place.addresses, settings.port),
         Env.TRAINERS_NUM: str(len(place.addresses)),
-        Env.TRAINER_ENDPOINTS: _endpoints(place.addresses, _trainer_port(settings)),
+        Env.TRAINER_ENDPOINTS: endpoints(place.addresses, _trainer_port(settings)),
         Env.CURRENT_ENDPOINT: endpoint(mine, port),
         Env.TRAINER_ID: str(place.me),
         Env.JOB_ID: place.job_id,
         "SYS_JOB_ID": place.job_id,
-        Env.WITH_GLOO: "1" if gloo else "0",
         "DATA_DIR": str(place.data_directory),
         "DATA_SHARDED": "1",
     }
-    if gloo:
-        environment[Env.GLOO_RENDEZVOUS] = names.GLOO_RENDEZVOUS_HTTP
-        environment[Env.GLOO_HTTP_ENDPOINT] = endpoint(place.addresses[0], _gloo_port(settings))
-    return environment
+    meeting = gloo_env(1, place.addresses[0], _gloo_port(settings)) if gloo else {Env.WITH_GLOO: "0"}
+    return {**environment, **meeting}
 
 
 def _defaults(settings: JobSettings) -> dict[str, str]:
@@ -125,11 +122,6 @@ def _defaults(settings: JobSettings) -> dict[str, str]:
     if settings.trainer_count is not None:
         chosen["CPU_NUM"] = str(settings.trainer_count)
     return chosen
-
-
-def _endpoints(addresses: Sequence[str], port: int) -> str:
-    """Return the same port at many addresses, in their order."""
-    return ",".join(endpoint(address, port) for address in addresses)
 
 
 def _legacy(settings: JobSettings, place: Place, program: Sequence[str], passed: Sequence[str]) -> Launch:
