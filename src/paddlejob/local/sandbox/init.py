@@ -7,6 +7,7 @@ import select
 import signal
 
 from paddlejob.local.sandbox import filesystem, kernel
+from paddlejob.parent_death import die_with_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Init:
         isolation = self._spec["isolation"]
         if isolation == "full":
             # As the first process of its pid namespace it takes all others with it.
-            kernel.die_with_parent(signal.SIGKILL)
+            die_with_parent()
         else:
             kernel.adopt_orphans()
         wakeups = listen_for_children()
@@ -76,7 +77,7 @@ class Init:
         try:
             os.setsid()
             if spec["isolation"] != "full":
-                kernel.die_with_parent(signal.SIGKILL)
+                die_with_parent()
             os.chdir(spec["cwd"])
             what = f'"{program}"'
             os.dup2(self._output, 1)

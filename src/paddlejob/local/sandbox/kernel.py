@@ -18,7 +18,6 @@ RECURSIVE = 16384
 PRIVATE = 1 << 18
 DETACH = 2
 
-_PARENT_DEATH_SIGNAL = 1
 _CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -51,11 +50,6 @@ def set_hostname(name: str) -> None:
     """Name the machine that this process sees."""
     encoded = os.fsencode(name)
     _check(_libc.sethostname(encoded, len(encoded)), f"set the hostname {name}")
-
-
-def die_with_parent(signal_number: int) -> None:
-    """Have the kernel send this process a signal when its parent is gone, however it went."""
-    _check(_libc.prctl(_PARENT_DEATH_SIGNAL, signal_number, 0, 0, 0), "prctl")
 
 
 def adopt_orphans() -> None:

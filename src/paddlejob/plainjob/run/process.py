@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -13,12 +12,10 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from paddlejob.parent_death import die_with_parent
 from paddlejob.plainjob import errors
 from paddlejob.plainjob.run.console import LogTee
 from paddlejob.plainjob.run.launch import ProcessSpec
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 
 LAST_OUTPUT_SECONDS = 5.0
 """How long to read on after a process ended, when something it started still holds its output open."""
@@ -27,13 +24,6 @@ LAST_OUTPUT_SECONDS = 5.0
 def exit_code(status: int) -> int:
     """Return a process's code as a shell does: 128 + n for signal n."""
     return status if status >= 0 else 128 - status
-
-
-def _die_with_parent(parent: int) -> None:
-    """Run in a new process: have the kernel kill it when its parent is gone, however that went."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGKILL)
 
 
 class GroupGuard:
@@ -156,7 +146,7 @@ async def running(
             stdout=write_end,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=partial(_die_with_parent, os.getpid()),
+            preexec_fn=partial(die_with_parent, os.getpid()),
         )
     except OSError as error:
         os.close(output)
