@@ -41,7 +41,8 @@ from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import JobBuilder, job
 
-METRICS_PORT = 18080
+METRICS_PORT, HEALTH_PORT = 18080, 18081
+START_SECONDS = 120
 
 
 class Watcher:
@@ -154,6 +155,33 @@ def writes_so_far() -> int:
     return round(sum(float(count) for _, count in pattern.findall(text)))
 
 
+async def kubelet_running(client: Client) -> None:
+    """Wait until the simulated kubelet runs a pod."""
+    await create_pod(client, "first", {names.LABEL_RESOURCE_TYPE: "loop"})
+    async with asyncio.timeout(START_SECONDS):
+        while (await client.get(PODS, "default", "first", type=Pod)).status.phase != "Running":
+            await asyncio.sleep(0.05)
+    await remove_pods(client)
+
+
+async def ready(operator: Process) -> None:
+    """Wait until the operator has read what there is; a busy machine takes its time for that."""
+    async with asyncio.timeout(START_SECONDS):
+        while not await asyncio.to_thread(is_ready):
+            if operator.child.poll() is not None:
+                raise SystemExit(f"the operator exited with code {operator.child.returncode}")
+            await asyncio.sleep(0.05)
+
+
+def is_ready() -> bool:
+    with (
+        suppress(OSError),
+        urllib.request.urlopen(f"http://127.0.0.1:{HEALTH_PORT}/readyz", timeout=10) as answer,
+    ):
+        return answer.status == 200
+    return False
+
+
 async def many_jobs(
     client: Client, operator: Process, count: int, rates: dict[str, float]
 ) -> list[tuple[str, str]]:
@@ -205,7 +233,7 @@ async def big_job(client: Client, operator: Process, workers: int) -> list[tuple
 
 
 async def restart(client: Client, workers: int) -> list[tuple[str, str]]:
-    """Measure how long it takes from the loss of one worker until all have been created anew."""
+    """Measure how long it takes from the loss of one worker until all have been recreated."""
     watcher = Watcher(client)
     async with watcher.watching():
         await submit(client, job("lossy").worker(workers))
@@ -213,7 +241,7 @@ async def restart(client: Client, workers: int) -> list[tuple[str, str]]:
         before, began = len(watcher.pods_at), time.perf_counter()
         await client.delete(PODS, "default", "lossy-worker-0", grace_seconds=0)
         await watcher.until(lambda: len(watcher.pods_at) >= before + workers)
-    return [(f"{workers} workers, one lost: all anew after", f"{watcher.pods_at[-1] - began:.1f} s")]
+    return [(f"{workers} workers, one lost: all recreated after", f"{watcher.pods_at[-1] - began:.1f} s")]
 
 
 async def memory(client: Client, operator: Process, pods: int) -> list[tuple[str, str]]:
@@ -236,18 +264,19 @@ async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
     async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         rates = {"a bare loop": await bare_loop(client, "bare", 1000)}
         arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(plane.kubeconfig))
-        ports = ("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}", "--health-probe-bind-address", "0")
-        operator = running(*arguments, *ports, log=logs / "operator.log")
+        ports = ("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}", "--health-probe-bind-address")
+        operator = running(*arguments, *ports, f"127.0.0.1:{HEALTH_PORT}", log=logs / "operator.log")
         if options.memory:
             with operator as process:
+                await ready(process)
                 report(await memory(client, process, options.memory))
             return
         with running("bench/bench_kubelet.py", str(plane.kubeconfig), log=logs / "kubelet.log"):
-            await asyncio.sleep(2)
+            await kubelet_running(client)
             rates["a bare loop with kubelet"] = await loop_with_kubelet(client, 4 * options.jobs)
             rates["its requests alone with kubelet"] = await requests_alone(client, options.jobs)
             with operator as process:
-                await asyncio.sleep(3)
+                await ready(process)
                 report(await many_jobs(client, process, options.jobs, rates))
                 report(await big_job(client, process, options.big))
                 report(await restart(client, 100))
