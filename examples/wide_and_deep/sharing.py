@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def deal(names: Sequence[str], epoch: int, seat: int, seats: int) -> list[str]:
-    """Every worker shuffles alike, because the epoch is the seed, and takes the files of its seat."""
-    return random.Random(epoch).sample(names, len(names))[seat::seats]
+def deal(names: Sequence[str], epoch: int, rank: int, workers: int) -> list[str]:
+    """Every worker shuffles alike, because the epoch is the seed, and takes the files of its rank."""
+    return random.Random(epoch).sample(names, len(names))[rank::workers]
 
 
 def own_rows(directory: Path) -> dict[str, int]:

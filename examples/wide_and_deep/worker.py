@@ -147,8 +147,8 @@ class Job:
 
     def rounds(self, epoch: int) -> list[str | None]:
         """The files of this worker in this epoch; None where others have one more: they meet after each."""
-        seat, seats = (0, 1) if self.settings.data_sharded else (self.rank, self.workers)
-        mine: list[str | None] = [*sharing.deal(list(self.train_rows), epoch, seat, seats)]
+        rank, workers = (0, 1) if self.settings.data_sharded else (self.rank, self.workers)
+        mine: list[str | None] = [*sharing.deal(list(self.train_rows), epoch, rank, workers)]
         longest = int(self.combined([len(mine)], "max")[0])
         return mine + [None] * (longest - len(mine))
 

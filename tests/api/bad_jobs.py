@@ -27,7 +27,7 @@ BAD_NAMES = [
         job("wide.deep").worker(),
         "metadata.name",
         "must not contain '.', because pods' hostnames begin with it; use '-'",
-        "metadata.name: Invalid value: a hostname begins with the job's name; write '-' for each '.'",
+        "metadata.name: Invalid value: must not contain '.', because pods' hostnames begin with it; use '-'",
     ),
     BadJob(
         "an upper-case letter in the name",
@@ -48,14 +48,14 @@ BAD_NAMES = [
         job("7b").worker().spec(intranet="Service"),
         "metadata.name",
         'Invalid value: "7b": must begin with a letter, as names of Services do; rename the job or',
-        "metadata.name: Invalid value: a service's name begins with a letter; put one in front",
+        "metadata.name: Invalid value: must begin with a letter, as names of Services do",
     ),
     BadJob(
         "a digit first and service written in lower case",
         job("7b").worker().spec(intranet="service"),
         "metadata.name",
         'Invalid value: "7b": must begin with a letter, as names of Services do; rename the job or',
-        "a service's name begins with a letter",
+        "must begin with a letter, as names of Services do",
     ),
     BadJob(
         "a worker's hostname would be too long",
@@ -180,14 +180,14 @@ BAD_ROLES = [
         job().spec(worker={"replicas": 2, "requests": 3, "template": {"spec": {"containers": [PADDLE]}}}),
         "spec.worker.requests",
         "Invalid value: 3: must not exceed replicas (2)",
-        "spec.worker.requests: Invalid value: requests is the minimum of replicas; lower it",
+        "spec.worker.requests: Invalid value: must not exceed replicas",
     ),
     BadJob(
         "a maximum below the replicas",
         job().spec(worker={"replicas": 2, "limits": 1, "template": {"spec": {"containers": [PADDLE]}}}),
         "spec.worker.limits",
         "Invalid value: 1: must not be less than replicas (2)",
-        "spec.worker.limits: Invalid value: limits is the maximum of replicas; raise it",
+        "spec.worker.limits: Invalid value: must not be less than replicas",
     ),
     BadJob(
         "a negative minimum",
@@ -201,7 +201,7 @@ BAD_ROLES = [
         job().ps(1).worker(2).spec(schedulingPolicy={"minAvailable": 4}),
         "spec.schedulingPolicy.minAvailable",
         "Invalid value: 4: must not exceed the job's number of pods (3)",
-        "spec.schedulingPolicy.minAvailable: Invalid value: minAvailable is more than all pods of the job",
+        "spec.schedulingPolicy.minAvailable: Invalid value: must not exceed the job's number of pods",
     ),
     BadJob(
         "an amount that is none",
@@ -286,14 +286,14 @@ BAD_LIVES = [
         restarts(permanentExitCodes=[1, 2], ignoredExitCodes=[2]),
         "spec.restartPolicy.ignoredExitCodes",
         "Duplicate value: 2: also in permanentExitCodes; remove it from one of them",
-        "spec.restartPolicy: Invalid value: an exit code counts in one way; remove it from all lists but one",
+        "spec.restartPolicy: Invalid value: an exit code is in more than one list",
     ),
     BadJob(
         "a first wait longer than the longest",
         restarts(delaySeconds=600),
         "spec.restartPolicy.maxDelaySeconds",
         "Invalid value: 300: must not be less than delaySeconds (600)",
-        "restartPolicy.maxDelaySeconds: Invalid value: maxDelaySeconds is less than delaySeconds; raise it",
+        "restartPolicy.maxDelaySeconds: Invalid value: must not be less than delaySeconds",
     ),
     BadJob(
         "a wait of days",

@@ -129,7 +129,7 @@ BAD_TEMPLATES = [
         job().worker(pod={"restartPolicy": "Always"}),
         f"{TEMPLATE}.spec.restartPolicy",
         'Invalid value: "Always": must be OnFailure or Never: a worker that succeeded would start',
-        "a worker which ended well would start again and the job would never be Completed; write OnFailure",
+        "must be OnFailure or Never: a worker that succeeded would start again",
     ),
     BadJob(
         "a label that is a number",

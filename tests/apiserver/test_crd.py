@@ -187,7 +187,7 @@ def test_kubectl_explains_a_field(cluster: Cluster) -> None:
 def test_the_controller_of_a_job_stays(cluster: Cluster, namespace: str) -> None:
     path = PATH.replace("/default/", f"/{namespace}/")
     submit(cluster, job("shared").worker().spec(managedBy="example.org/ours"), path=path, dry=False)
-    with pytest.raises(ApiError, match="managedBy is fixed when the job is created"):
+    with pytest.raises(ApiError, match="field is immutable"):
         merge(cluster, f"{path}/shared", {"spec": {"managedBy": "example.org/theirs"}})
 
 

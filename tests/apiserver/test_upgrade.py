@@ -52,7 +52,7 @@ async def trains(left: Inheritance, *, second_worker=running, **spec) -> None:
 
 
 async def has_trained(left: Inheritance) -> None:
-    """Its workers are done, its server is not: that operator waits for it for ever."""
+    """Its workers are done, its server is not: that operator waits for it forever."""
     await left.job({"ps": 1, "worker": 1}, cleanPodPolicy="Never")
     await left.pod("ps", 0, running("10.0.0.1"))
     await left.pod("worker", 0, succeeded("10.0.0.2"))

@@ -41,7 +41,7 @@ class Fates:
         self._by_pod: dict[str, list[outcomes.Outcome]] = {}
 
     def set(self, pod: str, *fates: outcomes.Outcome) -> None:
-        """Let a pod fare so, in its first life, in its second, and so on; after that it runs for ever."""
+        """Set the outcomes of a pod's first run, its second, and so on; after those it runs forever."""
         self._by_pod[pod] = list(fates)
 
     def decide(self, pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome:

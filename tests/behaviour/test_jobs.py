@@ -212,7 +212,7 @@ def test_a_job_whose_spec_became_invalid_runs_on_and_completes(perform):
         await stage.phase("Running")
         wrong = {"name": "paddle", "image": "paddle:test", "ports": [{"containerPort": "http"}]}
         await stage.edit(worker={"template": {"spec": {"containers": [wrong]}}})
-        await stage.until(lambda: _has_reason(stage, "InvalidSpec"), "the mistake is told")
+        await stage.until(lambda: _has_reason(stage, "InvalidSpec"), "the error is reported")
         status = await stage.status()
         assert status["phase"] == "Running"
         assert 'ports[0].containerPort: Invalid value: "http"' in status["message"]

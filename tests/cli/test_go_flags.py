@@ -65,10 +65,10 @@ IGNORED = {
     "--initImage=busybox:1": "--initImage is ignored: pods have no init container",
     "--initImage busybox:1": "--initImage is ignored: pods have no init container",
     "-initImage=alpine:3.10": "--initImage is ignored: pods have no init container",
-    "--zap-devel": "--zap-devel is ignored: --log-level and --log-format say",
-    "--zap-devel=true": "--zap-devel is ignored: --log-level and --log-format say",
-    "-zap-devel=false": "--zap-devel is ignored: --log-level and --log-format say",
-    "--zap-stacktrace-level=error": "--zap-stacktrace-level is ignored: an error that nobody foresaw",
+    "--zap-devel": "--zap-devel is ignored: use --log-level and --log-format",
+    "--zap-devel=true": "--zap-devel is ignored: use --log-level and --log-format",
+    "-zap-devel=false": "--zap-devel is ignored: use --log-level and --log-format",
+    "--zap-stacktrace-level=error": "--zap-stacktrace-level is ignored: unexpected errors",
     "--zap-time-encoding=iso8601": "--zap-time-encoding is ignored: times are always",
 }
 
@@ -105,7 +105,7 @@ def test_names_that_zap_has_for_the_log_are_read(started, written, expected):
 
 
 REFUSED = {
-    "--leader-elect=maybe": "is 'maybe'; write true or false",
+    "--leader-elect=maybe": "'maybe' is not a boolean; use true or false",
     "--zap-log-level=loud": "'loud' is not one of 'debug', 'info', 'warning', 'error'",
     "--zap-encoder=xml": "'xml' is not one of 'text', 'json'",
     "--no-such-flag=1": "No such option",

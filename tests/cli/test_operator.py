@@ -39,7 +39,7 @@ def test_a_port_range_that_cannot_be_is_refused(text, tmp_path):
     )
     result = run("operator", "--kubeconfig", str(config), "--port-range", text)
     assert result.exit_code == 2
-    assert "write first,last between 1024 and 65535" in result.output
+    assert "must be FIRST,LAST between 1024 and 65535" in result.output
 
 
 def test_without_a_cluster_it_says_what_it_tried(tmp_path):

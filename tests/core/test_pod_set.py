@@ -78,7 +78,7 @@ def test_a_pod_counts_as(observed, expected):
     assert pod_set.active[0].state is expected
 
 
-SEATS = {
+REPLICAS = {
     "its replica": ("demo-worker-12", "worker", Replica(Role.WORKER, 12)),
     "another role's": ("demo-ps-0", "ps", Replica(Role.PS, 0)),
     "no index": ("demo-worker-", "worker", None),
@@ -90,7 +90,7 @@ SEATS = {
 }
 
 
-@pytest.mark.parametrize(("name", "label", "replica"), SEATS.values(), ids=SEATS.keys())
+@pytest.mark.parametrize(("name", "label", "replica"), REPLICAS.values(), ids=REPLICAS.keys())
 def test_a_pod_name_is_read_as(name, label, replica):
     assert replica_of("demo", pod(metadata={"name": name, "labels": {"paddle-res-type": label}})) == replica
 

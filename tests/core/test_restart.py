@@ -102,7 +102,7 @@ def test_the_pod_of_a_replaced_worker_is_judged_like_any_other():
 
 WHO_GOES = {
     "collective: all, for one broke the ring": (live().failed("worker", 1, code=137), ALL_OF_COLLECTIVE),
-    "PS with gloo: all, for a late worker would wait for ever": (
+    "PS with gloo: all, for a late worker would wait forever": (
         live(GLOO).failed("worker", 1, code=137),
         ALL_OF_PS,
     ),

@@ -208,7 +208,7 @@ async def test_a_refusal_is_raised():
 
 async def test_a_redirect_is_no_success():
     client, _ = client_of(refusal(302))
-    with pytest.raises(errors.ApiError, match="answered 302"):
+    with pytest.raises(errors.ApiError, match="responded with 302"):
         await client.get(PODS, "ns", "p")
 
 

@@ -35,7 +35,7 @@ def test_the_exception_fits_the_status(code, reason, kind):
             errors.Status(404, "NotFound", "pods x not found"), "pods x not found", id="its message"
         ),
         pytest.param(errors.Status(404, "NotFound"), "NotFound", id="else its reason"),
-        pytest.param(errors.Status(404), "the API server answered 404", id="else its code"),
+        pytest.param(errors.Status(404), "the API server responded with 404", id="else its code"),
     ],
 )
 def test_the_sentence_is_the_best_there_is(status, sentence):

@@ -232,7 +232,7 @@ def test_a_failure_that_stays_is_given_up_and_counted(caplog: pytest.LogCaptureF
         assert scene.counts() == {"it started": 1}
 
     play(scenario)
-    assert "event Started about Pod/worker-0 is lost: refused" in caplog.text
+    assert "dropped event Started about Pod/worker-0: refused" in caplog.text
 
 
 @pytest.mark.parametrize("code", [403, 404, 422])

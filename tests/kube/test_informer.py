@@ -439,7 +439,7 @@ def test_a_callback_that_fails_concerns_nobody_else(caplog: pytest.LogCaptureFix
 
 
 def test_a_restored_server_is_listed_again():
-    """Its versions start over, so a watch from the lost future would stay silent for ever."""
+    """Its versions start over, so a watch from the lost future would stay silent forever."""
 
     async def scenario(scene: Scene) -> None:
         for number in range(50):

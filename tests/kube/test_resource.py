@@ -52,11 +52,11 @@ def test_path(kind, arguments, path):
             resource.PODS, (None, "p"), "Pod 'p' needs a namespace", id="an object without its namespace"
         ),
         pytest.param(
-            resource.NODES, ("ns", "n"), "Node is cluster-wide", id="a namespace where there is none"
+            resource.NODES, ("ns", "n"), "Node is cluster-scoped", id="a namespace where there is none"
         ),
-        pytest.param(resource.PODS, ("ns", ""), "'' is not the name", id="an empty name"),
-        pytest.param(resource.PODS, ("ns", ".."), "'..' is not the name", id="a name that climbs"),
-        pytest.param(resource.PODS, ("..", "p"), "'..' is not the name", id="a namespace that climbs"),
+        pytest.param(resource.PODS, ("ns", ""), "'' is not a valid object name", id="an empty name"),
+        pytest.param(resource.PODS, ("ns", ".."), "'..' is not a valid object name", id="a name that climbs"),
+        pytest.param(resource.PODS, ("..", "p"), "'..' is not a valid object name", id="a namespace that climbs"),
         pytest.param(
             resource.PODS, ("ns", None, "log"), "needs an object's name", id="a subresource of nothing"
         ),

@@ -1,4 +1,4 @@
-"""The traces of runs, and how they are found again."""
+"""The directories of runs, and how runs are found in them."""
 
 from __future__ import annotations
 

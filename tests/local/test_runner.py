@@ -1,4 +1,4 @@
-"""Whole jobs with real processes: how they start, end, restart and obey."""
+"""Whole jobs with real processes: how they start, end, restart and handle commands."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Invariants:
         self._phase: dict[str, str] = {}
         self._attempt: dict[str, int] = defaultdict(int)
         self.late_pods: set[str] = set()
-        """Pods that one of two operators made after the other had ended or shrunk the job, or begun anew.
+        """Pods that one of two operators made after the other had ended, shrunk or restarted the job.
 
         They cannot see each other's last word at once; what matters is that such a pod is removed.
         """

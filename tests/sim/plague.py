@@ -1,4 +1,4 @@
-"""Trouble that does not fade: every new pod of every job is struck, for a time or for ever."""
+"""Faults that do not go away: they hit every new pod of every job, for a time or forever."""
 
 from __future__ import annotations
 

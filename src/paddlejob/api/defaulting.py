@@ -1,4 +1,4 @@
-"""What a spec means: defaults filled in, and spellings found in the wild read as they were meant.
+"""The effective spec: defaults filled in, and spellings of existing manifests interpreted.
 
 Everything here is total. Text that nobody understands falls back to what earlier operators did with it,
 so that a running job goes on; `validation` is what tells its author.

@@ -42,7 +42,7 @@ ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 
 CONTROLLER_NAME: Final = "paddlepaddle.org/paddlejob-operator"
-"""What `spec.managedBy` says, when it says anything, of jobs that this operator works on."""
+"""What `spec.managedBy` says, of jobs that this operator reconciles, if it is set at all."""
 
 LEGACY_FINALIZER: Final = "finalizers.paddlepaddle.org"
 """Earlier operators put it on every job; nothing waits for it, so it is only ever removed."""

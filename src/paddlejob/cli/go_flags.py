@@ -1,8 +1,8 @@
-"""Command lines as Deployments of paddle-operator have them: flags in the manner of Go programs.
+"""Command lines of Deployments written for paddle-operator: flags in the style of Go programs.
 
-Go reads `-name` like `--name`, and a switch as `--name` or `--name=false`. Flags of the earlier operator that
-mean nothing to this one are taken, and told of in the log: whoever replaces the image should not have to edit
-arguments first, nor wonder why an argument has no effect.
+Go parses `-name` like `--name`, and a switch as `--name` or `--name=false`. Flags of paddle-operator that
+have no effect here are accepted and reported in the log: replacing the image must not require editing
+arguments.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ _IGNORED = f"{__name__}.ignored"
 
 
 class GoSwitch(click.Option):
-    """An option that says true when it stands alone."""
+    """An option that is true when given without a value."""
 
 
 def truth(text: object) -> bool:
-    """Read a truth value in all spellings that Go takes."""
+    """Parse a boolean in every spelling that Go accepts."""
     word = str(text).lower()
     if word not in (*_TRUE, *_FALSE):
-        raise click.BadParameter(f"is {text!r}; write true or false")
+        raise click.BadParameter(f"{text!r} is not a boolean; use true or false")
     return word in _TRUE
 
 
 class LogLevel(click.Choice[str]):
-    """A level of logging by our name or by zap's, where a number is a verbosity."""
+    """A log level by Python's name or by zap's, where a number is a verbosity."""
 
     def __init__(self) -> None:
         super().__init__(("debug", "info", "warning", "error"), case_sensitive=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read what was given by either name."""
+        """Convert either name to ours."""
         word = str(value).lower()
         known = _ZAP_LEVELS.get(word, "debug" if word.isdecimal() and int(word) else value)
         return super().convert(known, param, ctx)
 
 
 class LogFormat(click.Choice[str]):
-    """A form of log lines by our name or by zap's."""
+    """A log format by our name or by zap's."""
 
     def __init__(self) -> None:
         super().__init__(("text", "json"), case_sensitive=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read what was given by either name."""
+        """Convert either name to ours."""
         return super().convert("text" if str(value).lower() == "console" else value, param, ctx)
 
 
 class GoCommand(click.Command):
-    """A command whose options may be written as a Go program's."""
+    """A command that accepts options in the style of Go programs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what was given once it is written the usual way."""
+        """Parse the arguments after rewriting them in the usual style."""
         return super().parse_args(ctx, list(_usual(args, self.params)))
 
 
@@ -98,6 +98,6 @@ def ignored_option(
 
 
 def report_ignored(ctx: click.Context, log: logging.Logger) -> None:
-    """Warn of every flag that was given in vain."""
+    """Log a warning for every flag that has no effect."""
     for sentence in ctx.meta.get(_IGNORED, ()):
         log.warning(sentence)

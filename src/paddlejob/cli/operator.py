@@ -34,23 +34,31 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 
 # The names of the help option are said here too: click remembers those of whoever asks first.
 @click.command("operator", cls=GoCommand, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--namespace", default="", help="The one namespace to work in. Default: all.")
+@click.option("--namespace", default="", help="Namespace to watch. Default: all namespaces.")
 @click.option(
     "--leader-elect",
     cls=GoSwitch,
     type=truth,
     default=False,
     metavar="[true|false]",
-    help="Let one of several replicas work at a time.",
+    help="Elect a leader, so that only one of several replicas is active.",
 )
 @click.option(
-    "--lease-namespace", default="", help="Where the election's Lease is. Default: the operator's own."
+    "--lease-namespace",
+    default="",
+    help="Namespace of the Lease for leader election. Default: the operator's own.",
 )
 @click.option(
-    "--metrics-bind-address", default=":8080", show_default=True, help="Where /metrics is; 0: nowhere."
+    "--metrics-bind-address",
+    default=":8080",
+    show_default=True,
+    help="Address to serve /metrics on; 0 disables it.",
 )
 @click.option(
-    "--health-probe-bind-address", default=":8081", show_default=True, help="Where /healthz and /readyz are."
+    "--health-probe-bind-address",
+    default=":8081",
+    show_default=True,
+    help="Address to serve /healthz and /readyz on; 0 disables it.",
 )
 @click.option(
     "--port-range",
@@ -62,11 +70,11 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     "--scheduling",
     default="",
     type=click.Choice([str(choice) for choice in Scheduling]),
-    help="Who schedules all pods of a job together or none of them: volcano, native (Kubernetes' own "
-    "PodGroups) or auto (what the cluster has). Default: only where a job asks for it.",
+    help="Gang scheduler for jobs that do not choose one: volcano, native (PodGroups of Kubernetes) or auto "
+    "(whichever the cluster has). Default: no gang scheduling for them.",
 )
 @click.option(
-    "--etcd-server", default="", help="host:port of an etcd for Paddle's own elastic launcher. Default: none."
+    "--etcd-server", default="", help="host:port of the etcd for Paddle's elastic launcher. Default: none."
 )
 @click.option(
     "--progress-from-logs",
@@ -76,11 +84,13 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     metavar="[true|false]",
     help="Read step, loss and ETA of jobs from the log of worker 0; needs get on pods/log. Default: true.",
 )
-@click.option("--workers", default=100, show_default=True, help="How many jobs to work on at the same time.")
+@click.option("--workers", default=100, show_default=True, help="Number of jobs to reconcile concurrently.")
 @click.option(
-    "--kubeconfig", default="", help="A file. Default: $KUBECONFIG, the pod's identity, ~/.kube/config."
+    "--kubeconfig",
+    default="",
+    help="Path of a kubeconfig. Default: $KUBECONFIG, the pod's service account, ~/.kube/config.",
 )
-@click.option("--context", default=None, help="The kubeconfig's context.")
+@click.option("--context", default=None, help="Context of the kubeconfig. Default: its current context.")
 @click.option(
     "--log-level",
     "--zap-log-level",
@@ -95,9 +105,9 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     default="text",
     type=LogFormat(),
 )
-@ignored_option("--zap-devel", "--log-level and --log-format say all there is to say of the log", GoSwitch)
-@ignored_option("--zap-stacktrace-level", "an error that nobody foresaw is always logged with its stack")
-@ignored_option("--zap-time-encoding", "times are always written as in ISO 8601")
+@ignored_option("--zap-devel", "use --log-level and --log-format instead", GoSwitch)
+@ignored_option("--zap-stacktrace-level", "unexpected errors are always logged with a stack trace")
+@ignored_option("--zap-time-encoding", "times are always in ISO 8601")
 @ignored_option("--initImage", "pods have no init container; they wait for the job's ConfigMap instead")
 def command(
     namespace: str,
@@ -153,7 +163,7 @@ def _read_port_range(text: str) -> tuple[int, int]:
         if low >= 1024 and high <= 65535 and high - low + 1 >= names.PORTS_PER_POD:
             return low, high
     raise click.BadParameter(
-        f"is {text!r}; write first,last between 1024 and 65535, at least {names.PORTS_PER_POD} ports",
+        f"{text!r}: must be FIRST,LAST between 1024 and 65535, with at least {names.PORTS_PER_POD} ports",
         param_hint="--port-range",
     )
 

@@ -1,4 +1,4 @@
-"""Back-off after failures in a row, and which failed requests may be retried."""
+"""Back-off after consecutive failures, and which failed requests may be retried."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Backoff(msgspec.Struct, frozen=True):
     max_seconds: float = 120.0
 
     def base_seconds(self, failures: int) -> float:
-        """Return the delay after so many failures in a row, without jitter."""
+        """Return the delay after a number of consecutive failures, without jitter."""
         return min(self.max_seconds, self.first_seconds * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
 
     def delay_seconds(self, failures: int, rng: random.Random) -> float:
-        """Return the delay after so many failures in a row, up to a quarter longer at random."""
+        """Return the same with up to 25 % of jitter."""
         return self.base_seconds(failures) * rng.uniform(1.0, 1.25)
 
 
@@ -60,7 +60,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
 
 
 def is_safe_to_repeat(error: errors.KubeError, *, reading: bool) -> bool:
-    """Tell whether a request that failed like this cannot have changed anything."""
+    """Return whether a request that failed like this can be repeated without doing anything twice."""
     match error:
         case errors.CredentialsError() | errors.ResponseTooLargeError():
             return False

@@ -1,9 +1,9 @@
 # ruff: noqa: A002  (`type` is the word for what a caller asks for)
 """The API server's verbs as typed coroutines.
 
-A `Client` encodes, sends, decodes, turns refusals into exceptions, and repeats only what is safe to repeat:
-requests that the server refused with 429, or with 503 and a Retry-After, and reads that got no answer.
-A write whose outcome is unknown raises TransportError; the caller looks again and decides again.
+A `Client` encodes, sends, decodes, raises errors as exceptions, and retries only what is safe to retry:
+requests that the server rejected with 429, or with 503 and a Retry-After, and reads without a response.
+A write whose outcome is unknown raises TransportError; the caller reads the object again before it decides.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ else:
 
 
 class PatchType(enum.Enum):
-    """How a patch is to be read."""
+    """The format of a patch, by its content type."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -48,19 +48,19 @@ class PatchType(enum.Enum):
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """One request as metrics count it; a repeated request gives one record for each try."""
+    """One request as metrics count it; a retried request has one record for each try."""
 
     verb: str
     """As RBAC names it: get, list, watch, create, update, patch, delete."""
     resource: str
     """The plural, with the subresource: pods, paddlejobs/status."""
     code: int
-    """0 when there was no answer."""
+    """0 without a response."""
     seconds: float
 
 
 class ServerVersion(meta.View, frozen=True):
-    """What the API server says of itself."""
+    """The version of the API server."""
 
     major: str = ""
     minor: str = ""
@@ -90,8 +90,8 @@ class Client:
     def fenced(self, may_write: Callable[[], bool]) -> Client:
         """Return a client on the same connections that writes only while `may_write` returns True.
 
-        It is asked right before every try: neither a write that waited to be sent again nor a process that
-        was suspended can then write after its lease has expired. Other writes raise NotLeaderError.
+        `may_write` is called before every try: neither a retry nor a process that was suspended can write
+        after its lease has expired. Other writes raise NotLeaderError.
         """
         fenced = copy.copy(self)
         fenced._may_write = may_write  # noqa: SLF001
@@ -105,7 +105,7 @@ class Client:
     def server_now(self) -> datetime | None:
         """Return the API server's time, to about a second, to compare with timestamps that it sets.
 
-        None until the server has answered.
+        None until the server has responded.
         """
         return self._server_clock.now(asyncio.get_running_loop().time())
 
@@ -177,7 +177,7 @@ class Client:
         """Create an object and return it, by default only its metadata.
 
         `strict` makes the server refuse unknown and duplicate fields. `name` is only for a subresource, such
-        as a pod's `binding`; an object's own name stands in its body.
+        as a pod's `binding`; the name of the object itself is in the body.
         """
         query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
         path = resource.path(namespace, name, subresource)
@@ -197,7 +197,7 @@ class Client:
         field_manager: str = "",
         type: type[W] | None = None,
     ) -> W:
-        """Replace an object whole and return it, by default only its metadata.
+        """Replace an object and return it, by default only its metadata.
 
         Raises ConflictError when the body carries a resourceVersion that is not the current one.
         """
@@ -249,9 +249,9 @@ class Client:
         propagation: str = "Background",
         dry_run: bool = False,
     ) -> None:
-        """Ask for an object to be deleted; it may live on until finalizers and grace are over.
+        """Delete an object; it exists until its grace period has passed and its finalizers are removed.
 
-        Raises NotFoundError when there is none, ConflictError when the one there has another UID or version.
+        Raises NotFoundError when there is none, ConflictError when its UID or version is another one.
         """
         options: meta.JsonObject = {
             "apiVersion": "v1",
@@ -298,7 +298,7 @@ class Client:
         return self._stream("get", "pods/log", path, query or {}, idle_timeout_seconds)
 
     async def has_resource(self, resource: Resource) -> bool:
-        """Tell whether the server knows this resource, for instance because its definition is installed."""
+        """Return whether the server serves this resource, which may depend on a CustomResourceDefinition."""
         try:
             body = await self._send(_Call("get", "discovery", "GET", resource.group_path))
         except errors.NotFoundError:
@@ -311,7 +311,7 @@ class Client:
         return responses.decode(await self._send(_Call("get", "version", "GET", "/version")), ServerVersion)
 
     async def _send(self, call: _Call) -> bytes:
-        """Send, and send again while that is safe and within bounds; return the body of the success."""
+        """Send the request, retry it where that is safe, and return the body of the response."""
         loop = asyncio.get_running_loop()
         started, tries = loop.time(), 0
         while True:
@@ -363,7 +363,7 @@ class Client:
     async def _stream(
         self, verb: str, label: str, path: str, query: Mapping[str, str], idle_timeout_seconds: float | None
     ) -> AsyncIterator[Stream]:
-        """Open a stream; its record counts the time until the answer began."""
+        """Open a stream; its record has the time until the response started."""
         loop = asyncio.get_running_loop()
         started, code = loop.time(), 0
         opened = self._transport.stream(path, query=query, idle_timeout_seconds=idle_timeout_seconds)

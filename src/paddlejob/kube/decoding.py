@@ -1,7 +1,7 @@
-"""Reading JSON that somebody else wrote: what decoding can raise, and objects that are nested too deeply.
+"""Decodes JSON of unknown origin: what that can raise, and objects that are nested too deeply.
 
 The API server accepts JSON of 10,000 levels. msgspec reads as many levels as Python's recursion limit allows
-(under 1,000 on Python 3.11) and raises RecursionError beyond, even for a part that nobody wants to read.
+(under 1,000 on Python 3.11) and raises RecursionError beyond, even for a part that is not decoded.
 """
 
 from __future__ import annotations

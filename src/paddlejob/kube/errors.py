@@ -1,15 +1,15 @@
-"""What can go wrong between us and the API server.
+"""Errors of the Kubernetes client.
 
 KubeError
 ├── ConfigError              the kubeconfig or the in-cluster identity cannot be used
-├── TransportError           no answer: connection refused, reset, TLS, time-out
+├── TransportError           no response: connection refused, reset, TLS, timeout
 │   ├── TransportTimeoutError
 │   ├── ResponseTooLargeError
-│   └── CredentialsError     the request was not sent: no token or certificate could be had just now
+│   └── CredentialsError     the request was not sent: no token or certificate is available
 ├── NotLeaderError           the request was not sent: this process is not, or no longer, the leader
-├── UndecodableError         the server answered with something that is not what was asked for
-└── ApiError                 the server answered with a Status (code, reason, message, causes)
-    ├── BadRequestError      400  a body that does not decode strictly, for one
+├── UndecodableError         the response is not what was asked for
+└── ApiError                 the server responded with a Status (code, reason, message, causes)
+    ├── BadRequestError      400  for example a body with unknown fields
     ├── UnauthorizedError    401
     ├── ForbiddenError       403  RBAC, quota or an admission plugin
     ├── NotFoundError        404
@@ -31,15 +31,15 @@ class KubeError(Exception):
 
 
 class ConfigError(KubeError):
-    """The credentials or the address of the API server cannot be used; the message says what to change."""
+    """The address of the API server or the credentials cannot be used; the message says what to change."""
 
 
 class TransportError(KubeError):
-    """The request got no answer. Whether a write took effect is not known."""
+    """There was no response: it is unknown whether a write took effect."""
 
 
 class TransportTimeoutError(TransportError):
-    """The request got no answer in time."""
+    """There was no response in time."""
 
 
 class ResponseTooLargeError(TransportError):
@@ -47,7 +47,7 @@ class ResponseTooLargeError(TransportError):
 
 
 class CredentialsError(TransportError):
-    """No credentials could be had, so the request was not sent; the message says why."""
+    """There are no credentials, so the request was not sent; the message says why."""
 
 
 class NotLeaderError(KubeError):
@@ -55,7 +55,7 @@ class NotLeaderError(KubeError):
 
 
 class UndecodableError(KubeError):
-    """The server's answer does not fit the type that was asked for. A write took effect."""
+    """The response does not decode as the type that was asked for. A write took effect."""
 
 
 class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
@@ -88,7 +88,7 @@ class ApiError(KubeError):
     """The API server refused the request."""
 
     def __init__(self, status: Status, *, retry_after_seconds: float | None = None) -> None:
-        super().__init__(status.message or status.reason or f"the API server answered {status.code}")
+        super().__init__(status.message or status.reason or f"the API server responded with {status.code}")
         self.status = status
         self.retry_after_seconds = retry_after_seconds
 
@@ -112,7 +112,7 @@ class UnauthorizedError(ApiError):
 
 
 class ForbiddenError(ApiError):
-    """RBAC, a quota or an admission plugin says no."""
+    """RBAC, a quota or an admission plugin denied the request."""
 
 
 class NotFoundError(ApiError):
@@ -120,11 +120,11 @@ class NotFoundError(ApiError):
 
 
 class ConflictError(ApiError):
-    """The object is not the one, or not in the version, that the request was about."""
+    """The object has another UID or resourceVersion than the request expects."""
 
 
 class AlreadyExistsError(ConflictError):
-    """An object of that name exists."""
+    """An object with that name exists already."""
 
 
 class GoneError(ApiError):
@@ -132,15 +132,15 @@ class GoneError(ApiError):
 
 
 class InvalidError(ApiError):
-    """The object decodes, and breaks a rule."""
+    """The object failed validation."""
 
 
 class TooManyRequestsError(ApiError):
-    """The server asks to slow down."""
+    """The server is limiting requests."""
 
 
 class ServerError(ApiError):
-    """The server failed; whether a write took effect is not known."""
+    """The server failed: it is unknown whether a write took effect."""
 
 
 _BY_CODE: dict[int, type[ApiError]] = {
@@ -156,7 +156,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 
 def api_error(status: Status, *, retry_after_seconds: float | None = None) -> ApiError:
-    """Return the exception that fits a Status."""
+    """Return the exception for a Status."""
     if retry_after_seconds is None and status.details is not None and status.details.retry_after_seconds:
         retry_after_seconds = status.details.retry_after_seconds
     if status.code == 409 and status.reason == "AlreadyExists":

@@ -53,11 +53,11 @@ class EventLimits(msgspec.Struct, frozen=True):
     """How many different events are remembered, to count repeats; so many may be unwritten, too."""
     max_tries: int = 5
     flush_seconds: float = 5.0
-    """How long the end of the process may wait for what has not been written."""
+    """How long leaving the context may take to write the rest."""
 
 
 class EventRecorder:
-    """Tells people what happened to an object; use it as a context manager around the work.
+    """Records Events about objects; use it as a context manager around the work.
 
     Guarantees: `record` returns at once and never fails; what cannot be written within the limits is dropped
     and counted; leaving the context writes the rest, within `flush_seconds`.
@@ -98,7 +98,7 @@ class EventRecorder:
         self.dropped += sum(series.unwritten for series in self._series.values())
 
     def record(self, regarding: ObjectReference, type: str, reason: str, message: str) -> None:
-        """Note that something happened to an object; `type` is Normal or Warning."""
+        """Record an event about an object; `type` is Normal or Warning."""
         key = _Key(regarding, type, reason, truncated(message))
         series = self._series.get(key) or self._begin(key)
         if series is None:
@@ -112,7 +112,7 @@ class EventRecorder:
             self._queue.add(key, after_seconds=self._wait_seconds(series))
 
     def _begin(self, key: _Key) -> _Series | None:
-        """Make room for another event; None when all that are remembered have yet to be written."""
+        """Make room for another series; None when all of them have yet to be written."""
         if len(self._series) >= self._limits.remembered:
             oldest = next((known for known, series in self._series.items() if not series.unwritten), None)
             if oldest is None:
@@ -160,7 +160,7 @@ class EventRecorder:
                     await self._send(series)
 
     async def _send(self, series: _Series) -> None:
-        """Bring the server up to date."""
+        """Write the series to the server."""
         count = series.count
         if not (series.exists and await self._try_patch(series)):
             await self._create(series)
@@ -196,7 +196,7 @@ class EventRecorder:
             self._queue.retry(series.key)
             return
         about = series.key.regarding
-        log.warning("event %s about %s/%s is lost: %s", series.key.reason, about.kind, about.name, error)
+        log.warning("dropped event %s about %s/%s: %s", series.key.reason, about.kind, about.name, error)
         self._give_up(series)
 
     def _give_up(self, series: _Series) -> None:
@@ -206,7 +206,7 @@ class EventRecorder:
 
 
 class _Key(NamedTuple):
-    """What makes two events one."""
+    """Events with the same identity are counted as one series."""
 
     regarding: ObjectReference
     type: str

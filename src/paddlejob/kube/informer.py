@@ -1,5 +1,5 @@
 # ruff: noqa: A002  (`type` is the word for what a caller asks for)
-"""Keeps a cache equal to what the API server has: performs the effects of `watch.step`."""
+"""Keeps a cache in step with the API server, by performing the effects of `watch.step`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OnChange(Protocol[T_contra]):
 
 
 class OnDecodeError(Protocol[T_co]):
-    """Makes the best of an object that does not fit its type, or is nested too deeply to be read."""
+    """Handles an object that does not fit its type, or is nested too deeply to be read."""
 
     def __call__(self, encoded: msgspec.Raw, metadata: ObjectMeta, message: str) -> T_co:
         """Return what the cache holds in its place; `encoded` may lack what is nested too deeply."""
@@ -236,7 +236,7 @@ class Informer(Generic[T]):
     def _next_request(self, received: watch.Input) -> watch.Request:
         """Step the machine with an input after which it always asks for something."""
         request = self._next(received)
-        assert request is not None, f"the watch waits for nothing in state {self._state!r}"
+        assert request is not None, f"the watch is waiting for nothing in state {self._state!r}"
         return request
 
     def _next(self, received: watch.Input) -> watch.Request | None:

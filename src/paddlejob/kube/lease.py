@@ -41,7 +41,7 @@ class LeaseTiming(msgspec.Struct, frozen=True):
     """How long a leader may go without renewing; the defaults are those of Kubernetes' own components."""
 
     lease_duration_seconds: int = 15
-    """How long a candidate leaves an unchanged record alone."""
+    """How long a candidate waits before it takes over an unchanged record."""
     renew_deadline_seconds: float = 10.0
     """How long a leader works without a renewal; the rest of the duration is for stopping."""
     retry_period_seconds: float = 2.0

@@ -1,4 +1,4 @@
-"""Kinds of objects and where the API server keeps them."""
+"""Kinds of objects and their paths on the API server."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Resource(msgspec.Struct, frozen=True):
     ) -> str:
         """Return the URL path of a collection, an object or its subresource.
 
-        Raises ValueError when the parts do not make a path, for an object's namespace that is missing, say.
+        Raises ValueError when the parts do not make a path, for example without a required namespace.
         """
         parts = [self.group_path]
         if namespace:
             if not self.namespaced:
-                raise ValueError(f"{self.kind} is cluster-wide and takes no namespace, not {namespace!r}")
+                raise ValueError(f"{self.kind} is cluster-scoped and has no namespace, not {namespace!r}")
             parts += ["namespaces", _segment(namespace)]
         elif self.namespaced and name is not None:
             raise ValueError(f"{self.kind} {name!r} needs a namespace")
@@ -53,7 +53,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 def _segment(text: str) -> str:
     if text in {"", ".", ".."}:
-        raise ValueError(f"{text!r} is not the name of an object")
+        raise ValueError(f"{text!r} is not a valid object name")
     return quote(text, safe=":@")
 
 

@@ -1,4 +1,4 @@
-"""From the API server's bytes to typed objects and exceptions."""
+"""Decodes responses of the API server into typed objects and exceptions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class Written(meta.View, frozen=True):
-    """What a writer wants to know of the object it wrote; decodes far cheaper than the whole object.
+    """The metadata of an object that was written; far cheaper to decode than the whole object.
 
-    It is found in every object, however deeply the rest of it is nested.
+    Decodes however deeply the rest of the object is nested.
     """
 
     metadata: meta.ObjectMeta = meta.ObjectMeta()
@@ -71,13 +71,13 @@ def decode_list(body: bytes, item_type: type[T]) -> ListOf[T]:
 
 
 def error_from(response: transport.Response) -> errors.ApiError:
-    """Return the exception for a response that is not a success, also when its body is not a Status."""
+    """Return the exception for an error response, even when its body is not a Status."""
     status = _status_in(response)
     return errors.api_error(status, retry_after_seconds=_retry_after_seconds(response))
 
 
 async def error_from_stream(stream: transport.Stream) -> errors.ApiError:
-    """Read what is left of a refused stream and return the exception for it."""
+    """Read the rest of a stream that was refused, and return the exception for it."""
     body = bytearray()
     async for chunk in stream.chunks():
         body += chunk

@@ -117,7 +117,7 @@ class WorkQueue(Generic[K]):
         return delay_seconds
 
     def forget(self, key: K) -> None:
-        """Forget the failures of a key, because it succeeded or was deleted."""
+        """Reset the failures of a key, because it succeeded or was deleted."""
         self._failures.pop(key, None)
 
     async def get(self) -> K | None:
@@ -144,7 +144,7 @@ class WorkQueue(Generic[K]):
             self._make_ready(key, self._dirty.pop(key))
 
     def close(self) -> None:
-        """Accept no more keys and drop those that wait; the next process lists them again."""
+        """Accept no more keys and drop those that are waiting; the next process lists them again."""
         self._closed = True
         for lane in self._lanes.values():
             lane.clear()

@@ -21,17 +21,17 @@ A, B, C = pod("a", "10.0.0.9"), pod("b", "10.0.0.10"), pod("c", "10.0.0.100")
 ME = PodIdentity("a", "10.0.0.9")
 
 
-def names(roster: Peers) -> list[str]:
-    return [peer.name for peer in roster.peers]
+def names(peers: Peers) -> list[str]:
+    return [peer.name for peer in peers.peers]
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_every_pod_sees_one_order_whatever_the_list_says(seed):
     pods = [A, B, C]
     random.Random(seed).shuffle(pods)
-    rosters = [resolve_peers(pods, 3, PodIdentity(name)) for name in "abc"]
-    assert [roster.addresses for roster in rosters] == [("10.0.0.9", "10.0.0.10", "10.0.0.100")] * 3
-    assert [roster.me for roster in rosters] == [0, 1, 2]
+    resolved = [resolve_peers(pods, 3, PodIdentity(name)) for name in "abc"]
+    assert [peers.addresses for peers in resolved] == [("10.0.0.9", "10.0.0.10", "10.0.0.100")] * 3
+    assert [peers.me for peers in resolved] == [0, 1, 2]
 
 
 def test_addresses_are_sorted_as_numbers():
@@ -40,8 +40,8 @@ def test_addresses_are_sorted_as_numbers():
 
 def test_the_ipv4_address_of_a_pod_with_both_is_taken():
     pods = [pod("a", "fd00::9", second="10.0.0.9"), pod("b", "fd00::1", second="10.0.0.10")]
-    roster = resolve_peers(pods, 2, PodIdentity(address="fd00::1"))
-    assert (roster.addresses, roster.me) == (("10.0.0.9", "10.0.0.10"), 1)
+    peers = resolve_peers(pods, 2, PodIdentity(address="fd00::1"))
+    assert (peers.addresses, peers.me) == (("10.0.0.9", "10.0.0.10"), 1)
 
 
 @pytest.mark.parametrize("index", [None, 0])

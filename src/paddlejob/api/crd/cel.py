@@ -1,8 +1,8 @@
 """Rules of the CRD that need more than one field or a sentence of their own, in CEL.
 
-The API server evaluates them when a job is written, so that its author hears at once. `validation` says the
-same, and more, wherever there is no such API server. Every text and list that a rule reads is bounded in the
-schema: the API server refuses a CRD whose rules could become expensive.
+The API server evaluates them when a job is written, so that its author sees the error at once. `validation`
+checks the same, and more, where there is no such API server. Every text and list that a rule reads is bounded
+in the schema: the API server refuses a CRD whose rules could become expensive.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def job_rules() -> list[JsonObject]:
     """Return the rules of the whole object: what its name may be."""
     no_dot = rule(
         "!self.metadata.name.contains('.')",
-        "a hostname begins with the job's name; write '-' for each '.'",
+        "must not contain '.', because pods' hostnames begin with it; use '-'",
         field=".metadata.name",
     )
     letter_first = rule(
         f"!has(self.spec.intranet) || self.spec.intranet.lowerAscii() != '{Intranet.SERVICE.lower()}'"
         " || self.metadata.name.matches('^[a-z]')",
-        "a service's name begins with a letter; put one in front or choose another intranet than Service",
+        "must begin with a letter, as names of Services do; rename the job or choose another intranet",
         field=".metadata.name",
     )
     return [no_dot, letter_first, *(_name_length_rule(role) for role in Role)]
@@ -61,7 +61,7 @@ def spec_rules() -> list[JsonObject]:
         rule(
             "!has(self.schedulingPolicy) || !has(self.schedulingPolicy.minAvailable)"
             f" || self.schedulingPolicy.minAvailable <= {total}",
-            "minAvailable is more than all pods of the job; lower it",
+            "must not exceed the job's number of pods",
             field=".schedulingPolicy.minAvailable",
         ),
     ]
@@ -76,11 +76,11 @@ def restart_policy_rules() -> list[JsonObject]:
     ]
     return [
         rule(
-            f"!({' || '.join(overlaps)})", "an exit code counts in one way; remove it from all lists but one"
+            f"!({' || '.join(overlaps)})", "an exit code is in more than one list; remove it from all but one"
         ),
         rule(
             "self.maxDelaySeconds >= self.delaySeconds",
-            "maxDelaySeconds is less than delaySeconds; raise it",
+            "must not be less than delaySeconds",
             field=".maxDelaySeconds",
         ),
     ]
@@ -88,7 +88,7 @@ def restart_policy_rules() -> list[JsonObject]:
 
 def managed_by_rules() -> list[JsonObject]:
     """Return the rule that a job's controller stays the same."""
-    return [rule("self == oldSelf", "managedBy is fixed when the job is created; create another job")]
+    return [rule("self == oldSelf", "field is immutable; create another job")]
 
 
 def role_rules() -> list[JsonObject]:
@@ -100,12 +100,12 @@ def role_rules() -> list[JsonObject]:
         ),
         rule(
             "!has(self.requests) || self.requests <= self.replicas",
-            "requests is the minimum of replicas; lower it",
+            "must not exceed replicas",
             field=".requests",
         ),
         rule(
             "!has(self.limits) || self.limits == 0 || self.limits >= self.replicas",
-            "limits is the maximum of replicas; raise it",
+            "must not be less than replicas",
             field=".limits",
         ),
     ]
@@ -118,8 +118,8 @@ def pod_rules(role: Role) -> list[JsonObject]:
         rules.append(
             rule(
                 "!has(self.restartPolicy) || self.restartPolicy != 'Always'",
-                f"a {role} which ended well would start again and the job would never be Completed; "
-                "write OnFailure or Never",
+                f"must be OnFailure or Never: a {role} that succeeded would start again, "
+                "the job never complete",
                 field=".restartPolicy",
             )
         )

@@ -317,7 +317,7 @@ class _HttpStream:
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """A request before it is known on whose behalf it is sent."""
+    """A request without its credentials."""
 
     method: str
     url: URL
@@ -328,7 +328,7 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class _Route:
-    """The way to a server as requests and messages need it; no URL here has a password in it."""
+    """The addresses of a server, for requests and for messages; none of them contains a password."""
 
     def __init__(self, config: ClusterConfig) -> None:
         """Check the addresses.
@@ -381,7 +381,7 @@ class _Route:
                 return f"the connection to {self.server} failed: {_detail(error)}"
 
     def _is_about_proxy(self, error: aiohttp.ClientConnectorError) -> bool:
-        """Tell whose fault it is: behind a proxy no other name is looked up."""
+        """Return which host failed: behind a proxy, only the proxy's name is looked up."""
         return isinstance(error, aiohttp.ClientProxyConnectionError) or (
             bool(self.proxy) and isinstance(error, aiohttp.ClientConnectorDNSError)
         )
@@ -399,7 +399,7 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
 
 
 def _detail(error: Exception) -> str:
-    """Return what an error says in one line, without the address or URL that libraries put into it."""
+    """Return the text of an error on one line, without the address or URL that libraries add."""
     if isinstance(error, HttpProcessingError | aiohttp.ClientResponseError):
         return " ".join(error.message.split())
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -430,7 +430,7 @@ def _impersonation(whom: Impersonation | None) -> Headers:
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """Drop a connection at once; a TLS goodbye would keep it open until the server has answered that."""
+    """Drop a connection at once; a TLS close would keep it open until the server has responded."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
@@ -446,7 +446,7 @@ def _shut_down(sock: socket.socket) -> None:
 
 
 async def _settled(holds: Callable[[], bool]) -> None:
-    """Let callbacks run that are due; they are few, and none of them waits for the other side."""
+    """Let callbacks that are due run; they are few, and none of them waits for the server."""
     for _ in range(100):
         if holds():
             return

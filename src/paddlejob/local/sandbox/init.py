@@ -103,7 +103,7 @@ class Init:
             for descriptor, _ in poll.poll():
                 if descriptor == wakeups:
                     os.read(wakeups, 512)
-                    self._bury()
+                    self._reap()
                 elif self._handle(os.read(self._commands, 1)):
                     return
 
@@ -116,7 +116,7 @@ class Init:
             return False
         return True
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         for child, status in dead_children():
             if child == self._main:
                 self._exit_code = exit_code_of(status)
