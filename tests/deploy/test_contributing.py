@@ -21,8 +21,9 @@ def map_rows(document: str) -> list[str]:
 
 
 def paths(row: str) -> list[str]:
-    places = re.findall(r"`([^`]+)`", row.split("|")[2])
-    return [place for place in places if PATH.fullmatch(place) and "/" in place]
+    places = [place for place in re.findall(r"`([^`]+)`", row.split("|")[2]) if PATH.fullmatch(place)]
+    # A file that follows a folder is inside it.
+    return [place for place in places if "/" in place] or places
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -56,7 +56,9 @@ def test_path(kind, arguments, path):
         ),
         pytest.param(resource.PODS, ("ns", ""), "'' is not a valid object name", id="an empty name"),
         pytest.param(resource.PODS, ("ns", ".."), "'..' is not a valid object name", id="a name that climbs"),
-        pytest.param(resource.PODS, ("..", "p"), "'..' is not a valid object name", id="a namespace that climbs"),
+        pytest.param(
+            resource.PODS, ("..", "p"), "'..' is not a valid object name", id="a namespace that climbs"
+        ),
         pytest.param(
             resource.PODS, ("ns", None, "log"), "needs an object's name", id="a subresource of nothing"
         ),

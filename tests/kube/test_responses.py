@@ -68,7 +68,10 @@ def test_an_answer_that_does_not_decode(body, sentence):
         pytest.param(Response(404, b'"text"'), errors.NotFoundError, '"text"', id="JSON that is no Status"),
         pytest.param(Response(403, b""), errors.ForbiddenError, "responded with 403", id="no body"),
         pytest.param(
-            Response(409, b'{"code":200}'), errors.ConflictError, "responded with 409", id="the HTTP code counts"
+            Response(409, b'{"code":200}'),
+            errors.ConflictError,
+            "responded with 409",
+            id="the HTTP code counts",
         ),
         pytest.param(
             Response(500, b"x" * 5000), errors.ServerError, r"^x{200}\.\.\.$", id="a long page is cut"
