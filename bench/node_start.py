@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import statistics
 
-from devcluster.background import Background
 from devcluster.cache import cache_directory
+from devcluster.control_plane.background import Background
 from e2e.conftest import fresh_namespace
 from e2e.start import measure
 

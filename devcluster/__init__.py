@@ -3,12 +3,12 @@
 `with ControlPlane.start() as plane:` gives `plane.url`, `plane.token`, `plane.ca_file`, `plane.kubeconfig`.
 """
 
-from devcluster.build import ensure
-from devcluster.client import ApiError, Client
-from devcluster.cluster import Access, Cluster
-from devcluster.controlplane import ControlPlane
-from devcluster.programs import DevclusterError
-from devcluster.readiness import StartError
+from devcluster.build.compile import ensure
+from devcluster.control_plane.client import ApiError, Client
+from devcluster.control_plane.cluster import Access, Cluster
+from devcluster.control_plane.plane import ControlPlane
+from devcluster.control_plane.readiness import StartError
+from devcluster.errors import DevclusterError
 from devcluster.settings import DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, Settings
 
 __all__ = [

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from devcluster.background import Background
-from devcluster.build import ensure
+from devcluster import fresh
+from devcluster.build.compile import ensure
+from devcluster.build.pinning import drift, pin
+from devcluster.build.programs import CONTROL_PLANE_PROGRAMS, module
 from devcluster.cache import cache_directory
-from devcluster.fresh import VISITORS, visit
-from devcluster.image_build import build_image
-from devcluster.node import Node
-from devcluster.pinning import drift, pin
-from devcluster.programs import CONTROL_PLANE_PROGRAMS, DevclusterError, module
+from devcluster.control_plane.background import Background
+from devcluster.errors import DevclusterError
+from devcluster.images.build import build_image
+from devcluster.node.runtime import Node
 from devcluster.requirements import missing_packages, obstacle_to_a_node
 from devcluster.settings import DEFAULT_COMPONENTS, Settings
 
@@ -72,13 +73,16 @@ def _parser() -> argparse.ArgumentParser:
     kubectl.set_defaults(run=_kubectl)
     check = commands.add_parser("check", help="say whether a real node can run here; exit code 1 when not")
     check.set_defaults(run=_check)
-    fresh = commands.add_parser(
+    fresh_parser = commands.add_parser(
         "fresh", help="run what the README shows in a bare Debian, as root and as a user"
     )
-    fresh.add_argument(
-        "visitors", nargs="*", metavar="NAME", help=f"default: {' '.join(each.name for each in VISITORS)}"
+    fresh_parser.add_argument(
+        "accounts",
+        nargs="*",
+        metavar="NAME",
+        help=f"default: {' '.join(each.name for each in fresh.ACCOUNTS)}",
     )
-    fresh.set_defaults(run=lambda options: visit(options.visitors))
+    fresh_parser.set_defaults(run=lambda options: fresh.run(options.accounts))
     image = commands.add_parser("image", parents=[named], help="build an image and give it to the node")
     image.add_argument("image", metavar="IMAGE", help="its name, as manifests spell it")
     image.add_argument("context", type=Path, help="the directory that COPY takes from")

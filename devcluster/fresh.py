@@ -2,8 +2,8 @@
 
 A step that installs something cannot hide there behind what a machine happens to have. Package indexes are
 reached as this machine reaches them: its configuration of pip, Go and name resolution is passed on.
-Compiling Kubernetes again would take ten minutes and show nothing new, so the large programs that are in
-the cache are lent; the small one, pki, is built, and with it Go is installed.
+Compiling Kubernetes again would take ten minutes and show nothing new, so the large programs are copied from
+the cache; the small one, pki, is built, and with it Go is installed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster.base_images import Base, bootstrap
-from devcluster.build import Progress
+from devcluster.build.compile import Progress
+from devcluster.build.programs import API_SERVER_PROGRAMS, binary
 from devcluster.cache import cache_directory
-from devcluster.programs import API_SERVER_PROGRAMS, DevclusterError, binary
+from devcluster.errors import DevclusterError
+from devcluster.images.base import Base, bootstrap
+from devcluster.package_index import index_files, index_variables
 from devcluster.requirements import ISOLATED, require_bootstrap
-from devcluster.run_step import SCRIPT, borrowed_paths, passed_on
 
 ROOT = Path(__file__).parent.parent
 BASE = Base("bookworm", ("python3", "python3-venv", "make", "ca-certificates"))
@@ -31,12 +32,24 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GO_VARIABLES = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GONOPROXY", "GOPRIVATE", "GOINSECURE")
 CHECK = ".venv/bin/python -m devcluster check"
 TIME_LIMIT_SECONDS = 1200
-LENT = tuple(name for name in API_SERVER_PROGRAMS if name != "pki")
+ENTER = """\
+set -e
+root=$1 user=$2 command=$3; shift 3
+mount -t proc proc "$root/proc"
+for path in /dev /sys "$@"; do
+    mkdir -p "$root${path%/*}"
+    if [ -d "$path" ]; then mkdir -p "$root$path"; else touch "$root$path"; fi
+    mount --rbind "$path" "$root$path"
+done
+exec chroot --userspec="$user:$user" --groups= "$root" bash -c "$command"
+"""
+"""Enters a root file system with the devices and the network settings of this machine."""
+COPIED = tuple(name for name in API_SERVER_PROGRAMS if name != "pki")
 
 
 @dataclass(frozen=True)
-class Visitor:
-    """Somebody who has just cloned the repository, and what they type."""
+class Account:
+    """A user who has just cloned the repository, and the commands to run as that user."""
 
     name: str
     uid: int
@@ -56,15 +69,15 @@ class Visitor:
 TESTS = "-n 2 -q tests/apiserver/test_control_plane.py tests/behaviour tests/local/test_cli.py tests/deploy"
 SMOKE = f"make venv && PYTHONHASHSEED=0 .venv/bin/python -m pytest {TESTS} -m 'not tools'"
 """A part of `make test` that meets every program it needs; all of it would take another five minutes."""
-VISITORS = (
-    Visitor("root", 0, ("make demo", SMOKE, CHECK)),
+ACCOUNTS = (
+    Account("root", 0, ("make demo", SMOKE, CHECK)),
     # Only root can run a node, which `check` has to say.
-    Visitor("user", 1000, ("make demo", "make demo-resnet", SMOKE, f"{CHECK}; test $? = 1")),
+    Account("user", 1000, ("make demo", "make demo-resnet", SMOKE, f"{CHECK}; test $? = 1")),
 )
 
 
-def visit(names: list[str]) -> int:
-    """Let the named visitors, or all, type their commands; give the exit code.
+def run(names: list[str]) -> int:
+    """Run the commands of the named accounts, or of all; give the exit code.
 
     Raises: DevclusterError when this machine cannot make the system.
     """
@@ -76,38 +89,38 @@ def visit(names: list[str]) -> int:
         base = Path(scratch) / "base"
         progress.say(f"making {BASE}")
         bootstrap(BASE, base)
-        chosen = [visitor for visitor in VISITORS if not names or visitor.name in names]
-        outcomes = [_outcome(visitor, base, Path(scratch), progress) for visitor in chosen]
+        chosen = [account for account in ACCOUNTS if not names or account.name in names]
+        outcomes = [_succeeds(account, base, Path(scratch), progress) for account in chosen]
     return 0 if all(outcomes) else 1
 
 
-def _outcome(visitor: Visitor, base: Path, scratch: Path, progress: Progress) -> bool:
-    tree = scratch / visitor.name
-    _furnish(visitor, tree)
-    for command in visitor.commands:
-        progress.say(f"fresh: {visitor.name} types `{command}`")
+def _succeeds(account: Account, base: Path, scratch: Path, progress: Progress) -> bool:
+    root = scratch / account.name
+    # A copy and no overlay: what the README shows includes overlays, which cannot stand on one.
+    subprocess.run(["cp", "--archive", "--reflink=auto", str(base), str(root)], check=True)
+    _prepare_home(account, root)
+    for command in account.commands:
+        progress.say(f"fresh: `{command}` as {account.name}")
         started = time.monotonic()
-        code = _type(visitor, command, base, tree, scratch)
+        code = _run(account, command, root)
         progress.say(f"fresh: `{command}` ended with {code} after {time.monotonic() - started:.0f} s")
         if code != 0:
             return False
     return True
 
 
-def _furnish(visitor: Visitor, tree: Path) -> None:
-    """Give a visitor a home with a clean checkout and the programs that are lent."""
-    _copy_checkout(tree / visitor.checkout.lstrip("/"))
-    lent = tree / visitor.home.lstrip("/") / ".cache" / "paddlejob" / "bin"
-    lent.mkdir(parents=True)
-    for name in LENT:
+def _prepare_home(account: Account, root: Path) -> None:
+    """Make a home directory with a clean checkout and programs from the cache."""
+    home = root / account.home.lstrip("/")
+    _copy_checkout(root / account.checkout.lstrip("/"))
+    programs = home / ".cache" / "paddlejob" / "bin"
+    programs.mkdir(parents=True)
+    for name in COPIED:
         program = binary(name).path
         if program.exists():
-            shutil.copy2(program, lent)
-    (tree / "tmp").mkdir(mode=0o1777)
-    (tree / "tmp").chmod(0o1777)
-    home = tree / visitor.home.lstrip("/")
+            shutil.copy2(program, programs)
     for path in (home, *home.rglob("*")):
-        os.chown(path, visitor.uid, visitor.uid, follow_symlinks=False)
+        os.chown(path, account.uid, account.uid, follow_symlinks=False)
 
 
 def _copy_checkout(target: Path) -> None:
@@ -121,34 +134,21 @@ def _copy_checkout(target: Path) -> None:
             shutil.copy2(source, place, follow_symlinks=False)
 
 
-def _type(visitor: Visitor, command: str, base: Path, tree: Path, scratch: Path) -> int:
+def _run(account: Account, command: str, root: Path) -> int:
     """Run a command in the system, with its output where ours is, and give its exit code."""
-    with tempfile.TemporaryDirectory(dir=scratch) as step:
-        for name in ("root", "work"):
-            Path(step, name).mkdir()
-        order = Path(step, "order.json")
-        order.write_text(json.dumps(_order(visitor, command, base, tree, Path(step))))
-        script = [*ISOLATED, sys.executable, "-I", "-S", str(SCRIPT), str(order)]
-        try:
-            return subprocess.run(script, check=False, timeout=TIME_LIMIT_SECONDS).returncode
-        except subprocess.TimeoutExpired:
-            raise DevclusterError(f"`{command}` took more than {TIME_LIMIT_SECONDS} s.") from None
+    script = f"cd {account.checkout} && {{ {command}; }}"
+    enter = [*ISOLATED, "sh", "-c", ENTER, "sh", str(root), str(account.uid), script, *index_files()]
+    try:
+        return subprocess.run(
+            enter, check=False, timeout=TIME_LIMIT_SECONDS, env=_environment(account)
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise DevclusterError(f"`{command}` took more than {TIME_LIMIT_SECONDS} s.") from None
 
 
-def _order(visitor: Visitor, command: str, base: Path, tree: Path, step: Path) -> dict[str, object]:
-    own = {"HOME": visitor.home, "USER": visitor.name, "PATH": PATH, "LANG": "C.UTF-8"}
-    return {
-        "root": str(step / "root"),
-        "work": str(step / "work"),
-        "upper": str(tree),
-        "layers": [str(base)],
-        "binds": [(path, path) for path in ("/sys", *borrowed_paths())],
-        "directory": visitor.checkout,
-        "uid": visitor.uid,
-        "gid": visitor.uid,
-        "command": ["bash", "-c", command],
-        "environment": {**passed_on(), **_go_settings(), **own},
-    }
+def _environment(account: Account) -> dict[str, str]:
+    own = {"HOME": account.home, "USER": account.name, "PATH": PATH, "LANG": "C.UTF-8"}
+    return {**index_variables(), **_go_settings(), **own}
 
 
 def _go_settings() -> dict[str, str]:

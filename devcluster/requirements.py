@@ -9,14 +9,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from devcluster.build import Progress, ensure
-from devcluster.cgroups import has_memory_limits
-from devcluster.node_components import NETWORK_PLUGINS, PLUGIN_DIRECTORIES
+from devcluster.build.compile import Progress, ensure
+from devcluster.build.programs import PROGRAMS
+from devcluster.errors import DevclusterError
+from devcluster.node.cgroups import has_memory_limits
+from devcluster.node.components import NETWORK_PLUGINS, PLUGIN_DIRECTORIES
 from devcluster.processes import ADMINISTRATION
-from devcluster.programs import PROGRAMS, DevclusterError
 from devcluster.settings import Settings
 
 PACKAGES = {
+    "buildah": "buildah",
     "containerd": "containerd",
     "ctr": "containerd",
     "runc": "runc",

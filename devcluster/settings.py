@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from devcluster.link import Link
-from devcluster.programs import DevclusterError
+from devcluster.errors import DevclusterError
+from devcluster.node.link import Link
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager")

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import pytest
 
 from devcluster import Cluster, ControlPlane, ensure
-from devcluster.background import Background
-from devcluster.programs import API_SERVER_PROGRAMS
+from devcluster.build.programs import API_SERVER_PROGRAMS
+from devcluster.control_plane.background import Background
 
 PROGRAM_OF = {"kubectl": "kubectl", "helm": "helm", "old_server": "apiextensions-apiserver"}
 """Fixtures, and the programs that they run beside the API server."""

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from devcluster import Client, ControlPlane, DevclusterError, StartError
-from devcluster.background import Background
-from devcluster.components import Settings
+from devcluster.control_plane.background import Background
+from devcluster.control_plane.components import Settings
+from devcluster.control_plane.provisioning import free_ports
 from devcluster.processes import Record, ended
-from devcluster.provisioning import free_ports
 
 ROOT = Path(__file__).parents[2]
 STARTER = """
@@ -81,7 +81,7 @@ def test_a_port_that_was_taken_meanwhile_is_replaced_by_another(component, monke
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = {**free_ports(), component: other.getsockname()[1]}
         choices = iter([taken, free_ports()])
-        monkeypatch.setattr("devcluster.controlplane.free_ports", lambda: next(choices))
+        monkeypatch.setattr("devcluster.control_plane.plane.free_ports", lambda: next(choices))
         with ControlPlane.start(("etcd", "kube-apiserver")) as plane:
             assert plane.request("GET", "/version")["major"] == "1"
     assert list(choices) == []

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from devcluster import ApiError, Client, ControlPlane, ensure
-from devcluster.kubeconfig import write_kubeconfig
+from devcluster.control_plane.kubeconfig import write_kubeconfig
 from documents import files
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.kube.cache import Cache

@@ -5,12 +5,12 @@ import subprocess
 
 import pytest
 
-from devcluster.background import SERVER_RECORD, Background
-from devcluster.components import Settings
-from devcluster.controlplane import PROCESS_RECORDS
+from devcluster.control_plane.background import SERVER_RECORD, Background
+from devcluster.control_plane.components import Settings
+from devcluster.control_plane.plane import PROCESS_RECORDS
+from devcluster.control_plane.server import as_json, from_json
+from devcluster.errors import DevclusterError
 from devcluster.processes import Record, write_records
-from devcluster.programs import DevclusterError
-from devcluster.server import as_json, from_json
 
 
 def test_settings_survive_a_file():

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.build import Progress, about, ensure
-from devcluster.programs import DevclusterError, binary
+from devcluster.build.compile import Progress, about, ensure
+from devcluster.build.programs import binary
+from devcluster.errors import DevclusterError
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +53,7 @@ def test_a_failed_build_shows_the_compilers_words_and_leaves_nothing(cache, go, 
 
 def test_two_processes_build_a_program_once(cache, go):
     go.behave('sleep 0.3; echo built > "$2"')
-    command = [sys.executable, "-c", "from devcluster.build import ensure; ensure(['pki'])"]
+    command = [sys.executable, "-c", "from devcluster.build.compile import ensure; ensure(['pki'])"]
     builders = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL) for _ in range(2)]
     assert [builder.wait() for builder in builders] == [0, 0]
     assert len(go.calls()) == 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.cgroups import group_name, has_memory_limits, make_groups, remove_groups
+from devcluster.node.cgroups import group_name, has_memory_limits, make_groups, remove_groups
 
 HERE, ELSEWHERE = Path("/clusters/here"), Path("/clusters/elsewhere")
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.components import arguments
-from devcluster.link import Link
-from devcluster.programs import DevclusterError
+from devcluster.control_plane.components import arguments
+from devcluster.errors import DevclusterError
+from devcluster.node.link import Link
 from devcluster.settings import COMPONENTS, NODE_COMPONENTS, ON_THE_NODE, PORTS, Settings, Site
 
 PORT_NUMBERS = {name: 1000 + number for number, name in enumerate(PORTS)}

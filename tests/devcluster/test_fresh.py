@@ -6,21 +6,21 @@ import subprocess
 
 import pytest
 
-from devcluster import fresh
-from devcluster.fresh import ROOT, VISITORS, Visitor
+from devcluster import fresh, package_index
+from devcluster.fresh import ACCOUNTS, ROOT, Account
 
 
-@pytest.mark.parametrize("visitor", VISITORS, ids=lambda visitor: visitor.name)
-def test_a_visitor_types_what_the_readme_shows(visitor):
+@pytest.mark.parametrize("account", ACCOUNTS, ids=lambda account: account.name)
+def test_an_account_runs_what_the_readme_shows(account):
     readme = (ROOT / "README.md").read_text()
-    typed = [command for command in visitor.commands if re.fullmatch(r"make [a-z-]+", command)]
-    assert typed
-    assert all(command in readme for command in typed)
+    run = [command for command in account.commands if re.fullmatch(r"make [a-z-]+", command)]
+    assert run
+    assert all(command in readme for command in run)
 
 
-def test_the_commands_of_the_readme_are_typed_as_root_and_as_a_user():
-    assert {visitor.uid == 0 for visitor in VISITORS} == {True, False}
-    assert all("make demo" in visitor.commands for visitor in VISITORS)
+def test_the_commands_of_the_readme_are_run_as_root_and_as_a_user():
+    assert {account.uid == 0 for account in ACCOUNTS} == {True, False}
+    assert all("make demo" in account.commands for account in ACCOUNTS)
 
 
 def test_a_checkout_has_what_git_knows_and_nothing_else(tmp_path):
@@ -30,16 +30,24 @@ def test_a_checkout_has_what_git_knows_and_nothing_else(tmp_path):
     assert not (tmp_path / ".git").exists()
 
 
-def test_the_system_reaches_package_indexes_as_this_machine_does(tmp_path, monkeypatch):
+def test_the_system_reaches_package_indexes_as_this_machine_does(monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://index.example/simple")
     monkeypatch.setenv("SECRET", "not passed on")
     answer = subprocess.CompletedProcess([], 0, '{"GOPROXY": "http://proxy.example", "GOPRIVATE": ""}')
     monkeypatch.setattr(shutil, "which", lambda name: name)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
-    order = fresh._order(Visitor("user", 1000, ()), "make demo", tmp_path, tmp_path, tmp_path)
-    environment = order["environment"]
+    environment = fresh._environment(Account("user", 1000, ()))
     assert environment["PIP_INDEX_URL"] == "http://index.example/simple"
     assert environment["GOPROXY"] == "http://proxy.example"
     assert environment["HOME"] == "/home/user"
     assert {"SECRET", "GOPRIVATE"}.isdisjoint(environment)
-    assert ("/etc/resolv.conf", "/etc/resolv.conf") in order["binds"]
+    assert "/etc/resolv.conf" in package_index.index_files()
+
+
+def test_what_overrides_pips_configuration_is_part_of_it(tmp_path, monkeypatch):
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = http://a.example\n[install]\nuser = no\n")
+    monkeypatch.setattr(package_index, "PIP_CONFIGURATION", str(tmp_path / "pip.conf"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://b.example")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels")
+    lines = package_index.pip_configuration().splitlines()
+    assert {"index-url = http://b.example", "find-links = /wheels", "user = no"} <= set(lines)

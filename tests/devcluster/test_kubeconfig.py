@@ -5,7 +5,7 @@ import base64
 import pytest
 import yaml
 
-from devcluster.kubeconfig import write_kubeconfig
+from devcluster.control_plane.kubeconfig import write_kubeconfig
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from devcluster.link import NUMBERS, Link, LinkTakenError, first_free
-from devcluster.programs import DevclusterError
+from devcluster.errors import DevclusterError
+from devcluster.node.link import NUMBERS, Link, LinkTakenError, first_free
 
 
 def test_host_node_and_pods_have_addresses_of_one_block():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.cgroups import group_name
-from devcluster.link import Link
-from devcluster.node_components import CONTAINERD_SOCKET, PAUSE_IMAGE, configuration_files
+from devcluster.node.cgroups import group_name
+from devcluster.node.components import CONTAINERD_SOCKET, PAUSE_IMAGE, configuration_files
+from devcluster.node.link import Link
 from devcluster.settings import PORTS, Settings, Site
 
 SITE = Site(Path("/c"), dict.fromkeys(PORTS, 1), Link(7))

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from devcluster.pinning import minimal_go_mod, pinned, tools_go
-from devcluster.programs import GO_DIRECTORY, UPSTREAM, DevclusterError, module
+from devcluster.build.pinning import minimal_go_mod, pinned, tools_go
+from devcluster.build.programs import GO_DIRECTORY, UPSTREAM, module
+from devcluster.errors import DevclusterError
 
 UPSTREAM_MOD = """\
 module k8s.io/kubernetes

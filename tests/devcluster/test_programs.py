@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from devcluster.programs import GO_DIRECTORY, PROGRAMS, Binary, DevclusterError, Module, binary
+from devcluster.build.programs import GO_DIRECTORY, PROGRAMS, Binary, Module, binary
+from devcluster.errors import DevclusterError
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from devcluster import cli, requirements
-from devcluster.build import Progress
-from devcluster.programs import DevclusterError
+from devcluster.build.compile import Progress
+from devcluster.errors import DevclusterError
 from devcluster.requirements import (
     find_program,
     missing_packages,

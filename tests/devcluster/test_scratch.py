@@ -5,8 +5,8 @@ import os
 
 import pytest
 
+from devcluster.control_plane.scratch import OWNER_RECORD, keep, make_scratch
 from devcluster.processes import Record, write_records
-from devcluster.scratch import OWNER_RECORD, keep, make_scratch
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from devcluster.programs import DevclusterError
-from devcluster.toolchain import find_go, go_environment, parse_go_version
+from devcluster.build.toolchain import find_go, go_environment, parse_go_version
+from devcluster.errors import DevclusterError
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from devcluster import Cluster, ensure
-from devcluster.archive import Image
-from devcluster.background import Background
+from devcluster.build.programs import CONTROL_PLANE_PROGRAMS, NODE_PROGRAMS
 from devcluster.cache import cache_directory, locked
-from devcluster.node import Node
-from devcluster.programs import CONTROL_PLANE_PROGRAMS, NODE_PROGRAMS
+from devcluster.control_plane.background import Background
+from devcluster.images.build import Image
+from devcluster.node.runtime import Node
 from devcluster.requirements import require_node
 from devcluster.settings import Settings
 from e2e.images import ROOT, recipes
@@ -73,7 +73,7 @@ def bare_node(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """
     images = pytestconfig.stash[IMAGES]
     for image in images:
-        REPORT.note(f"image {image.name}", f"{image.size / 1e6:6.0f} MB")
+        REPORT.note(f"image {image.name}", image.size)
     with (
         locked(cache_directory() / "e2e.lock"),
         running(Background(cache_directory() / "clusters" / "e2e")) as cluster,

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from devcluster.archive import Image
-from devcluster.image_build import build_image
+from devcluster.images.build import Image, build_image
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from devcluster import Cluster
-from devcluster.background import Background
-from devcluster.cgroups import HIERARCHIES, group_name
-from devcluster.link import Link
-from devcluster.node_components import PAUSE_IMAGE
+from devcluster.control_plane.background import Background
+from devcluster.node.cgroups import HIERARCHIES, group_name
+from devcluster.node.components import PAUSE_IMAGE
+from devcluster.node.link import Link
 from devcluster.settings import Settings
 from e2e.jobs import eventually
 

@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from devcluster.build import ensure
-from devcluster.provisioning import free_ports
+from devcluster.build.compile import ensure
+from devcluster.control_plane.provisioning import free_ports
 from local.test_paddle import example, found, python_for, said
 from paddlejob.core.snapshot import Settings
 from paddlejob.local.runner import Ending

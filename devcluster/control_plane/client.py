@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from devcluster.programs import DevclusterError
+from devcluster.errors import DevclusterError
 
 
 class ApiError(DevclusterError):

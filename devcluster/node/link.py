@@ -7,7 +7,7 @@ import json
 import subprocess
 from dataclasses import dataclass
 
-from devcluster.programs import DevclusterError
+from devcluster.errors import DevclusterError
 
 NUMBERS = range(250)
 SERVICE_RANGE = "10.96.0.0/16"

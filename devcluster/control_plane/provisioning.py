@@ -8,11 +8,12 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
+from devcluster.build.programs import module
 from devcluster.cache import write_atomically
-from devcluster.cluster import Access
-from devcluster.kubeconfig import write_kubeconfig
-from devcluster.node_components import NODE_NAME, PLUGIN_DIRECTORIES, configuration_files
-from devcluster.programs import DevclusterError, module
+from devcluster.control_plane.cluster import Access
+from devcluster.control_plane.kubeconfig import write_kubeconfig
+from devcluster.errors import DevclusterError
+from devcluster.node.components import NODE_NAME, PLUGIN_DIRECTORIES, configuration_files
 from devcluster.requirements import plugin_directory
 from devcluster.settings import API_SERVER_NAMES, LOOPBACK, PORTS, Settings, Site
 

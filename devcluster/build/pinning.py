@@ -9,8 +9,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from devcluster.programs import PROGRAMS, UPSTREAM, DevclusterError, Module
-from devcluster.toolchain import find_go, go_environment
+from devcluster.build.programs import PROGRAMS, UPSTREAM, Module
+from devcluster.build.toolchain import find_go, go_environment
+from devcluster.errors import DevclusterError
 
 OLDEST_GO = (1, 25)
 

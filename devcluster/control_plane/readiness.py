@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from devcluster.client import ApiError, Client
-from devcluster.cluster import Access
-from devcluster.machine import READY
-from devcluster.node_components import (
+from devcluster.control_plane.client import ApiError, Client
+from devcluster.control_plane.cluster import Access
+from devcluster.errors import DevclusterError
+from devcluster.node.components import (
     CONTAINERD_SOCKET,
     COREDNS_READY_PORT,
     KUBE_PROXY_HEALTH_PORT,
     NODE_NAME,
 )
+from devcluster.node.machine import READY
 from devcluster.processes import Child
-from devcluster.programs import DevclusterError
 from devcluster.settings import Settings, Site
 
 Probe = Callable[[], None]

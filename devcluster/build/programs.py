@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster.cache import cache_directory
+from devcluster.errors import DevclusterError
 
-GO_DIRECTORY = Path(__file__).parent / "go"
+GO_DIRECTORY = Path(__file__).parent.parent / "go"
 
 UPSTREAM = {
     "kubernetes": "k8s.io/kubernetes",
@@ -20,10 +21,6 @@ UPSTREAM = {
     "coredns": "github.com/coredns/coredns",
 }
 """The upstream module whose version a family pins; a family not named here is all our own."""
-
-
-class DevclusterError(Exception):
-    """Something a person has to know about, in one sentence."""
 
 
 @dataclass(frozen=True)

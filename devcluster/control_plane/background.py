@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.cache import locked, write_atomically
-from devcluster.cgroups import remove_groups
-from devcluster.cluster import Access, Cluster
+from devcluster.control_plane.cluster import Access, Cluster
+from devcluster.control_plane.readiness import StartError
+from devcluster.control_plane.server import ORDER, READY, STATE, as_json
+from devcluster.errors import DevclusterError
+from devcluster.node.cgroups import remove_groups
 from devcluster.processes import PROCESS_RECORDS, Record, read_records, write_records
-from devcluster.programs import DevclusterError
-from devcluster.readiness import StartError
 from devcluster.requirements import programs_for
-from devcluster.server import ORDER, READY, STATE, as_json
 from devcluster.settings import Settings
 
 SERVER_LOG = "server.log"
@@ -131,12 +131,12 @@ class Background:
 
     def _spawn(self, ready_descriptor: int) -> Record:
         # posix_spawn and not subprocess: the server is meant to outlive the object that would represent it.
-        source_root = Path(__file__).parent.parent
+        source_root = Path(__file__).parents[2]
         log = os.open(self.directory / SERVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-m", "devcluster.server", str(self.directory)],
+                [sys.executable, "-m", "devcluster.control_plane.server", str(self.directory)],
                 {**os.environ, "PYTHONPATH": str(source_root)},
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

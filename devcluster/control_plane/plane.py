@@ -12,17 +12,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from devcluster.cgroups import make_groups, remove_groups
-from devcluster.cluster import Access, Cluster
-from devcluster.components import arguments
-from devcluster.link import LinkTakenError, choose_link
-from devcluster.node import install_pause_image
+from devcluster.control_plane.cluster import Access, Cluster
+from devcluster.control_plane.components import arguments
+from devcluster.control_plane.provisioning import free_ports, provision
+from devcluster.control_plane.readiness import PortTakenError, await_ready
+from devcluster.control_plane.scratch import keep, make_scratch
+from devcluster.errors import DevclusterError
+from devcluster.node.cgroups import make_groups, remove_groups
+from devcluster.node.link import LinkTakenError, choose_link
+from devcluster.node.runtime import install_pause_image
 from devcluster.processes import PROCESS_RECORDS, Child, Record, write_records
-from devcluster.programs import DevclusterError
-from devcluster.provisioning import free_ports, provision
-from devcluster.readiness import PortTakenError, await_ready
 from devcluster.requirements import programs_for
-from devcluster.scratch import keep, make_scratch
 from devcluster.settings import (
     COMPONENTS,
     DEFAULT_COMPONENTS,

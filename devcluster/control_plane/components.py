@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from devcluster import node_components
-from devcluster.link import SERVICE_RANGE
+from devcluster.node import components as node_components
+from devcluster.node.link import SERVICE_RANGE
 from devcluster.settings import Settings, Site
 
 

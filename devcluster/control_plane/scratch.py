@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from devcluster.cgroups import remove_groups
+from devcluster.node.cgroups import remove_groups
 from devcluster.processes import Record, read_records, write_records
 
 PREFIX = "devcluster-"

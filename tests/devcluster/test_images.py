@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from devcluster.base_images import PYTHON, Base, base_for
-from devcluster.programs import DevclusterError
+from devcluster.errors import DevclusterError
+from devcluster.images.base import PYTHON, Base, base_for
+from devcluster.images.build import public_images
 
 
 @pytest.mark.parametrize(
@@ -26,3 +27,16 @@ def test_an_image_without_a_stand_in_is_refused_with_the_choices(name):
 
 def test_other_packages_are_another_base():
     assert Base("bookworm").key != Base("bookworm", PYTHON).key != Base("trixie", PYTHON).key
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "images"),
+    [
+        ("FROM python:3.11-slim\n", ["python:3.11-slim"]),
+        ("ARG P=python:3.11\nFROM ${P} AS build\nFROM $P\n", ["python:3.13"]),
+        ("FROM debian:trixie as a\nRUN true\nfrom a\n", ["debian:trixie"]),
+        ("FROM scratch\nCOPY FROM /x\n", []),
+    ],
+)
+def test_a_build_needs_the_images_that_it_does_not_make_itself(dockerfile, images):
+    assert public_images(dockerfile, {"P": "python:3.13"}) == images

@@ -8,11 +8,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster.layers import BuiltLayer, build, find
-from devcluster.programs import DevclusterError
+from devcluster.errors import DevclusterError
 from devcluster.requirements import ISOLATED
 
-RECIPE = 2
+RECIPE = 3
 """To be raised when the same packages would give another base."""
 SUITES = {"3.11": "bookworm", "3.13": "trixie"}
 """The Debian release that has a Python version."""
@@ -20,6 +19,12 @@ PYTHON = ("python3", "python3-pip", "python3-venv", "ca-certificates")
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 NOT_KEPT = ("Dir::Cache::pkgcache", "Dir::Cache::srcpkgcache")
 """Files of apt that would make every layer with an `apt-get` 80 MB larger."""
+
+LIKE_THE_PUBLIC_PYTHON_IMAGE = (
+    "ln -s /usr/bin/python3 /usr/local/bin/python && ln -s /usr/bin/pip3 /usr/local/bin/pip "
+    "&& rm -f /usr/lib/python3*/EXTERNALLY-MANAGED"
+)
+"""The names `python` and `pip`, and a pip that installs: nothing else manages packages in an image."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +61,8 @@ def base_for(name: str) -> Base:
     )
 
 
-def ensure_base(base: Base) -> BuiltLayer:
-    """Give the layer of a base, making it if it is not there."""
-    return find(base.key) or build(base.key, lambda tree: _fill(base, tree))
-
-
-def _fill(base: Base, tree: Path) -> None:
-    bootstrap(base, tree)
-    if base.packages:
-        _like_the_public_python_image(tree)
-
-
-def bootstrap(base: Base, tree: Path) -> None:
-    """Install a Debian release with its packages into an empty directory.
+def bootstrap(base: Base, target: Path) -> None:
+    """Install a Debian release with its packages into an empty directory, or into a tar file.
 
     Raises: DevclusterError when that fails.
     """
@@ -83,7 +77,7 @@ def bootstrap(base: Base, tree: Path) -> None:
         *options,
         *packages,
         base.suite,
-        str(tree),
+        str(target),
     ]
     # In a mount namespace, so that an interrupted run leaves no mount behind.
     result = subprocess.run([*ISOLATED, *command], capture_output=True, text=True, check=False)
@@ -91,11 +85,9 @@ def bootstrap(base: Base, tree: Path) -> None:
         raise DevclusterError(f"{base} could not be made: {result.stderr.strip()}")
 
 
-def _like_the_public_python_image(tree: Path) -> None:
-    """Add the names `python` and `pip`, and let pip install: nothing else manages packages in an image."""
-    for name in ("python", "pip"):
-        link = tree / "usr/local/bin" / name
-        if not link.exists():
-            link.symlink_to(f"/usr/bin/{name}3")
-    for marker in tree.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
-        marker.unlink()
+def dockerfile(base: Base) -> str:
+    """Give the Dockerfile that makes an image of a base that is in `base.tar`."""
+    lines = ["FROM scratch", "ADD base.tar /"]
+    if base.packages:
+        lines.append(f"RUN {LIKE_THE_PUBLIC_PYTHON_IMAGE}")
+    return "\n".join(lines)

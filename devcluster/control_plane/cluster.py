@@ -9,10 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from devcluster.build import ensure
-from devcluster.client import Client
-from devcluster.kubeconfig import write_kubeconfig
-from devcluster.manifests import apply, await_found, read_manifests
+from devcluster.build.compile import ensure
+from devcluster.control_plane.client import Client
+from devcluster.control_plane.kubeconfig import write_kubeconfig
+from devcluster.control_plane.manifests import apply, await_found, read_manifests
 
 KUBECTL_TIMEOUT_SECONDS = 60.0
 

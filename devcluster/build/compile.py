@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TextIO
 
+from devcluster.build.programs import Binary, binary
+from devcluster.build.toolchain import find_go, go_environment
 from devcluster.cache import cache_directory, locked
-from devcluster.programs import Binary, DevclusterError, binary
-from devcluster.toolchain import find_go, go_environment
+from devcluster.errors import DevclusterError
 
 LINE_INTERVAL_SECONDS = 30.0
 TERMINAL_INTERVAL_SECONDS = 1.0

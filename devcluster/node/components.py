@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.cache import cache_directory
-from devcluster.cgroups import group_name
+from devcluster.node.cgroups import group_name
 from devcluster.settings import Settings, Site
 
 NODE_NAME = "node-0"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from devcluster.client import ApiError
+from devcluster.control_plane.client import ApiError
 
 Request = Callable[..., Any]
 Manifest = Mapping[str, Any]

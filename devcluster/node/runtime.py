@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from devcluster.archive import Image, Layer, write_archive
 from devcluster.cache import write_atomically
-from devcluster.node_components import CONTAINERD_SOCKET, PAUSE_IMAGE
+from devcluster.control_plane.readiness import seen_from_here
+from devcluster.errors import DevclusterError
+from devcluster.images.build import Image, archive, build_image
+from devcluster.node.components import CONTAINERD_SOCKET, PAUSE_IMAGE
 from devcluster.processes import PROCESS_RECORDS, read_records
-from devcluster.programs import DevclusterError
-from devcluster.readiness import seen_from_here
 
+PAUSE_DOCKERFILE = 'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
 IMPORTED = "images.json"
 """In a cluster's directory: the images that its node was given, and what they are known by."""
 
@@ -32,11 +33,11 @@ class Node:
         Raises: DevclusterError when it refuses them.
         """
         had = self._had()
-        fresh = [image for image in images if had.get(image.name) != image.digest]
-        if fresh:
-            self._import(fresh)
-            given = {image.name: image.digest for image in fresh}
-            write_atomically(self._directory / IMPORTED, json.dumps({**had, **given}))
+        for image in images:
+            if had.get(image.name) != image.id:
+                self._import(image)
+                had[image.name] = image.id
+                write_atomically(self._directory / IMPORTED, json.dumps(had))
 
     def _had(self) -> dict[str, str]:
         try:
@@ -45,22 +46,12 @@ class Node:
             return {}
         return had
 
-    def _import(self, images: list[Image]) -> None:
+    def _import(self, image: Image) -> None:
         command = self._ctr("images", "import", "--no-unpack=false", "-")
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        ) as ctr:
-            assert ctr.stdin is not None
-            assert ctr.stdout is not None
-            try:
-                write_archive(images, ctr.stdin)
-            except BrokenPipeError:
-                pass
-            else:
-                ctr.stdin.close()
-            answer = ctr.stdout.read().decode(errors="replace")
-        if ctr.returncode != 0:
-            raise DevclusterError(f"The node refused the images: {answer.strip()}")
+        with archive(image) as stream:
+            result = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False)
+            if result.returncode != 0:
+                raise DevclusterError(f"The node refused {image.name}: {result.stderr.strip()}")
 
     def image_names(self) -> set[str]:
         """Name the images that the node has."""
@@ -85,8 +76,7 @@ class Node:
 def install_pause_image(directory: Path, pause: Path) -> None:
     """Give the node the image that holds the namespaces of every pod."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        layer = Path(scratch) / "layer.tar"
-        with tarfile.open(layer, "w") as tar:
-            tar.add(pause, "pause")
-        image = Image(PAUSE_IMAGE, (Layer.of(layer),), {"Entrypoint": ["/pause"], "User": "65535:65535"})
-        Node(directory).import_images([image])
+        shutil.copy(pause, Path(scratch) / "pause")
+        dockerfile = Path(scratch) / "Dockerfile"
+        dockerfile.write_text(PAUSE_DOCKERFILE)
+        Node(directory).import_images([build_image(PAUSE_IMAGE, dockerfile, Path(scratch))])

@@ -1,0 +1,1 @@
+"""Builds the programs of a cluster from their Go modules."""

@@ -1,0 +1,1 @@
+"""A real node: a machine made of namespaces, its network and its programs."""
