@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from paddlejob.api import names
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.resource import PODS
+from paddlejob.operator import state
 from paddlejob.operator.predicates import needs_reconcile
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
@@ -92,4 +95,30 @@ def test_the_host_port_of_an_ended_job_is_taken_while_its_pods_can_run(phase, is
         await cluster.operate(10, settings)
         assert ("hostPort" in cluster.status("second")) is is_free
 
+    on_a_cluster(act)
+
+
+def test_a_spec_is_validated_once_for_each_of_its_generations(monkeypatch):
+    validated = []
+
+    def validate(job, **options):
+        validated.append((job.name, job.metadata.generation))
+        return real(job, **options)
+
+    async def act(cluster: Cluster) -> None:
+        await cluster.submit(job().worker(1))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cluster.operate(180))
+            await asyncio.sleep(50)
+            assert validated == [("demo", 1)]
+            cluster.server.patch(PADDLE_JOBS, "default", "demo", {"spec": {"backoffLimit": -1}})
+            await asyncio.sleep(50)
+            assert (validated[1:], "backoffLimit" in cluster.status()["message"]) == ([("demo", 2)], True)
+            cluster.server.delete(PADDLE_JOBS, "default", "demo")
+            await cluster.submit(job().worker(1))
+            await asyncio.sleep(50)
+            assert (validated[2:], "backoffLimit" in cluster.status()["message"]) == ([("demo", 1)], False)
+
+    real = state.validation.validate
+    monkeypatch.setattr(state.validation, "validate", validate)
     on_a_cluster(act)

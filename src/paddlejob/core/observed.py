@@ -55,7 +55,10 @@ class Observed:
     @cached_property
     def spec_errors(self) -> tuple[FieldError, ...]:
         """What is wrong with the spec; while anything is, no pod is created."""
-        return validation.validate(self.given.job, pods_have_ipv6=self.given.settings.pods_have_ipv6)
+        known = self.given.spec_errors
+        if known is None:
+            return validation.validate(self.given.job, pods_have_ipv6=self.given.settings.pods_have_ipv6)
+        return known
 
     @cached_property
     def snapshot(self) -> Snapshot:

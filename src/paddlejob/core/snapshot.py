@@ -11,6 +11,7 @@ from paddlejob.api import names
 from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import GangApis, Scheduling
 
@@ -115,6 +116,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     gang_apis: GangApis | None = None
     """None where nothing is scheduled, as on a laptop: there no job is a gang."""
     settings: Settings = Settings()
+    spec_errors: tuple[FieldError, ...] | None = None
+    """What is wrong with the spec, None where nobody has validated it yet."""
     taken_host_ports: frozenset[int] = frozenset()
     """Base ports of the other live jobs with `intranet: Host`."""
     failures: tuple[WriteFailure, ...] = ()

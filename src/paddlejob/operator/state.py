@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from paddlejob.api import defaulting
+from paddlejob.api import defaulting, validation
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
+from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.network import network_of
@@ -62,6 +63,7 @@ class ClusterState:
         self.config_maps: Cache[ConfigMap] = Cache()
         self._host_ports: dict[ObjectKey, int] = {}
         self._state_timers: dict[ObjectKey, StateTimer] = {}
+        self._spec_errors: dict[ObjectKey, tuple[tuple[object, ...], tuple[FieldError, ...]]] = {}
         self.gangs = GangInformers(
             client,
             namespace=settings.namespace,
@@ -108,10 +110,21 @@ class ClusterState:
             queues=self.gangs.queues,
             gang_apis=self.gangs.apis,
             settings=self._settings.jobs,
+            spec_errors=None if job.status.phase.is_terminal else self._validated(job),
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),
             failures=failures,
             state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
         )
+
+    def _validated(self, job: PaddleJob) -> tuple[FieldError, ...]:
+        """Return what is wrong with a spec, which changes only with its generation."""
+        metadata = job.metadata
+        version = (metadata.uid, metadata.generation, job.undecodable)
+        known = self._spec_errors.get(metadata.key)
+        if known is None or known[0] != version:
+            errors = validation.validate(job, pods_have_ipv6=self._settings.jobs.pods_have_ipv6)
+            known = self._spec_errors[metadata.key] = (version, errors)
+        return known[1]
 
     def remains(self, key: ObjectKey) -> tuple[Pod, ...]:
         """Return the pods of all jobs that have or had this name."""
@@ -135,6 +148,7 @@ class ClusterState:
     def forget(self, key: ObjectKey) -> None:
         """Drop what is remembered of a job that is gone; its port not before its pods are."""
         self._state_timers.pop(key, None)
+        self._spec_errors.pop(key, None)
         if not self._holds_host_port(key):
             self._host_ports.pop(key, None)
 
