@@ -136,7 +136,7 @@ class Tracker:
         if told is None:
             self.result = shown if _is_result(shown) else self.result
             return False
-        self._merge(told, now, is_bar=_is_bar(shown))
+        self.tell(told, now, is_bar=_is_bar(shown))
         return True
 
     def eta_seconds(self, now: float) -> float | None:
@@ -150,7 +150,8 @@ class Tracker:
         seconds, done = self._last[0] - self._first[0], self._last[1] - self._first[1]
         return max(0.0, (1 - self._last[1]) * seconds / done - (now - self._last[0]))
 
-    def _merge(self, told: Progress, now: float, *, is_bar: bool) -> None:
+    def tell(self, told: Progress, now: float, *, is_bar: bool = False) -> None:
+        """Take note of progress that is known by other means than a line."""
         self.progress = progress = _merged(self.progress or Progress(), told)
         if told.loss is not None:
             self._keep_loss(told.loss)

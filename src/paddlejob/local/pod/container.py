@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from paddlejob import recorder
 from paddlejob.api.meta import JsonObject
 from paddlejob.kubelet.environment import Sources, expand, resolve
 from paddlejob.local.errors import InputError
@@ -17,6 +18,9 @@ from paddlejob.local.pod.layers import WORKSPACE, Layers, Placed
 from paddlejob.local.pod.volumes import PodVolumes
 from paddlejob.local.sandbox.spec import Bind, ContainerSpec, Mount
 from paddlejob.local.store.shm import MEMORY
+from paddlejob.recorder.sender import PROGRESS_FILE
+
+RECORDER = str(Path(recorder.__file__).parent / "site")
 
 
 class ContainerStart(msgspec.Struct, frozen=True):
@@ -45,7 +49,7 @@ def spec_of(start: ContainerStart, context: RunContext) -> ContainerSpec:
     cwd = str(container.get("workingDir") or (image.config.workdir if image else WORKSPACE))
     return ContainerSpec(
         argv=command_of(container, image, given),
-        env={**_surroundings(start, image, context), **given},
+        env=_recorded(start, {**_surroundings(start, image, context), **given}, context),
         cwd=cwd if context.capabilities.can_mount else _outside(cwd, layers, image, context),
         log=str(context.run.log(pod, str(container["name"]))),
         isolation=context.capabilities.isolation,
@@ -130,6 +134,14 @@ def _surroundings(start: ContainerStart, image: Image | None, context: RunContex
     for name, value in (image.config.environment if image else {}).items():
         surroundings[name] = value if name != "PATH" else _behind(context.search_path, value)
     return surroundings
+
+
+def _recorded(start: ContainerStart, env: dict[str, str], context: RunContext) -> dict[str, str]:
+    """Put the recorder in front of what Python in the training container imports; it tells how far it is."""
+    if not start.is_training:
+        return env
+    path = _behind(RECORDER, env["PYTHONPATH"]) if env.get("PYTHONPATH") else RECORDER
+    return {PROGRESS_FILE: str(context.run.progress(start.pod)), **env, "PYTHONPATH": path}
 
 
 def _behind(first: str, then: str) -> str:

@@ -7,6 +7,7 @@
   env/<pod>.env       the environment of each pod's training container
   logs/<pod>/<container>.log, .times, .starts
                       its output, when it came, and how long the log was at each start
+  progress/<pod>      what the recorder in a pod, or its program, reports
   files/<pod>/        what pods wrote into directories of their images
   control             the socket on which a live run takes commands
 """
@@ -107,6 +108,10 @@ class RunDirectory:
         """Return the file with a pod's environment."""
         return self.path / "env" / f"{pod}.env"
 
+    def progress(self, pod: str) -> Path:
+        """Return the file that a pod reports its progress in."""
+        return self.path / "progress" / pod
+
     def files(self, pod: str) -> Path:
         """Return where a pod's own files are."""
         return self.path / "files" / pod
@@ -172,7 +177,7 @@ def create(runs: Path, job_name: str) -> RunDirectory:
             path.mkdir(mode=0o700)
         except FileExistsError:
             continue
-        for part in ("env", "logs", "files", "volumes"):
+        for part in ("env", "logs", "progress", "files", "volumes"):
             (path / part).mkdir()
         return RunDirectory(path)
 

@@ -11,13 +11,15 @@ from paddlejob.api.pod import ContainerStatus, Pod
 from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.pod_set import Replica, replica_of
 from paddlejob.local.runner import Ending
-from paddlejob.local.store import logs
+from paddlejob.local.store import logs, reports
 from paddlejob.local.store.logs import LogLines
 from paddlejob.local.ui.output import Shown
 from paddlejob.progress import Progress, Tracker, visible
 
 NEWS_BYTES = 4096
 """How much of what a program says at a time is looked at for its progress."""
+REPORT_SECONDS = 1.0
+"""How often the recorders' reports are read."""
 
 
 class PodRow(msgspec.Struct):
@@ -30,11 +32,19 @@ class PodRow(msgspec.Struct):
     ended: bool = False
     restarts: int = 0
     """How often its containers were started again."""
-    tracker: Tracker = msgspec.field(default_factory=Tracker)
+    log: Tracker = msgspec.field(default_factory=Tracker)
+    """What its log tells."""
+    reports: Tracker = msgspec.field(default_factory=Tracker)
+    """What the recorder in it reports."""
     last_line: str = ""
     """What the pod said last, if that was not its progress."""
     last_output: float = 0.0
     """When the pod last said something, on the monotonic clock."""
+
+    @property
+    def tracker(self) -> Tracker:
+        """Whatever tells how far its program is: the log if it does, because it knows of epochs."""
+        return self.log if self.log.progress else self.reports
 
     @property
     def progress(self) -> Progress | None:
@@ -50,12 +60,23 @@ class RunView:
         self._run = shown.directory
         self._began = time.time()
         self._rows: dict[str, PodRow] = {}
+        self._reports_read = -REPORT_SECONDS
 
     def rows(self) -> list[PodRow]:
         """Return the pods: servers, workers, heter pods, each in order of rank."""
+        self._read_reports()
         roles = list(Role)
         shown = (row for row in self._rows.values() if not self._is_scaled_away(row))
         return sorted(shown, key=lambda row: (roles.index(row.replica.role), row.replica.index))
+
+    def _read_reports(self) -> None:
+        now = time.monotonic()
+        if now < self._reports_read + REPORT_SECONDS:
+            return
+        self._reports_read = now
+        for pod, row in self._rows.items():
+            if told := reports.newest(self._run.progress(pod)):
+                row.reports.tell(told, now)
 
     def _is_scaled_away(self, row: PodRow) -> bool:
         return row.state == "Stopped" and row.replica.index >= self.job.spec.replicas(row.replica.role)
@@ -124,7 +145,7 @@ class RunView:
         row.last_output = time.monotonic()
         news = (lines.text + lines.unfinished)[-NEWS_BYTES:]
         for line in filter(None, map(visible, news.decode(errors="replace").split("\n"))):
-            row.last_line = "" if row.tracker.feed(line, row.last_output) else line
+            row.last_line = "" if row.log.feed(line, row.last_output) else line
 
 
 def training_container(pod: Pod) -> str:
