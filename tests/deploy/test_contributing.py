@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,14 @@ def test_every_link_and_make_target_exists(document):
     assert [link for link in links if not (ROOT / link).exists()] == []
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`make ([a-z0-9-]+)", text)) - targets == set()
+
+
+MODULES = [path for top in ("src", "devcluster", "scripts", "bench") for path in (ROOT / top).rglob("*.py")]
+MOST_LINES, MOST_MODULES = 500, 15
+
+
+def test_no_module_and_no_package_is_too_large_to_be_read():
+    assert len(MODULES) > 200
+    assert [path for path in MODULES if len(path.read_text().splitlines()) > MOST_LINES] == []
+    packages = Counter(path.parent for path in MODULES)
+    assert {str(package): count for package, count in packages.items() if count > MOST_MODULES} == {}

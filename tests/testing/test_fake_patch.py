@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paddlejob.kube.errors import ApiError, InvalidError
-from paddlejob.testing.apiserver.fake_patch import json_patch, merge, strategic
+from paddlejob.testing.apiserver.rules.fake_patch import json_patch, merge, strategic
 
 MERGES = {
     "a value is added": ({}, {"a": 1}, {"a": 1}),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.testing.apiserver import fake_patch, fake_refusals
+from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.apiserver.fake_request import Request
 from paddlejob.testing.apiserver.fake_store import Record
-from paddlejob.testing.apiserver.rules import fake_rules
+from paddlejob.testing.apiserver.rules import fake_patch, fake_rules
 from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 
 SERVER_OWNED = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
