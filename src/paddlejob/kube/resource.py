@@ -1,61 +1,8 @@
-"""Kinds of objects and their paths on the API server."""
+"""The resources of Kubernetes itself."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
-import msgspec
-
-
-class Resource(msgspec.Struct, frozen=True):
-    """One kind of object: its group and version, its plural in URLs, its scope."""
-
-    group: str
-    """Empty for the core group."""
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    @property
-    def group_path(self) -> str:
-        """Where the API server lists the resources of this group and version."""
-        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-
-    def path(
-        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
-    ) -> str:
-        """Return the URL path of a collection, an object or its subresource.
-
-        Raises ValueError when the parts do not make a path, for example without a required namespace.
-        """
-        parts = [self.group_path]
-        if namespace:
-            if not self.namespaced:
-                raise ValueError(f"{self.kind} is cluster-scoped and has no namespace, not {namespace!r}")
-            parts += ["namespaces", _segment(namespace)]
-        elif self.namespaced and name is not None:
-            raise ValueError(f"{self.kind} {name!r} needs a namespace")
-        parts.append(self.plural)
-        if name is not None:
-            parts.append(_segment(name))
-        if subresource:
-            if name is None:
-                raise ValueError(f"subresource {subresource!r} of {self.kind} needs an object's name")
-            parts.append(subresource)
-        return "/".join(parts)
-
-
-def _segment(text: str) -> str:
-    if text in {"", ".", ".."}:
-        raise ValueError(f"{text!r} is not a valid object name")
-    return quote(text, safe=":@")
-
+from paddlejob.api.resource import Resource as Resource  # noqa: PLC0414  (re-exported)
 
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 from paddlejob.api import names
 from paddlejob.core.actions import Kind
-from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, QUEUES, GangResource
+from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, QUEUES
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
 
 PADDLE_JOBS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
 
 
-def _served(of: GangResource) -> Resource:
-    return Resource(of.group, of.version, of.plural, of.kind, namespaced=of.namespaced)
-
-
-_GANGS = {kind: _served(resource) for kind, resource in GANG_RESOURCES.items()}
-VOLCANO_POD_GROUPS = _GANGS[Kind.POD_GROUP]
-POD_GROUPS_V1ALPHA2 = _GANGS[Kind.POD_GROUP_V1ALPHA2]
-POD_GROUPS_V1BETA1 = _GANGS[Kind.POD_GROUP_V1BETA1]
-WORKLOADS_V1BETA1 = _GANGS[Kind.WORKLOAD_V1BETA1]
-WORKLOADS_V1BETA2 = _GANGS[Kind.WORKLOAD_V1BETA2]
-VOLCANO_QUEUES = _served(QUEUES)
-FLAVORS_OF = {kind: _served(resource) for kind, resource in FLAVORS.items()}
-"""The resource flavors that belong to a kind of workload."""
+VOLCANO_POD_GROUPS = GANG_RESOURCES[Kind.POD_GROUP]
+POD_GROUPS_V1ALPHA2 = GANG_RESOURCES[Kind.POD_GROUP_V1ALPHA2]
+POD_GROUPS_V1BETA1 = GANG_RESOURCES[Kind.POD_GROUP_V1BETA1]
+WORKLOADS_V1BETA1 = GANG_RESOURCES[Kind.WORKLOAD_V1BETA1]
+WORKLOADS_V1BETA2 = GANG_RESOURCES[Kind.WORKLOAD_V1BETA2]
+VOLCANO_QUEUES = QUEUES
+FLAVORS_OF = FLAVORS
 
 RESOURCE_OF = {
     Kind.POD: PODS,
     Kind.SERVICE: SERVICES,
     Kind.CONFIG_MAP: CONFIG_MAPS,
-    **_GANGS,
+    **GANG_RESOURCES,
 }
 
 SELECTORS = {

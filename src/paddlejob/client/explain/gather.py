@@ -23,7 +23,7 @@ from paddlejob.client.explain.evidence import Evidence, Gang, template_shape
 from paddlejob.client.explain.objects import PodShape, shape_of
 from paddlejob.client.explain.reader import Reader
 from paddlejob.client.explain.room import requests_of
-from paddlejob.core.gang.model import GANG_RESOURCES, QUEUES, GangResource, GangSystem
+from paddlejob.core.gang.model import GANG_RESOURCES, QUEUES, GangSystem
 from paddlejob.core.gang.volcano import DEFAULT_QUEUE
 from paddlejob.core.pod_set import ObservedPod, observe_pod, pod_name, replica_of, training_container_name
 from paddlejob.kube import errors
@@ -189,7 +189,7 @@ async def _gang(reader: Reader, known: Evidence) -> JsonObject:
     """Find the object that a scheduler or a queue knows the job by."""
     for system in _systems(known):
         for kind in system.kinds:
-            group = await reader.get(_served(GANG_RESOURCES[kind]), known.job.name, PodGroup)
+            group = await reader.get(GANG_RESOURCES[kind], known.job.name, PodGroup)
             if group is not None:
                 return {"gang": await _with_queue(reader, Gang(system, group), GANG_RESOURCES[kind])}
     return {}
@@ -206,20 +206,16 @@ def _systems(known: Evidence) -> tuple[GangSystem, ...]:
     return (GangSystem.VOLCANO, GangSystem.NATIVE)
 
 
-async def _with_queue(reader: Reader, gang: Gang, resource: GangResource) -> Gang:
+async def _with_queue(reader: Reader, gang: Gang, resource: Resource) -> Gang:
     if gang.system is GangSystem.VOLCANO:
         name = gang.group.spec.queue or DEFAULT_QUEUE
-        queue = await reader.get(_served(QUEUES), name, objects.VolcanoQueue)
+        queue = await reader.get(QUEUES, name, objects.VolcanoQueue)
         return msgspec.structs.replace(gang, volcano_queue=queue)
     if gang.system is GangSystem.KUEUE and gang.group.spec.queue_name:
         queues = Resource(resource.group, resource.version, "localqueues", "LocalQueue")
         local = await reader.get(queues, gang.group.spec.queue_name, objects.LocalQueue)
         return msgspec.structs.replace(gang, local_queue=local)
     return gang
-
-
-def _served(of: GangResource) -> Resource:
-    return Resource(of.group, of.version, of.plural, of.kind, namespaced=of.namespaced)
 
 
 async def _log(reader: Reader, known: Evidence) -> JsonObject:

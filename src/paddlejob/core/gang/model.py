@@ -7,6 +7,7 @@ import enum
 import msgspec
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resource import Resource
 from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Kind
 
@@ -35,39 +36,24 @@ class GangSystem(enum.StrEnum):
         return tuple(_RESOURCES[self])
 
 
-class GangResource(msgspec.Struct, frozen=True):
-    """Where the API server serves a kind of object; the only place where it is written down."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        """Such as `scheduling.volcano.sh/v1beta1`."""
-        return f"{self.group}/{self.version}"
-
-
 _VOLCANO, _NATIVE, _KUEUE = "scheduling.volcano.sh", "scheduling.k8s.io", "kueue.x-k8s.io"
 _RESOURCES = {
-    GangSystem.VOLCANO: {Kind.POD_GROUP: GangResource(_VOLCANO, "v1beta1", "podgroups", "PodGroup")},
+    GangSystem.VOLCANO: {Kind.POD_GROUP: Resource(_VOLCANO, "v1beta1", "podgroups", "PodGroup")},
     GangSystem.NATIVE: {
-        Kind.POD_GROUP_V1BETA1: GangResource(_NATIVE, "v1beta1", "podgroups", "PodGroup"),
-        Kind.POD_GROUP_V1ALPHA2: GangResource(_NATIVE, "v1alpha2", "podgroups", "PodGroup"),
+        Kind.POD_GROUP_V1BETA1: Resource(_NATIVE, "v1beta1", "podgroups", "PodGroup"),
+        Kind.POD_GROUP_V1ALPHA2: Resource(_NATIVE, "v1alpha2", "podgroups", "PodGroup"),
     },
     GangSystem.KUEUE: {
-        Kind.WORKLOAD_V1BETA2: GangResource(_KUEUE, "v1beta2", "workloads", "Workload"),
-        Kind.WORKLOAD_V1BETA1: GangResource(_KUEUE, "v1beta1", "workloads", "Workload"),
+        Kind.WORKLOAD_V1BETA2: Resource(_KUEUE, "v1beta2", "workloads", "Workload"),
+        Kind.WORKLOAD_V1BETA1: Resource(_KUEUE, "v1beta1", "workloads", "Workload"),
     },
 }
 GANG_RESOURCES = {kind: resource for kinds in _RESOURCES.values() for kind, resource in kinds.items()}
 GROUP_KINDS = tuple(GANG_RESOURCES)
 
-QUEUES = GangResource(_VOLCANO, "v1beta1", "queues", "Queue", namespaced=False)
+QUEUES = Resource(_VOLCANO, "v1beta1", "queues", "Queue", namespaced=False)
 FLAVORS = {
-    kind: GangResource(_KUEUE, resource.version, "resourceflavors", "ResourceFlavor", namespaced=False)
+    kind: Resource(_KUEUE, resource.version, "resourceflavors", "ResourceFlavor", namespaced=False)
     for kind, resource in _RESOURCES[GangSystem.KUEUE].items()
 }
 """The resource flavors that belong to a kind of Workload."""
