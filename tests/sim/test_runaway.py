@@ -88,7 +88,7 @@ CASES = [(name, plague) for name in JOBS for plague in ENDLESS]
 @pytest.mark.parametrize(("name", "plague"), [*CASES, ("forgiving", "a code that the user ignores")])
 def test_what_nobody_is_to_blame_for_goes_on_slowly_and_says_when(name, plague):
     simulation, status = strike(of(name), ENDLESS.get(plague, Plague(Kind.EXIT, exit_code=42)))
-    assert status.phase in ("Restarting", "Pending", "Scaling")
+    assert status.phase not in ("Completed", "Failed")
     assert status.restarts == 0
     last_hour = _writes(simulation, since=(HOURS - 1) * HOUR_SECONDS)
     assert 0 < last_hour < 1000, last_hour

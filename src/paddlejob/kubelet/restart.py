@@ -20,6 +20,7 @@ def back_off_seconds(
     return min(first_seconds * 2 ** (restarts - 1), max_seconds) if restarts else 0.0
 
 
-def back_off_message(seconds: float, container: str) -> str:
-    """Return what the kubelet says about a container in CrashLoopBackOff."""
-    return f"back-off {seconds:g}s restarting failed container={container}"
+def back_off_message(seconds: float, container: str, pod: str = "") -> str:
+    """Return what the kubelet says about a container in CrashLoopBackOff; `pod` as name_namespace(uid)."""
+    suffix = f" pod={pod}" if pod else ""
+    return f"back-off {seconds:g}s restarting failed container={container}{suffix}"

@@ -42,6 +42,7 @@ _pod_decoder = msgspec.json.Decoder(dict)
 class Kubelet:
     """Runs all pods that it sees; each pod's life is up to `behaviour`.
 
+    Init containers succeed unless `init_behaviour` says otherwise.
     `fast` leaves out all waiting and all statuses between the binding and Running: one status write, or two
     when the container has to wait for its ConfigMap. `max_in_flight` bounds concurrent requests. Without
     `schedules` it leaves it to a scheduler to put pods on nodes.
@@ -52,6 +53,7 @@ class Kubelet:
         client: Client,
         *,
         behaviour: Behaviour = exit_soon,
+        init_behaviour: Behaviour | None = None,
         rng: random.Random | None = None,
         nodes: int | Sequence[str] = 3,
         ip_family: str = "IPv4",
@@ -72,6 +74,7 @@ class Kubelet:
         self._node = Node(
             client=client,
             behaviour=behaviour,
+            init_behaviour=init_behaviour,
             pool=self.pool,
             rng=rng,
             timing=timing or Timing(),

@@ -8,8 +8,6 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 
-OWN_DEADLINE = "DeadlineExceeded"
-
 
 class Exit(msgspec.Struct, frozen=True):
     """Runs for a while and exits."""
@@ -32,6 +30,10 @@ class Evict(msgspec.Struct, frozen=True):
     after_seconds: float = 10.0
     message: str = "The node was low on resource: memory."
     reason: str = "Evicted"
+    is_disruption: bool = True
+    """Whether the kubelet says that the pod is not to blame, as it does when the node is under pressure."""
+    grace_seconds: float | None = 1.0
+    """How long its containers have to stop; None for the pod's own grace period."""
 
 
 class LoseNode(msgspec.Struct, frozen=True):
@@ -83,7 +85,7 @@ def run_out_of_memory(*, after_seconds: float = 5.0) -> Exit:
 def outlive_deadline(*, after_seconds: float = 5.0) -> Evict:
     """Return the end of a pod that its kubelet stops because of the pod's own activeDeadlineSeconds."""
     message = "Pod was active on the node longer than the specified deadline"
-    return Evict(after_seconds, message, OWN_DEADLINE)
+    return Evict(after_seconds, message, "DeadlineExceeded", is_disruption=False, grace_seconds=None)
 
 
 def exit_soon(pod: JsonObject, container: str, restarts: int) -> Outcome:  # noqa: ARG001

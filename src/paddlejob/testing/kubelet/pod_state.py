@@ -11,6 +11,8 @@ from paddlejob.kubelet.pod_phase import Observed, phase_of
 from paddlejob.testing.kubelet.node_pool import Placement
 from paddlejob.testing.virtual_loop import timestamp
 
+ENDED = ("Succeeded", "Failed")
+
 
 class ContainerState:
     """One container: waiting, running or terminated, and what it was before."""
@@ -18,6 +20,7 @@ class ContainerState:
     def __init__(self, container: JsonObject) -> None:
         self.name: str = container["name"]
         self.image: str = container.get("image", "")
+        self.is_sidecar = container.get("restartPolicy") == "Always"
         self.restarts = 0
         self.current: JsonObject = {"waiting": {"reason": "ContainerCreating"}}
         self.last: JsonObject = {}
@@ -46,6 +49,23 @@ class ContainerState:
             "finishedAt": timestamp(at),
         }
         self.current = {"terminated": terminated | ({"message": message} if message else {})}
+
+    def lose(self) -> None:
+        """Report as killed what was never seen to end, as a kubelet does when it lets a pod go."""
+        terminated = {
+            "exitCode": 137,
+            "reason": "ContainerStatusUnknown",
+            "message": "The container could not be located when the pod was terminated",
+            "startedAt": None,
+            "finishedAt": None,
+        }
+        self.current = {"terminated": terminated}
+
+    def give_up(self) -> None:
+        """Stay as it last ended: it waits to be started again, but will not be."""
+        if self.last and "waiting" in self.current:
+            self.current, self.last = self.last, {}
+            self._is_restart = False
 
     def restart(self, reason: str, message: str) -> None:
         """Wait to be started again."""
@@ -90,7 +110,7 @@ class PodState:
         spec = pod["spec"]
         self.inits = [ContainerState(container) for container in spec.get("initContainers") or ()]
         self.containers = [ContainerState(container) for container in spec["containers"]]
-        for state in self.containers if self.inits else ():
+        for state in (*self.inits, *self.containers) if self.inits else ():
             state.wait("PodInitializing")
         self.placement: Placement | None = None
         self.has_address = False
@@ -100,6 +120,7 @@ class PodState:
         self.verdict: JsonObject = {}
         """Phase, reason and message where the kubelet does not derive them from the containers."""
         self.disruption: JsonObject | None = None
+        self._has_lost = False
         self._now = now
         self._restart_policy: str = spec.get("restartPolicy", "Always")
         self._conditions: dict[str, JsonObject] = {}
@@ -107,14 +128,33 @@ class PodState:
     @property
     def initialized(self) -> bool:
         """Whether all init containers have done their work."""
-        return all(state.exit_code == 0 or state.finished for state in self.inits)
+        return all(state.has_started if state.is_sidecar else state.exit_code == 0 for state in self.inits)
 
     def phase(self) -> str:
         """Return the phase that follows from the containers."""
         if "phase" in self.verdict:
             return str(self.verdict["phase"])
         ends = all(state.finished for state in self.containers)
-        return phase_of(self._restart_policy, _observed(self.inits), _observed(self.containers), ends=ends)
+        inits = _observed(state for state in self.inits if not state.is_sidecar)
+        phase = phase_of(self._restart_policy, inits, _observed(self.containers), ends=ends)
+        has_sidecar = any(state.is_running for state in self.inits)
+        return "Running" if phase in ENDED and has_sidecar else phase
+
+    def let_go(self, *, forgetting: bool = False) -> None:
+        """Report an end of every container: nothing that has stopped will be started again.
+
+        How they ended may be forgotten: a kubelet that evicts a pod removes its dead containers at once.
+        """
+        for state in (*self.inits, *self.containers):
+            state.give_up()
+        for state in self.containers:
+            state.finished = True
+            never_ran = self.initialized and not state.has_started
+            self._has_lost = self._has_lost or never_ran
+            if never_ran or forgetting:
+                state.lose()
+        if self.phase() not in ENDED:
+            self.verdict = {"phase": "Failed"}
 
     def status(self) -> JsonObject:
         """Return the whole status, as a merge patch can carry it."""
@@ -132,7 +172,8 @@ class PodState:
             ]
             if self.inits:
                 status["initContainerStatuses"] = [
-                    state.status(ready=state.exit_code == 0) for state in self.inits
+                    state.status(ready=state.is_running if state.is_sidecar else state.exit_code == 0)
+                    for state in self.inits
                 ]
         status["conditions"] = self._all_conditions(phase, ready=ready)
         return status
@@ -141,7 +182,12 @@ class PodState:
         all_ready = ready and all(state.is_running for state in self.containers)
         facts: dict[str, bool] = {"PodScheduled": self.placement is not None}
         if self.placement is not None:
-            facts |= {"Initialized": self.initialized, "ContainersReady": all_ready, "Ready": all_ready}
+            facts |= {
+                "PodReadyToStartContainers": self.has_address and phase not in ENDED,
+                "Initialized": self.initialized,
+                "ContainersReady": all_ready,
+                "Ready": all_ready,
+            }
         reasons = self._reasons(phase)
         conditions = [self._condition(kind, holds, reasons.get(kind, {})) for kind, holds in facts.items()]
         return conditions + ([self.disruption] if self.disruption else [])
@@ -150,20 +196,28 @@ class PodState:
         if self.placement is None:
             why = {"reason": "Unschedulable", "message": "0 nodes are available"}
             return {"PodScheduled": why}
+        if phase == "Succeeded":
+            why = {"reason": "PodCompleted"}
+            return {"Initialized": why, "ContainersReady": why, "Ready": why}
+        reasons: dict[str, JsonObject] = {}
+        if not self.initialized:
+            waiting = _names(state for state in self.inits if state.exit_code != 0)
+            why = {"reason": "ContainersNotInitialized"}
+            reasons["Initialized"] = why | {"message": f"containers with incomplete status: [{waiting}]"}
+        return reasons | self._reasons_not_ready(phase)
+
+    def _reasons_not_ready(self, phase: str) -> dict[str, JsonObject]:
         if not self.ready:
             return {"Ready": {"reason": "NodeNotReady"}} if phase == "Running" else {}
-        if phase in {"Succeeded", "Failed"}:
-            ended = {"reason": "PodCompleted" if phase == "Succeeded" else "PodFailed"}
-            return {"ContainersReady": ended, "Ready": ended}
         waiting = _names(state for state in self.containers if not state.is_running)
-        if waiting:
-            why = {"reason": "ContainersNotReady", "message": f"containers with unready status: [{waiting}]"}
-            return {"ContainersReady": why, "Ready": why}
-        return {}
+        why = {"reason": "ContainersNotReady", "message": f"containers with unready status: [{waiting}]"}
+        if phase == "Failed" and not self._has_lost:
+            why = {"reason": "PodFailed"}
+        return {"ContainersReady": why, "Ready": why} if waiting else {}
 
     def _condition(self, kind: str, holds: bool, why: JsonObject) -> JsonObject:  # noqa: FBT001
         value: dict[str, Any] = {"type": kind, "status": "True" if holds else "False"}
-        value |= {} if holds else why
+        value |= why
         previous = self._conditions.get(kind)
         if previous is not None and previous["status"] == value["status"]:
             value["lastTransitionTime"] = previous["lastTransitionTime"]

@@ -15,7 +15,6 @@ from paddlejob.kubelet import environment, restart
 from paddlejob.kubelet.environment import Sources
 from paddlejob.testing.kubelet.node_pool import NodePool
 from paddlejob.testing.kubelet.outcomes import (
-    OWN_DEADLINE,
     Behaviour,
     Evict,
     Exit,
@@ -25,7 +24,7 @@ from paddlejob.testing.kubelet.outcomes import (
     RunForever,
     Unschedulable,
 )
-from paddlejob.testing.kubelet.pod_state import ContainerState, PodState
+from paddlejob.testing.kubelet.pod_state import ENDED, ContainerState, PodState
 from paddlejob.testing.kubelet.pod_writer import PodGoneError, PodWriter
 from paddlejob.testing.virtual_loop import timestamp
 
@@ -72,6 +71,7 @@ class Node(msgspec.Struct, frozen=True):
 
     client: Client
     behaviour: Behaviour
+    init_behaviour: Behaviour | None
     pool: NodePool
     rng: random.Random
     timing: Timing
@@ -153,6 +153,8 @@ class PodWorker:
             outcome = await self._fail_image_pull(outcome)
         if await self._run_inits():
             await self._run_containers(outcome)
+            await self._stop(self._grace_seconds())
+            await self._publish()
 
     async def _schedule(self, outcome: Outcome) -> Outcome:
         """Put the pod on a node, when it may and one has room; another scheduler's pod waits for that one."""
@@ -192,12 +194,10 @@ class PodWorker:
         """Run the init containers one after the other; tell whether all succeeded."""
         specs = self.pod["spec"].get("initContainers") or ()
         for state, container in zip(self._state.inits, specs, strict=True):
-            if container.get("restartPolicy") == "Always":
-                await self._start(state, container)
-                state.finished = True  # a sidecar: the others need not wait for its end
+            if state.is_sidecar:
+                await self._start(state, container)  # the others need not wait for its end
                 continue
-            seconds = self._node.rng.uniform(*self._node.timing.init_seconds)
-            await self._run_container(state, container, Exit(0, seconds))
+            await self._run_container(state, container)
             if state.exit_code:
                 return False
         return True
@@ -212,13 +212,15 @@ class PodWorker:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._run_container(state, container, outcome))
                 for other_state, other in others:
-                    decided = self._node.behaviour(self.pod, other["name"], 0)
-                    group.create_task(self._run_container(other_state, other, decided))
+                    group.create_task(self._run_container(other_state, other))
         except* (_EvictedError, _NodeLostError, PodGoneError) as ends:
             raise ends.exceptions[0] from None
 
-    async def _run_container(self, state: ContainerState, container: JsonObject, outcome: Outcome) -> None:
+    async def _run_container(
+        self, state: ContainerState, container: JsonObject, outcome: Outcome | None = None
+    ) -> None:
         """Run a container as often as the pod's restart policy wants."""
+        outcome = outcome or self._outcome(state, 0)
         while True:
             await self._start(state, container)
             await self._until_end(state, outcome)
@@ -227,7 +229,15 @@ class PodWorker:
                 await self._publish()
                 return
             await self._back_off(state)
-            outcome = self._node.behaviour(self.pod, state.name, state.restarts + 1)
+            outcome = self._outcome(state, state.restarts + 1)
+
+    def _outcome(self, state: ContainerState, restarts: int) -> Outcome:
+        """Decide what becomes of a container; init containers succeed unless they have a behaviour."""
+        if state not in self._state.inits:
+            return self._node.behaviour(self.pod, state.name, restarts)
+        if self._node.init_behaviour is not None:
+            return self._node.init_behaviour(self.pod, state.name, restarts)
+        return Exit(0, self._node.rng.uniform(*self._node.timing.init_seconds))
 
     async def _start(self, state: ContainerState, container: JsonObject) -> None:
         variables = await self._configured(state, container)
@@ -317,18 +327,19 @@ class PodWorker:
             await self._publish()
         timing = self._node.timing
         seconds = restart.back_off_seconds(state.restarts, timing.backoff_seconds, timing.max_backoff_seconds)
-        state.restart("CrashLoopBackOff", restart.back_off_message(seconds, state.name))
+        metadata = self.pod["metadata"]
+        pod = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
+        state.restart("CrashLoopBackOff", restart.back_off_message(seconds, state.name, pod))
         if seconds:
             await self._publish()
             await asyncio.sleep(seconds)
 
     async def _evict(self, outcome: Evict) -> None:
-        is_deadline = outcome.reason == OWN_DEADLINE
-        for state in self._state.containers:
-            if state.is_running:
-                state.terminate(143 if is_deadline else 137, self._node.now())
+        grace = outcome.grace_seconds
+        await self._stop(self._grace_seconds() if grace is None else grace)
+        self._state.let_go(forgetting=outcome.reason == "Evicted" and self._node.rng.random() < 0.5)
         self._state.verdict = {"phase": "Failed", "reason": outcome.reason, "message": outcome.message}
-        if not is_deadline:
+        if outcome.is_disruption:
             self._state.disruption = self._disruption("TerminationByKubelet", outcome.message)
         await self._publish()
 
@@ -352,18 +363,26 @@ class PodWorker:
         }
 
     async def _stop_containers(self) -> None:
+        """Stop what runs within the grace of the deletion, and report the end of every container."""
+        has_ended = self.pod.get("status", {}).get("phase") in ENDED
+        if self._state.placement is None or has_ended or self._node.fast:
+            return
+        await self._stop(self.pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        self._state.let_go()
+        await self._publish()
+
+    async def _stop(self, grace_seconds: float) -> None:
         states = [*self._state.inits, *self._state.containers]
         running = [state for state in states if state.is_running]
-        if not running or self._node.fast:
+        if not running:
             return
-        grace = self.pod["metadata"].get("deletionGracePeriodSeconds") or 0
         seconds = self._node.rng.uniform(*self._node.timing.stop_seconds)
-        await asyncio.sleep(min(seconds, grace))
+        await asyncio.sleep(min(seconds, grace_seconds))
         for state in running:
-            state.terminate(143 if seconds <= grace else 137, self._node.now())
-        for state in self._state.containers:
-            state.finished = state.finished or "terminated" in state.current
-        await self._publish()
+            state.terminate(143 if seconds <= grace_seconds else 137, self._node.now())
+
+    def _grace_seconds(self) -> float:
+        return float(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
 
     async def _publish(self) -> None:
         """Write the pod's status when it is not what was last written."""
