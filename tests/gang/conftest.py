@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,25 @@ import yaml
 
 from devcluster import ControlPlane, ensure
 from devcluster.settings import DEFAULT_CONTROLLERS
+from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
+from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
+from tests.gang.nodes import Nodes
+from tests.operator.gang_stage import GangStage
 
 KUBERNETES = "kubernetes-1.36"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+CONTROLLERS = (
+    *DEFAULT_CONTROLLERS,
+    "persistentvolume-binder-controller",
+    "podgroup-protection-controller",
+    "resourcequota-controller",
+)
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
+
+Act = Callable[[GangStage], Awaitable[None]]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -32,7 +47,7 @@ def plane() -> Iterator[ControlPlane]:
     """A running cluster that knows PodGroups, with a real scheduler and no nodes."""
     with ControlPlane.start(
         COMPONENTS,
-        controllers=(*DEFAULT_CONTROLLERS, "podgroup-protection-controller"),
+        controllers=CONTROLLERS,
         feature_gates={"GenericWorkload": True, "GangScheduling": True},
         runtime_config={"scheduling.k8s.io/v1alpha2": True},
         kubernetes=KUBERNETES,
@@ -40,3 +55,26 @@ def plane() -> Iterator[ControlPlane]:
         plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), yaml.safe_load(CRD.read_text()))
         plane.await_found("/apis/batch.paddlepaddle.org/v1/paddlejobs")
         yield plane
+
+
+@pytest.fixture
+def nodes(plane: ControlPlane) -> Iterator[Nodes]:
+    nodes = Nodes(plane)
+    yield nodes
+    nodes.remove_all()
+
+
+@pytest.fixture
+def perform(plane: ControlPlane) -> Iterator[Callable[..., None]]:
+    """Return a function that plays an act in a fresh namespace, which is removed afterwards."""
+    body = {"metadata": {"generateName": "gang-"}}
+    name = plane.request("POST", "/api/v1/namespaces", body)["metadata"]["name"]
+    plane.await_found(f"/api/v1/namespaces/{name}/serviceaccounts/default")
+
+    async def main(act: Act, scheduling: str) -> None:
+        async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
+            await GangStage(client, name, scheduling, POD_GROUPS_V1ALPHA2).play(act)
+
+    yield lambda act, scheduling="native": asyncio.run(main(act, scheduling))
+    plane.request("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
+    plane.request("DELETE", f"/api/v1/namespaces/{name}")

@@ -6,75 +6,21 @@ Nothing is said here of what a scheduler would do: it is the kube-scheduler of 1
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from devcluster import ControlPlane
-from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
-from paddlejob.kube.transport.config import load_config
-from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, crash
+from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage
 
 pytestmark = pytest.mark.gang
 
-MERGE = {"content_type": "application/merge-patch+json"}
 CPU = {"resources": {"requests": {"cpu": "1"}}}
 FOUR = job().ps(2, **CPU).worker(2, **CPU)
-
-Act = Callable[[GangStage], Awaitable[None]]
-
-
-class Nodes:
-    """Nodes without a kubelet: all that a scheduler sees of a node is its object."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self.names: list[str] = []
-
-    def add(self, cpu: int) -> None:
-        name = f"node-{time.monotonic_ns()}"
-        self.plane.request("POST", "/api/v1/nodes", {"metadata": {"name": name}})
-        self.names.append(name)
-        room = {"cpu": str(cpu), "memory": "64Gi", "pods": "110"}
-        ready = [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}]
-        status = {"capacity": room, "allocatable": room, "conditions": ready}
-        self.plane.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, **MERGE)
-        # A new node is tainted until its controller has seen it ready; there is none here.
-        self.plane.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}}, **MERGE)
-
-    def remove_all(self) -> None:
-        for name in self.names:
-            self.plane.request("DELETE", f"/api/v1/nodes/{name}")
-
-
-@pytest.fixture
-def nodes(plane: ControlPlane) -> Iterator[Nodes]:
-    nodes = Nodes(plane)
-    yield nodes
-    nodes.remove_all()
-
-
-@pytest.fixture
-def perform(plane: ControlPlane) -> Iterator[Callable[..., None]]:
-    """Return a function that plays an act in a fresh namespace, which is removed afterwards."""
-    body = {"metadata": {"generateName": "gang-"}}
-    name = plane.request("POST", "/api/v1/namespaces", body)["metadata"]["name"]
-    plane.await_found(f"/api/v1/namespaces/{name}/serviceaccounts/default")
-
-    async def main(act: Act, scheduling: str) -> None:
-        async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
-            await GangStage(client, name, scheduling, POD_GROUPS_V1ALPHA2).play(act)
-
-    yield lambda act, scheduling="native": asyncio.run(main(act, scheduling))
-    plane.request("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
-    plane.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
 async def all_bound(stage: GangStage, count: int) -> None:

@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from paddlejob.client.explain import explain_job
-from paddlejob.client.explain.gather import JOBS
+from paddlejob.client.explain.gather import CLAIMS, LIMIT_RANGES, QUOTAS, gather
+from paddlejob.core.gang.model import GangSystem
 from paddlejob.kube.errors import NotFoundError
+from paddlejob.kube.resource import NODES, PODS, Resource
+from paddlejob.operator.resources import PADDLE_JOBS as JOBS
+from paddlejob.operator.resources import VOLCANO_POD_GROUPS, VOLCANO_QUEUES, WORKLOADS_V1BETA2
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType, custom_resource
 from paddlejob.testing.build import job
 from tests.client.explain import reading
 from tests.testing.simulated import simulated
 
+PENDING = {"phase": "Pending", "reason": "WaitingForPods", "message": "waiting for 2 pods"}
+FORBIDDEN = ("/nodes", "/resourcequotas", "/limitranges", "/events", "/pods", "/persistentvolumeclaims")
+MOUNTED = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+FAILURE = {
+    "attempt": 1,
+    "pod": "demo-worker-0",
+    "reason": "Error",
+    "exitCode": 1,
+    "message": "worker-0 failed",
+}
 
-def submit(server, built, **status):
-    manifest = {**built.manifest, "metadata": {"name": "demo", "namespace": "default"}}
-    server.create(JOBS, manifest)
+
+def cluster(built=None, **status):
+    """A server with a job."""
+    server = reading.server()
+    for resource in (QUOTAS, LIMIT_RANGES, CLAIMS):
+        server.register(ResourceType(resource=resource))
+    manifest = (built or job().worker(2)).manifest
+    labels = manifest["metadata"].get("labels") or {}
+    body = {**manifest, "metadata": {"name": "demo", "namespace": "default", "labels": labels}}
+    server.create(JOBS, body)
+    server.patch(JOBS, "default", "demo", {"status": status or PENDING}, subresource="status")
+    return server
+
+
+def add_pod(server, name="demo-worker-0", *, owner="", node="", attempt=0, status=None, namespace="default"):
+    uid = owner or server.get(JOBS, "default", "demo")["metadata"]["uid"]
+    reference = {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "name": "demo",
+        "uid": uid,
+        "controller": True,
+    }
+    group = JOBS.group
+    labels = {f"{group}/job-name": "demo", f"{group}/attempt": str(attempt), "paddle-res-type": "worker"}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [reference]}
+    resources = {"requests": {"cpu": "3"}}
+    spec = {"nodeName": node, "containers": [{"name": "paddle", "image": "x", "resources": resources}]}
+    server.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     if status:
-        server.patch(JOBS, "default", "demo", {"status": status}, subresource="status")
+        server.patch(PODS, namespace, name, {"status": status}, subresource="status")
+
+
+def add(server, resource: Resource, name: str, **fields):
+    metadata = {"name": name} | ({"namespace": "default"} if resource.namespaced else {})
+    head = {"apiVersion": resource.api_version, "kind": resource.kind}
+    server.create(resource, {**head, "metadata": metadata, **fields})
 
 
 @simulated
@@ -27,10 +75,8 @@ async def test_a_job_that_does_not_exist_is_an_error():
 
 @simulated
 async def test_what_may_not_be_read_is_a_line():
-    server = reading.server()
-    submit(server, job().worker(2), phase="Pending", reason="WaitingForPods", message="waiting for 2 pods")
-    forbidden = ("/nodes", "/resourcequotas", "/limitranges", "/events", "/pods")
-    found = await explain_job(reading.client(server, *forbidden), "default", "demo")
+    server = cluster(job().worker(2, pod=MOUNTED))
+    found = await explain_job(reading.client(server, *FORBIDDEN), "default", "demo")
     assert found.summary == "waiting for 2 pods"
     assert found.rank == "worker-0"
     assert set(found.unseen) == {
@@ -39,4 +85,153 @@ async def test_what_may_not_be_read_is_a_line():
         "cannot see nodes: needs list on nodes",
         "cannot see resourcequotas: needs list on resourcequotas",
         "cannot see limitranges: needs list on limitranges",
+        "cannot see persistentvolumeclaims: needs list on persistentvolumeclaims",
     }
+    assert str(found).splitlines()[-len(found.unseen) :] == list(found.unseen)
+
+
+@simulated
+async def test_a_server_that_fails_in_between_is_a_line():
+    server = cluster()
+    client = reading.client(server, broken=("/nodes",))
+    found = await explain_job(client, "default", "demo")
+    assert found.unseen == ("cannot see nodes: it hurts",)
+
+
+@pytest.mark.parametrize("phase", ["Running", "Completed", "Suspended"])
+@simulated
+async def test_a_job_that_explains_itself_costs_two_reads(phase):
+    server = cluster(phase=phase, message="fine")
+    add_pod(server, node="a", status={"phase": "Running", "containerStatuses": [reading.RUNNING]})
+    add_pod(
+        server, "demo-worker-1", node="a", status={"phase": "Running", "containerStatuses": [reading.RUNNING]}
+    )
+    transport = reading.Restricted(server)
+    await explain_job(reading.on(transport), "default", "demo")
+    assert len(transport.requests) == 2
+
+
+@simulated
+async def test_only_the_pods_of_this_very_job_count():
+    server = cluster()
+    add_pod(server)
+    add_pod(server, "demo-worker-1", owner="another-uid")
+    found = await gather(reading.client(server), "default", "demo")
+    assert [pod.metadata.name for pod in found.pods] == ["demo-worker-0"]
+    assert str(found.missing[0]) == "worker-1"
+
+
+@simulated
+async def test_a_pod_without_a_node_is_seen_as_it_was_admitted():
+    server = cluster(job().worker(2))
+    add_pod(server)
+    found = await gather(reading.client(server), "default", "demo")
+    (shape,) = found.shapes.values()
+    assert shape.containers[0].resources.requests == {"cpu": "3"}
+
+
+@simulated
+async def test_nodes_are_counted_with_the_pods_of_all_namespaces():
+    server = cluster()
+    add(server, NODES, "a", status={"allocatable": {"cpu": "8"}})
+    add_pod(server, "x-worker-7", owner="other", node="a")
+    add_pod(server, "y-worker-7", owner="other", node="a", namespace="elsewhere")
+    all_of_them = await gather(reading.client(server), "default", "demo")
+    assert str(all_of_them.used["a"]["cpu"]) == "6"
+    own = await gather(reading.client(server, "/api/v1/pods"), "default", "demo")
+    assert str(own.used["a"]["cpu"]) == "3"
+    assert not own.sees_all_pods
+    assert own.unseen == ("cannot see pods of other namespaces: needs list on pods in all namespaces",)
+
+
+@simulated
+async def test_a_large_cluster_is_read_in_part(monkeypatch):
+    monkeypatch.setattr("paddlejob.client.explain.gather.MOST_NODES", 40)
+    monkeypatch.setattr("paddlejob.client.explain.reader.PAGE", 20)
+    server = cluster()
+    for number in range(100):
+        add(server, NODES, f"n{number}")
+    found = await gather(reading.client(server), "default", "demo")
+    assert len(found.nodes) == 40
+    assert found.unseen == ("read only the first 40 nodes",)
+
+
+@simulated
+async def test_a_job_that_does_not_decode_is_explained_by_its_status():
+    server = cluster(phase="Pending", reason="InvalidSpec", message="spec.worker: must be an object")
+    server.patch(JOBS, "default", "demo", {"spec": {"worker": "text"}})
+    found = await explain_job(reading.client(server), "default", "demo")
+    assert (found.cause, found.summary) == ("InvalidSpec", "spec.worker: must be an object")
+
+
+ENDED = {"name": "paddle", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+
+
+@simulated
+async def test_the_log_of_the_pod_that_failed_first():
+    server = cluster(phase="Failed", reason="PodFailed", message="worker-0 failed", lastFailure=FAILURE)
+    add_pod(server, node="a", attempt=1, status={"phase": "Failed", "containerStatuses": [ENDED]})
+    server.container_logs.write(server.get(PODS, "default", "demo-worker-0"), b"step 1\nValueError: no\n")
+    found = await explain_job(reading.client(server), "default", "demo")
+    assert found.log == ("step 1", "ValueError: no")
+    assert (found.rank, found.exit_code) == ("worker-0", 1)
+
+
+@simulated
+async def test_the_log_of_a_container_that_was_restarted_in_place():
+    server = cluster(phase="Failed", reason="PodFailed", message="worker-0 failed", lastFailure=FAILURE)
+    add_pod(server, node="a", attempt=1)
+    server.container_logs.write(server.get(PODS, "default", "demo-worker-0"), b"the life before\n")
+    again = {**reading.RUNNING, "restartCount": 1, "lastState": ENDED["state"]}
+    status = {"phase": "Running", "containerStatuses": [again]}
+    server.patch(PODS, "default", "demo-worker-0", {"status": status}, subresource="status")
+    server.container_logs.write(server.get(PODS, "default", "demo-worker-0"), b"the life now\n")
+    assert (await explain_job(reading.client(server), "default", "demo")).log == ("the life before",)
+
+
+@simulated
+async def test_the_log_of_another_attempt_is_not_shown():
+    server = cluster(phase="Failed", reason="PodFailed", message="worker-0 failed", lastFailure=FAILURE)
+    add_pod(server, node="a", attempt=2, status={"phase": "Failed", "containerStatuses": [ENDED]})
+    server.container_logs.write(server.get(PODS, "default", "demo-worker-0"), b"of another attempt\n")
+    assert (await explain_job(reading.client(server), "default", "demo")).log == ()
+
+
+@simulated
+async def test_a_log_that_is_gone_is_a_line():
+    server = cluster(phase="Failed", reason="PodFailed", message="worker-0 failed", lastFailure=FAILURE)
+    add_pod(server, node="a", attempt=1, status={"phase": "Failed", "containerStatuses": [ENDED]})
+    found = await explain_job(reading.client(server, "/log"), "default", "demo")
+    assert found.unseen == ("cannot see the log of demo-worker-0: needs get on pods/log",)
+
+
+@simulated
+async def test_a_gang_of_volcano_and_its_queue():
+    server = cluster(phase="Pending", reason="WaitingForGang", message="waiting for PodGroup demo: Pending")
+    server.register(custom_resource(VOLCANO_POD_GROUPS, status=False))
+    server.register(custom_resource(VOLCANO_QUEUES, status=False))
+    add(server, VOLCANO_POD_GROUPS, "demo", spec={"minMember": 2, "queue": "research"})
+    add(
+        server,
+        VOLCANO_QUEUES,
+        "research",
+        spec={"capability": {"cpu": "8"}},
+        status={"allocated": {"cpu": 6}},
+    )
+    found = await gather(reading.client(server), "default", "demo")
+    assert found.gang.system is GangSystem.VOLCANO
+    assert found.gang.volcano_queue.status.allocated == {"cpu": 6}
+
+
+@simulated
+async def test_a_workload_of_kueue_and_its_queue():
+    queued = job().worker(1).metadata(labels={"kueue.x-k8s.io/queue-name": "team-a"})
+    server = cluster(queued, phase="Pending", reason="WaitingForGang", message="waiting in Kueue's queue")
+    queues = Resource("kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue")
+    server.register(custom_resource(WORKLOADS_V1BETA2, status=False))
+    server.register(custom_resource(queues, status=False))
+    add(server, WORKLOADS_V1BETA2, "demo", spec={"queueName": "team-a"})
+    add(server, queues, "team-a", spec={"clusterQueue": "all"}, status={"pendingWorkloads": 3})
+    found = await gather(reading.client(server), "default", "demo")
+    assert found.gang.system is GangSystem.KUEUE
+    assert msgspec.to_builtins(found.gang.local_queue.spec) == {"clusterQueue": "all"}

@@ -62,6 +62,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """None where they cannot be seen."""
     used: dict[str, dict[str, Quantity]] = {}
     """What the visible pods of each node ask for, added up, and their number as `pods`."""
+    sees_all_pods: bool = True
+    """Whether `used` counts the pods of other namespaces too."""
     claims: dict[str, Claim] | None = None
     """All claims of the namespace by name, None where they cannot be seen."""
     volumes: dict[str, PersistentVolume] = {}

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from paddlejob.client.explain import states
+from paddlejob.client.explain.causes import (
+    admission,
+    containers,
+    failure,
+    gang,
+    nodes,
+    quota,
+    scheduler,
+    states,
+    volumes,
+)
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.gather import gather
 from paddlejob.client.explain.result import MOST_FINDINGS, Explanation, Finding, tidy
@@ -12,14 +22,21 @@ from paddlejob.kube.client import Client
 
 Find = Callable[[Evidence], Iterator[Finding]]
 
-STATES: tuple[Find, ...] = (
-    states.unseen_by_operator,
-    states.settled,
-)
+ALONE: tuple[Find, ...] = (states.not_looked_at, failure.find, states.invalid, states.settled)
 """What explains a job alone: the first that applies."""
 
-OBSTACLES: tuple[Find, ...] = ()
-"""What holds up a job that waits: all that apply, the ones to deal with first in front."""
+OBSTACLES: tuple[Find, ...] = (
+    admission.find,
+    quota.find,
+    gang.find,
+    volumes.find,
+    nodes.find,
+    containers.find,
+)
+"""What holds up a job that waits: all that apply, those to deal with first in front."""
+
+OTHERWISE: tuple[Find, ...] = (scheduler.find, states.waiting)
+"""What others say of a job that waits for a reason which is not seen: the first that applies."""
 
 
 async def explain_job(client: Client, namespace: str, name: str) -> Explanation:
@@ -32,15 +49,22 @@ async def explain_job(client: Client, namespace: str, name: str) -> Explanation:
 
 def explain(evidence: Evidence) -> Explanation:
     """Return why a job is where it is. Never raises, whatever is in the objects."""
-    found = [finding for find in STATES for finding in find(evidence)][:1]
-    found = found or [finding for find in OBSTACLES for finding in find(evidence)]
-    found = found or list(states.waiting(evidence))
-    failure = evidence.job.status.last_failure
+    found = (
+        _first(ALONE, evidence)
+        or [finding for find in OBSTACLES for finding in find(evidence)]
+        or _first(OTHERWISE, evidence)
+    )
+    last = evidence.job.status.last_failure
     return Explanation(
         namespace=evidence.job.metadata.namespace,
         name=evidence.job.name,
         phase=str(evidence.job.status.phase),
         findings=tuple(tidy(finding) for finding in found[:MOST_FINDINGS]),
-        exit_code=failure.exit_code if failure and failure.exit_code else None,
+        exit_code=last.exit_code if last and last.exit_code else None,
+        log=failure.last_lines(evidence.log) if any(failure.find(evidence)) else (),
         unseen=evidence.unseen,
     )
+
+
+def _first(finds: tuple[Find, ...], evidence: Evidence) -> list[Finding]:
+    return next((found for find in finds if (found := list(find(evidence)))), [])

@@ -19,16 +19,17 @@ from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.quantity import Quantity, total
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.client.explain import objects
+from paddlejob.client.explain.demand import requests_of
 from paddlejob.client.explain.evidence import Evidence, Gang, template_shape
 from paddlejob.client.explain.objects import PodShape, shape_of
 from paddlejob.client.explain.reader import Reader
-from paddlejob.client.explain.room import requests_of
 from paddlejob.core.gang.model import GANG_RESOURCES, QUEUES, GangSystem
 from paddlejob.core.gang.volcano import DEFAULT_QUEUE
 from paddlejob.core.pod_set import ObservedPod, observe_pod, pod_name, replica_of, training_container_name
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import EVENTS, NODES, PODS, Resource
+from paddlejob.operator.resources import PADDLE_JOBS
 
 MOST_PODS = 15_000
 """As many as the three roles of a job may have."""
@@ -39,7 +40,6 @@ NAMED_CLAIMS = 5
 """Of so many claims the volumes and events are read."""
 LOG_LINES = 50
 
-JOBS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -70,7 +70,7 @@ async def gather(client: Client, namespace: str, name: str) -> Evidence:
 def _needed(reader: Reader, known: Evidence) -> Iterator[Read]:
     """Choose what is worth reading: a job that runs or has completed explains itself."""
     status = known.job.status
-    if status.last_failure is not None:
+    if status.last_failure is not None and status.phase in (Phase.FAILED, Phase.RESTARTING):
         yield _log(reader, known)
     if status.phase in (Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED, Phase.TERMINATING):
         return
@@ -92,9 +92,9 @@ class _StatusOnly(View, frozen=True):
 async def _job(client: Client, namespace: str, name: str) -> PaddleJob:
     """Return the job; of one whose spec does not fit the API's types, what can be read."""
     try:
-        return await client.get(JOBS, namespace, name, type=PaddleJob)
+        return await client.get(PADDLE_JOBS, namespace, name, type=PaddleJob)
     except errors.UndecodableError as error:
-        found = await client.get(JOBS, namespace, name, type=_StatusOnly)
+        found = await client.get(PADDLE_JOBS, namespace, name, type=_StatusOnly)
         return PaddleJob(found.metadata, status=found.status, undecodable=str(error))
 
 
@@ -130,30 +130,31 @@ async def _limits(reader: Reader) -> JsonObject:
 
 
 async def _nodes(reader: Reader) -> JsonObject:
+    """Read the nodes and what is used of them; where one sees only the pods of the namespace, by those."""
     nodes = await reader.all(NODES, objects.Node, most=MOST_NODES)
-    return {"nodes": nodes, "used": await _used(reader)} if nodes else {"nodes": nodes}
+    if not nodes:
+        return {"nodes": nodes}
+    try:
+        return {"nodes": nodes, "used": await _used(reader, None)}
+    except errors.KubeError as error:
+        reader.miss(error, "pods of other namespaces", "list on pods in all namespaces")
+    try:
+        return {"nodes": nodes, "used": await _used(reader, reader.namespace), "sees_all_pods": False}
+    except errors.KubeError:
+        return {"nodes": nodes, "sees_all_pods": False}
 
 
-async def _used(reader: Reader) -> dict[str, dict[str, Quantity]]:
-    """Add up what pods ask for on each node: all of them, or those of the namespace if no others are seen."""
-    for namespace in (None, reader.namespace):
-        used: dict[str, dict[str, Quantity]] = defaultdict(dict)
-        try:
-            listed = reader.pages(
-                PODS, objects.PlacedPod, namespace, most=MOST_PODS_ON_NODES, field_selector=_ON_NODES
-            )
-            async for page in listed:
-                for pod in page:
-                    node = pod.spec.node_name
-                    used[node] = total((used[node], requests_of(pod.spec)))
-        except errors.KubeError as error:
-            what = "pods of other namespaces" if namespace is None else "pods"
-            reader.miss(
-                error, what, "list on pods in all namespaces" if namespace is None else "list on pods"
-            )
-            continue
-        return used
-    return {}
+async def _used(reader: Reader, namespace: str | None) -> dict[str, dict[str, Quantity]]:
+    """Add up what pods ask for on each node. Raises KubeError."""
+    used: dict[str, dict[str, Quantity]] = defaultdict(dict)
+    listed = reader.pages(
+        PODS, objects.PlacedPod, namespace, most=MOST_PODS_ON_NODES, field_selector=_ON_NODES
+    )
+    async for page in listed:
+        for pod in page:
+            node = pod.spec.node_name
+            used[node] = total((used[node], requests_of(pod.spec)))
+    return used
 
 
 async def _events_and_storage(reader: Reader, known: Evidence) -> JsonObject:

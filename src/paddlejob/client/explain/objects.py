@@ -104,10 +104,10 @@ class PodShape(View, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
     affinity: Affinity | None = None
-    host_network: bool = False
     scheduler_name: str = ""
     service_account_name: str = ""
     priority_class_name: str = ""
+    active_deadline_seconds: int | None = None
 
     @property
     def claims(self) -> tuple[str, ...]:

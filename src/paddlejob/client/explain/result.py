@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import shlex
 from collections.abc import Iterator
 
@@ -38,7 +39,8 @@ class Change(msgspec.Struct, frozen=True):
 
     def command(self, namespace: str) -> str:
         """Return the kubectl command that applies it."""
-        patch = msgspec.json.encode(self.patch).decode()
+        # ASCII: what a template holds must not reach a terminal as it is.
+        patch = json.dumps(self.patch, separators=(",", ":"))
         words = ("kubectl", "-n", namespace, "patch", self.resource, self.name, "--type=json", "-p", patch)
         return shlex.join(words)
 
@@ -49,6 +51,8 @@ class Advice(msgspec.Struct, frozen=True):
     text: str
     change: Change | None = None
     then: Then = Then.NOTHING
+    keeps: float = 1.0
+    """How much of what the job asked for is left to it; of several changes the mildest comes first."""
 
     def commands(self, namespace: str, job: str) -> tuple[str, ...]:
         """Return the commands that carry it out, none where it takes a decision first."""
@@ -123,6 +127,17 @@ class Explanation(msgspec.Struct, frozen=True):
         return "\n".join(_lines(self))
 
 
+def duration(seconds: float) -> str:
+    """Such as 45s, 12m, 3h 4m, 2d 3h."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if minutes < 60:
+        return f"{minutes}m"
+    return f"{hours}h {minutes % 60}m" if hours < 48 else f"{days}d {hours % 24}h"
+
+
 def tidy(finding: Finding) -> Finding:
     """Return a finding whose texts are single lines, and few."""
     advice = (msgspec.structs.replace(each, text=one_line(each.text, WIDTH)) for each in finding.advice)
@@ -137,6 +152,8 @@ def tidy(finding: Finding) -> Finding:
 def _lines(of: Explanation) -> Iterator[str]:
     first, *others = of.findings
     yield f"{of.name}: {of.phase or 'new'}: {first.summary}"
+    if first.rank and first.rank not in first.summary:
+        yield f"  everybody waits for {first.rank}"
     yield from (f"  {line}" for line in first.details)
     if of.log:
         yield f"Last lines of {of.rank}:"

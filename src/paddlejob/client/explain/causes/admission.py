@@ -1,0 +1,215 @@
+"""Objects that the API server refuses to create: policies, webhooks, names that do not exist, rights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import Role
+from paddlejob.client.explain.changes import (
+    REQUESTS,
+    patch,
+    recreate,
+    remove_op,
+    set_op,
+    smaller_pods,
+    template_path,
+)
+from paddlejob.client.explain.demand import demands, readable
+from paddlejob.client.explain.evidence import Evidence, template_shape
+from paddlejob.client.explain.result import Advice, Finding
+
+_REFUSED = re.compile(r"cannot (\w+) (\w+) (\S+): (.*)", re.DOTALL)
+_QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.*?), used: (.*?), limited: (.*?)(?:;|$)")
+_UNLIMITED = re.compile(r"failed quota: ([^:]+): must specify (.*?)(?:;|$)")
+_POD_SECURITY = re.compile(r'violates PodSecurity "([^"]+)": (.*?)(?:; retrying|$)', re.DOTALL)
+_DENIED = re.compile(r'admission webhook "([^"]+)" denied the request:? ?(.*?)(?:; retrying|$)', re.DOTALL)
+_NO_WEBHOOK = re.compile(r'failed calling webhook "([^"]+)": (.*?)(?:; retrying|$)', re.DOTALL)
+_POLICY = re.compile(
+    r"ValidatingAdmissionPolicy '([^']+)'.*? denied request: (.*?)(?:; retrying|$)", re.DOTALL
+)
+_ACCOUNT = re.compile(r'serviceaccount "([^"]+)" not found')
+_PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
+_LIMIT_RANGE = re.compile(r"((?:maximum|minimum) \S+ (?:usage|limit).*?)(?:; retrying|$)")
+_OVER_DEFAULT = re.compile(r"must be less than or equal to (\S+) limit of ([^\s;]+)")
+_RIGHTS = re.compile(r'User "([^"]+)" cannot (\w+) resource "([^"]+)"')
+
+
+class Refusal:
+    """A write of the operator that was refused."""
+
+    def __init__(self, evidence: Evidence, kind: str, name: str, why: str) -> None:
+        self.evidence = evidence
+        self.what = f"{kind} {name}"
+        self.why = why
+        self.rank = name.removeprefix(f"{evidence.job.name}-") if kind == "Pod" else ""
+        self.role = next((role for role in Role if self.rank.startswith(f"{role}-")), None)
+
+    @property
+    def template(self) -> JsonObject:
+        """The pod spec of the template that the refused pod is made from."""
+        spec = dict(self.evidence.roles).get(self.role) if self.role else None
+        given = spec.template.get("spec") if spec and template_shape(spec) else None
+        return given if isinstance(given, dict) else {}
+
+    def finding(self, cause: str, summary: str, *advice: Advice, details: tuple[str, ...] = ()) -> Finding:
+        return Finding(cause, summary, self.rank, details, advice)
+
+    def change(self, text: str, *ops: JsonObject) -> Advice:
+        return Advice(text, patch(self.evidence.job, *ops), then=recreate(self.evidence))
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Find that the API server refuses an object of the job."""
+    status = evidence.job.status
+    refused = _REFUSED.search(status.message) if status.reason == Reason.CREATE_FAILED else None
+    if refused is None:
+        return
+    refusal = Refusal(evidence, refused[2], refused[3], refused[4])
+    for read in READERS:
+        if finding := read(refusal):
+            yield finding
+            return
+    if not _QUOTA.search(refusal.why):
+        yield refusal.finding("CreateFailed", status.message)
+
+
+def _quota(refusal: Refusal) -> Finding | None:
+    """Say what the refusal says of a quota that cannot be seen."""
+    found = _QUOTA.search(refusal.why)
+    if found is None or refusal.evidence.quotas:
+        return None
+    name, requested, used, limited = found.groups()
+    text = f"quota {name} has no room for {refusal.rank or refusal.what}: {requested} more than {limited}"
+    advice = Advice(f"ask for a larger quota {name}, lower the job's requests or replicas, or wait")
+    return refusal.finding(
+        "QuotaExceeded", text, advice, details=(f"requested {requested}, used {used} of {limited}",)
+    )
+
+
+def _unlimited(refusal: Refusal) -> Finding | None:
+    found = _UNLIMITED.search(refusal.why)
+    if found is None:
+        return None
+    text = f"quota {found[1]} counts what {refusal.rank} does not say: it must specify {found[2]}"
+    advice = Advice(f"set the resources of spec.{refusal.role}.template: {found[2]}")
+    return refusal.finding("QuotaNeedsLimits", text, advice)
+
+
+def _pod_security(refusal: Refusal) -> Finding | None:
+    found = _POD_SECURITY.search(refusal.why)
+    if found is None:
+        return None
+    level, violations = found.groups()
+    text = f"the namespace's Pod Security level {level} does not allow {refusal.rank}"
+    details = tuple(part.strip() for part in re.split(r",\s+(?=[^()]*(?:\(|$))", violations))
+    if "host namespaces" in violations or "hostPort" in violations:
+        path = ("spec", "intranet")
+        advice = refusal.change("set spec.intranet to PodIP or Service", set_op(path, "PodIP"))
+    elif ops := _restricted_ops(refusal):
+        advice = refusal.change(f"let the {refusal.role} run restricted, as an ordinary user", *ops)
+    else:
+        advice = Advice(f"correct the securityContext in spec.{refusal.role}.template.spec")
+    return refusal.finding("PodSecurity", text, advice, details=details)
+
+
+def _restricted_ops(refusal: Refusal) -> tuple[JsonObject, ...]:
+    """Return what the level `restricted` asks of every pod, on top of what the template says."""
+    if "restricted" not in refusal.why or refusal.role is None or not refusal.template:
+        return ()
+    pod = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    container = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    ops = [_merged(refusal.role, refusal.template, ("securityContext",), pod)]
+    for group in ("initContainers", "containers"):
+        for index, each in enumerate(refusal.template.get(group) or ()):
+            place = (group, index, "securityContext")
+            ops.append(
+                _merged(refusal.role, {"securityContext": each.get("securityContext")}, place, container)
+            )
+    return tuple(ops)
+
+
+def _merged(role: Role, holder: JsonObject, place: tuple[str | int, ...], more: JsonObject) -> JsonObject:
+    given = holder.get("securityContext")
+    return set_op(template_path(role, *place), {**(given if isinstance(given, dict) else {}), **more})
+
+
+def _webhook(refusal: Refusal) -> Finding | None:
+    if found := _DENIED.search(refusal.why):
+        text = f"admission webhook {found[1]} refuses {refusal.rank or refusal.what}: {found[2]}"
+        return refusal.finding("WebhookDenied", text, Advice("change the job as the webhook asks"))
+    if found := _NO_WEBHOOK.search(refusal.why):
+        text = f"admission webhook {found[1]} does not answer, so {refusal.rank or refusal.what} is refused"
+        advice = Advice(
+            f"ask who looks after the webhook {found[1]}; if it was uninstalled, delete its configuration"
+        )
+        return refusal.finding("WebhookDown", text, advice, details=(found[2],))
+    if found := _POLICY.search(refusal.why):
+        text = f"ValidatingAdmissionPolicy {found[1]} refuses {refusal.rank or refusal.what}: {found[2]}"
+        return refusal.finding("PolicyDenied", text, Advice("change the job as the policy asks"))
+    return None
+
+
+def _missing_name(refusal: Refusal) -> Finding | None:
+    """Find a ServiceAccount or a PriorityClass that does not exist."""
+    for pattern, kind, field in (
+        (_ACCOUNT, "ServiceAccount", "serviceAccountName"),
+        (_PRIORITY, "PriorityClass", "priorityClassName"),
+    ):
+        found = pattern.search(refusal.why)
+        if found is None:
+            continue
+        text = f"{refusal.rank} names {kind} {found[1]}, which does not exist"
+        advice = [Advice(f"create {kind} {found[1]}")]
+        if refusal.role and refusal.template.get(field) == found[1]:
+            op = remove_op(template_path(refusal.role, field))
+            where = f"spec.{refusal.role}.template.spec.{field}"
+            advice.insert(0, refusal.change(f"remove {where}", op))
+        return refusal.finding(f"{kind}NotFound", text, *advice)
+    return None
+
+
+def _limit_range(refusal: Refusal) -> Finding | None:
+    """Find resources that a LimitRange of the namespace does not allow, or contradicts by its defaults."""
+    if found := _OVER_DEFAULT.search(refusal.why):
+        resource, limit = found.groups()
+        text = f"{refusal.rank} requests more {resource} than the limit {limit} that a LimitRange gives it"
+        return refusal.finding("LimitRange", text, *_within_limit(refusal, resource, limit))
+    if found := _LIMIT_RANGE.search(refusal.why):
+        text = f"a LimitRange of the namespace does not allow {refusal.rank}: {found[1]}"
+        advice = Advice(f"change the resources in spec.{refusal.role}.template.spec")
+        return refusal.finding("LimitRange", text, advice)
+    return None
+
+
+def _within_limit(refusal: Refusal, resource: str, limit: str) -> Iterator[Advice]:
+    most = readable({resource: limit}).get(resource)
+    for demand in demands(refusal.evidence):
+        if demand.role == refusal.role and most is not None:
+            advice = smaller_pods(refusal.evidence, demand, {(REQUESTS, resource): most})
+            if advice is not None:
+                yield advice
+    yield Advice(f"set limits.{resource} in spec.{refusal.role}.template, if the LimitRange allows more")
+
+
+def _rights(refusal: Refusal) -> Finding | None:
+    found = _RIGHTS.search(refusal.why)
+    if found is None:
+        return None
+    text = f"the operator may not {found[2]} {found[3]}: it runs as {found[1]}"
+    return refusal.finding(
+        "OperatorForbidden", text, Advice("install the operator's ClusterRole of this version")
+    )
+
+
+READERS: tuple[Callable[[Refusal], Finding | None], ...] = (
+    _quota,
+    _unlimited,
+    _pod_security,
+    _webhook,
+    _missing_name,
+    _limit_range,
+    _rights,
+)

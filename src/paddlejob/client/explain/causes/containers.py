@@ -1,0 +1,165 @@
+"""Pods that have a node and do not run: images, configuration, mounts, crashes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from paddlejob.api.pod import ContainerStatus
+from paddlejob.client.explain.evidence import Evidence
+from paddlejob.client.explain.result import Advice, Finding
+from paddlejob.core import explain as core_explain
+from paddlejob.core.explain import termination_message
+from paddlejob.core.pod_set import ObservedPod, PodState, pod_name
+
+_IMAGE_REASONS = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+)
+_NOT_FOUND = re.compile(r"not found|manifest unknown|no such image", re.IGNORECASE)
+_DENIED = re.compile(r"unauthorized|denied|forbidden|authentication|no basic auth|401|403", re.IGNORECASE)
+_UNREACHABLE = re.compile(r"no such host|timeout|timed out|refused|x509|tls:|EOF|unreachable", re.IGNORECASE)
+_OBJECT = re.compile(r'(configmap|secret) "?([^"\s]+)"? not found', re.IGNORECASE)
+_KEY = re.compile(r"couldn't find key (\S+) in (ConfigMap|Secret) \S*?/(\S+)")
+_KINDS = {"configmap": "ConfigMap", "secret": "Secret"}
+_TROUBLE = (
+    "FailedMount",
+    "FailedAttachVolume",
+    "FailedCreatePodSandBox",
+    "FailedMapVolume",
+    "NetworkNotReady",
+)
+_UP = (PodState.RUNNING, PodState.SUCCEEDED)
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Find the first pod, in replica order, that its kubelet cannot start, and count the others."""
+    pods = evidence.pod_set
+    placed = [
+        member
+        for member in pods.active
+        if member.pod.spec.node_name and member.state not in _UP and member.replica not in pods.finished
+    ]
+    held_up = [(member, why) for member in placed if (why := core_explain.obstacle(member))]
+    if held_up:
+        member, why = held_up[0]
+        yield _container_finding(evidence, member, why, len(held_up) - 1)
+        return
+    for member in placed:
+        if finding := _from_events(evidence, member):
+            yield finding
+            return
+
+
+def _container_finding(evidence: Evidence, member: ObservedPod, why: str, others: int) -> Finding:
+    rank, node = str(member.replica), member.pod.spec.node_name
+    details = [f"{rank} is on node {node}"]
+    details += [f"{others} more {'pod is' if others == 1 else 'pods are'} held up too"] if others else []
+    container = _waiting(member)
+    waiting = container.state.waiting if container else None
+    if container is None or waiting is None:
+        return Finding("NotStarted", f"{rank}: {why}", rank, tuple(details))
+    if waiting.reason in _IMAGE_REASONS:
+        return _image(evidence, member, container, details)
+    missing = _missing_object(evidence, rank, waiting.message)
+    if missing is not None:
+        cause, text, advice = missing
+        return Finding(cause, text, rank, tuple(details), (advice,))
+    cause = waiting.reason or "NotStarted"
+    field = f"spec.{member.replica.role}.template.spec"
+    advice = Advice(f"see kubectl logs {member.pod.metadata.name} --previous, and correct {field}")
+    return Finding(cause, f"{rank}: {why}", rank, tuple(details), (advice,))
+
+
+def _waiting(member: ObservedPod) -> ContainerStatus | None:
+    statuses = (*member.pod.status.init_container_statuses, *member.pod.status.container_statuses)
+    return next((each for each in statuses if each.state.waiting and each.state.waiting.reason), None)
+
+
+def _image(
+    evidence: Evidence, member: ObservedPod, container: ContainerStatus, details: list[str]
+) -> Finding:
+    """Say which image cannot be had, and why; where the status says only back-off, an event says why."""
+    rank, waiting = str(member.replica), container.state.waiting
+    assert waiting is not None
+    events = [event for event in evidence.events_of(member.pod.metadata.name) if event.type == "Warning"]
+    failed = next((event.message for event in events if "Failed to pull" in event.message), "")
+    secret = next(
+        (event.message for event in events if event.reason == "FailedToRetrieveImagePullSecret"), ""
+    )
+    text = failed or waiting.message
+    image = _image_of(evidence, member, container.name)
+    field = f"spec.{member.replica.role}.template.spec.containers: image of {container.name}"
+    details += [termination_message(text)] if text else []
+    details += [secret] if secret else []
+    if waiting.reason == "InvalidImageName":
+        why, advice = "its name is not valid", f"correct {field}"
+    elif waiting.reason == "ErrImageNeverPull":
+        why, advice = (
+            "it is not on the node, and imagePullPolicy is Never",
+            f"use another policy, or load {image}",
+        )
+    elif _DENIED.search(text):
+        why = "the registry denies access, or it does not exist"
+        advice = f"name a pull secret in imagePullSecrets, or correct {field}"
+    elif _NOT_FOUND.search(text):
+        why, advice = "the registry has no such image", f"correct {field}, or push {image}"
+    elif _UNREACHABLE.search(text):
+        why, advice = (
+            "the registry cannot be reached from the node",
+            "check the registry, the name and the network",
+        )
+    else:
+        why, advice = (
+            waiting.reason,
+            f"correct {field}, or see kubectl describe pod {member.pod.metadata.name}",
+        )
+    then = "; pods that exist keep the old image until the job is suspended and resumed"
+    return Finding(
+        "ImagePull",
+        f"{rank} cannot pull image {image}: {why}",
+        rank,
+        tuple(details),
+        (Advice(advice + then),),
+    )
+
+
+def _image_of(evidence: Evidence, member: ObservedPod, container: str) -> str:
+    spec = dict(evidence.roles).get(member.replica.role)
+    pod_spec = spec.template.get("spec") if spec else None
+    given = pod_spec if isinstance(pod_spec, dict) else {}
+    listed = [*(given.get("initContainers") or ()), *(given.get("containers") or ())]
+    images = {each.get("name"): each.get("image") for each in listed if isinstance(each, dict)}
+    return str(images.get(container) or f"of {container}")
+
+
+def _missing_object(evidence: Evidence, rank: str, text: str) -> tuple[str, str, Advice] | None:
+    """Read which ConfigMap, Secret or key of one is missing."""
+    namespace = evidence.job.metadata.namespace
+    if found := _KEY.search(text):
+        key, kind, name = found.groups()
+        advice = Advice(f"add the key {key} to {kind} {name}, or correct the reference in the template")
+        return f"{kind}KeyNotFound", f"{rank} needs key {key} of {kind} {name}, which has no such key", advice
+    if found := _OBJECT.search(text):
+        kind, name = _KINDS[found[1].lower()], found[2]
+        advice = Advice(f"create {kind} {name} in namespace {namespace}, or correct the name in the template")
+        return f"{kind}NotFound", f"{rank} needs {kind} {name}, which does not exist", advice
+    return None
+
+
+def _from_events(evidence: Evidence, member: ObservedPod) -> Finding | None:
+    """Find a mount or a sandbox that fails: the pod's status only says that its containers are created."""
+    rank, role = str(member.replica), member.replica.role
+    told = evidence.events_of(pod_name(evidence.job.name, member.replica))
+    event = next((event for event in told if event.reason in _TROUBLE and event.type == "Warning"), None)
+    if event is None or "Multi-Attach" in event.message:
+        return None
+    missing = _missing_object(evidence, rank, event.message)
+    if missing is not None and missing[1].find(f" {evidence.job.name},") < 0:
+        return Finding(missing[0], missing[1], rank, (event.message,), (missing[2],))
+    advice = Advice(f"correct the volumes of spec.{role}.template.spec, or look at the node")
+    text = f"{rank} cannot start on node {member.pod.spec.node_name}: {event.reason}: {event.message}"
+    return Finding(event.reason, text, rank, advice=(advice,))

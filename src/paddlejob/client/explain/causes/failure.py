@@ -1,0 +1,166 @@
+"""Jobs that failed, or are being restarted after a failure: who failed first, what it means, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+from paddlejob.api.names import Reason
+from paddlejob.api.quantity import Quantity
+from paddlejob.api.v1 import Failure, Phase, Role
+from paddlejob.client.explain.changes import patch, set_op, template_path
+from paddlejob.client.explain.demand import readable
+from paddlejob.client.explain.evidence import Evidence, template_shape
+from paddlejob.client.explain.result import Advice, Finding, Then, duration
+from paddlejob.client.logs.first_error import from_traceback
+
+SHOWN_LINES = 12
+LINE_LENGTH = 200
+_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
+
+MEANINGS = {
+    1: "the program ended with an error, mostly an exception in Python",
+    2: "the command was called in a wrong way",
+    101: "Paddle's elastic launcher asks for a restart",
+    126: "the command is not executable",
+    127: "the command was not found in the image",
+    134: "the program aborted itself (SIGABRT), often because a peer is gone",
+    135: "bus error (SIGBUS), often because /dev/shm is too small",
+    136: "arithmetic error (SIGFPE)",
+    137: "killed from outside (SIGKILL), often for lack of memory",
+    139: "segmentation fault (SIGSEGV)",
+    143: "told to stop (SIGTERM)",
+    247: "a process of Paddle's launcher was killed (SIGKILL), often for lack of memory",
+    255: "the program or its shell ended with an error of its own",
+}
+REASONS = {
+    "OOMKilled": "it used more memory than its limit",
+    "Evicted": "its node ran short of something, or it used more than it may",
+    "StartError": "its command could not be started",
+    "ContainerCannotRun": "its command could not be started",
+    "DeadlineExceeded": "its own activeDeadlineSeconds has passed",
+}
+HINTS = (
+    (re.compile(r"No module named '?([\w.]+)"), "install the Python module {0} in the image"),
+    (
+        re.compile(r"(?:out of memory on GPU|CUDA out of memory|ResourceExhaustedError)", re.IGNORECASE),
+        "use a smaller batch, or more GPUs",
+    ),
+    (
+        re.compile(r"insufficient shared memory|bus error", re.IGNORECASE),
+        "mount an emptyDir with medium: Memory at /dev/shm",
+    ),
+    (re.compile(r"can't open file '?([^':]+)"), "put {0} into the image, or correct the command"),
+    (
+        re.compile(r"No such file or directory: '?([^'\n]+)"),
+        "put {0} into the image or a volume, or correct the path",
+    ),
+    (
+        re.compile(r"Address already in use", re.IGNORECASE),
+        "let the program use the ports that the job gives it",
+    ),
+)
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Explain a job that has failed, or that waits to be restarted after a failure."""
+    status, failure = evidence.job.status, evidence.job.status.last_failure
+    waits = status.phase is Phase.RESTARTING and status.reason == Reason.WAITING_TO_RESTART
+    if status.phase is Phase.FAILED and (failure is None or status.reason in _DEADLINES):
+        yield _deadline(evidence)
+    elif failure is not None and (status.phase is Phase.FAILED or waits):
+        rank = _rank(evidence, failure)
+        summary = status.message if status.phase is Phase.FAILED else _restarting(evidence)
+        details = tuple(_details(evidence, failure, rank))
+        yield Finding(
+            failure.reason or "Failed", summary, rank, details, tuple(_advice(evidence, failure, rank))
+        )
+
+
+_DEADLINES = {
+    Reason.DEADLINE_EXCEEDED: "raise spec.activeDeadlineSeconds, or resume from a checkpoint",
+    Reason.STARTUP_DEADLINE_EXCEEDED: "deal with what it waited for, or raise spec.startupDeadlineSeconds",
+}
+
+
+def _deadline(evidence: Evidence) -> Finding:
+    """Explain a job that ended without a failure of a pod."""
+    status = evidence.job.status
+    text = _DEADLINES.get(status.reason, "correct it")
+    return Finding(
+        status.reason or "Failed", status.message, advice=(Advice(f"{text}, and submit it again"),)
+    )
+
+
+def _rank(evidence: Evidence, failure: Failure) -> str:
+    return failure.pod.removeprefix(f"{evidence.job.name}-")
+
+
+def _restarting(evidence: Evidence) -> str:
+    status = evidence.job.status
+    left = (status.retry_time - evidence.now).total_seconds() if status.retry_time else 0.0
+    return f"{status.message} (in {duration(left)})" if left > 0 else status.message
+
+
+def _details(evidence: Evidence, failure: Failure, rank: str) -> Iterator[str]:
+    status, spec = evidence.job.status, evidence.job.spec
+    meaning = REASONS.get(failure.reason) or MEANINGS.get(failure.exit_code)
+    code = f"exit code {failure.exit_code}" if failure.exit_code else failure.reason
+    when = f" at {failure.time:%Y-%m-%d %H:%M:%SZ}" if failure.time else ""
+    yield f"{rank} failed first, in attempt {failure.attempt}{when}"
+    if meaning and code:
+        yield f"{code}{f' ({failure.reason})' if failure.reason in REASONS else ''}: {meaning}"
+    counted = "counted" if failure.counted else "not counted"
+    yield f"restarted {status.restarts} of at most {spec.backoff_limit} times; this failure was {counted}"
+    if not evidence.log and not any(pod.metadata.name == failure.pod for pod in evidence.pods):
+        yield f"the pod {failure.pod} is gone, and its log with it; cleanPodPolicy: Never keeps pods"
+
+
+def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]:
+    then = Then.RETRY if evidence.job.status.phase is Phase.FAILED else Then.NOTHING
+    role = next((role for role in Role if rank.startswith(f"{role}-")), None)
+    if failure.reason == "OOMKilled" and role is not None:
+        yield _more_memory(evidence, role, then)
+    text = "\n".join((*evidence.log, failure.message))
+    for pattern, hint in HINTS:
+        if found := pattern.search(text):
+            yield Advice(hint.format(*found.groups()))
+    if failure.exit_code in (126, 127) or failure.reason in ("StartError", "ContainerCannotRun"):
+        yield Advice(f"correct command and args in spec.{role}.template.spec.containers[0], or the image")
+    if then is Then.RETRY:
+        yield Advice(
+            "correct the program or the job, and run it again: kubectl pdj retry " + evidence.job.name
+        )
+
+
+def _more_memory(evidence: Evidence, role: Role, then: Then) -> Advice:
+    """Double the memory limit of the container that trains."""
+    spec = dict(evidence.roles).get(role)
+    shape = template_shape(spec) if spec else None
+    resources = shape.containers[0].resources if shape and shape.containers else None
+    limit = readable(resources.limits).get("memory") if resources else None
+    if limit is None:
+        return Advice(f"give the {role} more memory, or run it on a node with more")
+    doubled = Quantity(limit.amount * Fraction(2), limit.binary)
+    path = template_path(role, "containers", 0, "resources", "limits", "memory")
+    text = f"raise spec.{role}.template.spec.containers[0].resources.limits.memory from {limit} to {doubled}"
+    return Advice(text, patch(evidence.job, set_op(path, str(doubled))), then=then)
+
+
+def last_lines(log: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the end of a log that says what went wrong: the last traceback, or simply the last lines."""
+    lines = [line for line in (_clean(line) for line in log) if line.strip()]
+    told = from_traceback(lines)
+    if len(told) <= SHOWN_LINES:
+        return tuple(told)
+    if "Traceback" in told[0]:
+        return (told[0], "...", *told[-(SHOWN_LINES - 2) :])
+    return tuple(told[-SHOWN_LINES:])
+
+
+def _clean(line: str) -> str:
+    """Return what a terminal would show of a line, without what it would obey."""
+    shown = _TERMINAL.sub("", line.rpartition("\r")[2] or line)[: LINE_LENGTH * 4].expandtabs(4)
+    kept = "".join(character for character in shown if character.isprintable())
+    return kept if len(kept) <= LINE_LENGTH else f"{kept[: LINE_LENGTH - 3]}..."

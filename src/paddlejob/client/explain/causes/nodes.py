@@ -1,0 +1,178 @@
+"""Nodes: how many of a job's pods have room now, and what keeps the others out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from paddlejob.client.explain import cluster
+from paddlejob.client.explain.causes import scheduler
+from paddlejob.client.explain.causes.node_changes import NAMED_NODES, Short, advice
+from paddlejob.client.explain.cluster import Barrier, Kind, Needs, Room, Spots
+from paddlejob.client.explain.demand import PODS, Demand, demands
+from paddlejob.client.explain.evidence import Evidence
+from paddlejob.client.explain.result import Advice, Finding
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Find that pods have no room, by counting it."""
+    asked = tuple(demand for demand in demands(evidence) if demand.waiting)
+    if not asked or evidence.nodes is None:
+        return
+    if not evidence.nodes:
+        rank = str(evidence.blocking or "")
+        yield Finding("NoNodes", "the cluster has no nodes", rank, advice=(Advice("add a node"),))
+    elif short := _short(evidence, asked):
+        yield _finding(evidence, short)
+
+
+def _short(evidence: Evidence, asked: tuple[Demand, ...]) -> Short | None:
+    """Place all pods that wait, role by role; return the first role that does not fit."""
+    rooms = cluster.rooms_of(evidence)
+    for demand in asked:
+        needs = cluster.needs_of(demand)
+        now = cluster.spots(rooms.values(), demand, needs, evidence)
+        placed = cluster.take(cluster.open_rooms(rooms.values(), demand, evidence), needs, demand.waiting)
+        if placed < demand.waiting:
+            return Short(demand, needs, placed, now, _afresh(evidence, demand, needs))
+    return None
+
+
+def _afresh(evidence: Evidence, demand: Demand, needs: Needs) -> Counter[Spots]:
+    rooms = cluster.rooms_of(evidence)
+    every = {each.role: each for each in demands(evidence)}
+    for member in evidence.pod_set.active:
+        room, its = rooms.get(member.pod.spec.node_name), every.get(member.replica.role)
+        if room and its:
+            cluster.give_back(room, cluster.needs_of(its))
+    for other in every.values():
+        if other.role is not demand.role:
+            open_to = cluster.open_rooms(rooms.values(), other, evidence)
+            cluster.take(open_to, cluster.needs_of(other), other.replicas)
+    return cluster.spots(rooms.values(), demand, needs, evidence)
+
+
+def _finding(evidence: Evidence, short: Short) -> Finding:
+    demand = short.demand
+    verdict = next(scheduler.verdicts(evidence, demand), None)
+    missing = (str(replica) for replica in evidence.missing if replica.role is demand.role)
+    rank = verdict.rank if verdict else next(missing, str(evidence.blocking or ""))
+    cause, summary = _headline(evidence, short)
+    fits_alone = _would_fit_alone(evidence, short)
+    details = tuple(_details(evidence, short, fits_alone=fits_alone))
+    return Finding(cause, summary, rank, details, advice(evidence, short, fits_alone=fits_alone))
+
+
+def _headline(evidence: Evidence, short: Short) -> tuple[str, str]:
+    demand, names = short.demand, list(short.needs.amounts)
+    empty = [node for node in _open(evidence, short) if node]
+    if not empty:
+        closed = "; ".join(_closed(short.now))
+        return "NoMatchingNode", f"no node is open to {_some(demand)}: {closed}"
+    for name, amount in short.needs.amounts.items():
+        most = max(node.get(name, 0) for node in empty)
+        if most < amount:
+            asked = demand.requests[name]
+            offers = f"the largest has {cluster.from_nanos(most, asked)}" if most else "no node offers it"
+            nodes = "open to it " if any(spot.barriers for spot in short.now) else ""
+            return "NodeTooSmall", f"no node {nodes}has {name} {asked} for a {demand.role}: {offers}"
+    lacking = ", ".join(_lacking(short, names)) or "room on one and the same node"
+    fit = demand.replicas - demand.waiting + short.placed
+    text = f"at most {fit} of {demand.counted(demand.replicas)} fit now: the nodes have too little {lacking}"
+    return "NotEnoughRoom", text
+
+
+def _some(demand: Demand) -> str:
+    return f"the {demand.role}" if demand.waiting == 1 else f"the {demand.counted(demand.waiting)}"
+
+
+def _open(evidence: Evidence, short: Short) -> Iterator[dict[str, int]]:
+    """Yield how large the open nodes are."""
+    for room in cluster.open_rooms(_empty(evidence), short.demand, evidence):
+        yield room.free
+
+
+def _empty(evidence: Evidence) -> Iterator[Room]:
+    return iter(cluster.rooms_of(msgspec.structs.replace(evidence, used={})).values())
+
+
+def _lacking(short: Short, names: list[str]) -> Iterator[str]:
+    """Yield the resources that alone would keep some of the pods out."""
+    for position, name in enumerate(names):
+        amount = short.needs.amounts[name]
+        room = sum(
+            max(0, spot.free[position]) // amount * count
+            for spot, count in short.now.items()
+            if not spot.barriers
+        )
+        if room < short.demand.waiting:
+            yield name
+
+
+def _closed(now: Mapping[Spots, int]) -> Iterator[str]:
+    """Say how many nodes are closed, and by what."""
+    tally: Counter[Barrier] = Counter()
+    for spot, count in now.items():
+        for barrier in spot.barriers:
+            tally[barrier] += count
+    for barrier, count in sorted(tally.items(), key=lambda entry: (-entry[1], entry[0]))[:NAMED_NODES]:
+        yield f"{'1 node' if count == 1 else f'{count} nodes'} {_words(barrier, count)}"
+
+
+def _words(barrier: Barrier, count: int) -> str:
+    has, are = ("has", "is") if count == 1 else ("have", "are")
+    return {
+        Kind.CORDON: f"{are} cordoned",
+        Kind.SICK: f"{are} in trouble ({barrier.what})",
+        Kind.TAINT: f"{has} the taint {barrier.what}",
+        Kind.LABEL: f"{has} no label {barrier.what}",
+        Kind.AFFINITY: f"{'does' if count == 1 else 'do'} not match its node affinity",
+        Kind.VOLUME: f"cannot reach the volume of claim {barrier.what}",
+    }[barrier.kind]
+
+
+def _details(evidence: Evidence, short: Short, *, fits_alone: bool) -> Iterator[str]:
+    demand = short.demand
+    asks = ", ".join(
+        f"{name} {amount}" for name, amount in demand.requests.items() if amount.amount and name != PODS
+    )
+    yield f"each {demand.role} requests {asks or 'nothing but a place'}"
+    yield from _roomiest(evidence, short)
+    if any(spot.barriers for spot in short.now) and not all(spot.barriers for spot in short.now):
+        yield from _closed(short.now)
+    if fits_alone:
+        yield "all of them would fit if other pods did not use the nodes"
+    if not evidence.sees_all_pods:
+        yield "counted without the pods of other namespaces, which may use more of the nodes"
+    gang = evidence.gang.group.spec.scheduling_policy.gang if evidence.gang else None
+    if gang and gang.min_count > 1:
+        yield f"the scheduler starts {gang.min_count} pods of the job together or none"
+
+
+def _roomiest(evidence: Evidence, short: Short) -> Iterator[str]:
+    """Name the open nodes that have most of what is lacking."""
+    names = [name for name in short.needs.amounts if name != PODS] or [PODS]
+    lacking = list(_lacking(short, list(short.needs.amounts)))
+    name = next((name for name in names if name in lacking), names[0])
+    like = short.demand.requests[name]
+    rooms = cluster.open_rooms(cluster.rooms_of(evidence).values(), short.demand, evidence)
+    rooms.sort(key=lambda room: -room.free.get(name, 0))
+    sizes = cluster.rooms_of(msgspec.structs.replace(evidence, used={}))
+    for room in rooms[:NAMED_NODES]:
+        node = room.node.metadata.name
+        free = cluster.from_nanos(max(0, room.free.get(name, 0)), like)
+        size = cluster.from_nanos(sizes[node].free.get(name, 0), like)
+        yield f"node {node} has {name} {free} of {size} free"
+
+
+def _would_fit_alone(evidence: Evidence, short: Short) -> bool:
+    """Tell whether the nodes are large enough, so that only pods of others are in the way."""
+    rooms = list(_empty(evidence))
+    others = (each for each in demands(evidence) if each.role is not short.demand.role)
+    for demand in (*others, short.demand):
+        needs, open_to = cluster.needs_of(demand), cluster.open_rooms(rooms, demand, evidence)
+        if cluster.take(open_to, needs, demand.replicas) < demand.replicas:
+            return False
+    return True

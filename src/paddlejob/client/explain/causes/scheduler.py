@@ -1,0 +1,153 @@
+"""What the scheduler itself says of a pod, in plain words: all there is where one cannot see the nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from paddlejob.api.quantity import ZERO
+from paddlejob.client.explain.changes import patch, recreate, set_op, template_path
+from paddlejob.client.explain.demand import Demand, demands
+from paddlejob.client.explain.evidence import Evidence
+from paddlejob.client.explain.objects import Toleration
+from paddlejob.client.explain.result import Advice, Finding, duration
+from paddlejob.core.pod_set import ObservedPod
+
+_MESSAGE = re.compile(r"0/(\d+) nodes are available: (.*)", re.DOTALL)
+_PREEMPTION = re.compile(r"[.,]? (?:no new claims to deallocate|preemption:).*", re.DOTALL)
+_REASON = re.compile(r"(\d+) (?:node\(s\) )?(.*)")
+_TAINT = re.compile(r"had untolerated taint \{([^:}]+): ?([^}]*)\}")
+_STORAGE = re.compile(r"persistentvolume", re.IGNORECASE)
+_NO_MATCH = "didn't match Pod's node affinity/selector"
+_PLAIN = {
+    "had untolerated taint(s)": "taints that the pod does not tolerate",
+    _NO_MATCH: "no match with the pod's nodeSelector or node affinity",
+    "were unschedulable": "been cordoned",
+    "didn't match pod anti-affinity rules": "no room beside the pod's anti-affinity rules",
+    "didn't match pod affinity rules": "no pods that the pod's affinity rules ask for",
+    "didn't match pod topology spread constraints": "no place within the pod's topologySpreadConstraints",
+    "didn't have free ports for the requested pod ports": "the pod's host ports taken by others",
+    "had volume node affinity conflict": "no access to the pod's volumes",
+    "didn't find available persistent volumes to bind": "no free PersistentVolume for the pod's claims",
+    "Too many pods": "as many pods as they allow",
+}
+_LONGEST = 4096
+SCHEDULER_SECONDS = 30.0
+"""A scheduler that runs has looked at a pod by then."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why the scheduler has no node for a pod."""
+
+    rank: str
+    nodes: int
+    reasons: tuple[tuple[int, str], ...]
+    """Of how many nodes what is true, in plain words."""
+    message: str
+    """Its own words."""
+    insufficient: tuple[str, ...] = ()
+    taints: tuple[Toleration, ...] = ()
+    """What a pod would have to tolerate, as far as it is said."""
+
+    def __str__(self) -> str:
+        if not self.reasons:
+            return self.message
+        parts = (f"{count} of {self.nodes} have {words}" for count, words in self.reasons)
+        return ", ".join(parts)
+
+
+def find(evidence: Evidence) -> Iterator[Finding]:
+    """Find that the scheduler has no node for a pod, or that there is no scheduler for it."""
+    for demand in demands(evidence):
+        verdict = next(verdicts(evidence, demand), None)
+        if verdict is None:
+            yield from _unscheduled(evidence, demand)
+        elif evidence.claims is None or not _STORAGE.search(verdict.message):
+            summary = f"the scheduler has no node for {verdict.rank}: {verdict}"
+            yield Finding(
+                "Unschedulable", summary, verdict.rank, advice=tuple(_advice(evidence, demand, verdict))
+            )
+
+
+def _unscheduled(evidence: Evidence, demand: Demand) -> Iterator[Finding]:
+    """Find a pod that nobody has looked at for a while."""
+    for member in evidence.unplaced:
+        created = member.pod.metadata.creation_timestamp
+        if member.replica.role is not demand.role or created is None:
+            continue
+        if (waited := (evidence.now - created).total_seconds()) < SCHEDULER_SECONDS:
+            continue
+        name, rank = demand.shape.scheduler_name or "default-scheduler", str(member.replica)
+        field = f"spec.{demand.role}.template.spec.schedulerName"
+        text = f"no scheduler has looked at {rank} in {duration(waited)}: its schedulerName is {name}"
+        check = f"check that a scheduler called {name} runs, or change {field}"
+        yield Finding("NoScheduler", text, rank, advice=(Advice(check),))
+        return
+
+
+def _advice(evidence: Evidence, demand: Demand, verdict: Verdict) -> Iterator[Advice]:
+    role = demand.role
+    if verdict.taints:
+        tolerations = [msgspec.to_builtins(each) for each in verdict.taints]
+        given = (demand.spec.template.get("spec") or {}).get("tolerations") or ()
+        op = set_op(template_path(role, "tolerations"), [*given, *tolerations])
+        named = " and ".join(f"{each.key}={each.value}".rstrip("=") for each in verdict.taints)
+        yield Advice(f"let the {role} tolerate {named}", patch(evidence.job, op), then=recreate(evidence))
+    for resource in verdict.insufficient:
+        now = demand.requests.get(resource, ZERO)
+        yield Advice(
+            f"lower what each {role} requests of {resource} (now {now}) or spec.{role}.replicas "
+            f"(now {demand.replicas}), or wait; how far cannot be told without seeing the nodes"
+        )
+    if any(words == _PLAIN[_NO_MATCH] for _, words in verdict.reasons):
+        yield Advice(f"relax nodeSelector and affinity in spec.{role}.template.spec, or label a node")
+
+
+def verdicts(evidence: Evidence, demand: Demand | None = None) -> Iterator[Verdict]:
+    """Yield what the scheduler says of pods without a node, those with a reason of their own first."""
+    told = [
+        (member, message)
+        for member in evidence.unplaced
+        if (message := _message(member)) and (demand is None or member.replica.role is demand.role)
+    ]
+    # Members of a gang mostly say that they wait for the others; the one that does not fit says why.
+    told.sort(key=lambda entry: _MESSAGE.search(entry[1]) is None)
+    for member, message in told:
+        yield _read(str(member.replica), message[:_LONGEST])
+
+
+def _message(member: ObservedPod) -> str:
+    for condition in member.pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return condition.message or condition.reason
+    return ""
+
+
+def _read(rank: str, message: str) -> Verdict:
+    found = _MESSAGE.search(message)
+    if found is None:
+        return Verdict(rank, 0, (), message)
+    own = _PREEMPTION.sub("", found[2]).rstrip(". ")
+    parts = [_REASON.fullmatch(part.strip()) for part in own.split(", ")]
+    reasons = tuple((int(part[1][:9]), part[2]) for part in parts if part)
+    if len(reasons) < len(parts):
+        return Verdict(rank, 0, (), own)
+    taints = (_TAINT.fullmatch(text) for _, text in reasons)
+    return Verdict(
+        rank,
+        int(found[1][:9]),
+        tuple((count, _plain(text)) for count, text in reasons),
+        own,
+        tuple(text.removeprefix("Insufficient ") for _, text in reasons if text.startswith("Insufficient ")),
+        tuple(Toleration(taint[1], "Equal", taint[2].strip()) for taint in taints if taint),
+    )
+
+
+def _plain(text: str) -> str:
+    if text.startswith("Insufficient "):
+        return f"too little {text.removeprefix('Insufficient ')} left"
+    if taint := _TAINT.fullmatch(text):
+        return f"the taint {taint[1]}={taint[2].strip()}".rstrip("=")
+    return _PLAIN.get(text, text)

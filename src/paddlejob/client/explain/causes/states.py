@@ -1,0 +1,112 @@
+"""Jobs that one sentence explains: new, running, done, suspended, invalid, waiting for pods to go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from paddlejob.api import names
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import Phase
+from paddlejob.client.explain.changes import patch, set_op
+from paddlejob.client.explain.evidence import Evidence
+from paddlejob.client.explain.result import Advice, Finding, duration
+
+OPERATOR_SECONDS = 30.0
+"""An operator that runs has looked at a job by then."""
+NAMED_PODS = 3
+
+
+def not_looked_at(evidence: Evidence) -> Iterator[Finding]:
+    """Find a job that no operator works on."""
+    job = evidence.job
+    if job.spec.managed_by not in ("", names.CONTROLLER_NAME):
+        text = f"spec.managedBy leaves the job to {job.spec.managed_by}; the PaddleJob operator ignores it"
+        yield Finding("ManagedElsewhere", text)
+    elif not job.status.phase:
+        age = _seconds(job.metadata.creation_timestamp, evidence.now)
+        if age < OPERATOR_SECONDS:
+            yield Finding("New", f"created {duration(age)} ago; the operator has not looked at it yet")
+            return
+        check = "check that the operator runs: kubectl get pods -A -l app.kubernetes.io/name=paddlejob"
+        yield Finding(
+            "NoOperator", f"no operator has looked at the job in {duration(age)}", advice=(Advice(check),)
+        )
+
+
+def settled(evidence: Evidence) -> Iterator[Finding]:
+    """Find a job whose phase says it all."""
+    status, now = evidence.job.status, evidence.now
+    match status.phase:
+        case Phase.COMPLETED:
+            took = _between(status.start_time, status.completion_time)
+            yield Finding("Completed", f"{status.message}{took}", details=_past(evidence))
+        case Phase.RUNNING if status.reason != Reason.INVALID_SPEC:
+            since = status.active_since or status.start_time
+            lasts = f" for {duration(_seconds(since, now))}" if since else ""
+            yield Finding("Running", f"{status.message}{lasts}", details=_past(evidence))
+        case Phase.SUSPENDED:
+            resume = Advice(
+                f"resume it: kubectl pdj resume {evidence.job.name}", patch(evidence.job, _RESUME)
+            )
+            yield Finding("Suspended", status.message, advice=(resume,))
+        case Phase.TERMINATING:
+            yield Finding("Deleting", "being deleted", details=tuple(_leaving(evidence)))
+
+
+_RESUME = set_op(("spec", "suspend"), value=False)
+
+
+def invalid(evidence: Evidence) -> Iterator[Finding]:
+    """Find a job whose spec the operator refuses."""
+    status = evidence.job.status
+    if status.reason == Reason.INVALID_SPEC:
+        correct = Advice(f"correct these fields: kubectl edit pdj {evidence.job.name}")
+        yield Finding("InvalidSpec", status.message, advice=(correct,))
+    elif evidence.job.undecodable:
+        yield Finding("InvalidSpec", evidence.job.undecodable)
+
+
+def waiting(evidence: Evidence) -> Iterator[Finding]:
+    """Say what the operator says, and which pods are still on their way out."""
+    status, rank = evidence.job.status, evidence.blocking
+    details = list(_leaving(evidence))
+    if status.observed_generation < evidence.job.metadata.generation:
+        details.append("the operator has not looked at the latest change of the job yet")
+    left = (status.retry_time - evidence.now).total_seconds() if status.retry_time else 0.0
+    soon = f" (in {duration(left)})" if left > 0 else ""
+    text = f"{status.message or 'waiting for pods'}{soon}"
+    yield Finding(status.reason or "Waiting", text, str(rank or ""), tuple(details))
+
+
+def _past(evidence: Evidence) -> tuple[str, ...]:
+    """Say how often a job was restarted, and after what."""
+    status, limit = evidence.job.status, evidence.job.spec.backoff_limit
+    if status.last_failure is None:
+        return ()
+    times = f"{status.restarts} of at most {limit} restarts used"
+    return (
+        f"{times}; last failure, in attempt {status.last_failure.attempt}: {status.last_failure.message}",
+    )
+
+
+def _leaving(evidence: Evidence) -> Iterator[str]:
+    """Name pods that are being deleted, and what holds them."""
+    leaving = [pod for pod in evidence.pods if pod.metadata.deletion_timestamp is not None]
+    for pod in leaving[:NAMED_PODS]:
+        since = duration(_seconds(pod.metadata.deletion_timestamp, evidence.now))
+        held = (
+            f", held by the finalizer {', '.join(pod.metadata.finalizers)}" if pod.metadata.finalizers else ""
+        )
+        where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
+        yield f"pod {pod.metadata.name}{where} has been terminating for {since}{held}"
+    if len(leaving) > NAMED_PODS:
+        yield f"{len(leaving) - NAMED_PODS} more pods are terminating"
+
+
+def _seconds(since: datetime | None, until: datetime) -> float:
+    return (until - since).total_seconds() if since else 0.0
+
+
+def _between(start: datetime | None, end: datetime | None) -> str:
+    return f" in {duration((end - start).total_seconds())}" if start and end else ""

@@ -1,0 +1,319 @@
+"""Each cause on a real API server with a real scheduler; the advice is followed, and the job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from paddlejob.client.explain import Advice, Explanation, Then, explain_job
+from paddlejob.client.explain.gather import CLAIMS, LIMIT_RANGES, QUOTAS, VOLUMES
+from paddlejob.kube.client import PatchType
+from paddlejob.kube.resource import NAMESPACES, NODES, PODS, Resource
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.build import JobBuilder, job
+from tests.gang.nodes import Nodes
+from tests.operator.gang_stage import GangStage
+
+pytestmark = pytest.mark.gang
+
+PATCHED = {"pdj": PADDLE_JOBS, "resourcequota": QUOTAS, "node": NODES}
+CPU_FIELD = "spec.worker.template.spec.containers[0].resources.requests.cpu"
+
+LIMIT_FIELD = "spec.worker.template.spec.containers[0].resources.limits.cpu"
+
+
+class Scene:
+    """A cluster in which a job does not run, and how to get on."""
+
+    def __init__(self, stage: GangStage, nodes: Nodes) -> None:
+        self.stage = stage
+        self.nodes = nodes
+
+    async def create(self, resource: Resource, name: str, spec: dict[str, Any], **fields: Any) -> None:
+        body = {"metadata": {"name": name}, "spec": spec, **fields}
+        await self.stage.client.create(resource, self.stage.namespace if resource.namespaced else None, body)
+
+    async def quota(self, **hard: str) -> None:
+        """Create a quota, and wait until its controller has counted what is used."""
+        lines = {key.replace("_", "."): amount for key, amount in hard.items()}
+        await self.create(QUOTAS, "team-a", {"hard": lines})
+
+        async def is_counted() -> bool:
+            found = await self.stage.client.get(QUOTAS, self.stage.namespace, "team-a")
+            return found.get("status", {}).get("hard") == lines
+
+        await self.stage.until(is_counted, "the quota is counted")
+
+    async def claim(
+        self, name: str, *, mode: str = "ReadWriteMany", volume: bool = True, **spec: Any
+    ) -> None:
+        """Create a claim and, if wanted, a volume for it alone."""
+        size = {"storage": "1Gi"}
+        of_its_own = f"{self.stage.namespace}-{name}"
+        common = {"accessModes": [mode], "storageClassName": of_its_own}
+        if volume:
+            source = {"csi": {"driver": "test.example", "volumeHandle": of_its_own}}
+            await self.create(VOLUMES, of_its_own, {"capacity": size, **common, **source, **spec})
+        await self.create(CLAIMS, name, {"resources": {"requests": size}, **common})
+
+    async def explained(self, case: Case) -> list[Advice]:
+        """Wait until a job is explained as it should be; return the advice that comes with a change."""
+        found: list[Explanation] = []
+
+        async def it_is() -> bool:
+            found.append(await explain_job(self.stage.client, self.stage.namespace, "demo"))
+            return case.fits(found[-1])
+
+        try:
+            await self.stage.until(it_is, case.says)
+        except AssertionError as error:
+            error.add_note(str(found[-1]))
+            raise
+        return applicable(found[-1])
+
+    async def follow(self, advice: Advice) -> None:
+        """Do what an advice says, as its commands would."""
+        assert advice.change is not None
+        resource = PATCHED[advice.change.resource]
+        namespace = self.stage.namespace if resource.namespaced else None
+        patch, kind = list(advice.change.patch), PatchType.JSON
+        await self.stage.client.patch(resource, namespace, advice.change.name, patch, patch_type=kind)
+        if advice.then is Then.RECREATE:
+            await self.stage.edit(suspend=True)
+            await self.stage.gone(PODS)
+            await self.stage.edit(suspend=False)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A job that does not run, and all advice that is given for it."""
+
+    job: JobBuilder
+    prepare: Callable[[Scene], Any]
+    cause: str
+    says: str
+    advice: tuple[str, ...]
+    rank: str = "worker-"
+    scheduling: str = ""
+
+    def fits(self, found: Explanation) -> bool:
+        told = [advice.text for advice in applicable(found)]
+        return (
+            found.cause == self.cause
+            and found.rank.startswith(self.rank)
+            and found.summary.startswith(self.says)
+            and len(told) == len(self.advice)
+            and all(text.startswith(start) for text, start in zip(told, self.advice, strict=True))
+        )
+
+
+def applicable(found: Explanation) -> list[Advice]:
+    return [advice for advice in found.advice if advice.change]
+
+
+def cpu(amount: int) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": str(amount)}}}
+
+
+def mounting(claim: str) -> dict[str, Any]:
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
+
+
+async def two_small_nodes(scene: Scene) -> None:
+    scene.nodes.add(4)
+    scene.nodes.add(4)
+
+
+async def one_closed_node(scene: Scene) -> None:
+    scene.nodes.add(4, taints=[{"key": "team", "value": "b", "effect": "NoSchedule"}])
+
+
+async def one_cordoned_node(scene: Scene) -> None:
+    scene.nodes.add(4, unschedulable=True)
+
+
+async def an_hdd_node(scene: Scene) -> None:
+    scene.nodes.add(4, labels={"disk": "hdd"})
+
+
+async def a_quota_of_cpus(scene: Scene) -> None:
+    scene.nodes.add(16)
+    await scene.quota(requests_cpu="5")
+
+
+async def a_quota_of_pods(scene: Scene) -> None:
+    scene.nodes.add(16)
+    await scene.quota(pods="2")
+
+
+async def a_quota_of_limits(scene: Scene) -> None:
+    scene.nodes.add(16)
+    await scene.quota(limits_cpu="4", requests_cpu="3")
+
+
+async def a_claim_with_another_name(scene: Scene) -> None:
+    scene.nodes.add(4)
+    await scene.claim("dataset")
+
+
+async def a_restricted_namespace(scene: Scene) -> None:
+    scene.nodes.add(4)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await scene.stage.client.patch(NAMESPACES, None, scene.stage.namespace, {"metadata": {"labels": labels}})
+
+
+async def a_limit_range(scene: Scene) -> None:
+    scene.nodes.add(16)
+    await scene.create(LIMIT_RANGES, "small", {"limits": [{"type": "Container", "max": {"cpu": "2"}}]})
+
+
+SSD = {"key": "disk", "operator": "In", "values": ["ssd"]}
+REQUIRED = {
+    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [SSD]}]}
+}
+
+CASES = {
+    "nodes too full": Case(
+        job().worker(3, **cpu(3)),
+        two_small_nodes,
+        "NotEnoughRoom",
+        "at most 2 of 3 workers fit now: the nodes have too little cpu",
+        ("lower spec.worker.replicas from 3 to 2", f"lower {CPU_FIELD} from 3 to 2"),
+    ),
+    "nodes too full for servers and workers": Case(
+        job().ps(2, **cpu(2)).worker(2, **cpu(3)),
+        two_small_nodes,
+        "NotEnoughRoom",
+        "at most 0 of 2 workers fit now: the nodes have too little cpu",
+        (f"lower {CPU_FIELD} from 3 to 2",),
+    ),
+    "a gang for which nodes are too full": Case(
+        job().worker(3, **cpu(3)),
+        two_small_nodes,
+        "NotEnoughRoom",
+        "at most 2 of 3 workers fit now: the nodes have too little cpu",
+        ("lower spec.worker.replicas from 3 to 2", f"lower {CPU_FIELD} from 3 to 2"),
+        scheduling="native",
+    ),
+    "nodes too small": Case(
+        job().worker(2, **cpu(64)),
+        two_small_nodes,
+        "NodeTooSmall",
+        "no node has cpu 64 for a worker: the largest has 4",
+        (f"lower {CPU_FIELD} from 64 to 4",),
+    ),
+    "a taint": Case(
+        job().worker(2, **cpu(1)),
+        one_closed_node,
+        "NoMatchingNode",
+        "no node is open to the 2 workers: 1 node has the taint team=b:NoSchedule",
+        ("let the worker tolerate team=b:NoSchedule",),
+    ),
+    "a cordoned node": Case(
+        job().worker(1),
+        one_cordoned_node,
+        "NoMatchingNode",
+        "no node is open to the worker: 1 node is cordoned",
+        ("uncordon node-",),
+    ),
+    "a nodeSelector": Case(
+        job().worker(1, pod={"nodeSelector": {"disk": "ssd"}}),
+        an_hdd_node,
+        "NoMatchingNode",
+        "no node is open to the worker: 1 node has no label disk=ssd",
+        ("remove disk from spec.worker.template.spec.nodeSelector",),
+    ),
+    "node affinity": Case(
+        job().worker(1, pod={"affinity": {"nodeAffinity": REQUIRED}}),
+        an_hdd_node,
+        "NoMatchingNode",
+        "no node is open to the worker: 1 node does not match its node affinity",
+        ("remove the required nodeAffinity from spec.worker.template.spec",),
+    ),
+    "a quota of cpus": Case(
+        job().worker(3, **cpu(2)),
+        a_quota_of_cpus,
+        "QuotaExceeded",
+        "quota team-a has requests.cpu 1 of 5 left, but 1 worker to be created needs 2",
+        (
+            f"lower {CPU_FIELD} from 2 to 1600m",
+            "lower spec.worker.replicas from 3 to 2",
+            "raise the quota: requests.cpu of team-a from 5 to 6",
+        ),
+    ),
+    "a quota of limits and requests": Case(
+        job().worker(2, resources={"requests": {"cpu": "2"}, "limits": {"cpu": "4"}}),
+        a_quota_of_limits,
+        "QuotaExceeded",
+        "quota team-a has limits.cpu 0 of 4 left, but 1 worker to be created needs 4",
+        (
+            "lower spec.worker.replicas from 2 to 1",
+            f"lower {LIMIT_FIELD} from 4 to 2 and {CPU_FIELD} from 2 to 1500m",
+            "raise the quota: limits.cpu of team-a from 4 to 8",
+        ),
+    ),
+    "a quota of pods": Case(
+        job().worker(3),
+        a_quota_of_pods,
+        "QuotaExceeded",
+        "quota team-a has pods 0 of 2 left, but 1 worker to be created needs 1",
+        ("lower spec.worker.replicas from 3 to 2", "raise the quota: pods of team-a from 2 to 3"),
+    ),
+    "a claim that does not exist": Case(
+        job().worker(1, pod=mounting("datasets")),
+        a_claim_with_another_name,
+        "ClaimNotFound",
+        "worker-0 mounts claim datasets, which does not exist",
+        ("use the claim dataset, which exists",),
+    ),
+    "Pod Security": Case(
+        job().worker(1),
+        a_restricted_namespace,
+        "PodSecurity",
+        "the namespace's Pod Security level restricted:latest does not allow worker-0",
+        ("let the worker run restricted",),
+    ),
+    "a ServiceAccount that does not exist": Case(
+        job().worker(1, pod={"serviceAccountName": "ghost"}),
+        two_small_nodes,
+        "ServiceAccountNotFound",
+        "worker-0 names ServiceAccount ghost, which does not exist",
+        ("remove spec.worker.template.spec.serviceAccountName",),
+    ),
+    "a PriorityClass that does not exist": Case(
+        job().worker(1, pod={"priorityClassName": "ghost"}),
+        two_small_nodes,
+        "PriorityClassNotFound",
+        "worker-0 names PriorityClass ghost, which does not exist",
+        ("remove spec.worker.template.spec.priorityClassName",),
+    ),
+    "a LimitRange": Case(
+        job().worker(1, **cpu(4)),
+        a_limit_range,
+        "LimitRange",
+        "worker-0 requests more cpu than the limit 2 that a LimitRange gives it",
+        (f"lower {CPU_FIELD} from 4 to 2",),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"),
+    [(name, number) for name, case in CASES.items() for number in range(len(case.advice))],
+    ids=lambda value: str(value).replace(" ", "-"),
+)
+def test_the_advice_makes_the_job_run(perform, nodes: Nodes, name: str, chosen: int) -> None:
+    case = CASES[name]
+
+    async def act(stage: GangStage) -> None:
+        scene = Scene(stage, nodes)
+        await case.prepare(scene)
+        await stage.submit(case.job)
+        advice = await scene.explained(case)
+        await scene.follow(advice[chosen])
+        await stage.phase("Running")
+
+    perform(act, case.scheduling)
