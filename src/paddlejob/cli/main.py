@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
 import paddlejob
+from paddlejob.cli.cluster.flags import Program, means_cluster
+from paddlejob.cli.cluster.main import VERBS as CLUSTER_VERBS
+from paddlejob.cli.verbs import Verbs, load
 
 VERBS = {
     "operator": ("paddlejob.cli.operator", "Run the operator that makes PaddleJobs work on a cluster."),
@@ -26,36 +27,39 @@ VERBS = {
 """Verb to module and one line of help. The module's command carries the verb's name."""
 
 
-class Verbs(click.Group):
-    """A group that knows its verbs without importing them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the order of the table: what one reaches for first comes first."""
-        return [*super().list_commands(ctx), *VERBS]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the one verb that is asked for."""
-        if cmd_name not in VERBS:
-            import difflib  # noqa: PLC0415
-
-            if near := difflib.get_close_matches(cmd_name, VERBS, n=1):
-                ctx.fail(f"No such command '{cmd_name}'; did you mean {near[0]}?")
-            return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(VERBS[cmd_name][0])
-        command: click.Command = module.command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print the table without importing a verb."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(verb, line) for verb, (_, line) in VERBS.items()])
+BOTH_VERBS = {verb: entry for verb, entry in CLUSTER_VERBS.items() if verb not in VERBS}
+"""Verbs that are written once for runs on this machine and for jobs on a cluster."""
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+class Dispatch(Verbs):
+    """Verbs about runs on this machine, or about a cluster when a flag of the verb chooses one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Take the verb about a cluster when -n, -A, --context or --kubeconfig is among its flags."""
+        verb, *arguments = args
+        if verb in CLUSTER_VERBS and means_cluster(arguments):
+            return verb, load(CLUSTER_VERBS[verb][0]), arguments
+        return super().resolve_command(ctx, args)
+
+
+@click.command(
+    cls=Dispatch,
+    sections={
+        "Commands": VERBS,
+        "Runs on this machine, or with -n or --context jobs on a cluster": BOTH_VERBS,
+    },
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(paddlejob.__version__, prog_name="paddlejob")
-def main() -> None:
-    """Train PaddlePaddle on Kubernetes, or on this machine with the same YAML."""
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Train PaddlePaddle on Kubernetes, or on this machine with the same YAML.
+
+    `kubectl pdj` has the same verbs for jobs on a cluster.
+    """
+    ctx.obj = Program("paddlejob", is_local=True)
 
 
 if __name__ == "__main__":

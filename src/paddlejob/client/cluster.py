@@ -23,7 +23,7 @@ from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.watching import watching
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS
+from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
 from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
@@ -153,8 +153,45 @@ class Cluster(Jobs):
             raise InvalidJobError(*_problems(error)) from None
         return ClusterJob(self, body)
 
+    async def submit_beside(
+        self, manifests: Sequence[JsonObject], *, dry_run: bool = False
+    ) -> tuple[str, ...]:
+        """Create ConfigMaps, Secrets, claims and Services; one that exists is left as it is."""
+        resources = [_beside(each) for each in manifests]
+        notes = []
+        for manifest, resource in zip(manifests, resources, strict=True):
+            name = str(manifest["metadata"]["name"])
+            namespace = manifest["metadata"].get("namespace") or self.namespace
+            try:
+                await self.client.create(
+                    resource, namespace, manifest, dry_run=dry_run, field_manager=FIELD_MANAGER
+                )
+                notes.append(f"{resource.plural}/{name} created")
+            except errors.AlreadyExistsError:
+                notes.append(f"{resource.plural}/{name} exists already and was not changed")
+        return tuple(notes)
+
+    async def watch(
+        self, *, selector: str = "", all_namespaces: bool = False
+    ) -> AsyncGenerator[Job, None]:
+        """Yield every job now, and each again whenever it changes."""
+        namespace = None if all_namespaces else self.namespace
+        seen: dict[ObjectKey, str] = {}
+        async with watching(
+            self.client, PADDLE_JOBS, namespace, type=PaddleJob, label_selector=selector
+        ) as watch:
+            while True:
+                for state in sorted(watch.objects, key=lambda each: each.metadata.key):
+                    key, version = state.metadata.key, state.metadata.resource_version
+                    if seen.get(key) != version:
+                        seen[key] = version
+                        job = ClusterJob(self, {"metadata": {"name": key.name, "namespace": key.namespace}})
+                        job.see(state)
+                        yield job
+                await watch.next_change()
+
     def _latest(self, jobs: Iterable[Job]) -> ClusterJob:
-        newest = max(jobs, key=lambda job: str(job.body["metadata"].get("creationTimestamp")), default=None)
+        newest = max(jobs, key=_age, default=None)
         if newest is None:
             raise NoSuchJobError(f"there are no PaddleJobs in namespace {self.namespace}")
         assert isinstance(newest, ClusterJob)
@@ -205,7 +242,7 @@ class ClusterJob(Job):
                     return
                 if state.metadata.resource_version != seen:
                     seen = state.metadata.resource_version
-                    self._state = state
+                    self.see(state)
                     yield state
                 await watch.next_change()
 
@@ -376,6 +413,33 @@ class _Event(View, frozen=True):
         """The event as people read it."""
         about = f"{self.involved_object.kind}/{self.involved_object.name}"
         return JobEvent(self.type, self.reason, self.message, about, self.time, self.count or 1)
+
+
+_BESIDE = {
+    each.kind: each
+    for each in (
+        CONFIG_MAPS,
+        SECRETS,
+        SERVICES,
+        Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    )
+}
+
+
+def _beside(manifest: JsonObject) -> Resource:
+    kind, name = str(manifest.get("kind")), manifests.name_of(manifest)
+    if manifest.get("apiVersion") != "v1" or kind not in _BESIDE or not name:
+        raise ClientError(
+            f"{kind} {name or '(without a name)'}: only {', '.join(_BESIDE)} can be submitted beside a job; "
+            "create it with kubectl first"
+        )
+    return _BESIDE[kind]
+
+
+def _age(job: Job) -> tuple[str, bool, str]:
+    """Return what is greater for a newer job; of two that were created in one second, a live one is."""
+    created = str(job.body["metadata"].get("creationTimestamp"))
+    return created, not job.state.status.phase.is_terminal, job.name
 
 
 def _check_kind(kind: str) -> None:

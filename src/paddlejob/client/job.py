@@ -78,6 +78,10 @@ class Job(abc.ABC):
         self._body = body
         self._state: PaddleJob | None = None
 
+    def see(self, state: PaddleJob) -> None:
+        """Take a newer state than that of `body`."""
+        self._state = state
+
     @property
     def state(self) -> PaddleJob:
         """Spec and status, typed."""
@@ -196,6 +200,16 @@ class Jobs(abc.ABC):
         ConfigMaps and Secrets that are `owned` are created with the job and deleted with it.
         Raises InvalidJobError, and NameTakenError.
         """
+
+    @abc.abstractmethod
+    async def submit_beside(
+        self, manifests: Sequence[JsonObject], *, dry_run: bool = False
+    ) -> tuple[str, ...]:
+        """Create the objects that stand in a file beside its jobs; return a sentence for each."""
+
+    @abc.abstractmethod
+    def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
+        """Yield every job now, and each again whenever it changes; never ends by itself."""
 
     @abc.abstractmethod
     async def close(self) -> None:

@@ -55,6 +55,7 @@ class LocalRuns(Jobs):
         self.runs = runs
         self.python = python
         """The interpreter of the containers, by default that of the shell."""
+        self._beside: tuple[JsonObject, ...] = ()
 
     @classmethod
     def open(cls, runs: Path | None = None, *, python: str = "") -> LocalRuns:
@@ -91,7 +92,28 @@ class LocalRuns(Jobs):
             raise InvalidJobError(*problems)
         if dry_run:
             raise UnsupportedError("a local run has no server to try it on; --dry-run=client checks the same")
-        return await self.start(yaml.safe_dump_all((*owned, manifest), sort_keys=False))
+        return await self.start(yaml.safe_dump_all((*self._beside, *owned, manifest), sort_keys=False))
+
+
+    async def submit_beside(
+        self, manifests: Sequence[JsonObject], *, dry_run: bool = False
+    ) -> tuple[str, ...]:
+        """Keep the objects for the jobs that are submitted next."""
+        del dry_run
+        self._beside = tuple(manifests)
+        return ()
+
+    async def watch(
+        self, *, selector: str = "", all_namespaces: bool = False
+    ) -> AsyncGenerator[Job, None]:
+        """Yield every run now, and each again whenever it changes."""
+        seen: dict[str, PaddleJob] = {}
+        while True:
+            for job in await self.list(selector=selector, all_namespaces=all_namespaces):
+                if seen.get(job.name) != job.state:
+                    seen[job.name] = job.state
+                    yield job
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 class LocalJob(Job):

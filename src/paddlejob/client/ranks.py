@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from paddlejob.api import names
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client.errors import ClientError
@@ -26,6 +27,12 @@ def in_order(job: PaddleJob, pods: Iterable[Pod]) -> list[Pod]:
 def rank_of(job: str, pod: str) -> str:
     """Return what people call a pod: worker-0."""
     return short_name(job, pod)
+
+
+def attempt_of(pod: Pod) -> int:
+    """Return the attempt that a pod was created for."""
+    label = pod.metadata.labels.get(names.LABEL_ATTEMPT, "")
+    return int(label) if label.isascii() and label.isdecimal() else 0
 
 
 def select(job: PaddleJob, pods: Iterable[Pod], rank: str) -> list[Pod]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from paddlejob.client import ranks
 from paddlejob.client.job import FirstError
 from paddlejob.client.logs.container_log import view_of
-from paddlejob.client.logs.follow import attempt_of
 from paddlejob.client.logs.history import history
 from paddlejob.client.logs.model import LogQuery
 from paddlejob.kube import errors
@@ -37,7 +36,7 @@ async def first_error(job: ClusterJob) -> FirstError | None:
 
 async def _last_lines(job: ClusterJob, pod: str, attempt: int) -> list[str]:
     found = next((each for each in await job.pods() if each.metadata.name == pod), None)
-    if found is None or attempt_of(found) != attempt:
+    if found is None or ranks.attempt_of(found) != attempt:
         return []
     view = view_of(found, ranks.training_container(job.state, found))
     query = LogQuery(

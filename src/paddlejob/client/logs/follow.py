@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
@@ -137,7 +136,7 @@ class _Follower:
     async def _start(self, state: PaddleJob, pod: Pod, container: str) -> None:
         if len(self._tasks) >= self._query.max_requests:
             raise ClientError(too_many(state, len(self._tasks) + 1, self._query))
-        attempt = attempt_of(pod)
+        attempt = ranks.attempt_of(pod)
         await self._tell_attempt(state, attempt)
         source = source_of(state, pod, container)
         key = (pod.metadata.name, container)
@@ -221,7 +220,7 @@ def source_of(state: PaddleJob, pod: Pod, container: str) -> Source:
         pod=pod.metadata.name,
         container=container,
         rank=rank if is_training else f"{rank}/{container}",
-        attempt=attempt_of(pod),
+        attempt=ranks.attempt_of(pod),
     )
 
 
@@ -231,12 +230,6 @@ def containers_of(state: PaddleJob, pod: Pod, query: LogQuery) -> list[str]:
         statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
         return [status.name for status in statuses]
     return [query.container or ranks.training_container(state, pod)]
-
-
-def attempt_of(pod: Pod) -> int:
-    """Return the attempt that a pod was created for."""
-    label = pod.metadata.labels.get(names.LABEL_ATTEMPT, "")
-    return int(label) if label.isascii() and label.isdecimal() else 0
 
 
 def since_of(client: Client, query: LogQuery) -> str:

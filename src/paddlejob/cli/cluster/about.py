@@ -1,0 +1,61 @@
+"""`version` and `completion`."""
+
+from __future__ import annotations
+
+import click
+
+import paddlejob
+from paddlejob.cli.cluster import output, shared
+from paddlejob.cli.cluster.flags import Program, Target, target_flags
+
+
+@click.command("version")
+@click.option("--client", is_flag=True, help="Do not ask the cluster.")
+@output.output_option("json", "yaml")
+@target_flags
+def version(target: Target, client: bool, form: str | None) -> None:
+    """Show the versions of this program and of the cluster."""
+    shared.run(_version(target, client_only=client or target.is_local, form=form))
+
+
+async def _version(target: Target, *, client_only: bool, form: str | None) -> int:
+    found = {"clientVersion": paddlejob.__version__}
+    if not client_only:
+        from paddlejob.client.cluster import Cluster  # noqa: PLC0415
+        from paddlejob.operator.resources import PADDLE_JOBS  # noqa: PLC0415
+
+        async with target.open() as jobs:
+            assert isinstance(jobs, Cluster)
+            found["serverVersion"] = (await jobs.client.server_version()).git_version
+            has_jobs = await jobs.client.has_resource(PADDLE_JOBS)
+            found["paddleJobs"] = PADDLE_JOBS.api_version if has_jobs else "not installed"
+    if form:
+        output.print_object(found, form)
+        return 0
+    titles = {
+        "clientVersion": "Client Version",
+        "serverVersion": "Server Version",
+        "paddleJobs": "PaddleJobs",
+    }
+    for key, value in found.items():
+        click.echo(f"{titles[key]}: {value}")
+    return 0
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes this program's commands, job names and ranks.
+
+    For `kubectl pdj` nothing needs to be done where kubectl's own completion is set up: it finds
+    kubectl_complete-pdj on the PATH.
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
+
+    program: Program = ctx.obj
+    name = program.name.replace(" ", "-")
+    variable = f"_{name.replace('-', '_')}_COMPLETE".upper()
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(ctx.find_root().command, {}, name, variable).source())

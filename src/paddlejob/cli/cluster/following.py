@@ -1,0 +1,92 @@
+"""Prints logs as they come, and says how the job ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from paddlejob.cli.cluster import shared
+
+if TYPE_CHECKING:
+    from paddlejob.client.job import FirstError, Job
+    from paddlejob.client.logs.model import LogItem, LogQuery, Marker
+
+_DIM = "\x1b[2m{}\x1b[0m"
+
+
+class LogPrinter:
+    """Writes lines to standard output, with the rank in front, and news to standard error.
+
+    One rank into a file or a pipe is written as the program wrote it.
+    """
+
+    def __init__(self, rank: str, *, timestamps: bool, prefix: bool | None = None) -> None:
+        from paddlejob.local.store.logs import Prefixes  # noqa: PLC0415
+
+        at_terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        self._is_plain = not prefix if prefix is not None else rank != "all" and not sys.stdout.isatty()
+        self._timestamps = timestamps
+        self._colours = at_terminal
+        self._prefixes = Prefixes(colours=at_terminal)
+        self.has_lines = False
+
+    def print(self, item: LogItem) -> None:
+        """Print a block of lines, or a marker."""
+        from paddlejob.client.logs.model import LogBlock  # noqa: PLC0415
+
+        if not isinstance(item, LogBlock):
+            self._print_marker(item)
+            return
+        self.has_lines = True
+        text = item.stamped if self._timestamps else item.text
+        sys.stdout.buffer.write(text if self._is_plain else self._prefixes.apply(text, item.rank))
+        sys.stdout.buffer.flush()
+
+    def _print_marker(self, marker: Marker) -> None:
+        if not marker.is_part_of_log:
+            click.echo(marker.text, err=True)
+            return
+        line = f"--- {marker.text} ---"
+        click.echo(_DIM.format(line) if self._colours else line, err=self._is_plain)
+
+
+async def print_logs(job: Job, query: LogQuery, printer: LogPrinter) -> None:
+    """Print what a query finds."""
+    async with contextlib.aclosing(job.logs(query)) as items:
+        async for item in items:
+            printer.print(item)
+
+
+async def verdict(job: Job, *, with_lines: bool) -> int:
+    """Say how a job ended and, if it failed, who failed first; return the exit code."""
+    from paddlejob.cli.cluster.output import duration  # noqa: PLC0415
+    from paddlejob.client.errors import NoSuchJobError  # noqa: PLC0415
+    from paddlejob.client.job import describe  # noqa: PLC0415
+
+    try:
+        state = await job.refresh()
+    except NoSuchJobError as error:
+        shared.say_error(str(error))
+        return shared.FAILED
+    took = duration(state.status.start_time, state.status.completion_time)
+    failed = shared.exit_code(state) != 0
+    if not failed:
+        click.echo(f"{job.name} Completed in {took}", err=True)
+        return 0
+    click.echo(f"{job.name} {describe(state)}", err=True)
+    if with_lines and (first := await job.first_error()):
+        print_first_error(first, err=True)
+    return shared.FAILED
+
+
+def print_first_error(first: FirstError, *, err: bool = False) -> None:
+    """Print who failed first, and the last lines of that rank."""
+    click.echo(f"{first.rank} failed first, in attempt {first.attempt}: {first.sentence}", err=True)
+    for line in first.lines:
+        click.echo(line, err=err)
+    if not first.lines:
+        click.echo("its log is gone with its pod; spec.cleanPodPolicy: Never keeps failed pods", err=True)

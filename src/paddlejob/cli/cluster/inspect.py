@@ -1,0 +1,168 @@
+"""`describe`, `explain`, `events` and `env`: what there is to know of a job."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from paddlejob.cli.cluster import output, shared
+from paddlejob.cli.cluster.flags import Target, target_flags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from paddlejob.api.pod import Pod
+    from paddlejob.api.v1 import PaddleJob
+    from paddlejob.client.job import Job, JobEvent
+
+SHOWN_EVENTS = 10
+
+
+@click.command("describe")
+@shared.jobs_argument
+@target_flags
+def describe(target: Target, names: tuple[str, ...]) -> None:
+    """Show each JOB: how it is and why, its ranks, its last failure, its events."""
+    shared.run(_describe(target, names))
+
+
+async def _describe(target: Target, names: tuple[str, ...]) -> int:
+    async with target.open() as jobs:
+        for position, job in enumerate(await shared.find(jobs, names)):
+            if position:
+                click.echo()
+            for line in await _description(job):
+                click.echo(line)
+    return 0
+
+
+async def _description(job: Job) -> list[str]:
+    state, now = job.state, datetime.now(UTC)
+    pods, events = await job.pods(), await job.events()
+    lines = [output.fields(_facts(job, state, now)), "", "Ranks:", _indented(_ranks(job, state, pods, now))]
+    if state.status.conditions:
+        lines += ["Conditions:", _indented(_conditions(state, now))]
+    lines += ["Events:", _indented(event_table(events[-SHOWN_EVENTS:], now) if events else "<none>")]
+    return lines
+
+
+def _facts(job: Job, state: PaddleJob, now: datetime) -> Iterator[tuple[str, str]]:
+    status = state.status
+    yield "Name", job.name
+    yield "Namespace", job.namespace
+    yield "Labels", ", ".join(f"{key}={value}" for key, value in sorted(state.metadata.labels.items()))
+    yield "Status", str(status.phase) or "Pending"
+    yield "Reason", status.reason
+    yield "Message", state.undecodable or status.message
+    yield "Mode", status.mode
+    yield "Age", output.duration(state.metadata.creation_timestamp, None, now)
+    yield "Duration", output.duration(status.start_time, status.completion_time, now)
+    yield "Attempt", f"{status.attempt} ({status.restarts} of {state.spec.backoff_limit} restarts used)"
+    if failure := status.last_failure:
+        ago = output.duration(failure.time, None, now)
+        yield "Last failure", f"attempt {failure.attempt}, {ago} ago: {failure.message}"
+
+
+def _ranks(job: Job, state: PaddleJob, pods: list[Pod], now: datetime) -> str:
+    from paddlejob.client import ranks  # noqa: PLC0415
+    from paddlejob.local.ui.view import describe as state_of  # noqa: PLC0415
+
+    rows = [("RANK", "STATUS", "RESTARTS", "ATTEMPT", "AGE", "NODE")]
+    for pod in pods:
+        restarts = sum(each.restart_count for each in pod.status.container_statuses)
+        rows.append(
+            (
+                ranks.rank_of(state.name, pod.metadata.name),
+                state_of(pod) or "Pending",
+                str(restarts),
+                str(ranks.attempt_of(pod)),
+                output.duration(pod.metadata.creation_timestamp, None, now),
+                pod.spec.node_name or "-",
+            )
+        )
+    return output.table(rows) if pods else f"<{job.name} has no pods now>"
+
+
+def _conditions(state: PaddleJob, now: datetime) -> str:
+    rows = [("TYPE", "STATUS", "SINCE", "REASON")]
+    rows += [
+        (each.type, each.status, output.duration(each.last_transition_time, None, now), each.reason)
+        for each in state.status.conditions
+    ]
+    return output.table(rows)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+@click.command("explain")
+@shared.job_argument
+@output.output_option("json", "yaml")
+@target_flags
+def explain(target: Target, job: str, form: str | None) -> None:
+    """Say in one sentence why JOB does not run or why it failed, then the details and what to do."""
+    shared.run(_explain(target, job, form))
+
+
+async def _explain(target: Target, name: str, form: str | None) -> int:
+    async with target.open() as jobs:
+        explanation = await (await jobs.get(name)).explain()
+    if form:
+        output.print_object(explanation.to_dict(), form)
+    else:
+        click.echo(str(explanation))
+    return 0
+
+
+@click.command("events")
+@shared.job_argument
+@output.output_option("json", "yaml")
+@target_flags
+def events(target: Target, job: str, form: str | None) -> None:
+    """List what happened to JOB and its pods, oldest first."""
+    shared.run(_events(target, job, form))
+
+
+async def _events(target: Target, name: str, form: str | None) -> int:
+    import msgspec  # noqa: PLC0415
+
+    async with target.open() as jobs:
+        job = await jobs.get(name)
+        found = await job.events()
+    if form:
+        output.print_object([msgspec.to_builtins(each) for each in found], form)
+    elif found:
+        click.echo(event_table(found, datetime.now(UTC)))
+    else:
+        click.echo(f"{job.name} has no events; they are kept for about an hour", err=True)
+    return 0
+
+
+def event_table(found: Iterable[JobEvent], now: datetime) -> str:
+    """Return events as kubectl shows them."""
+    rows = [("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")]
+    for each in found:
+        times = f" (x{each.count})" if each.count > 1 else ""
+        seen = output.duration(each.time, None, now) + times
+        rows.append((seen, each.type, each.reason, each.object, " ".join(each.message.split())))
+    return output.table(rows)
+
+
+@click.command("env")
+@shared.job_argument
+@shared.rank_option
+@target_flags
+def env(target: Target, job: str, rank: str) -> None:
+    """Show the environment of one rank of JOB, as its manifest and the operator give it."""
+    shared.run(_env(target, job, rank))
+
+
+async def _env(target: Target, name: str, rank: str) -> int:
+    async with target.open() as jobs:
+        variables = await (await jobs.get(name)).environment(rank)
+    for key in sorted(variables):
+        click.echo(f"{key}={variables[key]}")
+    return 0

@@ -1,0 +1,111 @@
+"""`logs`: what the ranks of a job write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from paddlejob.cli.cluster import shared
+from paddlejob.cli.cluster.flags import Target, target_flags
+
+if TYPE_CHECKING:
+    from paddlejob.client.logs.model import LogQuery
+
+
+@click.command("logs")
+@shared.job_argument
+@click.option(
+    "--rank",
+    "-r",
+    default="all",
+    metavar="RANK",
+    help="Only this rank (0), pod (ps-1) or role (ps).",
+    shell_complete=shared.complete_ranks,
+)
+@click.option("--follow", "-f", is_flag=True, help="Follow the logs until the job ends, over all restarts.")
+@click.option(
+    "--tail", type=click.IntRange(min=0), default=None, help="Only the last lines of each container."
+)
+@click.option(
+    "--since", type=shared.Duration(), default=None, help="Only lines that are not older, e.g. 10m."
+)
+@click.option("--timestamps", is_flag=True, help="Print when each line was written.")
+@click.option("--previous", "-p", is_flag=True, help="The containers before their last restart.")
+@click.option("--first-error", is_flag=True, help="The traceback of the rank that failed first.")
+@click.option(
+    "--container", "-c", default="", metavar="NAME", help="Another container than the one that trains."
+)
+@click.option("--all-containers", is_flag=True, help="All containers of each pod, init containers too.")
+@click.option("--prefix/--no-prefix", default=None, help="Print the rank in front of each line.")
+@click.option(
+    "--max-log-requests",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Most logs to read.",
+)
+@target_flags
+def command(
+    target: Target,
+    job: str,
+    rank: str,
+    follow: bool,
+    tail: int | None,
+    since: float | None,
+    timestamps: bool,
+    previous: bool,
+    first_error: bool,
+    container: str,
+    all_containers: bool,
+    prefix: bool | None,
+    max_log_requests: int,
+) -> None:
+    """Show the logs of all ranks of JOB in order of time, or follow them.
+
+    With -f it may be called before the first pod exists. It goes on over restarts, which it marks, and ends
+    with the job: exit code 0 if the job completed, 1 if it failed.
+    """
+    if follow and (previous or first_error):
+        raise click.UsageError("-f does not work with --previous or --first-error")
+    from paddlejob.client.logs import model  # noqa: PLC0415
+
+    query = model.LogQuery(
+        rank=rank,
+        follow=follow,
+        since_seconds=since,
+        tail=tail,
+        previous=previous,
+        container=container,
+        all_containers=all_containers,
+        max_requests=max_log_requests,
+    )
+    if first_error:
+        shared.run(_first_error(target, job))
+    shared.run(_logs(target, job, query, timestamps=timestamps, prefix=prefix))
+
+
+async def _logs(target: Target, name: str, query: LogQuery, *, timestamps: bool, prefix: bool | None) -> int:
+    from paddlejob.cli.cluster.following import LogPrinter, print_logs, verdict  # noqa: PLC0415
+
+    async with target.open() as jobs:
+        job = await jobs.get(name)
+        printer = LogPrinter(query.rank, timestamps=timestamps, prefix=prefix)
+        await print_logs(job, query, printer)
+        if query.follow:
+            return await verdict(job, with_lines=False)
+        if not printer.has_lines:
+            click.echo(f"{job.name} has no output to show", err=True)
+    return 0
+
+
+async def _first_error(target: Target, name: str) -> int:
+    from paddlejob.cli.cluster.following import print_first_error  # noqa: PLC0415
+
+    async with target.open() as jobs:
+        job = await jobs.get(name)
+        if (first := await job.first_error()) is None:
+            click.echo(f"{job.name} has not failed", err=True)
+        else:
+            print_first_error(first)
+    return 0

@@ -1,0 +1,124 @@
+"""How jobs are printed: tables as kubectl prints them, JSON, YAML and names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from paddlejob.api.meta import JsonObject
+    from paddlejob.client.job import Job
+
+FORMS = ("json", "yaml", "name", "wide")
+_GAP = "   "
+
+HEADINGS = ("NAME", "STATUS", "MODE", "PS", "WORKER", "DURATION", "AGE", "REASON")
+WIDE_HEADINGS = (*HEADINGS, "HETER", "ATTEMPT", "RESTARTS", "MESSAGE")
+
+
+def output_option(*forms: str) -> Callable[..., Any]:
+    """Add -o."""
+    return click.option(
+        "--output", "-o", "form", type=click.Choice(forms or FORMS), default=None, help="Output format."
+    )
+
+
+def print_object(body: Any, form: str) -> None:
+    """Print an object as JSON or YAML."""
+    if form == "json":
+        import msgspec  # noqa: PLC0415
+
+        click.echo(msgspec.json.format(msgspec.json.encode(body), indent=4))
+        return
+    import yaml  # noqa: PLC0415
+
+    click.echo(yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=2**16), nl=False)
+
+
+def print_jobs(jobs: Sequence[Job], form: str, *, as_list: bool) -> None:
+    """Print whole jobs: one as itself, several as a List."""
+    if form == "name":
+        for job in jobs:
+            click.echo(job.kind_and_name)
+        return
+    bodies: list[JsonObject] = [without_managed_fields(job.body) for job in jobs]
+    if as_list:
+        print_object({"apiVersion": "v1", "kind": "List", "items": bodies}, form)
+        return
+    for body in bodies:
+        if form == "yaml" and len(bodies) > 1:
+            click.echo("---")
+        print_object(body, form)
+
+
+def without_managed_fields(body: JsonObject) -> JsonObject:
+    """Leave out what nobody reads, as kubectl does."""
+    metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    return {**body, "metadata": metadata}
+
+
+def table(rows: Sequence[Sequence[str]], widths: list[int] | None = None) -> str:
+    """Return rows, the first of which has the headings, in columns; `widths` are kept for further rows."""
+    widths = [] if widths is None else widths
+    if not widths:
+        widths += [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = (_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def row(job: Job, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
+    """Return a job's cells."""
+    state, status = job.state, job.state.status
+    cells = (
+        job.name,
+        str(status.phase) or "Pending",
+        status.mode or "-",
+        status.ps.ready if status.ps else "-",
+        status.worker.ready if status.worker else "-",
+        duration(status.start_time, status.completion_time, now),
+        duration(state.metadata.creation_timestamp, None, now),
+        "Undecodable" if state.undecodable else status.reason or "-",
+    )
+    if not wide:
+        return cells
+    heter = status.heter.ready if status.heter else "-"
+    message = state.undecodable or status.message or "-"
+    return (*cells, heter, str(status.attempt), str(status.restarts), message)
+
+
+def duration(begin: datetime | None, end: datetime | None, now: datetime | None = None) -> str:
+    """Return the time from one moment to another, or to now, as kubectl does."""
+    if begin is None:
+        return "-"
+    return human(((end or now or datetime.now(UTC)) - begin).total_seconds())
+
+
+def human(seconds: float) -> str:
+    """Return a time in one or two units: 45s, 3m20s, 2h5m, 3d4h."""
+    whole = max(0, int(seconds))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if whole < 120:
+        return f"{whole}s"
+    if minutes < 10:
+        return _two(minutes, "m", whole % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    return _two(days, "d", hours % 24, "h") if days < 8 else f"{days}d"
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return names and values in two columns, without those that have no value."""
+    present = [(f"{name}:", value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in present), default=0)
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in present)

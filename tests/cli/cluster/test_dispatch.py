@@ -1,0 +1,93 @@
+"""`kubectl pdj` means the cluster; `paddlejob` means this machine, unless a flag chooses a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from paddlejob.cli.cluster.flags import means_cluster
+from paddlejob.cli.cluster.main import VERBS
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.build import job
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["mnist"], False),
+        (["mnist", "-f", "--tail", "5"], False),
+        (["mnist", "-n", "team-a"], True),
+        (["mnist", "-nteam-a"], True),
+        (["-A"], True),
+        (["mnist", "--namespace=team-a"], True),
+        (["mnist", "--context", "prod"], True),
+        (["mnist", "--kubeconfig=k"], True),
+        (["job.yaml", "--", "-n", "5"], False),
+    ],
+)
+def test_flags_of_a_verb_choose_a_cluster(arguments, expected):
+    assert means_cluster(arguments) is expected
+
+
+def test_paddlejob_is_about_this_machine_and_says_so(cluster, paddlejob, pdj, file):
+    pdj("submit", file(job().worker(1)))
+    for verb in ("logs", "describe", "wait", "suspend", "delete", "explain"):
+        result = paddlejob(verb, "demo")
+        assert result.exit_code == 2
+        assert "there are no runs in" in result.stderr
+    assert cluster.server.get(PADDLE_JOBS, "default", "demo"), "the cluster was left alone"
+
+
+def test_paddlejob_is_about_a_cluster_with_a_flag(cluster, paddlejob, pdj, file):
+    pdj("submit", file(job().worker(1)))
+    assert "demo" in paddlejob("get", "-n", "default").stdout
+    cluster.write("demo-worker-0", "hello")
+    assert paddlejob("logs", "demo", "--context", "test").stdout == "worker-0 | hello\n"
+    assert "scaling to 2" in paddlejob("scale", "demo", "2", "-n", "default").stdout
+    assert "demo" in paddlejob("get", "-A").stdout
+
+
+def test_a_local_run_has_the_same_verbs(paddlejob, file):
+    built = job().worker(1, command=["sh", "-c", "echo hello; exit 3"]).spec(backoffLimit=0)
+    result = paddlejob("submit", file(built), "--logs")
+    assert result.exit_code == 1, result.output
+    assert "worker-0 | hello" in result.stdout
+    assert "demo-" in paddlejob("get").stdout
+    assert paddlejob("wait", "@latest").exit_code == 1
+    assert "Failed" in paddlejob("describe", "@latest").stdout
+    explained = paddlejob("explain", "@latest").stdout
+    assert "Failed: " in explained
+    assert "| hello" in explained
+    assert paddlejob("events", "@latest").exit_code == 0
+    assert "PADDLE_TRAINER_ID=0" in paddlejob("env").stdout
+    (name,) = paddlejob("retry", "@latest", "-o", "name").stdout.split()
+    name = name.partition("/")[2]
+    assert paddlejob("wait", name, "--timeout=60s").exit_code == 1
+    assert paddlejob("delete", name).exit_code == 0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_is_complete_and_needs_no_cluster(pdj, verb):
+    result = pdj(verb, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout
+
+
+def test_kubectl_completes_names_and_ranks(cluster, pdj, file, tmp_path):
+    pdj("submit", file(job("resnet").worker(2), job("rnn").worker(1)))
+
+    def complete(*words: str) -> list[str]:
+        command = [sys.executable, "-m", "paddlejob.cli.cluster.complete", *words]
+        environ = {"KUBECONFIG": str(cluster.kubeconfig), "PATH": "/bin", "HOME": str(tmp_path)}
+        return subprocess.run(
+            command, env=environ, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+
+    assert complete("logs", "r") == ["resnet", "rnn", ":4"]
+    assert complete("logs", "resnet", "--rank", "w") == ["worker-0", "worker-1", ":4"]
+    assert complete("-n", "empty", "logs", "") == [":4"]
+    assert complete("sus") == ["suspend\tStop the pods of a job until `resume`.", ":4"]
+    assert complete("submit", "")[-1] == ":0", "files may be completed"
+    assert "--first-error" in "\n".join(complete("logs", "--fi"))
