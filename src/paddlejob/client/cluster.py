@@ -171,9 +171,7 @@ class Cluster(Jobs):
                 notes.append(f"{resource.plural}/{name} exists already and was not changed")
         return tuple(notes)
 
-    async def watch(
-        self, *, selector: str = "", all_namespaces: bool = False
-    ) -> AsyncGenerator[Job, None]:
+    async def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
         """Yield every job now, and each again whenever it changes."""
         namespace = None if all_namespaces else self.namespace
         seen: dict[ObjectKey, str] = {}

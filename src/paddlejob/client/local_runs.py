@@ -94,7 +94,6 @@ class LocalRuns(Jobs):
             raise UnsupportedError("a local run has no server to try it on; --dry-run=client checks the same")
         return await self.start(yaml.safe_dump_all((*self._beside, *owned, manifest), sort_keys=False))
 
-
     async def submit_beside(
         self, manifests: Sequence[JsonObject], *, dry_run: bool = False
     ) -> tuple[str, ...]:
@@ -103,9 +102,7 @@ class LocalRuns(Jobs):
         self._beside = tuple(manifests)
         return ()
 
-    async def watch(
-        self, *, selector: str = "", all_namespaces: bool = False
-    ) -> AsyncGenerator[Job, None]:
+    async def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
         """Yield every run now, and each again whenever it changes."""
         seen: dict[str, PaddleJob] = {}
         while True:

@@ -33,7 +33,17 @@ def test_submit_get_wait_and_delete(cluster, pdj, file):
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("paddlejob.batch.paddlepaddle.org/demo Completed")
     headings, row = lines(pdj("get"))
-    assert headings.split() == ["NAME", "STATUS", "MODE", "PS", "WORKER", "DURATION", "AGE", "REASON"]
+    assert headings.split() == [
+        "NAME",
+        "STATUS",
+        "MODE",
+        "PS",
+        "WORKER",
+        "PROGRESS",
+        "DURATION",
+        "AGE",
+        "REASON",
+    ]
     assert row.split()[:3] == ["demo", "Completed", "Single"]
     assert row.split()[-1] == "WorkersSucceeded"
     assert lines(pdj("get", "demo", "-o", "name")) == ["paddlejob.batch.paddlepaddle.org/demo"]
@@ -147,9 +157,26 @@ def test_get_prints_yaml_json_and_wide(cluster, pdj, file):
     assert (one["kind"], one["metadata"]["name"]) == ("PaddleJob", "a")
     many = json.loads(pdj("get", "-o", "json").stdout)
     assert (many["kind"], [each["metadata"]["name"] for each in many["items"]]) == ("List", ["a", "b"])
-    assert lines(pdj("get", "-o", "wide"))[0].split()[-4:] == ["HETER", "ATTEMPT", "RESTARTS", "MESSAGE"]
+    assert lines(pdj("get", "-o", "wide"))[0].split()[-4:] == ["RESTARTS", "LOSS", "ETA", "MESSAGE"]
     assert lines(pdj("get", "-A"))[0].split()[:2] == ["NAMESPACE", "NAME"]
     assert len(lines(pdj("get", "--no-headers"))) == 2
+
+
+def test_get_shows_how_far_training_is(cluster, pdj, file):
+    pdj("submit", file(job().worker(1)))
+    for progress, shown in (
+        ({"percent": 45, "loss": "0.25", "eta": "1h20m"}, ["45%", "0.25", "1h20m"]),
+        ({"percent": None, "epoch": 3}, ["epoch 3"]),
+        ({"epoch": None, "step": 7}, ["step 7"]),
+    ):
+        patch = {"status": {"progress": progress}}
+        cluster.do(
+            lambda scene, patch=patch: scene.client.patch(
+                PADDLE_JOBS, "default", "demo", patch, subresource="status"
+            )
+        )
+        table = pdj("get", "-o", "wide").stdout
+        assert all(each in table for each in shown)
 
 
 def test_get_filters_by_label_phase_and_queue(cluster, pdj, file):

@@ -10,13 +10,14 @@ import click
 
 if TYPE_CHECKING:
     from paddlejob.api.meta import JsonObject
+    from paddlejob.api.v1 import TrainingProgress
     from paddlejob.client.job import Job
 
 FORMS = ("json", "yaml", "name", "wide")
 _GAP = "   "
 
-HEADINGS = ("NAME", "STATUS", "MODE", "PS", "WORKER", "DURATION", "AGE", "REASON")
-WIDE_HEADINGS = (*HEADINGS, "HETER", "ATTEMPT", "RESTARTS", "MESSAGE")
+HEADINGS = ("NAME", "STATUS", "MODE", "PS", "WORKER", "PROGRESS", "DURATION", "AGE", "REASON")
+WIDE_HEADINGS = (*HEADINGS, "HETER", "ATTEMPT", "RESTARTS", "LOSS", "ETA", "MESSAGE")
 
 
 def output_option(*forms: str) -> Callable[..., Any]:
@@ -78,6 +79,7 @@ def row(job: Job, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
         status.mode or "-",
         status.ps.ready if status.ps else "-",
         status.worker.ready if status.worker else "-",
+        _progress(status.progress),
         duration(status.start_time, status.completion_time, now),
         duration(state.metadata.creation_timestamp, None, now),
         "Undecodable" if state.undecodable else status.reason or "-",
@@ -86,7 +88,17 @@ def row(job: Job, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
         return cells
     heter = status.heter.ready if status.heter else "-"
     message = state.undecodable or status.message or "-"
-    return (*cells, heter, str(status.attempt), str(status.restarts), message)
+    loss, eta = (status.progress.loss, status.progress.eta) if status.progress else ("", "")
+    return (*cells, heter, str(status.attempt), str(status.restarts), loss or "-", eta or "-", message)
+
+
+def _progress(progress: TrainingProgress | None) -> str:
+    """Return how far training is, in percent where that is known."""
+    if progress is None:
+        return "-"
+    if progress.percent is not None:
+        return f"{progress.percent}%"
+    return f"epoch {progress.epoch}" if progress.epoch else f"step {progress.step}"
 
 
 def duration(begin: datetime | None, end: datetime | None, now: datetime | None = None) -> str:

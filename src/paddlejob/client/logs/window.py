@@ -15,8 +15,10 @@ from paddlejob.client.logs.model import STAMP, time_of
 
 LIMIT_BYTES = 1 << 20
 """How much of one log is remembered; where more is written in a second, times alone tell what is new."""
-KEPT_SECONDS = 2.0
-"""How much older than the newest line what is remembered may be: a second and what times may go back."""
+BACK_SECONDS = 1
+"""By how much times may go back."""
+KEPT_SECONDS = 2.0 + BACK_SECONDS
+"""How much older than the newest line what is remembered may be: more than what a resumed stream repeats."""
 
 
 class Window:
@@ -39,7 +41,7 @@ class Window:
         """The whole second to resume from, empty when nothing was delivered yet."""
         if not self._newest:
             return ""
-        return datetime.fromtimestamp(int(self._newest), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.fromtimestamp(int(self._newest) - BACK_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def resume(self, *, same_clock: bool = True) -> None:
         """Expect a stream that repeats what was delivered, from `resume_from` or from the log's beginning.
