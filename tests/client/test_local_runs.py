@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from local.jobs import config_map, job, role
@@ -27,7 +29,9 @@ async def runs(tmp_path: Path):
     yield found
     for each in await found.list():
         if each.run.is_alive:
-            await each.stop()
+            with contextlib.suppress(ClientError):
+                # Raised when it is just about to end.
+                await each.stop()
             await each.wait(timeout_seconds=60)
 
 
@@ -95,6 +99,14 @@ async def test_a_live_run_is_scaled_suspended_resumed_and_stopped(runs):
     assert (state.status.phase, state.status.reason) == ("Failed", "Stopped")
     with pytest.raises(ClientError, match="is not running"):
         await demo.suspend()
+
+
+async def test_lines_of_a_pod_that_is_not_recorded_yet_are_shown(runs):
+    demo = await runs.submit(job(worker=role(1, "echo hello")))
+    await demo.wait(timeout_seconds=60)
+    record = demo.run.read_record()
+    demo.run.write_record(msgspec.structs.replace(record, pods=()))
+    assert [f"{line.rank}: {line.text}" async for line in demo.lines()] == ["worker-0: hello"]
 
 
 async def test_what_a_laptop_cannot_do_is_said_in_one_sentence(runs):

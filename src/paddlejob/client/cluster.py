@@ -290,6 +290,20 @@ class ClusterJob(Job):
 
         return await explain_job(self.client, self.namespace, self.name)
 
+    async def manifests(self) -> list[JsonObject]:
+        """Return the job as it is stored now, and the ConfigMaps and Secrets that it owns and mounts."""
+        await self.refresh()
+        found: list[JsonObject] = []
+        for kind, name in manifests.mounted(self.body):
+            try:
+                body = await self.client.get(_OWNABLE[kind], self.namespace, name)
+            except errors.NotFoundError:
+                continue
+            owners = body["metadata"].get("ownerReferences") or ()
+            if any(each.get("uid") == self.state.metadata.uid for each in owners):
+                found.append(manifests.submittable(body))
+        return [*found, manifests.submittable(self.body)]
+
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Resolve the environment as the kubelet does, from the pod and the ConfigMaps it names."""
         from paddlejob.client.environment import environment  # noqa: PLC0415

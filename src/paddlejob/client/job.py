@@ -152,6 +152,10 @@ class Job(abc.ABC):
         """Return why the job does not run, or why it failed, and what to do."""
 
     @abc.abstractmethod
+    async def manifests(self) -> list[JsonObject]:
+        """Return what the job owns, and the job, as `kubectl create` takes them."""
+
+    @abc.abstractmethod
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Return the environment of a rank's training container."""
 

@@ -30,6 +30,7 @@ from paddlejob.client.logs.model import ALL_LOGS, LogBlock, LogItem, LogQuery
 from paddlejob.core.pod_set import training_container_name
 from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
+from paddlejob.local.input import documents
 from paddlejob.local.store import run_directory
 from paddlejob.local.store.history import History
 from paddlejob.local.store.logs import Follower, LogLines, chosen_pods, speaker
@@ -220,6 +221,10 @@ class LocalJob(Job):
         log = error.lines if error else ()
         known = Evidence(job=state, now=datetime.now(UTC), pods=tuple(await self.pods()), log=log)
         return msgspec.structs.replace(explain(known), name=self.name)
+
+    async def manifests(self) -> list[JsonObject]:
+        """Return the objects of the file that was run."""
+        return list(documents.load((self.run.path / "job.yaml").read_text(), "the run's file"))
 
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Return what the rank's training container was started with."""

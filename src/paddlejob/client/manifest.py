@@ -105,13 +105,25 @@ def name_of(manifest: JsonObject) -> str:
 
 def again(body: JsonObject) -> JsonObject:
     """Return the manifest of a new job that does what a stored one did."""
-    metadata = {key: value for key, value in body["metadata"].items() if key not in _SERVER_METADATA}
-    annotations = {**(metadata.pop("annotations", None) or {})}
-    annotations.pop(_LAST_APPLIED, None)
+    manifest = submittable(body)
+    metadata = manifest["metadata"]
+    annotations = metadata.setdefault("annotations", {})
     first = annotations.setdefault(ANNOTATION_RETRY_OF, metadata.pop("name"))
-    metadata |= {"generateName": f"{first}-", "annotations": annotations}
-    spec = copy.deepcopy(body.get("spec") or {})
-    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+    metadata["generateName"] = f"{first}-"
+    return manifest
+
+
+def submittable(body: JsonObject) -> JsonObject:
+    """Return a stored object without what the API server and controllers added: `kubectl create` takes it."""
+    manifest = copy.deepcopy({key: value for key, value in body.items() if key != "status"})
+    metadata: JsonObject = manifest["metadata"]
+    for field in _SERVER_METADATA:
+        metadata.pop(field, None)
+    annotations = metadata.pop("annotations", None) or {}
+    annotations.pop(_LAST_APPLIED, None)
+    if annotations:
+        metadata["annotations"] = annotations
+    return manifest
 
 
 def _rename(manifest: JsonObject, overrides: Overrides) -> None:
@@ -131,13 +143,30 @@ def _role(manifest: JsonObject, role: Role) -> JsonObject:
     return found
 
 
+def mounted(manifest: JsonObject) -> list[tuple[str, str]]:
+    """Return kind and name of the ConfigMaps and Secrets that the pods of a job mount."""
+    found: dict[tuple[str, str], None] = {}
+    for volume in (each for volumes in _of_pods(manifest, "volumes") for each in volumes):
+        for kind, field, key in (("ConfigMap", "configMap", "name"), ("Secret", "secret", "secretName")):
+            source = volume.get(field)
+            if isinstance(source, dict) and source.get(key):
+                found[kind, str(source[key])] = None
+    return list(found)
+
+
 def _training_containers(manifest: JsonObject) -> Iterator[JsonObject]:
+    for containers in _of_pods(manifest, "containers"):
+        yield from containers[:1]
+
+
+def _of_pods(manifest: JsonObject, field: str) -> Iterator[list[JsonObject]]:
+    """Yield a list of objects from the pod spec of each role, whatever a person may have written there."""
     for role in Role:
         value: Any = manifest.get("spec")
-        for key in (str(role), "template", "spec", "containers"):
+        for key in (str(role), "template", "spec", field):
             value = value.get(key) if isinstance(value, dict) else None
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            yield value[0]
+        if isinstance(value, list) and all(isinstance(each, dict) for each in value):
+            yield value
 
 
 def _set_env(container: JsonObject, env: Mapping[str, str]) -> None:

@@ -1,0 +1,183 @@
+"""An event loop in a thread of its own, for callers who have none, or one that is busy with themselves.
+
+The asynchronous client belongs to one event loop, and the cell of a notebook runs inside another. So the
+client lives in a thread that starts with the first call and ends with the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from typing import Generic, ParamSpec, TypeVar
+
+from paddlejob.client.errors import ClientError
+from paddlejob.kube.errors import KubeError
+from paddlejob.sdk.errors import translated
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Close = Callable[[], Awaitable[None]]
+
+QUEUED_ITEMS = 16
+STOP_SECONDS = 5.0
+"""How long an interrupted call may take to close its connections."""
+
+
+class Background:
+    """The loop and what it runs. Methods may be called from any thread but the loop's own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: _LoopThread | None = None
+
+    def call(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what an asynchronous function returns. Raises JobError; Ctrl-C cancels the function."""
+        work = _Work(self._running(), lambda: function(*args, **kwargs))
+        try:
+            return work.future.result()
+        except (ClientError, KubeError) as error:
+            raise translated(error) from None
+        finally:
+            work.stop()
+
+    async def call_async(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do the same for a caller in an event loop of its own, which goes on meanwhile."""
+        work = _Work(self._running(), lambda: function(*args, **kwargs))
+        try:
+            return await asyncio.wrap_future(work.future)
+        except (ClientError, KubeError) as error:
+            raise translated(error) from None
+
+    def iterate(self, source: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
+        """Yield what an asynchronous generator yields; it is closed when the caller stops iterating.
+
+        Raises JobError.
+        """
+        queue: asyncio.Queue[T | _End] = asyncio.Queue(QUEUED_ITEMS)
+
+        async def pump() -> None:
+            end = _End()
+            try:
+                async with contextlib.aclosing(source()) as items:
+                    async for item in items:
+                        await queue.put(item)
+            except (ClientError, KubeError) as error:
+                end = _End(translated(error))
+            except Exception as error:  # noqa: BLE001 - it is raised where the caller is
+                end = _End(error)
+            await queue.put(end)
+
+        work = _Work(self._running(), pump)
+        try:
+            while not isinstance(item := self.call(queue.get), _End):
+                yield item
+            if item.error is not None:
+                raise item.error
+        finally:
+            work.stop()
+
+    def close_with(self, owner: object, close: Close) -> None:
+        """Call `close` in the loop when the owner is garbage, at the latest at exit."""
+        thread = self._running()
+        thread.closers.add(close)
+        weakref.finalize(owner, thread.close_one, close).atexit = False
+
+    def _running(self) -> _LoopThread:
+        with self._lock:
+            # A process that was forked has the object, but not the thread.
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = _LoopThread()
+                self._thread.start()
+                atexit.unregister(self.close)
+                atexit.register(self.close)
+            return self._thread
+
+    def close(self) -> None:
+        """End all calls, the connections and the thread; the next call would start another."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None and thread.is_alive():
+            thread.end()
+
+
+class _LoopThread(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="paddlejob-sdk", daemon=True)
+        self.loop = asyncio.new_event_loop()
+        self.closers: set[Close] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            # Not `asyncio.run`, which starts a thread to end the executor: at exit no thread can be started.
+            self.loop.close()
+
+    def close_one(self, close: Close) -> None:
+        """Close what nobody needs any more. The garbage collector calls this, in any thread."""
+
+        def begin() -> None:
+            if close in self.closers:
+                self.closers.discard(close)
+                task = self.loop.create_task(_awaited(close))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+        with contextlib.suppress(RuntimeError):
+            # Raised when the loop is closed; all is closed then.
+            self.loop.call_soon_threadsafe(begin)
+
+    def end(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._close_all(), self.loop).result(STOP_SECONDS)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.join()
+
+    async def _close_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others - self._closing:
+            task.cancel()
+        await asyncio.gather(*others, *(_awaited(each) for each in self.closers), return_exceptions=True)
+        self.closers.clear()
+
+
+class _End:
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+
+
+class _Work(Generic[T]):
+    """A function that the loop runs."""
+
+    def __init__(self, thread: _LoopThread, function: Callable[[], Awaitable[T]]) -> None:
+        self._thread = thread
+        self._function = function
+        self._has_ended = threading.Event()
+        self.future: Future[T] = asyncio.run_coroutine_threadsafe(self._run(), thread.loop)
+
+    async def _run(self) -> T:
+        try:
+            return await self._function()
+        finally:
+            self._has_ended.set()
+
+    def stop(self) -> None:
+        """Cancel it if it has not ended, and wait until it has."""
+        # The garbage collector may close an iterator in any thread, even in that which would be waited for.
+        if self.future.cancel() and threading.current_thread() is not self._thread:
+            self._has_ended.wait(STOP_SECONDS)
+
+
+async def _awaited(function: Close) -> None:
+    await function()
+
+
+BACKGROUND = Background()
+"""The one of this process."""

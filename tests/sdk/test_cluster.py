@@ -1,0 +1,159 @@
+"""Jobs on a cluster: the same object, in memory and on a real API server."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from paddlejob import Job, JobError, JobFailed, JobNotFoundError, train
+from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.sdk.background import BACKGROUND
+from paddlejob.testing.kubelet.outcomes import Exit
+from tests.support.waiting import eventually
+
+
+def fit() -> None:
+    print("step 1/2 loss 0.5")
+
+
+def options(cluster, **more):
+    return {"where": "cluster", "namespace": cluster.namespace, **more}
+
+
+def stored(cluster, resource, name):
+    return BACKGROUND.call(cluster.stage.client.get, resource, cluster.namespace, name)
+
+
+def test_a_job_is_trained_awaited_and_deleted(cluster):
+    cluster.stage.fates.set("demo-worker-0", Exit(0, 1))
+    job = train(fit, name="demo", **options(cluster))
+    assert job.wait(60).status().phase == "Completed"
+    assert repr(job) == "demo on cluster: Completed: the worker succeeded"
+    assert Job.get("demo", **options(cluster)).name == "demo"
+    assert [each.name for each in Job.list(**options(cluster))] == ["demo"]
+    assert job.delete() == "deleted"
+    eventually(lambda: not BACKGROUND.call(cluster.stage.names, PODS))
+    with pytest.raises(JobNotFoundError, match="was deleted"):
+        job.status()
+
+
+def test_what_a_program_ships_is_mounted_and_owned_by_its_job(cluster, laptop):
+    (laptop / "src").mkdir()
+    (laptop / "src" / "model.py").write_text("x = 1\n")
+    job = train(fit, files=["src"], workers=2, resources={"cpu": 2, "memory": "1Gi"}, **options(cluster))
+    assert job.name.startswith("fit-")
+    body = BACKGROUND.call(cluster.stage.job, job.name)
+    pod = body["spec"]["worker"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": "2", "memory": "1Gi"}
+    assert [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]] == [
+        "/workspace/fit.py",
+        "/workspace/src",
+    ]
+    files = stored(cluster, CONFIG_MAPS, pod["volumes"][0]["configMap"]["name"])
+    assert files["data"]["src.model.py"] == "x = 1\n"
+    assert files["metadata"]["ownerReferences"][0]["name"] == job.name
+    job.delete()
+
+
+def test_what_to_yaml_prints_is_accepted_again(cluster, laptop):
+    job = train(fit, name="demo", labels={"team": "x"}, **options(cluster))
+    text = job.to_yaml()
+    assert text.startswith("apiVersion: v1\nkind: ConfigMap\n")
+    config_map, manifest = yaml.safe_load_all(text)
+    assert manifest.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert manifest["metadata"] == {"name": "demo", "namespace": cluster.namespace, "labels": {"team": "x"}}
+    job.delete()
+    BACKGROUND.call(cluster.stage.gone)
+    (laptop / "again.yaml").write_text(text)
+    again = Job.from_yaml("again.yaml", **options(cluster))
+    assert list(yaml.safe_load_all(again.to_yaml())) == [config_map, manifest]
+    assert [each.name for each in Job.list(selector="team=x", **options(cluster))] == ["demo"]
+
+
+def test_a_name_that_is_taken_or_unknown_is_said_in_one_sentence(cluster):
+    train(fit, name="demo", **options(cluster))
+    with pytest.raises(JobError, match=r"there is a job demo already; choose another name=, or delete it"):
+        train(fit, name="demo", **options(cluster))
+    with pytest.raises(JobNotFoundError, match=r"no PaddleJob dem in .*; did you mean demo\?"):
+        Job.get("dem", **options(cluster))
+
+
+@pytest.mark.apiserver
+def test_what_the_api_server_refuses_is_said_and_nothing_is_left(real):
+    for given, sentence in (
+        ({"workers": 0}, r"spec\.worker\.replicas: Invalid value: 0"),
+        ({"spec": {"backofLimit": 1}}, r'unknown field "spec\.backofLimit"'),
+        ({"where": "prod"}, r"context 'prod' does not exist; choose one of"),
+    ):
+        with pytest.raises(JobError, match=sentence):
+            train(fit, **{**options(real), **given})
+    assert Job.list(**options(real)) == []
+
+
+@pytest.mark.apiserver
+def test_kubectl_creates_what_to_yaml_prints(real, control_plane, kubectl, laptop):
+    (laptop / "data.bin").write_bytes(b"\xff")
+    job = train(
+        fit,
+        name="demo",
+        ps=1,
+        workers=2,
+        files=["data.bin"],
+        resources={"cpu": 0.5},
+        env={"MODE": "x"},
+        volumes={"/data": "claim", "/host": "/var/tmp"},
+        spec={"backoffLimit": 2, "cleanPodPolicy": "Never"},
+        **options(real),
+    )
+    (laptop / "job.yaml").write_text(job.to_yaml())
+    job.delete()
+    BACKGROUND.call(real.stage.gone)
+    control_plane.kubectl("create", "--validate=strict", "--filename", str(laptop / "job.yaml"))
+    again = Job.get("demo", **options(real))
+    printed = list(yaml.safe_load_all((laptop / "job.yaml").read_text()))
+    assert list(yaml.safe_load_all(again.to_yaml())) == printed[-1:]
+    assert [each["kind"] for each in printed] == ["ConfigMap", "PaddleJob"]
+
+
+def test_a_job_is_scaled_suspended_and_resumed(cluster):
+    job = train(fit, name="demo", **options(cluster))
+    eventually(lambda: job.status().phase == "Running")
+    assert job.scale(2) == "scaling to 2 workers"
+    eventually(lambda: job.status().worker.ready == "2/2")
+    assert job.suspend() == "suspending"
+    eventually(lambda: job.status().phase == "Suspended")
+    assert job.resume() == "resuming"
+    eventually(lambda: job.status().phase == "Running")
+
+
+def test_lines_progress_and_failures_are_those_of_the_pods(memory):
+    memory.stage.fates.set("demo-worker-1", Exit(3, 4, message="ValueError: bad shape"))
+    job = train(
+        fit, name="demo", workers=2, where="cluster", spec={"backoffLimit": 0, "cleanPodPolicy": "Never"}
+    )
+    lines = job.logs(follow=True)
+    memory.write("demo-worker-0", "step 1/4 loss 0.5", "step 2/4 loss 0.25")
+    assert [next(lines), next(lines)] == ["step 1/4 loss 0.5", "step 2/4 loss 0.25"]
+    assert str(job.progress()) == "step 2/4 loss 0.25"
+    assert [each["loss"] for each in job.history()] == [0.5, 0.25]
+    memory.write("demo-worker-1", "Traceback (most recent call last):", "ValueError: bad shape")
+    with pytest.raises(JobFailed) as caught:
+        job.wait(60)
+    assert (caught.value.rank, caught.value.exit_code) == ("worker-1", 3)
+    assert caught.value.last_lines == ("Traceback (most recent call last):", "ValueError: bad shape")
+    rest = list(lines)
+    assert "ValueError: bad shape" in rest
+    assert job.explain().phase == "Failed"
+
+
+def test_a_deleted_job_is_shown_as_it_was(memory):
+    job = train(fit, name="demo", where="cluster")
+    eventually(lambda: job.status().phase == "Running")
+    Job.get("demo", where="cluster").delete()
+    eventually(lambda: Job.list(where="cluster") == [])
+    assert repr(job) == (
+        "demo on cluster: Running: 1 worker running (PaddleJob demo in namespace default was deleted)"
+    )
+    assert "was deleted" in job._repr_html_()
+    with pytest.raises(JobError, match="demo was deleted before it was ended"):
+        job.wait(60)
