@@ -32,18 +32,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GO_VARIABLES = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GONOPROXY", "GOPRIVATE", "GOINSECURE")
 CHECK = ".venv/bin/python -m devcluster check"
 TIME_LIMIT_SECONDS = 1200
-ENTER = """\
-set -e
-root=$1 user=$2 command=$3; shift 3
-mount -t proc proc "$root/proc"
-for path in /dev /sys "$@"; do
-    mkdir -p "$root${path%/*}"
-    if [ -d "$path" ]; then mkdir -p "$root$path"; else touch "$root$path"; fi
-    mount --rbind "$path" "$root$path"
-done
-exec chroot --userspec="$user:$user" --groups= "$root" bash -c "$command"
-"""
-"""Enters a root file system with the devices and the network settings of this machine."""
+ENTER = Path(__file__).with_name("enter_root.py")
 COPIED = tuple(name for name in API_SERVER_PROGRAMS if name != "pki")
 
 
@@ -96,7 +85,7 @@ def run(names: list[str]) -> int:
 
 def _succeeds(account: Account, base: Path, scratch: Path, progress: Progress) -> bool:
     root = scratch / account.name
-    # A copy and no overlay: what the README shows includes overlays, which cannot stand on one.
+    # A copy and no overlay: local runs make overlays, which cannot stand on one.
     subprocess.run(["cp", "--archive", "--reflink=auto", str(base), str(root)], check=True)
     _prepare_home(account, root)
     for command in account.commands:
@@ -137,7 +126,8 @@ def _copy_checkout(target: Path) -> None:
 def _run(account: Account, command: str, root: Path) -> int:
     """Run a command in the system, with its output where ours is, and give its exit code."""
     script = f"cd {account.checkout} && {{ {command}; }}"
-    enter = [*ISOLATED, "sh", "-c", ENTER, "sh", str(root), str(account.uid), script, *index_files()]
+    interpreter = [*ISOLATED, sys.executable, "-I", "-S"]
+    enter = [*interpreter, str(ENTER), str(root), str(account.uid), script, *index_files()]
     try:
         return subprocess.run(
             enter, check=False, timeout=TIME_LIMIT_SECONDS, env=_environment(account)
