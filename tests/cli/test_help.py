@@ -9,7 +9,7 @@ import pytest
 
 from paddlejob.cli.main import VERBS
 
-HEAVY = ("aiohttp", "prometheus_client", "uvloop")
+HEAVY = ("aiohttp", "prometheus_client", "rich.console", "uvloop")
 
 
 def loaded_by(*arguments: str) -> set[str]:

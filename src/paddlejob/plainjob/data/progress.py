@@ -7,16 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-
 LINE_EVERY_SECONDS = 5.0
 
 
@@ -53,14 +43,17 @@ class Bar:
     """A bar that redraws itself."""
 
     def __init__(self, stream: TextIO) -> None:
+        from rich import progress as bars  # noqa: PLC0415 - takes a tenth of a second
+        from rich.console import Console  # noqa: PLC0415
+
         columns = (
-            TextColumn("{task.description:<14}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
+            bars.TextColumn("{task.description:<14}"),
+            bars.BarColumn(),
+            bars.DownloadColumn(),
+            bars.TransferSpeedColumn(),
+            bars.TimeRemainingColumn(),
         )
-        self._progress = Progress(*columns, console=Console(file=stream))
+        self._progress = bars.Progress(*columns, console=Console(file=stream))
         self._task = self._progress.add_task("", total=None, visible=False)
 
     def begin(self, what: str, total: int) -> None:
