@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.names import Reason
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.apiserver.fake_api import ApiServer
@@ -16,6 +17,8 @@ BOUND_SECONDS = 150.0
 LIMITS = frozenset({"activeDeadlineSeconds", "startupDeadlineSeconds"})
 """Jobs without any have nothing to outlive."""
 ENDED = ("Succeeded", "Failed")
+ENDED_PHASES = ("Completed", "Failed")
+DEADLINE_REASONS = (Reason.DEADLINE_EXCEEDED, Reason.STARTUP_DEADLINE_EXCEEDED)
 
 
 class DeadlineMissedError(AssertionError):
@@ -48,6 +51,9 @@ class Deadlines:
         """Count the time that has passed for a job, and check its pods once that is too much."""
         uid, spec, status = each["metadata"]["uid"], each["spec"], each.get("status") or {}
         phase = status.get("phase", "")
+        if phase in ENDED_PHASES and status.get("reason") not in DEADLINE_REASONS:
+            # Its time has stopped; what still runs is for cleanPodPolicy to say.
+            return
         if phase == "Suspended" or spec.get("suspend"):
             self._waiting[uid] = 0.0
         elif phase == "Running":

@@ -38,7 +38,13 @@ OWNER = {"apiVersion": "batch.paddlepaddle.org/v1", "kind": "PaddleJob", "name":
 LATE = {
     "active": ({"activeDeadlineSeconds": 30}, {"phase": "Running", "startTime": "2030-01-01T00:00:00Z"}),
     "startup": ({"startupDeadlineSeconds": 30}, {"phase": "Pending"}),
+    "failed by it": (
+        {"startupDeadlineSeconds": 30},
+        {"phase": "Failed", "reason": "StartupDeadlineExceeded"},
+    ),
 }
+IN_TIME = {"phase": "Failed", "reason": "BackoffLimitExceeded"}
+"""A pod may run on then, with cleanPodPolicy Never."""
 
 
 @pytest.mark.parametrize(("limits", "status"), LATE.values(), ids=LATE)
@@ -59,6 +65,7 @@ def test_a_pod_that_outlives_a_deadline_is_noticed(limits, status):
             await asyncio.sleep(LOOK_SECONDS)
             rules.look(late)
         await asyncio.sleep(LOOK_SECONDS)
+        rules.look({**stored, "status": IN_TIME})
         with pytest.raises(DeadlineMissedError, match="is out of time, but has"):
             rules.look(late)
 
