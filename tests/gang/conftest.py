@@ -50,6 +50,7 @@ def plane() -> Iterator[ControlPlane]:
         controllers=CONTROLLERS,
         feature_gates={"GenericWorkload": True, "GangScheduling": True},
         runtime_config={"scheduling.k8s.io/v1alpha2": True},
+        extra_args={"kube-controller-manager": ("--pvclaimbinder-sync-period=1s",)},
         kubernetes=KUBERNETES,
     ) as plane:
         plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), yaml.safe_load(CRD.read_text()))

@@ -2,124 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import pytest
 
-from paddlejob.client.explain import Advice, Explanation, Then, explain_job
-from paddlejob.client.explain.gather import CLAIMS, LIMIT_RANGES, QUOTAS, VOLUMES
-from paddlejob.kube.client import PatchType
-from paddlejob.kube.resource import NAMESPACES, NODES, PODS, Resource
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import JobBuilder, job
+from paddlejob.client.explain.gather import LIMIT_RANGES
+from paddlejob.kube.resource import NAMESPACES
+from paddlejob.testing.build import job
+from tests.gang.explain_scene import Case, Scene, an_hdd_node, cpu, mounting
 from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage
 
 pytestmark = pytest.mark.gang
 
-PATCHED = {"pdj": PADDLE_JOBS, "resourcequota": QUOTAS, "node": NODES}
 CPU_FIELD = "spec.worker.template.spec.containers[0].resources.requests.cpu"
 
 LIMIT_FIELD = "spec.worker.template.spec.containers[0].resources.limits.cpu"
-
-
-class Scene:
-    """A cluster in which a job does not run, and how to get on."""
-
-    def __init__(self, stage: GangStage, nodes: Nodes) -> None:
-        self.stage = stage
-        self.nodes = nodes
-
-    async def create(self, resource: Resource, name: str, spec: dict[str, Any], **fields: Any) -> None:
-        body = {"metadata": {"name": name}, "spec": spec, **fields}
-        await self.stage.client.create(resource, self.stage.namespace if resource.namespaced else None, body)
-
-    async def quota(self, **hard: str) -> None:
-        """Create a quota, and wait until its controller has counted what is used."""
-        lines = {key.replace("_", "."): amount for key, amount in hard.items()}
-        await self.create(QUOTAS, "team-a", {"hard": lines})
-
-        async def is_counted() -> bool:
-            found = await self.stage.client.get(QUOTAS, self.stage.namespace, "team-a")
-            return found.get("status", {}).get("hard") == lines
-
-        await self.stage.until(is_counted, "the quota is counted")
-
-    async def claim(
-        self, name: str, *, mode: str = "ReadWriteMany", volume: bool = True, **spec: Any
-    ) -> None:
-        """Create a claim and, if wanted, a volume for it alone."""
-        size = {"storage": "1Gi"}
-        of_its_own = f"{self.stage.namespace}-{name}"
-        common = {"accessModes": [mode], "storageClassName": of_its_own}
-        if volume:
-            source = {"csi": {"driver": "test.example", "volumeHandle": of_its_own}}
-            await self.create(VOLUMES, of_its_own, {"capacity": size, **common, **source, **spec})
-        await self.create(CLAIMS, name, {"resources": {"requests": size}, **common})
-
-    async def explained(self, case: Case) -> list[Advice]:
-        """Wait until a job is explained as it should be; return the advice that comes with a change."""
-        found: list[Explanation] = []
-
-        async def it_is() -> bool:
-            found.append(await explain_job(self.stage.client, self.stage.namespace, "demo"))
-            return case.fits(found[-1])
-
-        try:
-            await self.stage.until(it_is, case.says)
-        except AssertionError as error:
-            error.add_note(str(found[-1]))
-            raise
-        return applicable(found[-1])
-
-    async def follow(self, advice: Advice) -> None:
-        """Do what an advice says, as its commands would."""
-        assert advice.change is not None
-        resource = PATCHED[advice.change.resource]
-        namespace = self.stage.namespace if resource.namespaced else None
-        patch, kind = list(advice.change.patch), PatchType.JSON
-        await self.stage.client.patch(resource, namespace, advice.change.name, patch, patch_type=kind)
-        if advice.then is Then.RECREATE:
-            await self.stage.edit(suspend=True)
-            await self.stage.gone(PODS)
-            await self.stage.edit(suspend=False)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A job that does not run, and all advice that is given for it."""
-
-    job: JobBuilder
-    prepare: Callable[[Scene], Any]
-    cause: str
-    says: str
-    advice: tuple[str, ...]
-    rank: str = "worker-"
-    scheduling: str = ""
-
-    def fits(self, found: Explanation) -> bool:
-        told = [advice.text for advice in applicable(found)]
-        return (
-            found.cause == self.cause
-            and found.rank.startswith(self.rank)
-            and found.summary.startswith(self.says)
-            and len(told) == len(self.advice)
-            and all(text.startswith(start) for text, start in zip(told, self.advice, strict=True))
-        )
-
-
-def applicable(found: Explanation) -> list[Advice]:
-    return [advice for advice in found.advice if advice.change]
-
-
-def cpu(amount: int) -> dict[str, Any]:
-    return {"resources": {"requests": {"cpu": str(amount)}}}
-
-
-def mounting(claim: str) -> dict[str, Any]:
-    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}
 
 
 async def two_small_nodes(scene: Scene) -> None:
@@ -133,10 +29,6 @@ async def one_closed_node(scene: Scene) -> None:
 
 async def one_cordoned_node(scene: Scene) -> None:
     scene.nodes.add(4, unschedulable=True)
-
-
-async def an_hdd_node(scene: Scene) -> None:
-    scene.nodes.add(4, labels={"disk": "hdd"})
 
 
 async def a_quota_of_cpus(scene: Scene) -> None:
@@ -312,8 +204,11 @@ def test_the_advice_makes_the_job_run(perform, nodes: Nodes, name: str, chosen: 
         scene = Scene(stage, nodes)
         await case.prepare(scene)
         await stage.submit(case.job)
-        advice = await scene.explained(case)
-        await scene.follow(advice[chosen])
+        found = await scene.explained(case)
+        applicable = [advice for advice in found.advice if advice.change]
+        pairs = zip(applicable, case.advice, strict=True)
+        assert all(advice.text.startswith(start) for advice, start in pairs)
+        await scene.follow(applicable[chosen])
         await stage.phase("Running")
 
     perform(act, case.scheduling)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from paddlejob.client.explain import explain_job
+from paddlejob.client.explain.demand import NANO
 from paddlejob.client.explain.gather import CLAIMS, LIMIT_RANGES, QUOTAS, gather
 from paddlejob.core.gang.model import GangSystem
 from paddlejob.kube.errors import NotFoundError
@@ -137,9 +138,9 @@ async def test_nodes_are_counted_with_the_pods_of_all_namespaces():
     add_pod(server, "x-worker-7", owner="other", node="a")
     add_pod(server, "y-worker-7", owner="other", node="a", namespace="elsewhere")
     all_of_them = await gather(reading.client(server), "default", "demo")
-    assert str(all_of_them.used["a"]["cpu"]) == "6"
+    assert all_of_them.used["a"] == {"cpu": 6 * NANO, "pods": 2 * NANO}
     own = await gather(reading.client(server, "/api/v1/pods"), "default", "demo")
-    assert str(own.used["a"]["cpu"]) == "3"
+    assert own.used["a"]["cpu"] == 3 * NANO
     assert not own.sees_all_pods
     assert own.unseen == ("cannot see pods of other namespaces: needs list on pods in all namespaces",)
 

@@ -125,7 +125,7 @@ CASES = {
         unplaced(job().worker(2, **cpu(4)), nodes=[node("a")], sees_all_pods=False),
         "NotEnoughRoom",
         "at most 1 of 2 workers",
-        details=("counted without the pods of other namespaces",),
+        details=("counted without pods that were not read",),
     ),
     "too many pods on the node": Case(
         unplaced(job().worker(3), nodes=[node("a", pods=2)]),
@@ -136,7 +136,7 @@ CASES = {
     "too little of two resources": Case(
         unplaced(job().worker(2, **cpu(4, memory="8Gi")), nodes=[node("a", memory="8Gi")]),
         "NotEnoughRoom",
-        "at most 1 of 2 workers fit now: the nodes have too little cpu, memory",
+        "at most 1 of 2 workers fit now: the nodes have too little cpu and memory",
         advice=("replicas from 2 to 1", "requests.cpu from 4 to 2 and .*requests.memory from 8Gi to 4Gi"),
     ),
     "a pod too large for any node": Case(

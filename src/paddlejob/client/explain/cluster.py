@@ -13,13 +13,13 @@ from fractions import Fraction
 import msgspec
 
 from paddlejob.api.quantity import ZERO, Quantity
-from paddlejob.client.explain.demand import Demand, readable
+from paddlejob.api.v1 import Role
+from paddlejob.client.explain.demand import NANO, Demand, in_nanos, nanos, readable
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.objects import Node, NodeTerm, NodeTerms, Requirement, Taint, Toleration
 
 CORDONED = "node.kubernetes.io/unschedulable"
 _OF_KUBERNETES = "node.kubernetes.io/"
-_NANO = 10**9
 
 
 class Kind(enum.StrEnum):
@@ -43,9 +43,9 @@ class Barrier(msgspec.Struct, frozen=True, order=True):
 
 
 class Room(msgspec.Struct):
-    """A node, and what is free on it."""
+    """A node, by name, and what is free on it."""
 
-    node: Node
+    node: str
     free: dict[str, int]
 
 
@@ -72,32 +72,57 @@ class Needs(msgspec.Struct, frozen=True):
         return Needs({**self.amounts, resource: nanos})
 
 
+class Cluster:
+    """The nodes, measured once: what each has, what is used of it, what keeps the pods of a role away."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._nodes = {node.metadata.name: node for node in evidence.nodes or ()}
+        self._sizes = {
+            name: in_nanos(readable(node.status.allocatable)) for name, node in self._nodes.items()
+        }
+        self._barriers: dict[Role, dict[str, frozenset[Barrier]]] = {}
+
+    def rooms(self, *, empty: bool = False) -> dict[str, Room]:
+        """Return the nodes with what is free on them, or would be without any pods, by name."""
+        if empty:
+            return {name: Room(name, dict(size)) for name, size in self._sizes.items()}
+        used = self._evidence.used
+        return {name: Room(name, _left(size, used.get(name, {}))) for name, size in self._sizes.items()}
+
+    def open_to(self, demand: Demand, rooms: Iterable[Room]) -> list[Room]:
+        """Return the nodes that nothing but room keeps the pods of a role from."""
+        barriers = self._barriers_of(demand)
+        return [room for room in rooms if not barriers[room.node]]
+
+    def spots(self, demand: Demand, rooms: Iterable[Room]) -> Counter[Spots]:
+        """Count the nodes that are alike to the pods of a role."""
+        barriers, names = self._barriers_of(demand), needs_of(demand).amounts
+        return Counter(
+            Spots(barriers[room.node], tuple(room.free.get(name, 0) for name in names)) for room in rooms
+        )
+
+    def _barriers_of(self, demand: Demand) -> dict[str, frozenset[Barrier]]:
+        if demand.role not in self._barriers:
+            reachable = _reachable(self._evidence, demand)
+            self._barriers[demand.role] = {
+                name: frozenset(_barriers(node, demand, reachable)) for name, node in self._nodes.items()
+            }
+        return self._barriers[demand.role]
+
+
+def _left(size: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
+    return {name: amount - used.get(name, 0) for name, amount in size.items()}
+
+
 def needs_of(demand: Demand) -> Needs:
     """Return what one pod of a role takes: at least its own place among the pods of a node."""
     return Needs({name: nanos(each) for name, each in demand.requests.items() if each.amount > 0})
 
 
-def nanos(amount: Quantity) -> int:
-    """Return an amount in nanos."""
-    return int(amount.amount * _NANO)
-
-
 def from_nanos(amount: int, like: Quantity = ZERO) -> Quantity:
     """Return an amount as it is written, counted as another one is."""
-    return Quantity(Fraction(amount, _NANO), like.binary)
-
-
-def rooms_of(evidence: Evidence) -> dict[str, Room]:
-    """Return the nodes with what is free on them, by name."""
-    return {node.metadata.name: Room(node, _free(node, evidence.used)) for node in evidence.nodes or ()}
-
-
-def _free(node: Node, used: Mapping[str, Mapping[str, Quantity]]) -> dict[str, int]:
-    taken = used.get(node.metadata.name, {})
-    return {
-        name: nanos(amount) - nanos(taken.get(name, ZERO))
-        for name, amount in readable(node.status.allocatable).items()
-    }
+    return Quantity(Fraction(amount, NANO), like.binary)
 
 
 def give_back(room: Room, needs: Needs) -> None:
@@ -119,30 +144,12 @@ def take(rooms: Iterable[Room], needs: Needs, count: int) -> int:
     return placed
 
 
-def spots(rooms: Iterable[Room], demand: Demand, needs: Needs, evidence: Evidence) -> Counter[Spots]:
-    """Count the nodes that are alike to the pods of a role."""
-    reachable = _reachable(evidence, demand)
-    return Counter(
-        Spots(
-            frozenset(barriers(room.node, demand, reachable)),
-            tuple(room.free.get(name, 0) for name in needs.amounts),
-        )
-        for room in rooms
-    )
-
-
 def fit(of: Mapping[Spots, int], needs: Needs, *, despite: frozenset[Barrier] = frozenset()) -> int:
     """Return how many pods of a role have room, on nodes that nothing else keeps them from."""
     return sum(needs.fit(spot.free) * count for spot, count in of.items() if spot.barriers <= despite)
 
 
-def open_rooms(rooms: Iterable[Room], demand: Demand, evidence: Evidence) -> list[Room]:
-    """Return the nodes that nothing keeps the pods of a role from."""
-    reachable = _reachable(evidence, demand)
-    return [room for room in rooms if not any(barriers(room.node, demand, reachable))]
-
-
-def barriers(node: Node, demand: Demand, reachable: Mapping[str, NodeTerms]) -> Iterator[Barrier]:
+def _barriers(node: Node, demand: Demand, reachable: Mapping[str, NodeTerms]) -> Iterator[Barrier]:
     """Yield what keeps the pods of a role from a node, room apart."""
     shape, labels, name = demand.shape, node.metadata.labels, node.metadata.name
     if node.spec.unschedulable and not _tolerates(shape.tolerations, Taint(CORDONED, "", "NoSchedule")):

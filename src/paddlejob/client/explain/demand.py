@@ -21,6 +21,7 @@ from paddlejob.client.explain.objects import (
 from paddlejob.core.gang.requests import pod_requests
 from paddlejob.core.status import plural
 
+NANO = 10**9
 PODS = "pods"
 """A pod counts itself as one of these, which nodes and quotas have only so many of."""
 
@@ -76,6 +77,16 @@ def readable(amounts: Mapping[str, int | float | str]) -> dict[str, Quantity]:
     """Return the amounts that mean something."""
     found = ((name, _read(amount)) for name, amount in amounts.items())
     return {name: amount for name, amount in found if amount is not None}
+
+
+def nanos(amount: Quantity) -> int:
+    """Return an amount in nanos, the finest that Kubernetes knows: whole numbers are added quickly."""
+    return amount.amount.numerator * NANO // amount.amount.denominator
+
+
+def in_nanos(amounts: Mapping[str, Quantity]) -> dict[str, int]:
+    """Return amounts in nanos."""
+    return {name: nanos(amount) for name, amount in amounts.items()}
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from paddlejob.api.defaulting import effective_of
 from paddlejob.api.pod import Pod
 from paddlejob.api.pod_group import PodGroup
-from paddlejob.api.quantity import Quantity
 from paddlejob.api.v1 import MAX_REPLICAS, PaddleJob, Role, RoleSpec
 from paddlejob.client.explain.objects import (
     Claim,
@@ -60,10 +59,10 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     limit_ranges: tuple[LimitRange, ...] = ()
     nodes: tuple[Node, ...] | None = None
     """None where they cannot be seen."""
-    used: dict[str, dict[str, Quantity]] = {}
-    """What the visible pods of each node ask for, added up, and their number as `pods`."""
+    used: dict[str, dict[str, int]] = {}
+    """What the pods of each node ask for, added up in nanos, and their number as `pods`."""
     sees_all_pods: bool = True
-    """Whether `used` counts the pods of other namespaces too."""
+    """Whether `used` counts all pods, also those of other namespaces."""
     claims: dict[str, Claim] | None = None
     """All claims of the namespace by name, None where they cannot be seen."""
     volumes: dict[str, PersistentVolume] = {}

@@ -9,17 +9,18 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
+from msgspec.structs import replace
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectMeta, View
 from paddlejob.api.pod import Pod
 from paddlejob.api.pod_group import PodGroup
-from paddlejob.api.quantity import Quantity, total
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.client.explain import objects
-from paddlejob.client.explain.demand import requests_of
+from paddlejob.client.explain.demand import in_nanos, requests_of
 from paddlejob.client.explain.evidence import Evidence, Gang, template_shape
 from paddlejob.client.explain.objects import PodShape, shape_of
 from paddlejob.client.explain.reader import Reader
@@ -64,7 +65,7 @@ async def gather(client: Client, namespace: str, name: str) -> Evidence:
     found: JsonObject = {}
     for part in await asyncio.gather(*_needed(reader, known)):
         found |= part
-    return msgspec.structs.replace(known, **found, unseen=tuple(reader.unseen))
+    return replace(known, **found, unseen=tuple(reader.unseen))
 
 
 def _needed(reader: Reader, known: Evidence) -> Iterator[Read]:
@@ -135,26 +136,41 @@ async def _nodes(reader: Reader) -> JsonObject:
     if not nodes:
         return {"nodes": nodes}
     try:
-        return {"nodes": nodes, "used": await _used(reader, None)}
+        used, all_of_them = await _used(reader, None)
     except errors.KubeError as error:
         reader.miss(error, "pods of other namespaces", "list on pods in all namespaces")
+    else:
+        return {"nodes": nodes, "used": used, "sees_all_pods": all_of_them}
     try:
-        return {"nodes": nodes, "used": await _used(reader, reader.namespace), "sees_all_pods": False}
+        used, _ = await _used(reader, reader.namespace)
     except errors.KubeError:
-        return {"nodes": nodes, "sees_all_pods": False}
+        used = {}
+    return {"nodes": nodes, "used": used, "sees_all_pods": False}
 
 
-async def _used(reader: Reader, namespace: str | None) -> dict[str, dict[str, Quantity]]:
-    """Add up what pods ask for on each node. Raises KubeError."""
-    used: dict[str, dict[str, Quantity]] = defaultdict(dict)
+async def _used(reader: Reader, namespace: str | None) -> tuple[dict[str, dict[str, int]], bool]:
+    """Add up what pods ask for on each node; tell whether all were read. Raises KubeError."""
+    used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    read = 0
     listed = reader.pages(
         PODS, objects.PlacedPod, namespace, most=MOST_PODS_ON_NODES, field_selector=_ON_NODES
     )
     async for page in listed:
+        read += len(page)
         for pod in page:
-            node = pod.spec.node_name
-            used[node] = total((used[node], requests_of(pod.spec)))
-    return used
+            room = used[pod.spec.node_name]
+            for name, amount in _nanos_of(_encode(replace(pod.spec, node_name=""))).items():
+                room[name] += amount
+    return used, read < MOST_PODS_ON_NODES
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+@lru_cache(maxsize=4096)
+def _nanos_of(encoded: bytes) -> dict[str, int]:
+    """Return what a pod asks for: most pods of a cluster are like many others."""
+    return in_nanos(requests_of(msgspec.json.decode(encoded, type=objects.PlacedSpec)))
 
 
 async def _events_and_storage(reader: Reader, known: Evidence) -> JsonObject:
@@ -211,11 +227,11 @@ async def _with_queue(reader: Reader, gang: Gang, resource: Resource) -> Gang:
     if gang.system is GangSystem.VOLCANO:
         name = gang.group.spec.queue or DEFAULT_QUEUE
         queue = await reader.get(QUEUES, name, objects.VolcanoQueue)
-        return msgspec.structs.replace(gang, volcano_queue=queue)
+        return replace(gang, volcano_queue=queue)
     if gang.system is GangSystem.KUEUE and gang.group.spec.queue_name:
         queues = Resource(resource.group, resource.version, "localqueues", "LocalQueue")
         local = await reader.get(queues, gang.group.spec.queue_name, objects.LocalQueue)
-        return msgspec.structs.replace(gang, local_queue=local)
+        return replace(gang, local_queue=local)
     return gang
 
 

@@ -116,12 +116,19 @@ class PodShape(View, frozen=True):
         return tuple(dict.fromkeys(claim.claim_name for claim in named if claim and claim.claim_name))
 
 
+class PlacedContainer(View, frozen=True):
+    """What a container of any pod asks for."""
+
+    resources: ContainerResources = ContainerResources()
+    restart_policy: str = ""
+
+
 class PlacedSpec(View, frozen=True):
     """Where a pod is, and what it asks for there."""
 
     node_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
+    containers: tuple[PlacedContainer, ...] = ()
+    init_containers: tuple[PlacedContainer, ...] = ()
     resources: ContainerResources = ContainerResources()
     overhead: Amounts = {}
 

@@ -21,13 +21,13 @@ from paddlejob.client.explain.changes import (
     smaller_pods,
     template_path,
 )
-from paddlejob.client.explain.cluster import Barrier, Kind, Needs, Spots
+from paddlejob.client.explain.cluster import Barrier, Cluster, Kind, Needs, Spots
 from paddlejob.client.explain.demand import PODS, Demand
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Change
 
 NAMED_NODES = 3
-TRIED_SETS = 50
+TRIED_SETS = 20
 """So many combinations of barriers are tried, the smallest first."""
 _STEPS = 64
 """In so many steps several resources are lowered together."""
@@ -41,6 +41,7 @@ Most = dict[tuple[str, str], Quantity]
 class Short(msgspec.Struct, frozen=True):
     """A role whose pods do not all have room."""
 
+    nodes: Cluster
     demand: Demand
     needs: Needs
     placed: int

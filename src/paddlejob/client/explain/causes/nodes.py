@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping
-
-import msgspec
 
 from paddlejob.client.explain import cluster
 from paddlejob.client.explain.causes import scheduler
 from paddlejob.client.explain.causes.node_changes import NAMED_NODES, Short, advice
-from paddlejob.client.explain.cluster import Barrier, Kind, Needs, Room, Spots
+from paddlejob.client.explain.cluster import Barrier, Cluster, Kind, Spots
 from paddlejob.client.explain.demand import PODS, Demand, demands
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Finding
@@ -30,18 +29,19 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 def _short(evidence: Evidence, asked: tuple[Demand, ...]) -> Short | None:
     """Place all pods that wait, role by role; return the first role that does not fit."""
-    rooms = cluster.rooms_of(evidence)
+    nodes = Cluster(evidence)
+    rooms = nodes.rooms()
     for demand in asked:
-        needs = cluster.needs_of(demand)
-        now = cluster.spots(rooms.values(), demand, needs, evidence)
-        placed = cluster.take(cluster.open_rooms(rooms.values(), demand, evidence), needs, demand.waiting)
+        needs, now = cluster.needs_of(demand), nodes.spots(demand, rooms.values())
+        placed = cluster.take(nodes.open_to(demand, rooms.values()), needs, demand.waiting)
         if placed < demand.waiting:
-            return Short(demand, needs, placed, now, _afresh(evidence, demand, needs))
+            return Short(nodes, demand, needs, placed, now, _afresh(evidence, nodes, demand))
     return None
 
 
-def _afresh(evidence: Evidence, demand: Demand, needs: Needs) -> Counter[Spots]:
-    rooms = cluster.rooms_of(evidence)
+def _afresh(evidence: Evidence, nodes: Cluster, demand: Demand) -> Counter[Spots]:
+    """Return the nodes as they would be if all of the job's pods were created again, this role's last."""
+    rooms = nodes.rooms()
     every = {each.role: each for each in demands(evidence)}
     for member in evidence.pod_set.active:
         room, its = rooms.get(member.pod.spec.node_name), every.get(member.replica.role)
@@ -49,9 +49,8 @@ def _afresh(evidence: Evidence, demand: Demand, needs: Needs) -> Counter[Spots]:
             cluster.give_back(room, cluster.needs_of(its))
     for other in every.values():
         if other.role is not demand.role:
-            open_to = cluster.open_rooms(rooms.values(), other, evidence)
-            cluster.take(open_to, cluster.needs_of(other), other.replicas)
-    return cluster.spots(rooms.values(), demand, needs, evidence)
+            cluster.take(nodes.open_to(other, rooms.values()), cluster.needs_of(other), other.replicas)
+    return nodes.spots(demand, rooms.values())
 
 
 def _finding(evidence: Evidence, short: Short) -> Finding:
@@ -59,26 +58,26 @@ def _finding(evidence: Evidence, short: Short) -> Finding:
     verdict = next(scheduler.verdicts(evidence, demand), None)
     missing = (str(replica) for replica in evidence.missing if replica.role is demand.role)
     rank = verdict.rank if verdict else next(missing, str(evidence.blocking or ""))
-    cause, summary = _headline(evidence, short)
+    cause, summary = _headline(short)
     fits_alone = _would_fit_alone(evidence, short)
     details = tuple(_details(evidence, short, fits_alone=fits_alone))
     return Finding(cause, summary, rank, details, advice(evidence, short, fits_alone=fits_alone))
 
 
-def _headline(evidence: Evidence, short: Short) -> tuple[str, str]:
-    demand, names = short.demand, list(short.needs.amounts)
-    empty = [node for node in _open(evidence, short) if node]
-    if not empty:
+def _headline(short: Short) -> tuple[str, str]:
+    demand = short.demand
+    sizes = [room.free for room in short.nodes.open_to(demand, short.nodes.rooms(empty=True).values())]
+    if not sizes:
         closed = "; ".join(_closed(short.now))
         return "NoMatchingNode", f"no node is open to {_some(demand)}: {closed}"
     for name, amount in short.needs.amounts.items():
-        most = max(node.get(name, 0) for node in empty)
+        most = max(size.get(name, 0) for size in sizes)
         if most < amount:
             asked = demand.requests[name]
             offers = f"the largest has {cluster.from_nanos(most, asked)}" if most else "no node offers it"
             nodes = "open to it " if any(spot.barriers for spot in short.now) else ""
             return "NodeTooSmall", f"no node {nodes}has {name} {asked} for a {demand.role}: {offers}"
-    lacking = ", ".join(_lacking(short, names)) or "room on one and the same node"
+    lacking = " and ".join(_lacking(short)) or "room on one and the same node"
     fit = demand.replicas - demand.waiting + short.placed
     text = f"at most {fit} of {demand.counted(demand.replicas)} fit now: the nodes have too little {lacking}"
     return "NotEnoughRoom", text
@@ -88,20 +87,9 @@ def _some(demand: Demand) -> str:
     return f"the {demand.role}" if demand.waiting == 1 else f"the {demand.counted(demand.waiting)}"
 
 
-def _open(evidence: Evidence, short: Short) -> Iterator[dict[str, int]]:
-    """Yield how large the open nodes are."""
-    for room in cluster.open_rooms(_empty(evidence), short.demand, evidence):
-        yield room.free
-
-
-def _empty(evidence: Evidence) -> Iterator[Room]:
-    return iter(cluster.rooms_of(msgspec.structs.replace(evidence, used={})).values())
-
-
-def _lacking(short: Short, names: list[str]) -> Iterator[str]:
+def _lacking(short: Short) -> Iterator[str]:
     """Yield the resources that alone would keep some of the pods out."""
-    for position, name in enumerate(names):
-        amount = short.needs.amounts[name]
+    for position, (name, amount) in enumerate(short.needs.amounts.items()):
         room = sum(
             max(0, spot.free[position]) // amount * count
             for spot, count in short.now.items()
@@ -139,40 +127,35 @@ def _details(evidence: Evidence, short: Short, *, fits_alone: bool) -> Iterator[
         f"{name} {amount}" for name, amount in demand.requests.items() if amount.amount and name != PODS
     )
     yield f"each {demand.role} requests {asks or 'nothing but a place'}"
-    yield from _roomiest(evidence, short)
+    yield from _roomiest(short)
     if any(spot.barriers for spot in short.now) and not all(spot.barriers for spot in short.now):
         yield from _closed(short.now)
     if fits_alone:
         yield "all of them would fit if other pods did not use the nodes"
     if not evidence.sees_all_pods:
-        yield "counted without the pods of other namespaces, which may use more of the nodes"
+        yield "counted without pods that were not read, which may use more of the nodes"
     gang = evidence.gang.group.spec.scheduling_policy.gang if evidence.gang else None
     if gang and gang.min_count > 1:
         yield f"the scheduler starts {gang.min_count} pods of the job together or none"
 
 
-def _roomiest(evidence: Evidence, short: Short) -> Iterator[str]:
+def _roomiest(short: Short) -> Iterator[str]:
     """Name the open nodes that have most of what is lacking."""
-    names = [name for name in short.needs.amounts if name != PODS] or [PODS]
-    lacking = list(_lacking(short, list(short.needs.amounts)))
-    name = next((name for name in names if name in lacking), names[0])
-    like = short.demand.requests[name]
-    rooms = cluster.open_rooms(cluster.rooms_of(evidence).values(), short.demand, evidence)
-    rooms.sort(key=lambda room: -room.free.get(name, 0))
-    sizes = cluster.rooms_of(msgspec.structs.replace(evidence, used={}))
-    for room in rooms[:NAMED_NODES]:
-        node = room.node.metadata.name
+    name = next(_lacking(short), next(iter(short.needs.amounts)))
+    like, sizes = short.demand.requests[name], short.nodes.rooms(empty=True)
+    rooms = short.nodes.open_to(short.demand, short.nodes.rooms().values())
+    for room in heapq.nlargest(NAMED_NODES, rooms, key=lambda room: room.free.get(name, 0)):
         free = cluster.from_nanos(max(0, room.free.get(name, 0)), like)
-        size = cluster.from_nanos(sizes[node].free.get(name, 0), like)
-        yield f"node {node} has {name} {free} of {size} free"
+        size = cluster.from_nanos(sizes[room.node].free.get(name, 0), like)
+        yield f"node {room.node} has {name} {free} of {size} free"
 
 
 def _would_fit_alone(evidence: Evidence, short: Short) -> bool:
     """Tell whether the nodes are large enough, so that only pods of others are in the way."""
-    rooms = list(_empty(evidence))
+    rooms = short.nodes.rooms(empty=True)
     others = (each for each in demands(evidence) if each.role is not short.demand.role)
     for demand in (*others, short.demand):
-        needs, open_to = cluster.needs_of(demand), cluster.open_rooms(rooms, demand, evidence)
-        if cluster.take(open_to, needs, demand.replicas) < demand.replicas:
+        open_to = short.nodes.open_to(demand, rooms.values())
+        if cluster.take(open_to, cluster.needs_of(demand), demand.replicas) < demand.replicas:
             return False
     return True
