@@ -97,10 +97,16 @@ def test_a_worker_in_excess_that_runs_is_stopped_whatever_the_policy():
     assert deleted(built.status(built.plan().status)) == {"demo-worker-1"}, "its deletion was refused"
 
 
-def test_no_pod_is_in_excess_of_a_size_that_cannot_be_read():
+UNKNOWN_SIZES = {
+    "cannot be read": {"spec": PaddleJobSpec(), "undecodable": "spec is an array"},
+    "is invalid": {"spec": job().worker(-1).spec(cleanPodPolicy="Never").build().spec},
+}
+
+
+@pytest.mark.parametrize("edit", UNKNOWN_SIZES.values(), ids=UNKNOWN_SIZES)
+def test_no_pod_is_in_excess_of_a_size_that(edit):
     built = scaled_down()
-    ended = msgspec.structs.replace(built.job, status=built.plan().status)
-    built.job = msgspec.structs.replace(ended, spec=PaddleJobSpec(), undecodable="spec is an array")
+    built.job = msgspec.structs.replace(built.job, status=built.plan().status, **edit)
     assert deleted(built) == set()
 
 

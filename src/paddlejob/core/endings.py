@@ -59,5 +59,5 @@ def _cleanup(job: Observed, final: PaddleJobStatus) -> Stages:
     replicas = ((replica_of(job.job.name, pod) or UNKNOWN_REPLICA, pod) for pod in job.given.pods)
     members = (observe_pod(replica, pod, training.get(replica.role, "")) for replica, pod in replicas)
     ending = ending_of(final.phase, final.reason)
-    excess = () if job.given.job.undecodable else (member.replica for member in job.pods.excess)
-    return cleanup(job.spec.clean_pod_policy, ending, members, job.given.services, frozenset(excess))
+    excess = frozenset(member.replica for member in job.pods.excess if not job.spec_errors)
+    return cleanup(job.spec.clean_pod_policy, ending, members, job.given.services, excess)
