@@ -276,7 +276,7 @@ def test_refusals_are_put_into_words():
     )
     pods = 'cannot get resource "pods/log" in API group "" in the namespace "team-a"'
     assert sentence(ForbiddenError(Status(code=403, message=pods))) == (
-        "cannot get pods/log in namespace team-a: needs get and list on pods/log"
+        "cannot get pods/log in namespace team-a: needs get on pods/log"
     )
     quota = Status(code=403, message="exceeded quota: pods")
     assert sentence(api_error(quota)) == "exceeded quota: pods"

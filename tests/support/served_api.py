@@ -19,6 +19,7 @@ from client.scene import CRD, Scene
 from paddlejob.kube.errors import TransportError
 from paddlejob.testing.apiserver import fake_watch
 from paddlejob.testing.apiserver.fake_api import ApiServer
+from tests.support import pod_streams
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ class ServedCluster:
         self._loop = loop
         self.scene = scene
         self.server = scene.server
-        self._front = front
+        self.front = front
         self.kubeconfig = directory / "kubeconfig"
         self.kubeconfig.write_text(
             f"""
@@ -61,11 +62,11 @@ current-context: test
 
     def go_away(self) -> None:
         """Stop serving: connections break, and new ones are refused."""
-        asyncio.run_coroutine_threadsafe(self._front.stop(), self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(self.front.stop(), self._loop).result(60)
 
     def come_back(self) -> None:
         """Serve again, on the same port."""
-        asyncio.run_coroutine_threadsafe(self._front.start(), self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(self.front.start(), self._loop).result(60)
 
 
 class Front:
@@ -76,6 +77,10 @@ class Front:
         self._runner: web.AppRunner | None = None
         self._streams: set[asyncio.Task[object]] = set()
         self.port = 0
+        self.protocols: tuple[str, ...] = (pod_streams.V5, pod_streams.V4)
+        """Of pods/exec; servers before Kubernetes 1.30 have only the second."""
+        self.refusal: dict | None = None
+        """The Status that everybody gets who wants to enter a pod."""
 
     async def start(self) -> None:
         app = web.Application()
@@ -94,6 +99,8 @@ class Front:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
+        if request.path.endswith(("/exec", "/portforward")):
+            return await self._into_pod(request)
         if query.get("watch") == "true" or request.path.endswith("/log"):
             return await self._stream(request, query)
         response = self._server.handle(
@@ -104,6 +111,19 @@ class Front:
             content_type=request.content_type,
         )
         return web.Response(status=response.status, body=response.body, headers=dict(response.headers))
+
+    async def _into_pod(self, request: web.Request) -> web.StreamResponse:
+        """Do what a kubelet does, when there is such a pod and the client may enter it."""
+        found = self._server.handle("GET", request.path.rpartition("/")[0])
+        if self.refusal is not None:
+            return web.json_response(self.refusal, status=self.refusal["code"])
+        if found.status != 200:
+            return web.Response(status=found.status, body=found.body)
+        if "Upgrade" not in request.headers:
+            return web.json_response({"kind": "Status", "message": "Upgrade request required"}, status=400)
+        if request.path.endswith("/exec"):
+            return await pod_streams.execute(request, self.protocols)
+        return await pod_streams.forward_port(request)
 
     async def _stream(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
         task = asyncio.current_task()

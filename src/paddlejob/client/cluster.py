@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import functools
 import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,8 @@ from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
+    from paddlejob.client.streams.execution import ContainerCommand
+    from paddlejob.client.streams.port_forward import Forwarder
     from paddlejob.kube.transport.cluster import ClusterConfig
 
 FIELD_MANAGER = "kubectl-pdj"
@@ -311,6 +314,35 @@ class ClusterJob(Job):
         pod = ranks.select_one(self.state, await self.pods(), rank)
         container = ranks.training_container(self.state, pod)
         return await environment(self.client, self.namespace, pod.metadata.name, container)
+
+    async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
+        """Run a command in a running container of a rank."""
+        from paddlejob.client.streams.execution import execute  # noqa: PLC0415 - not needed for most verbs
+
+        pod = ranks.select_one(self.state, await self.pods(), rank)
+        chosen = container or ranks.training_container(self.state, pod)
+        return await execute(self.client, self.namespace, pod.metadata.name, chosen, command)
+
+    async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
+        """Copy with the container's `tar`."""
+        from paddlejob.client.streams import copying  # noqa: PLC0415
+
+        run = functools.partial(self.execute, rank=rank, container=container)
+        return await copying.copy_from(run, source, target)
+
+    async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
+        """Copy with the container's `tar`."""
+        from paddlejob.client.streams import copying  # noqa: PLC0415
+
+        run = functools.partial(self.execute, rank=rank, container=container)
+        return await copying.copy_to(run, source, target)
+
+    async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
+        """Forward through the API server."""
+        from paddlejob.client.streams.port_forward import Forwarder  # noqa: PLC0415
+
+        pod = ranks.select_one(self.state, await self.pods(), rank).metadata.name
+        return Forwarder(self.client, self.namespace, pod, on_error)
 
     async def scale(self, workers: int) -> str:
         """Set the number of workers through the scale subresource."""

@@ -47,7 +47,15 @@ _DENIED = re.compile(
     r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"'
     r'(?: in the namespace "([^"]+)"| at the cluster scope)'
 )
-_RIGHTS = {"get": "get and list", "list": "get and list", "watch": "get, list and watch"}
+_RIGHTS = {
+    "get": "get and list",
+    "list": "get and list",
+    "watch": "get, list and watch",
+    "pods/log": "get",
+    "pods/exec": "get and create",
+    "pods/portforward": "get and create",
+}
+"""What to ask for, by resource or else by the verb that was refused."""
 
 
 def sentence(error: Exception) -> str:
@@ -70,5 +78,5 @@ def sentence(error: Exception) -> str:
 
 def _denied(verb: str, resource: str, group: str, namespace: str) -> str:
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
-    rights = _RIGHTS.get(verb, verb)
+    rights = _RIGHTS.get(resource) or _RIGHTS.get(verb, verb)
     return f"cannot {verb} {resource} {where}: needs {rights} on {resource}{'.' if group else ''}{group}"

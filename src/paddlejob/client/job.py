@@ -15,7 +15,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -30,7 +30,11 @@ from paddlejob.client.errors import GoalMissedError, WaitTimeoutError
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogLine, LogQuery
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from paddlejob.client.explain import Explanation
+    from paddlejob.client.streams.execution import ContainerCommand
+    from paddlejob.client.streams.port_forward import Forwarder
 
 LATEST = "@latest"
 """In place of a name: the newest job."""
@@ -158,6 +162,22 @@ class Job(abc.ABC):
     @abc.abstractmethod
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Return the environment of a rank's training container."""
+
+    @abc.abstractmethod
+    async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
+        """Run a command in a container of a rank, by default the one that trains; return its exit code."""
+
+    @abc.abstractmethod
+    async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
+        """Copy a file or directory out of a rank to a path, or into a directory; return where it is."""
+
+    @abc.abstractmethod
+    async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
+        """Copy a file or directory into a rank; return where it is."""
+
+    @abc.abstractmethod
+    async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
+        """Return what forwards ports of this machine to a rank."""
 
     @abc.abstractmethod
     async def scale(self, workers: int) -> str:

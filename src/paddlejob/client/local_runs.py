@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +31,15 @@ from paddlejob.core.pod_set import training_container_name
 from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import documents
-from paddlejob.local.store import run_directory
+from paddlejob.local.store import files, run_directory
 from paddlejob.local.store.history import History
 from paddlejob.local.store.logs import Follower, LogLines, chosen_pods, speaker
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
 if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
+    from paddlejob.client.streams.execution import ContainerCommand
+    from paddlejob.client.streams.port_forward import Forwarder
 
 LOOK_SECONDS = 0.2
 _UNFINISHED = {
@@ -235,6 +237,33 @@ class LocalJob(Job):
         except OSError:
             raise ClientError(f"{pod} has no environment yet: it has not started") from None
         return dict(line.partition("=")[::2] for line in lines)
+
+    async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
+        """Refuse: there is no container to enter."""
+        del command, rank, container
+        raise UnsupportedError(
+            "the pods of a local run are processes of this machine, and no command can be run inside them"
+        )
+
+    async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
+        """Copy what a pod wrote out of the run's directory."""
+        del container
+        pod = ranks.select_one(_record(self.run).job, await self.pods(), rank).metadata.name
+        try:
+            found = files.locate(self.run, pod, source)
+            return await asyncio.to_thread(files.copy, found, target)
+        except InputError as error:
+            raise ClientError(str(error)) from error
+
+    async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
+        """Refuse: the files of a live container are its own."""
+        del rank, source, target, container
+        raise UnsupportedError("nothing can be copied into a local run; give it a volume with --volume")
+
+    async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
+        """Refuse: there is nothing to forward."""
+        del rank, on_error
+        raise UnsupportedError("the pods of a local run listen on this machine already; connect to them")
 
     async def scale(self, workers: int) -> str:
         """Set the number of workers of a live run."""

@@ -12,7 +12,7 @@ import asyncio
 import copy
 import enum
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from types import TracebackType
@@ -26,7 +26,7 @@ from paddlejob.kube.backoff import RetryPolicy
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.responses import ListOf, Written
 from paddlejob.kube.server_clock import ServerClock
-from paddlejob.kube.transport import Response, Stream, Transport
+from paddlejob.kube.transport import Response, Stream, Transport, Upgrades, WebSocket
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -296,6 +296,31 @@ class Client:
         """Open a pod's log; `query` takes container, follow, tailLines; the caller checks `status`."""
         path = PODS.path(namespace, pod, "log")
         return self._stream("get", "pods/log", path, query or {}, idle_timeout_seconds)
+
+    @asynccontextmanager
+    async def pod_websocket(
+        self,
+        namespace: str,
+        pod: str,
+        subresource: str,
+        query: Sequence[tuple[str, str]],
+        protocols: Sequence[str],
+    ) -> AsyncIterator[WebSocket]:
+        """Open a WebSocket to a pod: its exec, attach or portforward.
+
+        Raises ApiError with the server's reason when it refuses.
+        """
+        if not isinstance(self._transport, Upgrades):
+            raise errors.TransportError("this transport has no WebSockets")
+        path = PODS.path(namespace, pod, subresource)
+        try:
+            async with self._transport.websocket(path, query=query, protocols=protocols) as socket:
+                yield socket
+        except errors.UpgradeRefusedError as error:
+            # The reason is lost with the upgrade; the same request without one is refused for it too.
+            plain = dict(query)
+            answer = await self._transport.request("GET", path, query=plain)
+            raise responses.error_from(answer) if answer.status == error.status else error from None
 
     async def has_resource(self, resource: Resource) -> bool:
         """Return whether the server serves this resource, which may depend on a CustomResourceDefinition."""

@@ -5,6 +5,7 @@ KubeError
 ├── TransportError           no response: connection refused, reset, TLS, timeout
 │   ├── TransportTimeoutError
 │   ├── ResponseTooLargeError
+│   ├── UpgradeRefusedError  the server does not open a WebSocket
 │   └── CredentialsError     the request was not sent: no token or certificate is available
 ├── NotLeaderError           the request was not sent: this process is not, or no longer, the leader
 ├── UndecodableError         the response is not what was asked for
@@ -44,6 +45,14 @@ class TransportTimeoutError(TransportError):
 
 class ResponseTooLargeError(TransportError):
     """The response is larger than the transport accepts; a list can be read in smaller pages."""
+
+
+class UpgradeRefusedError(TransportError):
+    """The server answered a request for a WebSocket with another status than 101."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class CredentialsError(TransportError):

@@ -29,6 +29,9 @@ CHANGE_VERBS: Table = {
 }
 POD_VERBS: Table = {
     "env": (f"{_HERE}.inspect:env", "Show the environment of one rank."),
+    "exec": (f"{_HERE}.pods:execute", "Run a command in a rank."),
+    "cp": (f"{_HERE}.pods:copy", "Copy files out of a rank or into it."),
+    "port-forward": (f"{_HERE}.pods:port_forward", "Forward ports of this machine to a rank."),
 }
 OTHER_VERBS: Table = {
     "validate": (f"{_HERE}.submit:validate", "Check job files without submitting them."),

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _ARGUMENTS = "paddlejob.arguments"
 
 
+def arguments_after_dashes(ctx: click.Context) -> tuple[str, ...]:
+    """Return what comes after `--` on the command line."""
+    found: tuple[str, ...] = ctx.meta.get(_ARGUMENTS, ())
+    return found
+
+
 class WithArguments(click.Command):
     """A command whose arguments after `--` are not its own."""
 
@@ -91,7 +97,7 @@ def command(
         ps=ps,
         image=image,
         env=dict(_assignment(each) for each in env),
-        args=ctx.meta.get(_ARGUMENTS, ()),
+        args=arguments_after_dashes(ctx),
     )
     submission = _Submission(overrides, dry_run, form, watch=watch, logs=logs, rank=rank, seconds=timeout)
     shared.run(submission.run(target, sources))

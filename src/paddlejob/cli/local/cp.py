@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import click
@@ -32,16 +31,4 @@ def command(run: str, source: str, target: Path, runs: Path) -> None:
         pods = chosen_pods(found.job_name, rank, present)
         if len(pods) != 1:
             raise InputError(f"{rank} is not one pod of {found.name}; it has {', '.join(present) or 'none'}")
-        click.echo(f"copied to {_copy(files.locate(found, pods.pop(), path), target)}")
-
-
-def _copy(source: Path, target: Path) -> Path:
-    place = target / source.name if target.is_dir() else target
-    try:
-        if source.is_dir():
-            shutil.copytree(source, place, dirs_exist_ok=True, symlinks=True)
-        else:
-            shutil.copy2(source, place)
-    except OSError as error:
-        raise InputError(f"cannot copy to {place}: {error}") from error
-    return place
+        click.echo(f"copied to {files.copy(files.locate(found, pods.pop(), path), target)}")

@@ -6,9 +6,9 @@ Everything above it knows Kubernetes; everything below it knows HTTP. The in-mem
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -36,6 +36,37 @@ class Stream(Protocol):
 
         Raises TransportTimeoutError after the idle time given to `stream`, and TransportError when the
         connection breaks.
+        """
+        ...
+
+
+class WebSocket(Protocol):
+    """A connection on which both sides send messages, such as that to a process in a pod."""
+
+    @property
+    def protocol(self) -> str:
+        """The subprotocol that the server chose."""
+        ...
+
+    async def send(self, message: bytes) -> None:
+        """Send one message. Raises TransportError."""
+        ...
+
+    def messages(self) -> AsyncIterator[bytes]:
+        """Yield messages as they arrive; ends when the server closes. Raises TransportError."""
+        ...
+
+
+@runtime_checkable
+class Upgrades(Protocol):
+    """A transport that can open WebSockets."""
+
+    def websocket(
+        self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> AbstractAsyncContextManager[WebSocket]:
+        """Open a WebSocket that speaks one of the subprotocols.
+
+        Raises UpgradeRefusedError when the server answers with something else, TransportError without answer.
         """
         ...
 

@@ -12,7 +12,7 @@ import re
 import socket
 import ssl
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -23,12 +23,19 @@ import msgspec
 from aiohttp.http import HttpProcessingError
 from yarl import URL
 
-from paddlejob.kube.errors import ConfigError, ResponseTooLargeError, TransportError, TransportTimeoutError
-from paddlejob.kube.transport import Response, Stream
+from paddlejob.kube.errors import (
+    ConfigError,
+    ResponseTooLargeError,
+    TransportError,
+    TransportTimeoutError,
+    UpgradeRefusedError,
+)
+from paddlejob.kube.transport import Response, Stream, WebSocket
 from paddlejob.kube.transport.auth import Authenticator, Credentials, authenticator_for, basic
 from paddlejob.kube.transport.cluster import ClusterConfig, Impersonation
 from paddlejob.kube.transport.tls import ClientCertificate, tls_context
 from paddlejob.kube.transport.url import is_host_name, parse_url, without_password
+from paddlejob.kube.transport.websocket import HttpWebSocket
 
 CONNECTION_LIMIT = 32
 """asyncio's TLS keeps 256 KiB for each."""
@@ -137,6 +144,38 @@ class HttpTransport:
         finally:
             _abort(response)
 
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> AsyncIterator[WebSocket]:
+        """Open a WebSocket that speaks one of the subprotocols."""
+        url = self._url(path, query)
+        credentials = await self._authenticator.credentials()
+        try:
+            socket = await self._upgrade(url, protocols, credentials)
+        except UpgradeRefusedError as error:
+            if error.status != 401 or not await self._authenticator.renew(credentials):
+                raise
+            socket = await self._upgrade(url, protocols, await self._authenticator.credentials())
+        try:
+            yield HttpWebSocket(socket, partial(self._attempt, None))
+        finally:
+            async with self._attempt(self._connect_timeout_seconds):
+                await socket.close()
+
+    async def _upgrade(
+        self, url: URL, protocols: Sequence[str], credentials: Credentials
+    ) -> aiohttp.ClientWebSocketResponse:
+        async with self._attempt(self._stream_open_timeout_seconds):
+            try:
+                socket: aiohttp.ClientWebSocketResponse = await self._open_session().ws_connect(
+                    url, protocols=protocols, max_msg_size=0, **self._options(credentials)
+                )
+            except aiohttp.WSServerHandshakeError as error:
+                message = f"{self._route.server} does not open a WebSocket: HTTP {error.status}"
+                raise UpgradeRefusedError(error.status, message) from None
+            return socket
+
     async def close(self) -> None:
         """Close all connections; what is still in flight fails with TransportError."""
         self._closed = True
@@ -151,7 +190,7 @@ class HttpTransport:
             _shut_down(sock)
         await _settled(lambda: all(sock.fileno() < 0 for sock in self._sockets))
 
-    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
+    def _url(self, path: str, query: Mapping[str, str] | Sequence[tuple[str, str]] | None) -> URL:
         target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
         if " " in target or not target.isascii() or not target.isprintable():
             raise TransportError(
@@ -173,22 +212,28 @@ class HttpTransport:
 
     async def _send(self, call: _Call, credentials: Credentials) -> aiohttp.ClientResponse:
         """Return as soon as the response starts."""
-        headers = [*call.headers, *self._route.headers]
-        if authorization := credentials.authorization or self._route.authorization:
-            headers.append(("Authorization", authorization))
         body = call.body
         return await self._open_session().request(
             call.method,
             call.url,
-            headers=headers,
             # aiohttp writes bytes in one piece, and a file part by part.
             data=io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body,
-            ssl=self._context(credentials.client_certificate),
-            server_hostname=self._config.tls_server_name or None,
-            proxy=self._route.proxy or None,
-            proxy_headers=self._route.proxy_headers,
             allow_redirects=False,
+            **self._options(credentials, call.headers),
         )
+
+    def _options(self, credentials: Credentials, headers: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+        """Return what every request has in common: on whose behalf, and over which way."""
+        every = [*headers, *self._route.headers]
+        if authorization := credentials.authorization or self._route.authorization:
+            every.append(("Authorization", authorization))
+        return {
+            "headers": every,
+            "ssl": self._context(credentials.client_certificate),
+            "server_hostname": self._config.tls_server_name or None,
+            "proxy": self._route.proxy or None,
+            "proxy_headers": self._route.proxy_headers,
+        }
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -51,6 +52,22 @@ def locate(run: RunDirectory, pod: str, path: str) -> Path:
         if place is not None and place.exists():
             return place
     raise InputError(f"{pod} of {run.name} wrote no {path}; its files are in {run.files(pod)}")
+
+
+def copy(source: Path, target: Path) -> Path:
+    """Copy a file or directory to a path, or into an existing directory; return where it is.
+
+    Raises InputError.
+    """
+    place = target / source.name if target.is_dir() else target
+    try:
+        if source.is_dir():
+            shutil.copytree(source, place, dirs_exist_ok=True, symlinks=True)
+        else:
+            shutil.copy2(source, place)
+    except OSError as error:
+        raise InputError(f"cannot copy to {place}: {error}") from error
+    return place
 
 
 def _inside(directory: Path, wanted: PurePosixPath) -> Path | None:
