@@ -7,20 +7,21 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from paddlejob.api.meta import JsonObject
+from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import NotFoundError
-from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SERVICES, Resource
-from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import JobBuilder
 from paddlejob.testing.kubelet import outcomes
 from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.kubelet.pod_worker import Timing
+from paddlejob.testing.operator import Operator
 from tests.support.waiting import eventually_async
 
 QUICK = Timing(
@@ -52,11 +53,20 @@ class Fates:
 class Stage:
     """What an act may do and look at, in one namespace."""
 
-    def __init__(self, client: Client, namespace: str, *, operator_client: Client | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        *,
+        operator_client: Client | None = None,
+        scheduling: str = "",
+        binds_pods: bool = True,
+    ) -> None:
         self.client = client
         self.operator_client = operator_client or client
         """Where it is another one, the operator has rights of its own."""
         self.namespace = namespace
+        self.scheduling = Scheduling(scheduling)
         self.fates = Fates()
         self.rng = random.Random(1)
         self.kubelet = Kubelet(
@@ -65,6 +75,7 @@ class Stage:
             rng=self.rng,
             namespace=namespace,
             timing=QUICK,
+            schedules=binds_pods,
         )
         self._operator: asyncio.Task[None] | None = None
 
@@ -81,22 +92,19 @@ class Stage:
 
     def start_operator(self) -> None:
         """Start an operator for this namespace."""
-        self._operator = asyncio.create_task(self._run_operator())
+        self._operator = asyncio.create_task(self.operator().run())
+
+    def operator(self) -> Operator:
+        """Return an operator for this namespace."""
+        jobs = msgspec.structs.replace(SETTINGS, scheduling=self.scheduling)
+        settings = OperatorSettings(namespace=self.namespace, jobs=jobs)
+        return Operator(self.operator_client, settings, rng=self.rng)
 
     async def stop_operator(self) -> None:
         """End it as SIGTERM does."""
         assert self._operator is not None
         self._operator.cancel()
         await asyncio.wait({self._operator})
-
-    async def _run_operator(self) -> None:
-        client, now = self.operator_client, virtual_loop.now
-        async with EventRecorder(client, "operator", rng=self.rng, now=now) as recorder:
-            settings = OperatorSettings(namespace=self.namespace, jobs=SETTINGS)
-            controller = Controller(client, settings, rng=self.rng, now=now, recorder=recorder)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(controller.watch())
-                group.create_task(controller.work())
 
     async def submit(self, built: JobBuilder) -> None:
         """Create a job."""
@@ -137,6 +145,14 @@ class Stage:
         """Wait for a job's phase and return its status."""
         await self.until(lambda: self._has_phase(name, wanted), f"{name} is {wanted}")
         return await self.status(name)
+
+    async def says(self, text: str) -> None:
+        """Wait until the job `demo` has a text in its message."""
+
+        async def it_does() -> bool:
+            return text in (await self.status()).get("message", "")
+
+        await self.until(it_does, f"the job says {text!r}")
 
     async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
         """Wait until something is so."""

@@ -3,58 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
-from paddlejob.kube.client import Client
+import pytest
+
 from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.kubelet.outcomes import RunForever
 from paddlejob.testing.kubelet.pod_worker import Timing
-from tests.operator.small_cluster import on_a_cluster
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 WORKERS = 100
-SLOW = Timing(start_seconds=(1.0, 30.0))
 
 
-async def started(cluster, *, workers):
-    kubelet = Kubelet(
-        Client(cluster.server.transport("kubelet")),
-        behaviour=lambda *_: RunForever(),
-        rng=random.Random(0),
-        timing=SLOW,
-    )
-    running = asyncio.create_task(kubelet.run())
-    await cluster.submit(job().worker(workers))
-    await cluster.operate(60)
-    running.cancel()
-    await asyncio.wait([running])
+@pytest.fixture
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(behaviour=lambda *_: RunForever(), timing=Timing(start_seconds=(1.0, 30.0)))
+
+
+async def started(cluster: SimulatedCluster, *, workers: int) -> None:
+    async with cluster.running(volcano=False):
+        cluster.submit(job().worker(workers))
+        await asyncio.sleep(60)
     assert cluster.status()["phase"] == "Running"
 
 
-def test_a_job_whose_pods_come_one_by_one_is_looked_at_now_and_then():
-    async def act(cluster) -> None:
-        await started(cluster, workers=WORKERS)
-        passes = cluster.controller.metrics.reconciles.collect()[0].samples
-        assert sum(sample.value for sample in passes if sample.name.endswith("_total")) < 30
-
-    on_a_cluster(act)
+@simulated
+async def test_a_job_whose_pods_come_one_by_one_is_looked_at_now_and_then(cluster):
+    await started(cluster, workers=WORKERS)
+    passes = cluster.controller.metrics.reconciles.collect()[0].samples
+    assert sum(sample.value for sample in passes if sample.name.endswith("_total")) < 30
 
 
-def test_mere_counts_are_written_once_in_five_seconds():
-    async def act(cluster) -> None:
-        await started(cluster, workers=WORKERS)
-        writes = list(cluster.server.log.select(verb="patch", resource="paddlejobs", identity="operator"))
-        assert len(writes) < 12
-
-    on_a_cluster(act)
+@simulated
+async def test_mere_counts_are_written_once_in_five_seconds(cluster):
+    await started(cluster, workers=WORKERS)
+    writes = list(cluster.server.log.select(verb="patch", resource="paddlejobs", identity="operator"))
+    assert len(writes) < 12
 
 
-def test_a_small_job_costs_no_write_too_many():
-    async def act(cluster) -> None:
-        await started(cluster, workers=1)
-        by = {"identity": "operator"}
-        assert len(list(cluster.server.log.select(resource="paddlejobs", **by))) <= 4
-        assert len(list(cluster.server.log.select(resource="pods", **by))) <= 2
-        assert len(list(cluster.server.log.select(resource="events", **by))) <= 2
-
-    on_a_cluster(act)
+@simulated
+async def test_a_small_job_costs_no_write_too_many(cluster):
+    await started(cluster, workers=1)
+    by = {"identity": "operator"}
+    assert len(list(cluster.server.log.select(resource="paddlejobs", **by))) <= 4
+    assert len(list(cluster.server.log.select(resource="pods", **by))) <= 2
+    assert len(list(cluster.server.log.select(resource="events", **by))) <= 2

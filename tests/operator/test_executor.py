@@ -23,29 +23,23 @@ from paddlejob.operator.resources import VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job, snapshot
-from tests.operator.gang_cluster import VOLCANO_CRD
-from tests.operator.small_cluster import on_a_cluster
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import VOLCANO_CRD
 
 
 async def executor_of(cluster, replicas: int):
     """Return a job, its executor and the pods that it wants."""
-    submitted = await cluster.submit(job().worker(replicas))
+    submitted = cluster.submit(job().worker(replicas))
     stage = snapshot(submitted).plan().stages[0]
     return submitted, Executor(cluster.client, Consistency({}), writes_per_job=32), stage
 
 
-def pods(cluster) -> list[str]:
-    return [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)]
-
-
-def test_a_stage_is_written_whole():
-    async def act(cluster) -> None:
-        submitted, executor, stage = await executor_of(cluster, 50)
-        outcome = await executor.run(submitted, (stage,))
-        assert outcome.went_well
-        assert len(pods(cluster)) == 50
-
-    on_a_cluster(act)
+@simulated
+async def test_a_stage_is_written_whole(cluster):
+    submitted, executor, stage = await executor_of(cluster, 50)
+    outcome = await executor.run(submitted, (stage,))
+    assert outcome.went_well
+    assert len(cluster.pod_names()) == 50
 
 
 class _SlowClient:
@@ -63,28 +57,24 @@ class _SlowClient:
         return await self._client.create(*arguments, **options)
 
 
-def test_a_large_job_leaves_most_connections_to_others():
-    async def act(cluster) -> None:
-        submitted, _, stage = await executor_of(cluster, 500)
-        client = _SlowClient(cluster.client)
-        limit = OperatorSettings().writes_per_job
-        outcome = await Executor(client, Consistency({}), writes_per_job=limit).run(submitted, (stage,))
-        assert outcome.went_well
-        assert client.most == limit <= CONNECTION_LIMIT / 4
-
-    on_a_cluster(act)
+@simulated
+async def test_a_large_job_leaves_most_connections_to_others(cluster):
+    submitted, _, stage = await executor_of(cluster, 500)
+    client = _SlowClient(cluster.client)
+    limit = OperatorSettings().writes_per_job
+    outcome = await Executor(client, Consistency({}), writes_per_job=limit).run(submitted, (stage,))
+    assert outcome.went_well
+    assert client.most == limit <= CONNECTION_LIMIT / 4
 
 
-def test_a_refusal_costs_one_batch_not_the_whole_stage():
-    async def act(cluster) -> None:
-        cluster.server.admission.append(_no_pods)
-        submitted, executor, stage = await executor_of(cluster, 100)
-        outcome = await executor.run(submitted, (stage, stage))
-        assert 0 < len(outcome.failures) <= FIRST_BATCH
-        assert str(outcome.failures[0]).startswith("cannot create Pod demo-worker-0: ")
-        assert len(list(cluster.server.log.select(verb="create", resource="pods"))) <= FIRST_BATCH
-
-    on_a_cluster(act)
+@simulated
+async def test_a_refusal_costs_one_batch_not_the_whole_stage(cluster):
+    cluster.server.admission.append(_no_pods)
+    submitted, executor, stage = await executor_of(cluster, 100)
+    outcome = await executor.run(submitted, (stage, stage))
+    assert 0 < len(outcome.failures) <= FIRST_BATCH
+    assert str(outcome.failures[0]).startswith("cannot create Pod demo-worker-0: ")
+    assert len(list(cluster.server.log.select(verb="create", resource="pods"))) <= FIRST_BATCH
 
 
 def _no_pods(request) -> None:
@@ -94,13 +84,11 @@ def _no_pods(request) -> None:
         )
 
 
-def test_an_object_that_is_ours_already_counts_as_done():
-    async def act(cluster) -> None:
-        submitted, executor, stage = await executor_of(cluster, 3)
-        await executor.run(submitted, (stage,))
-        assert (await executor.run(submitted, (stage,))).went_well
-
-    on_a_cluster(act)
+@simulated
+async def test_an_object_that_is_ours_already_counts_as_done(cluster):
+    submitted, executor, stage = await executor_of(cluster, 3)
+    await executor.run(submitted, (stage,))
+    assert (await executor.run(submitted, (stage,))).went_well
 
 
 OTHER_OWNER = {"apiVersion": "v1", "kind": "PaddleJob", "name": "demo", "uid": "old", "controller": True}
@@ -113,63 +101,55 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize(("metadata", "sentence"), STRANGERS.values(), ids=STRANGERS.keys())
-def test_an_object_of_that_name_is_reported(metadata, sentence):
-    async def act(cluster) -> None:
-        submitted, executor, stage = await executor_of(cluster, 1)
-        head = {"name": "demo-worker-0", "namespace": "default", **metadata}
-        cluster.server.create(PODS, {**stage[0].manifest, "metadata": head})
-        if metadata is HELD:
-            cluster.server.delete(PODS, "default", "demo-worker-0")
-        outcome = await executor.run(submitted, (stage,))
-        assert sentence in outcome.failures[0].message
-
-    on_a_cluster(act)
-
-
-def test_a_group_of_that_name_is_looked_at_by_the_next_reconcile():
-    async def act(cluster) -> None:
-        cluster.server.install(VOLCANO_CRD)
-        submitted, executor, _ = await executor_of(cluster, 1)
-        head = {"apiVersion": VOLCANO_POD_GROUPS.api_version, "kind": "PodGroup"}
-        manifest = {**head, "metadata": {"name": "demo", "namespace": "default"}}
-        cluster.server.create(VOLCANO_POD_GROUPS, manifest)
-        outcome = await executor.run(submitted, ((Create(Kind.POD_GROUP, "demo", manifest),),))
-        assert outcome.stale
-        assert outcome.failures == []
-
-    on_a_cluster(act)
-
-
-def test_an_object_of_ours_that_is_about_to_go_makes_the_pass_stale():
-    async def act(cluster) -> None:
-        submitted, executor, stage = await executor_of(cluster, 1)
-        await executor.run(submitted, (stage,))
-        cluster.server.patch(PODS, "default", "demo-worker-0", {"metadata": HELD})
+@simulated
+async def test_an_object_of_that_name_is_reported(cluster, metadata, sentence):
+    submitted, executor, stage = await executor_of(cluster, 1)
+    head = {"name": "demo-worker-0", "namespace": "default", **metadata}
+    cluster.server.create(PODS, {**stage[0].manifest, "metadata": head})
+    if metadata is HELD:
         cluster.server.delete(PODS, "default", "demo-worker-0")
-        assert (await executor.run(submitted, (stage,))).stale
+    outcome = await executor.run(submitted, (stage,))
+    assert sentence in outcome.failures[0].message
 
-    on_a_cluster(act)
+
+@simulated
+async def test_a_group_of_that_name_is_looked_at_by_the_next_reconcile(cluster):
+    cluster.server.install(VOLCANO_CRD)
+    submitted, executor, _ = await executor_of(cluster, 1)
+    head = {"apiVersion": VOLCANO_POD_GROUPS.api_version, "kind": "PodGroup"}
+    manifest = {**head, "metadata": {"name": "demo", "namespace": "default"}}
+    cluster.server.create(VOLCANO_POD_GROUPS, manifest)
+    outcome = await executor.run(submitted, ((Create(Kind.POD_GROUP, "demo", manifest),),))
+    assert outcome.stale
+    assert outcome.failures == []
+
+
+@simulated
+async def test_an_object_of_ours_that_is_about_to_go_makes_the_pass_stale(cluster):
+    submitted, executor, stage = await executor_of(cluster, 1)
+    await executor.run(submitted, (stage,))
+    cluster.server.patch(PODS, "default", "demo-worker-0", {"metadata": HELD})
+    cluster.server.delete(PODS, "default", "demo-worker-0")
+    assert (await executor.run(submitted, (stage,))).stale
 
 
 @pytest.mark.parametrize("error", [None, TransportError("no route")], ids=["gone", "out of reach"])
-def test_what_exists_may_be_gone_or_out_of_reach_when_it_is_looked_at(error, monkeypatch):
-    async def act(cluster) -> None:
-        submitted, executor, stage = await executor_of(cluster, 1)
-        await executor.run(submitted, (stage,))
+@simulated
+async def test_what_exists_may_be_gone_or_out_of_reach_when_it_is_looked_at(cluster, error, monkeypatch):
+    submitted, executor, stage = await executor_of(cluster, 1)
+    await executor.run(submitted, (stage,))
 
-        async def get(*args, **options):
-            if error:
-                raise error
-            cluster.server.delete(PODS, "default", "demo-worker-0")
-            return await look(*args, **options)
+    async def get(*args, **options):
+        if error:
+            raise error
+        cluster.server.delete(PODS, "default", "demo-worker-0")
+        return await look(*args, **options)
 
-        look = cluster.client.get
-        monkeypatch.setattr(cluster.client, "get", get)
-        outcome = await executor.run(submitted, (stage,))
-        assert outcome.stale is (error is None)
-        assert [failure.message for failure in outcome.failures] == ([str(error)] if error else [])
-
-    on_a_cluster(act)
+    look = cluster.client.get
+    monkeypatch.setattr(cluster.client, "get", get)
+    outcome = await executor.run(submitted, (stage,))
+    assert outcome.stale is (error is None)
+    assert [failure.message for failure in outcome.failures] == ([str(error)] if error else [])
 
 
 CONFIG = {"metadata": {"name": "demo", "namespace": "default"}}
@@ -185,19 +165,17 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("what", "action"), FAILURES.items(), ids=FAILURES.keys())
-def test_every_failure_says_what_could_not_be_done(what, action, monkeypatch):
-    async def act(cluster) -> None:
-        submitted, executor, _ = await executor_of(cluster, 1)
+@simulated
+async def test_every_failure_says_what_could_not_be_done(cluster, what, action, monkeypatch):
+    submitted, executor, _ = await executor_of(cluster, 1)
 
-        async def fail(*_, **__):
-            raise TransportError("no route")
+    async def fail(*_, **__):
+        raise TransportError("no route")
 
-        for verb in ("create", "replace", "patch", "delete"):
-            monkeypatch.setattr(cluster.client, verb, fail)
-        outcome = await executor.run(submitted, ((action,),))
-        assert [str(failure) for failure in outcome.failures] == [f"cannot {what}: no route"]
-
-    on_a_cluster(act)
+    for verb in ("create", "replace", "patch", "delete"):
+        monkeypatch.setattr(cluster.client, verb, fail)
+    outcome = await executor.run(submitted, ((action,),))
+    assert [str(failure) for failure in outcome.failures] == [f"cannot {what}: no route"]
 
 
 GONE = {
@@ -208,24 +186,20 @@ GONE = {
 
 @pytest.mark.parametrize("action", GONE.values(), ids=GONE.keys())
 @pytest.mark.parametrize("namesake", [False, True], ids=["nobody there", "another of that name"])
-def test_what_is_gone_is_done(action, namesake):
-    async def act(cluster) -> None:
-        submitted, executor, stage = await executor_of(cluster, 1)
-        if namesake:
-            await executor.run(submitted, (stage,))
-        assert (await executor.run(submitted, ((action,),))).went_well
-        assert len(pods(cluster)) == namesake
-
-    on_a_cluster(act)
+@simulated
+async def test_what_is_gone_is_done(cluster, action, namesake):
+    submitted, executor, stage = await executor_of(cluster, 1)
+    if namesake:
+        await executor.run(submitted, (stage,))
+    assert (await executor.run(submitted, ((action,),))).went_well
+    assert len(cluster.pod_names()) == namesake
 
 
-def test_a_config_that_changed_meanwhile_makes_the_pass_stale():
-    async def act(cluster) -> None:
-        submitted, executor, _ = await executor_of(cluster, 1)
-        manifest = {"metadata": {"name": "demo", "namespace": "default"}, "data": {"a": "1"}}
-        await executor.run(submitted, ((Create(Kind.CONFIG_MAP, "demo", manifest),),))
-        outcome = await executor.run(submitted, ((ReplaceConfig("demo", manifest, "1"),),))
-        assert outcome.stale
-        assert cluster.server.get(CONFIG_MAPS, "default", "demo")["data"] == {"a": "1"}
-
-    on_a_cluster(act)
+@simulated
+async def test_a_config_that_changed_meanwhile_makes_the_pass_stale(cluster):
+    submitted, executor, _ = await executor_of(cluster, 1)
+    manifest = {"metadata": {"name": "demo", "namespace": "default"}, "data": {"a": "1"}}
+    await executor.run(submitted, ((Create(Kind.CONFIG_MAP, "demo", manifest),),))
+    outcome = await executor.run(submitted, ((ReplaceConfig("demo", manifest, "1"),),))
+    assert outcome.stale
+    assert cluster.server.get(CONFIG_MAPS, "default", "demo")["data"] == {"a": "1"}

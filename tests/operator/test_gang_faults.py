@@ -10,8 +10,8 @@ import pytest
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.faults.transport import FaultRates
 from paddlejob.testing.kubelet.outcomes import Exit, RunForever
-from tests.operator.gang_cluster import GangCluster
-from tests.testing.simulated import simulated
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 CPU = {"resources": {"requests": {"cpu": "1"}}}
 
@@ -35,7 +35,7 @@ def draw(rng: random.Random, *, documented: bool) -> JobBuilder:
     )
 
 
-async def disturb(cluster: GangCluster, rng: random.Random) -> None:
+async def disturb(cluster: SimulatedCluster, rng: random.Random) -> None:
     """Do to the job and the cluster what users and platforms do."""
     for _ in range(rng.choice((0, 1, 3))):
         await asyncio.sleep(rng.uniform(0, 40))
@@ -55,7 +55,7 @@ async def disturb(cluster: GangCluster, rng: random.Random) -> None:
 async def test_history(seed: int) -> None:
     rng = random.Random(seed)
     documented = rng.random() < 0.4
-    cluster = GangCluster(
+    cluster = SimulatedCluster(
         behaviour=train_well, seed=seed, rates=FaultRates.everything(rng.choice((0.02, 0.1)))
     )
     scheduling = rng.choice(("volcano", "auto")) if not documented else rng.choice(("", "volcano"))
@@ -72,7 +72,7 @@ async def test_history(seed: int) -> None:
         check(cluster, users_group=documented)
 
 
-def check(cluster: GangCluster, *, users_group: bool) -> None:
+def check(cluster: SimulatedCluster, *, users_group: bool) -> None:
     """Check what must hold at the end."""
     group = cluster.group()
     if users_group:

@@ -13,8 +13,8 @@ from paddlejob.operator.resources import FLAVORS_OF, PADDLE_JOBS, WORKLOADS_V1BE
 from paddlejob.testing.apiserver.rules.fake_types import custom_resource
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import RunForever
-from tests.operator.gang_cluster import GangCluster
-from tests.testing.simulated import simulated
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 QUEUED = job().ps(1).worker(2).metadata(labels={"kueue.x-k8s.io/queue-name": "team-a"})
 
@@ -22,7 +22,7 @@ QUEUED = job().ps(1).worker(2).metadata(labels={"kueue.x-k8s.io/queue-name": "te
 class Kueue:
     """What Kueue says about the Workload `demo`."""
 
-    def __init__(self, cluster: GangCluster, workloads: Resource = WORKLOADS_V1BETA2) -> None:
+    def __init__(self, cluster: SimulatedCluster, workloads: Resource = WORKLOADS_V1BETA2) -> None:
         self.cluster = cluster
         self.workloads = workloads
 
@@ -70,7 +70,7 @@ class Kueue:
         return any(one["type"] == kind and one["status"] == "True" for one in conditions)
 
 
-async def admitted(cluster: GangCluster, kueue: Kueue) -> None:
+async def admitted(cluster: SimulatedCluster, kueue: Kueue) -> None:
     """Submit the job and let Kueue admit it."""
     cluster.submit(QUEUED)
     await cluster.until(lambda: kueue.workload() is not None)
@@ -82,7 +82,7 @@ async def admitted(cluster: GangCluster, kueue: Kueue) -> None:
 
 @simulated
 async def test_a_job_runs_when_it_is_admitted_and_leaves_the_queue_when_it_is_done():
-    cluster = GangCluster()
+    cluster = SimulatedCluster()
     kueue = Kueue(cluster, WORKLOADS_V1BETA1)
     kueue.install()
     async with cluster.running(volcano=False):
@@ -95,7 +95,7 @@ async def test_a_job_runs_when_it_is_admitted_and_leaves_the_queue_when_it_is_do
 
 @simulated
 async def test_an_evicted_job_gives_its_quota_back_and_comes_again():
-    cluster = GangCluster(behaviour=lambda *_: RunForever())
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     kueue = Kueue(cluster)
     kueue.install()
     async with cluster.running(volcano=False):
@@ -111,7 +111,7 @@ async def test_an_evicted_job_gives_its_quota_back_and_comes_again():
 
 @simulated
 async def test_a_job_waits_until_kueue_is_installed():
-    cluster = GangCluster()
+    cluster = SimulatedCluster()
     kueue = Kueue(cluster)
     async with cluster.running(volcano=False):
         cluster.submit(QUEUED)
@@ -122,7 +122,7 @@ async def test_a_job_waits_until_kueue_is_installed():
 
 @simulated
 async def test_an_admitted_job_waits_for_the_flavor_that_its_pods_are_to_have():
-    cluster = GangCluster(behaviour=lambda *_: RunForever())
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     kueue = Kueue(cluster)
     kueue.install(flavor=False)
     async with cluster.running(volcano=False):
@@ -138,7 +138,7 @@ async def test_an_admitted_job_waits_for_the_flavor_that_its_pods_are_to_have():
 
 @simulated
 async def test_a_running_job_survives_the_removal_of_kueue():
-    cluster = GangCluster()
+    cluster = SimulatedCluster()
     kueue = Kueue(cluster)
     kueue.install()
     async with cluster.running(volcano=False):
@@ -149,7 +149,7 @@ async def test_a_running_job_survives_the_removal_of_kueue():
 
 @simulated
 async def test_suspending_leaves_the_queue_and_resuming_joins_it_again():
-    cluster = GangCluster(behaviour=lambda *_: RunForever())
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     kueue = Kueue(cluster)
     kueue.install()
     async with cluster.running(volcano=False):
@@ -164,7 +164,7 @@ async def test_suspending_leaves_the_queue_and_resuming_joins_it_again():
 
 @simulated
 async def test_a_job_of_another_size_asks_anew():
-    cluster = GangCluster(behaviour=lambda *_: RunForever())
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     kueue = Kueue(cluster)
     kueue.install()
     async with cluster.running(volcano=False):
@@ -178,7 +178,7 @@ async def test_a_job_of_another_size_asks_anew():
 
 @simulated
 async def test_a_job_with_another_label_waits_in_another_queue():
-    cluster = GangCluster()
+    cluster = SimulatedCluster()
     kueue = Kueue(cluster)
     kueue.install()
     async with cluster.running(volcano=False):
@@ -192,7 +192,7 @@ async def test_a_job_with_another_label_waits_in_another_queue():
 
 @simulated
 async def test_a_running_job_without_label_restarts_after_a_failure():
-    cluster = GangCluster(behaviour=lambda *_: RunForever())
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     kueue = Kueue(cluster)
     kueue.install()
     async with cluster.running(volcano=False):

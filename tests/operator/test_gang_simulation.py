@@ -12,8 +12,8 @@ from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS, VOLCAN
 from paddlejob.testing.apiserver.rules.fake_types import custom_resource
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, RunForever, crash
-from tests.operator.gang_cluster import GangCluster
-from tests.testing.simulated import simulated
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 CPU = {"resources": {"requests": {"cpu": "1"}}}
 PLAIN = job().ps(2, **CPU).worker(2, **CPU)
@@ -30,7 +30,7 @@ class TestTheDocumentsFiles:
     @pytest.mark.parametrize("scheduling", ["", "volcano", "auto", "native"])
     @simulated
     async def test_job_and_group_in_any_order(self, first, scheduling):
-        cluster = GangCluster(behaviour=serve_for_ever)
+        cluster = SimulatedCluster(behaviour=serve_for_ever)
         async with cluster.running(scheduling):
             steps = [lambda: cluster.submit(DOCUMENTED), lambda: cluster.submit_group(minMember=4)]
             for step in steps if first == "job" else reversed(steps):
@@ -46,7 +46,7 @@ class TestTheDocumentsFiles:
 
     @simulated
     async def test_without_a_group_the_job_says_so_and_starts_nothing(self):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         async with cluster.running():
             cluster.submit(DOCUMENTED)
             await cluster.until_it_says("does not exist")
@@ -59,7 +59,7 @@ class TestTheDocumentsFiles:
 class TestQueues:
     @simulated
     async def test_a_job_says_what_is_wrong_with_its_queue_until_that_is_mended(self):
-        cluster = GangCluster(behaviour=serve_for_ever)
+        cluster = SimulatedCluster(behaviour=serve_for_ever)
         cluster.volcano.capacity = {"cpu": "0"}
         cluster.server.register(custom_resource(VOLCANO_QUEUES, status=False))
         head = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": VOLCANO_QUEUES.kind}
@@ -81,7 +81,7 @@ class TestQueues:
 class TestTheOperatorsGroup:
     @simulated
     async def test_it_lives_as_long_as_the_job(self):
-        cluster = GangCluster(behaviour=serve_for_ever)
+        cluster = SimulatedCluster(behaviour=serve_for_ever)
         async with cluster.running("volcano"):
             cluster.submit(PLAIN)
             await cluster.until_phase("Running")
@@ -91,7 +91,7 @@ class TestTheOperatorsGroup:
 
     @simulated
     async def test_a_gang_that_does_not_fit_leaves_nothing_bound(self):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         cluster.volcano.capacity = {"cpu": "3"}
         async with cluster.running("volcano"):
             cluster.submit(PLAIN)
@@ -103,7 +103,7 @@ class TestTheOperatorsGroup:
 
     @simulated
     async def test_pods_of_a_queued_gang_are_bound_together(self):
-        cluster = GangCluster(behaviour=serve_for_ever)
+        cluster = SimulatedCluster(behaviour=serve_for_ever)
         of = job().worker(4, **CPU).spec(schedulingPolicy={"minResources": {"cpu": "1"}})
         cluster.volcano.capacity = {"cpu": "3"}
         async with cluster.running():
@@ -116,7 +116,7 @@ class TestTheOperatorsGroup:
 
     @simulated
     async def test_two_gangs_that_fit_one_at_a_time_run_one_after_the_other(self):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         cluster.volcano.capacity = {"cpu": "4"}
         async with cluster.running("volcano"):
             for name in ("demo", "other"):
@@ -129,7 +129,7 @@ class TestTheOperatorsGroup:
 
     @simulated
     async def test_it_follows_scaling(self):
-        cluster = GangCluster(behaviour=lambda *_: RunForever())
+        cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
         async with cluster.running("volcano"):
             cluster.submit(job().worker(2, **CPU))
             await cluster.until_phase("Running")
@@ -142,7 +142,7 @@ class TestTheOperatorsGroup:
 
     @simulated
     async def test_suspension_frees_the_queue_and_resuming_queues_again(self):
-        cluster = GangCluster(behaviour=lambda *_: RunForever())
+        cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
         async with cluster.running("volcano"):
             cluster.submit(PLAIN)
             await cluster.until_phase("Running")
@@ -158,7 +158,7 @@ class TestTheOperatorsGroup:
             first = pod["metadata"]["labels"]["batch.paddlepaddle.org/attempt"] == "0"
             return crash(137, after_seconds=20) if first else Exit(after_seconds=20)
 
-        cluster = GangCluster(behaviour=crash_once)
+        cluster = SimulatedCluster(behaviour=crash_once)
         async with cluster.running("volcano"):
             cluster.submit(job().worker(2, **CPU))
             await cluster.until_phase("Running")
@@ -170,7 +170,7 @@ class TestTheOperatorsGroup:
 
     @simulated
     async def test_a_deleted_job_takes_it_along(self):
-        cluster = GangCluster(behaviour=lambda *_: RunForever())
+        cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
         async with cluster.running("volcano"):
             cluster.submit(PLAIN)
             await cluster.until_phase("Running")
@@ -179,7 +179,7 @@ class TestTheOperatorsGroup:
 
     @simulated
     async def test_a_quiet_gang_is_left_alone(self):
-        cluster = GangCluster(behaviour=lambda *_: RunForever())
+        cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
         async with cluster.running("volcano"):
             cluster.submit(PLAIN)
             await cluster.until_phase("Running")
@@ -192,7 +192,7 @@ class TestTheOperatorsGroup:
 class TestAnElasticJob:
     @simulated
     async def test_it_starts_with_what_fits_and_grows(self):
-        cluster = GangCluster(behaviour=lambda *_: RunForever())
+        cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
         cluster.volcano.capacity = {"cpu": "2"}
         of = job().worker(3, **CPU).spec(elastic=1)
         async with cluster.running("volcano"):
@@ -209,7 +209,7 @@ class TestVolcanoComesAndGoes:
     @pytest.mark.parametrize("of", [DOCUMENTED, PLAIN, job().worker(1).spec(schedulingPolicy={})])
     @simulated
     async def test_a_job_waits_for_it_and_starts_when_it_is_installed(self, of):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         async with cluster.running("volcano" if of is PLAIN else "", volcano=False):
             cluster.submit(of)
             await cluster.until(
@@ -225,14 +225,14 @@ class TestVolcanoComesAndGoes:
 
     @simulated
     async def test_jobs_that_do_not_care_run_without_it(self):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         async with cluster.running("auto", volcano=False):
             cluster.submit(PLAIN)
             await cluster.until_phase("Completed")
 
     @simulated
     async def test_nobody_asks_for_it_until_a_job_does(self):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         async with cluster.running():
             cluster.submit(PLAIN)
             await cluster.until_phase("Completed")
@@ -240,7 +240,7 @@ class TestVolcanoComesAndGoes:
 
     @simulated
     async def test_its_watch_is_in_the_metrics(self):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         async with cluster.running("volcano"):
             cluster.submit(PLAIN)
             await cluster.until_phase("Completed")
@@ -249,7 +249,7 @@ class TestVolcanoComesAndGoes:
 
     @simulated
     async def test_a_running_job_survives_its_removal(self):
-        cluster = GangCluster(behaviour=serve_for_ever)
+        cluster = SimulatedCluster(behaviour=serve_for_ever)
         async with cluster.running("volcano"):
             cluster.submit(PLAIN)
             await cluster.until_phase("Running")
@@ -258,7 +258,7 @@ class TestVolcanoComesAndGoes:
 
     @simulated
     async def test_an_operator_that_may_not_read_groups_says_so(self):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         answer = cluster.server.open_stream
 
         def refuse(path, *args):
@@ -273,7 +273,7 @@ class TestVolcanoComesAndGoes:
 
     @simulated
     async def test_its_abandoned_webhooks_are_named(self):
-        cluster = GangCluster()
+        cluster = SimulatedCluster()
         text = (
             'Internal error occurred: failed calling webhook "mutatepod.volcano.sh": Post '
             '"https://volcano-admission-service.volcano-system.svc:443/pods/mutate": no endpoints available'

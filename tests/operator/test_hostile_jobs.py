@@ -11,10 +11,11 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
-from tests.operator.small_cluster import Cluster, on_a_cluster
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 
-async def _submit_too_deep(cluster: Cluster, levels: int) -> None:
+async def _submit_too_deep(cluster: SimulatedCluster, levels: int) -> None:
     cluster.client = Client(DeepTransport(cluster.server, "operator", None))
     manifest = job(name="deep").worker(1).manifest
     manifest = {**manifest, "metadata": {"name": "deep", "namespace": "default"}}
@@ -23,36 +24,32 @@ async def _submit_too_deep(cluster: Cluster, levels: int) -> None:
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_a_job_that_is_nested_too_deeply_says_so_and_harms_no_other(levels):
-    async def act(cluster: Cluster) -> None:
-        await _submit_too_deep(cluster, levels)
-        await cluster.submit(job(name="innocent").worker(1))
-        await cluster.operate(30)
-        assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["innocent-worker-0"]
-        assert cluster.status("deep")["reason"] == "InvalidSpec"
-        assert "nested more than 100 levels deep" in cluster.status("deep")["message"]
-        writes = len(list(cluster.server.log.select(verb="patch", resource="paddlejobs/status")))
-        await cluster.operate(600)
-        assert len(list(cluster.server.log.select(verb="patch", resource="paddlejobs/status"))) == writes
+@simulated
+async def test_a_job_that_is_nested_too_deeply_says_so_and_harms_no_other(cluster, levels):
+    await _submit_too_deep(cluster, levels)
+    cluster.submit(job(name="innocent").worker(1))
+    await cluster.operate(30)
+    assert cluster.pod_names() == ["innocent-worker-0"]
+    assert cluster.status("deep")["reason"] == "InvalidSpec"
+    assert "nested more than 100 levels deep" in cluster.status("deep")["message"]
+    writes = len(list(cluster.server.log.select(verb="patch", resource="paddlejobs/status")))
+    await cluster.operate(600)
+    assert len(list(cluster.server.log.select(verb="patch", resource="paddlejobs/status"))) == writes
 
-        spec = {"worker": {"template": {"spec": {"x": None}}}}
-        cluster.server.patch(PADDLE_JOBS, "default", "deep", {"spec": spec})
-        await cluster.operate(30)
-        assert cluster.server.get(PODS, "default", "deep-worker-0") is not None
-
-    on_a_cluster(act)
+    spec = {"worker": {"template": {"spec": {"x": None}}}}
+    cluster.server.patch(PADDLE_JOBS, "default", "deep", {"spec": spec})
+    await cluster.operate(30)
+    assert cluster.server.get(PODS, "default", "deep-worker-0") is not None
 
 
-def test_a_job_that_has_ended_stays_ended_when_it_becomes_too_deep():
-    async def act(cluster: Cluster) -> None:
-        await _submit_too_deep(cluster, 9984)
-        ended = {"phase": "Failed", "reason": "BackoffLimitExceeded", "message": "worker-0 failed"}
-        cluster.server.patch(PADDLE_JOBS, "default", "deep", {"status": ended}, subresource="status")
-        await cluster.operate(60)
-        assert cluster.status("deep")["phase"] == "Failed"
-        assert cluster.status("deep")["message"] == "worker-0 failed"
-
-    on_a_cluster(act)
+@simulated
+async def test_a_job_that_has_ended_stays_ended_when_it_becomes_too_deep(cluster):
+    await _submit_too_deep(cluster, 9984)
+    ended = {"phase": "Failed", "reason": "BackoffLimitExceeded", "message": "worker-0 failed"}
+    cluster.server.patch(PADDLE_JOBS, "default", "deep", {"status": ended}, subresource="status")
+    await cluster.operate(60)
+    assert cluster.status("deep")["phase"] == "Failed"
+    assert cluster.status("deep")["message"] == "worker-0 failed"
 
 
 LARGEST = 2**63 - 1
@@ -112,51 +109,45 @@ HOSTILE_PODS = [
 ]
 
 
-async def _innocent_runs(cluster: Cluster, caplog) -> None:
+async def _innocent_runs(cluster: SimulatedCluster, caplog) -> None:
     """Nobody but the hostile object is concerned, and even that takes the operator by no surprise."""
-    await cluster.submit(job("innocent").worker(1))
+    cluster.submit(job("innocent").worker(1))
     await cluster.operate(30)
     assert cluster.server.get(PODS, "default", "innocent-worker-0") is not None
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 @pytest.mark.parametrize("fields", HOSTILE_SPECS, ids=lambda fields: str(fields)[:60])
-def test_a_spec_of_hostile_values_harms_no_other(fields, caplog):
-    async def act(cluster: Cluster) -> None:
-        await cluster.submit(job("hostile").worker(1).spec(**fields))
-        await _innocent_runs(cluster, caplog)
-
-    on_a_cluster(act)
+@simulated
+async def test_a_spec_of_hostile_values_harms_no_other(cluster, fields, caplog):
+    cluster.submit(job("hostile").worker(1).spec(**fields))
+    await _innocent_runs(cluster, caplog)
 
 
 @pytest.mark.parametrize("status", HOSTILE_STATUSES, ids=lambda status: str(status)[:60])
 @pytest.mark.parametrize("spec", STATUS_SPECS, ids=str)
-def test_a_status_of_hostile_values_harms_no_other(status, spec, caplog):
-    async def act(cluster: Cluster) -> None:
-        await cluster.submit(job("hostile").worker(4).spec(**spec))
-        cluster.server.patch(PADDLE_JOBS, "default", "hostile", {"status": status}, subresource="status")
-        await _innocent_runs(cluster, caplog)
-
-    on_a_cluster(act)
+@simulated
+async def test_a_status_of_hostile_values_harms_no_other(cluster, status, spec, caplog):
+    cluster.submit(job("hostile").worker(4).spec(**spec))
+    cluster.server.patch(PADDLE_JOBS, "default", "hostile", {"status": status}, subresource="status")
+    await _innocent_runs(cluster, caplog)
 
 
 @pytest.mark.parametrize("pod", HOSTILE_PODS, ids=lambda pod: str(pod)[:60])
-def test_a_pod_of_hostile_values_harms_no_other(pod, caplog):
+@simulated
+async def test_a_pod_of_hostile_values_harms_no_other(cluster, pod, caplog):
     """One that claims to be the job's; anybody who may create pods can write that."""
 
-    async def act(cluster: Cluster) -> None:
-        hostile = await cluster.submit(job("hostile").worker(1))
-        metadata = {
-            "name": "hostile-worker-0",
-            "namespace": "default",
-            "labels": {names.LABEL_RESOURCE_TYPE: "worker", **pod.get("labels", {})},
-            "annotations": pod.get("annotations", {}),
-            "ownerReferences": [msgspec.to_builtins(hostile.owner_reference)],
-        }
-        spec = {"containers": [{"name": "a", "image": "a"}]}
-        cluster.server.create(PODS, {"metadata": metadata, "spec": spec})
-        status = {"status": pod.get("status", {})}
-        cluster.server.patch(PODS, "default", "hostile-worker-0", status, subresource="status")
-        await _innocent_runs(cluster, caplog)
-
-    on_a_cluster(act)
+    hostile = cluster.submit(job("hostile").worker(1))
+    metadata = {
+        "name": "hostile-worker-0",
+        "namespace": "default",
+        "labels": {names.LABEL_RESOURCE_TYPE: "worker", **pod.get("labels", {})},
+        "annotations": pod.get("annotations", {}),
+        "ownerReferences": [msgspec.to_builtins(hostile.owner_reference)],
+    }
+    spec = {"containers": [{"name": "a", "image": "a"}]}
+    cluster.server.create(PODS, {"metadata": metadata, "spec": spec})
+    status = {"status": pod.get("status", {})}
+    cluster.server.patch(PODS, "default", "hostile-worker-0", status, subresource="status")
+    await _innocent_runs(cluster, caplog)

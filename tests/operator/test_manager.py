@@ -15,87 +15,78 @@ from aiohttp import web
 from kube.https_server import serve
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.lease import LeaderElector, LeaseLostError
 from paddlejob.kube.resource import LEASES, PODS
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import manager
-from paddlejob.operator.controller import Controller
 from paddlejob.operator.settings import OperatorSettings, ProcessSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job
-from tests.operator.small_cluster import Cluster, on_a_cluster
+from paddlejob.testing.operator import Operator
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 
-class Operator:
+class Candidate(Operator):
     """One process of several, with a lease."""
 
-    def __init__(self, cluster: Cluster, identity: str = "first", latency: float = 0.0) -> None:
+    def __init__(self, cluster: SimulatedCluster, latency: float = 0.0) -> None:
         transport = cluster.server.transport("operator", latency_seconds=(latency, latency))
         client = Client(transport, rng=random.Random(0))
-        self.elector = LeaderElector(
+        elector = LeaderElector(
             client,
             namespace="default",
             name=manager.LEASE_NAME,
-            identity=identity,
+            identity="first",
             rng=random.Random(0),
             now=virtual_loop.now,
         )
-        self.client = client.fenced(lambda: self.elector.is_leader)
-        recorder = EventRecorder(client, "operator", rng=random.Random(0), now=virtual_loop.now)
-        self.controller = Controller(
-            self.client, OperatorSettings(), rng=random.Random(0), now=virtual_loop.now, recorder=recorder
-        )
+        super().__init__(client, elector=elector)
+        self.elector = elector
 
     def start(self) -> asyncio.Task[None]:
-        return asyncio.create_task(manager._lead(self.controller, self.elector))
+        return asyncio.create_task(self.run())
 
 
-def _steal_lease(cluster: Cluster) -> None:
+def _steal_lease(cluster: SimulatedCluster) -> None:
     cluster.server.patch(LEASES, "default", manager.LEASE_NAME, {"spec": {"holderIdentity": "other"}})
 
 
-def test_a_stolen_lease_ends_with_its_own_error():
-    async def act(cluster: Cluster) -> None:
-        running = Operator(cluster).start()
+@simulated
+async def test_a_stolen_lease_ends_with_its_own_error(cluster):
+    running = Candidate(cluster).start()
+    await asyncio.sleep(5)
+    _steal_lease(cluster)
+    with pytest.raises(LeaseLostError, match="first has lost lease default/paddlejob-operator"):
+        await running
+
+
+@simulated
+async def test_a_watch_that_ends_by_a_defect_ends_the_process(cluster, monkeypatch):
+    operator = Candidate(cluster)
+
+    async def fail() -> None:
         await asyncio.sleep(5)
-        _steal_lease(cluster)
-        with pytest.raises(LeaseLostError, match="first has lost lease default/paddlejob-operator"):
-            await running
+        raise ZeroDivisionError
 
-    on_a_cluster(act)
-
-
-def test_a_watch_that_ends_by_a_defect_ends_the_process(monkeypatch):
-    async def act(cluster: Cluster) -> None:
-        operator = Operator(cluster)
-
-        async def fail() -> None:
-            await asyncio.sleep(5)
-            raise ZeroDivisionError
-
-        monkeypatch.setattr(operator.controller, "watch", fail)
-        with pytest.raises(ZeroDivisionError):
-            await operator.start()
-        assert not operator.elector.is_leader
-
-    on_a_cluster(act)
+    monkeypatch.setattr(operator.controller, "watch", fail)
+    with pytest.raises(ZeroDivisionError):
+        await operator.start()
+    assert not operator.elector.is_leader
 
 
-def test_a_worker_that_ends_by_a_defect_ends_the_process(monkeypatch):
-    async def act(cluster: Cluster) -> None:
-        operator = Operator(cluster)
+@simulated
+async def test_a_worker_that_ends_by_a_defect_ends_the_process(cluster, monkeypatch):
+    operator = Candidate(cluster)
 
-        def fail(key) -> None:
-            raise ZeroDivisionError
+    def fail(key) -> None:
+        raise ZeroDivisionError
 
-        monkeypatch.setattr(operator.controller.queue, "done", fail)
-        await cluster.submit(job().worker(1))
-        with pytest.raises(ZeroDivisionError):
-            await operator.start()
-
-    on_a_cluster(act)
+    monkeypatch.setattr(operator.controller.queue, "done", fail)
+    cluster.submit(job().worker(1))
+    with pytest.raises(ZeroDivisionError):
+        await operator.start()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -125,72 +116,66 @@ def test_the_loop_is_uvloops_where_it_is_installed(monkeypatch):
             assert (type(loop).__module__ == "uvloop") is installed
 
 
-def test_what_is_under_way_when_the_process_is_asked_to_end_is_finished():
+@simulated
+async def test_what_is_under_way_when_the_process_is_asked_to_end_is_finished(cluster):
     """All pods of the job are created, its event is recorded, and only then is the lease given back."""
 
-    async def act(cluster: Cluster) -> None:
-        operator = Operator(cluster, latency=0.2)
-        running = operator.start()
-        await asyncio.sleep(3)
-        await cluster.submit(job().worker(20))
-        while not cluster.server.objects(PODS):
-            await asyncio.sleep(0.05)
-        assert len(cluster.server.objects(PODS)) < 20
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        assert len(cluster.server.objects(PODS)) == 20
-        assert cluster.server.get(LEASES, "default", manager.LEASE_NAME)["spec"]["holderIdentity"] == ""
-        assert operator.controller.metrics.reconciles.labels("error")._value.get() == 0
-
-    on_a_cluster(act)
+    operator = Candidate(cluster, latency=0.2)
+    running = operator.start()
+    await asyncio.sleep(3)
+    cluster.submit(job().worker(20))
+    while not cluster.server.objects(PODS):
+        await asyncio.sleep(0.05)
+    assert len(cluster.server.objects(PODS)) < 20
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    assert len(cluster.server.objects(PODS)) == 20
+    assert cluster.server.get(LEASES, "default", manager.LEASE_NAME)["spec"]["holderIdentity"] == ""
+    assert operator.controller.metrics.reconciles.labels("error")._value.get() == 0
 
 
-def test_what_is_under_way_when_the_lease_is_lost_is_given_up():
-    async def act(cluster: Cluster) -> None:
-        operator = Operator(cluster, latency=0.5)
-        running = operator.start()
-        await asyncio.sleep(8)
-        await cluster.submit(job().worker(200))
-        while not cluster.server.objects(PODS):
-            await asyncio.sleep(0.05)
-        _steal_lease(cluster)
-        with pytest.raises(LeaseLostError):
-            await running
-        created = len(cluster.server.objects(PODS))
-        assert created < 200
-        await asyncio.sleep(60)
-        assert len(cluster.server.objects(PODS)) == created
-
-    on_a_cluster(act)
+@simulated
+async def test_what_is_under_way_when_the_lease_is_lost_is_given_up(cluster):
+    operator = Candidate(cluster, latency=0.5)
+    running = operator.start()
+    await asyncio.sleep(8)
+    cluster.submit(job().worker(200))
+    while not cluster.server.objects(PODS):
+        await asyncio.sleep(0.05)
+    _steal_lease(cluster)
+    with pytest.raises(LeaseLostError):
+        await running
+    created = len(cluster.server.objects(PODS))
+    assert created < 200
+    await asyncio.sleep(60)
+    assert len(cluster.server.objects(PODS)) == created
 
 
-def test_a_write_that_waited_to_be_repeated_is_not_sent_without_the_lease():
-    async def act(cluster: Cluster) -> None:
-        refusals = 0
+@simulated
+async def test_a_write_that_waited_to_be_repeated_is_not_sent_without_the_lease(cluster):
+    refusals = 0
 
-        def busy(request) -> None:
-            nonlocal refusals
-            if request.resource == PODS:
-                refusals += 1
-                raise fake_refusals.refusal(429, "TooManyRequests", "busy", retry_after_seconds=20)
+    def busy(request) -> None:
+        nonlocal refusals
+        if request.resource == PODS:
+            refusals += 1
+            raise fake_refusals.refusal(429, "TooManyRequests", "busy", retry_after_seconds=20)
 
-        cluster.server.admission.append(busy)
-        operator = Operator(cluster)
-        running = operator.start()
-        await cluster.submit(job().worker(1))
-        await asyncio.sleep(5)
-        assert refusals == 1
-        writing = asyncio.create_task(operator.client.create(PODS, "default", {"metadata": {}}))
-        await asyncio.sleep(1)
-        _steal_lease(cluster)
-        with pytest.raises(errors.NotLeaderError, match="cannot create pods: this process is not the leader"):
-            await writing
-        with pytest.raises(LeaseLostError):
-            await running
-        assert refusals == 2
-
-    on_a_cluster(act)
+    cluster.server.admission.append(busy)
+    operator = Candidate(cluster)
+    running = operator.start()
+    cluster.submit(job().worker(1))
+    await asyncio.sleep(5)
+    assert refusals == 1
+    writing = asyncio.create_task(operator.client.create(PODS, "default", {"metadata": {}}))
+    await asyncio.sleep(1)
+    _steal_lease(cluster)
+    with pytest.raises(errors.NotLeaderError, match="cannot create pods: this process is not the leader"):
+        await writing
+    with pytest.raises(LeaseLostError):
+        await running
+    assert refusals == 2
 
 
 async def test_a_lease_is_renewed_while_other_requests_hang(monkeypatch):

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 
 from paddlejob.kube import cache
-from paddlejob.kube.client import Client
-from paddlejob.kube.events import EventLimits, EventRecorder
+from paddlejob.kube.events import EventLimits
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from tests.operator.small_cluster import Cluster, on_a_cluster
+from paddlejob.testing.operator import Operator
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 CONTAINERS = (dict, list, set, tuple)
 
@@ -38,9 +35,9 @@ def _entries(root: object) -> int:
     return entries
 
 
-async def _churn(cluster: Cluster, numbers: range) -> None:
+async def _churn(cluster: SimulatedCluster, numbers: range) -> None:
     for number in numbers:
-        await cluster.submit(job(f"job-{number}").ps(1).worker(2).spec(cleanPodPolicy="Always"))
+        cluster.submit(job(f"job-{number}").ps(1).worker(2).spec(cleanPodPolicy="Always"))
         await asyncio.sleep(3)
     await asyncio.sleep(120)
     for number in numbers:
@@ -50,27 +47,18 @@ async def _churn(cluster: Cluster, numbers: range) -> None:
     assert not cluster.server.objects(PODS)
 
 
-def test_what_is_remembered_does_not_grow_with_the_jobs_that_are_gone(monkeypatch):
+@simulated
+async def test_what_is_remembered_does_not_grow_with_the_jobs_that_are_gone(cluster, monkeypatch):
     monkeypatch.setattr(cache, "_SPARE_PARTS", 20)
 
-    async def act(cluster: Cluster) -> None:
-        rng, limits = random.Random(0), EventLimits(remembered=20)
-        kubelet = Kubelet(Client(cluster.server.transport("kubelet")), rng=rng)
-        recorder = EventRecorder(cluster.client, "operator", rng=rng, now=virtual_loop.now, limits=limits)
-        controller = Controller(
-            cluster.client, OperatorSettings(workers=4), rng=rng, now=virtual_loop.now, recorder=recorder
-        )
-        async with recorder, asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(part.run() if part is kubelet else part)
-                for part in (controller.watch(), controller.work(), kubelet)
-            ]
-            remembered = []
-            for first in range(0, 100, 20):
-                await _churn(cluster, range(first, first + 20))
-                remembered.append(_entries(controller))
-            assert max(remembered[1:]) < remembered[0] + 100, remembered
-            for task in tasks:
-                task.cancel()
-
-    on_a_cluster(act)
+    settings, limits = OperatorSettings(workers=4), EventLimits(remembered=20)
+    operator = Operator(cluster.client, settings, event_limits=limits)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(part.run()) for part in (operator, cluster.kubelet)]
+        remembered = []
+        for first in range(0, 100, 20):
+            await _churn(cluster, range(first, first + 20))
+            remembered.append(_entries(operator.controller))
+        assert max(remembered[1:]) < remembered[0] + 100, remembered
+        for task in tasks:
+            task.cancel()

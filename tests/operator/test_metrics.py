@@ -5,7 +5,7 @@ import re
 from paddlejob.kube.client import RequestRecord
 from paddlejob.operator.metrics import Metrics
 from paddlejob.testing.build import job
-from tests.operator.small_cluster import on_a_cluster
+from tests.support.simulated import simulated
 
 
 def test_requests_are_counted_by_verb_resource_and_code():
@@ -15,46 +15,40 @@ def test_requests_are_counted_by_verb_resource_and_code():
     assert 'paddlejob_api_requests_total{code="201",resource="pods",verb="create"} 1.0' in text
 
 
-def test_jobs_watches_and_queue_are_read_when_asked():
-    async def act(cluster) -> None:
-        await cluster.submit(job().worker(1))
-        await cluster.operate(10)
-        text = cluster.controller.metrics.render().decode()
-        assert 'paddlejob_jobs{phase="Pending"} 1.0' in text
-        assert 'paddlejob_cached_objects{resource="pods"} 1.0' in text
-        assert 'paddlejob_watch_age_seconds{resource="paddlejobs"}' in text
-        assert 'paddlejob_queue_depth{state="ready"}' in text
-        assert 'paddlejob_reconcile_total{result="settled"}' in text
-
-    on_a_cluster(act)
+@simulated
+async def test_jobs_watches_and_queue_are_read_when_asked(cluster):
+    cluster.submit(job().worker(1))
+    await cluster.operate(10)
+    text = cluster.controller.metrics.render().decode()
+    assert 'paddlejob_jobs{phase="Pending"} 1.0' in text
+    assert 'paddlejob_cached_objects{resource="pods"} 1.0' in text
+    assert 'paddlejob_watch_age_seconds{resource="paddlejobs"}' in text
+    assert 'paddlejob_queue_depth{state="ready"}' in text
+    assert 'paddlejob_reconcile_total{result="settled"}' in text
 
 
-def test_what_the_parts_count_is_exported_with_a_help_text():
-    async def act(cluster) -> None:
-        await cluster.submit(job().worker(1))
-        await cluster.operate(3)
-        text = cluster.controller.metrics.render().decode()
-        for line in (
-            'paddlejob_watch_lists_total{resource="pods"} 1.0',
-            'paddlejob_watch_streams_total{resource="configmaps"} 1.0',
-            'paddlejob_watch_callback_errors_total{resource="pods"} 0.0',
-            'paddlejob_undecodable_objects{resource="pods"} 0.0',
-            "paddlejob_cache_lag_timeouts_total 0.0",
-            "paddlejob_events_dropped_total 0.0",
-            "paddlejob_reconcile_longest_running_seconds 0.0",
-        ):
-            assert line in text.splitlines()
-        helped = re.findall(r"^# HELP (paddlejob_\S+) \S", text, re.MULTILINE)
-        typed = re.findall(r"^# TYPE (paddlejob_\S+)", text, re.MULTILINE)
-        assert helped == typed
-
-    on_a_cluster(act)
+@simulated
+async def test_what_the_parts_count_is_exported_with_a_help_text(cluster):
+    cluster.submit(job().worker(1))
+    await cluster.operate(3)
+    text = cluster.controller.metrics.render().decode()
+    for line in (
+        'paddlejob_watch_lists_total{resource="pods"} 1.0',
+        'paddlejob_watch_streams_total{resource="configmaps"} 1.0',
+        'paddlejob_watch_callback_errors_total{resource="pods"} 0.0',
+        'paddlejob_undecodable_objects{resource="pods"} 0.0',
+        "paddlejob_cache_lag_timeouts_total 0.0",
+        "paddlejob_events_dropped_total 0.0",
+        "paddlejob_reconcile_longest_running_seconds 0.0",
+    ):
+        assert line in text.splitlines()
+    helped = re.findall(r"^# HELP (paddlejob_\S+) \S", text, re.MULTILINE)
+    typed = re.findall(r"^# TYPE (paddlejob_\S+)", text, re.MULTILINE)
+    assert helped == typed
 
 
-def test_no_series_is_labelled_by_job():
-    async def act(cluster) -> None:
-        await cluster.submit(job("a-name-like-no-other").worker(1))
-        await cluster.operate(3)
-        assert "a-name-like-no-other" not in cluster.controller.metrics.render().decode()
-
-    on_a_cluster(act)
+@simulated
+async def test_no_series_is_labelled_by_job(cluster):
+    cluster.submit(job("a-name-like-no-other").worker(1))
+    await cluster.operate(3)
+    assert "a-name-like-no-other" not in cluster.controller.metrics.render().decode()

@@ -9,22 +9,19 @@ import pytest
 import yaml
 
 from paddlejob.kube.client import Client
-from paddlejob.kube.events import EventRecorder
-from paddlejob.operator.controller import Controller
 from paddlejob.operator.progress import (
     READ_SECONDS,
     READS_PER_SECOND,
     WRITE_SECONDS,
-    ProgressReader,
     duration,
     progress_of,
 )
-from paddlejob.operator.settings import OperatorSettings
 from paddlejob.progress import Tracker
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
+from paddlejob.testing.operator import Operator
 from tests.client.scene import CRD, Scene
 
 
@@ -69,14 +66,8 @@ class Read(Scene):
         self.logs = Logs(server.transport("operator"))
         self.operator_client = Client(self.logs)
 
-    async def _run_operator(self) -> None:
-        client, now = self.operator_client, virtual_loop.now
-        async with EventRecorder(client, "operator", rng=self.rng, now=now) as recorder:
-            controller = Controller(client, OperatorSettings(), rng=self.rng, now=now, recorder=recorder)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(controller.watch())
-                group.create_task(controller.work())
-                group.create_task(ProgressReader(client, controller.state, now=now).run())
+    def operator(self) -> Operator:
+        return Operator(self.operator_client, rng=self.rng, reads_progress=True)
 
     async def progress(self, name: str = "demo") -> dict:
         return (await self.status(name)).get("progress") or {}

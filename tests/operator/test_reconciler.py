@@ -8,16 +8,15 @@ import pytest
 
 from paddlejob.api.v1 import PaddleJobStatus, Phase, RoleStatus
 from paddlejob.core.actions import Plan
-from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import reconciler
 from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.kubelet.outcomes import RunForever
-from tests.operator.small_cluster import on_a_cluster
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 
 def test_a_patch_has_what_changed_and_null_for_what_is_gone():
@@ -26,18 +25,16 @@ def test_a_patch_has_what_changed_and_null_for_what_is_gone():
     assert status_patch(old, new) == {"phase": "Completed", "message": None}
 
 
-def test_a_refusal_is_in_the_message_and_is_gone_when_it_is_over():
-    async def act(cluster) -> None:
-        cluster.server.admission.append(_no_pods)
-        await cluster.submit(job().worker(2))
-        await cluster.operate(5)
-        assert cluster.status()["message"].startswith("cannot create Pod demo-worker-0: ")
-        assert cluster.status()["reason"] == "CreateFailed"
-        cluster.server.admission.clear()
-        await cluster.operate(200)
-        assert cluster.status()["message"] == "waiting for 2 of 2 pods to start"
-
-    on_a_cluster(act)
+@simulated
+async def test_a_refusal_is_in_the_message_and_is_gone_when_it_is_over(cluster):
+    cluster.server.admission.append(_no_pods)
+    cluster.submit(job().worker(2))
+    await cluster.operate(5)
+    assert cluster.status()["message"].startswith("cannot create Pod demo-worker-0: ")
+    assert cluster.status()["reason"] == "CreateFailed"
+    cluster.server.admission.clear()
+    await cluster.operate(200)
+    assert cluster.status()["message"] == "waiting for 2 of 2 pods to start"
 
 
 def _no_pods(request) -> None:
@@ -45,7 +42,8 @@ def _no_pods(request) -> None:
         raise fake_refusals.forbidden(request.resource, request.name, "exceeded quota")
 
 
-def test_a_job_may_ask_to_be_reconciled_after_a_whole_number_of_seconds(monkeypatch):
+@simulated
+async def test_a_job_may_ask_to_be_reconciled_after_a_whole_number_of_seconds(cluster, monkeypatch):
     """Seconds of a spec are integers, which a type checker takes for floats."""
     at = []
 
@@ -53,13 +51,10 @@ def test_a_job_may_ask_to_be_reconciled_after_a_whole_number_of_seconds(monkeypa
         at.append(asyncio.get_running_loop().time())
         return Plan(snapshot.job.status, requeue_after_seconds=5)
 
-    async def act(cluster) -> None:
-        await cluster.submit(job().worker(1))
-        await cluster.operate(12)
-        assert [round(after - before) for before, after in pairwise(at)] == [5, 5]
-
     monkeypatch.setattr(reconciler, "plan", every_five_seconds)
-    on_a_cluster(act)
+    cluster.submit(job().worker(1))
+    await cluster.operate(12)
+    assert [round(after - before) for before, after in pairwise(at)] == [5, 5]
 
 
 REJECTIONS = {
@@ -71,34 +66,31 @@ REJECTIONS = {
 
 
 @pytest.mark.parametrize("rejection", REJECTIONS.values(), ids=REJECTIONS.keys())
-def test_a_pod_that_is_wrong_is_told_to_be_corrected_in_its_template(rejection):
+@simulated
+async def test_a_pod_that_is_wrong_is_told_to_be_corrected_in_its_template(cluster, rejection):
     def reject(request) -> None:
         if request.resource.plural == "pods":
             raise rejection
 
-    async def act(cluster) -> None:
-        cluster.server.admission.append(reject)
-        await cluster.submit(job().worker(1))
-        await cluster.operate(5)
-        told = cluster.status()["message"]
-        assert told.startswith(f"cannot create Pod demo-worker-0: {rejection}; ")
-        assert "correct spec.worker.template" in told
-
-    on_a_cluster(act)
+    cluster.server.admission.append(reject)
+    cluster.submit(job().worker(1))
+    await cluster.operate(5)
+    told = cluster.status()["message"]
+    assert told.startswith(f"cannot create Pod demo-worker-0: {rejection}; ")
+    assert "correct spec.worker.template" in told
 
 
-def test_retries_after_a_refusal_slow_down():
-    async def act(cluster) -> None:
-        cluster.server.admission.append(_no_pods)
-        await cluster.submit(job().worker(1))
-        await cluster.operate(600)
-        tries = len(list(cluster.server.log.select(verb="create", resource="pods")))
-        assert 5 < tries < 30
-
-    on_a_cluster(act)
+@simulated
+async def test_retries_after_a_refusal_slow_down(cluster):
+    cluster.server.admission.append(_no_pods)
+    cluster.submit(job().worker(1))
+    await cluster.operate(600)
+    tries = len(list(cluster.server.log.select(verb="create", resource="pods")))
+    assert 5 < tries < 30
 
 
-def test_a_defect_with_one_job_harms_no_other(monkeypatch):
+@simulated
+async def test_a_defect_with_one_job_harms_no_other(cluster, monkeypatch):
     decide = reconciler.plan
 
     def broken(snapshot):
@@ -108,38 +100,31 @@ def test_a_defect_with_one_job_harms_no_other(monkeypatch):
 
     monkeypatch.setattr(reconciler, "plan", broken)
 
-    async def act(cluster) -> None:
-        await cluster.submit(job("bad").worker(1))
-        await cluster.submit(job("good").worker(1))
-        await cluster.operate(5)
-        assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["good-worker-0"]
-
-    on_a_cluster(act)
+    cluster.submit(job("bad").worker(1))
+    cluster.submit(job("good").worker(1))
+    await cluster.operate(5)
+    assert cluster.pod_names() == ["good-worker-0"]
 
 
-def test_a_job_that_does_not_decode_is_told_and_harms_no_other():
-    async def act(cluster) -> None:
-        bad = job("bad").worker(1)
-        bad.manifest["spec"]["worker"]["replicas"] = "two"
-        manifest = {**bad.manifest, "metadata": {"name": "bad", "namespace": "default"}}
-        cluster.server.create(PADDLE_JOBS, manifest)
-        await cluster.submit(job("good").worker(1))
-        await cluster.operate(5)
-        assert cluster.status("bad")["reason"] == "InvalidSpec"
-        assert "spec.worker.replicas" in cluster.status("bad")["message"]
-        assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["good-worker-0"]
-
-    on_a_cluster(act)
+@simulated
+async def test_a_job_that_does_not_decode_is_told_and_harms_no_other(cluster):
+    bad = job("bad").worker(1)
+    bad.manifest["spec"]["worker"]["replicas"] = "two"
+    manifest = {**bad.manifest, "metadata": {"name": "bad", "namespace": "default"}}
+    cluster.server.create(PADDLE_JOBS, manifest)
+    cluster.submit(job("good").worker(1))
+    await cluster.operate(5)
+    assert cluster.status("bad")["reason"] == "InvalidSpec"
+    assert "spec.worker.replicas" in cluster.status("bad")["message"]
+    assert cluster.pod_names() == ["good-worker-0"]
 
 
-def test_a_job_whose_status_cannot_be_read_at_all_says_what_is_wrong_with_it():
-    async def act(cluster) -> None:
-        cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
-        _write_status(cluster, {"phase": ["Completed"]})
-        await cluster.operate(60)
-        assert cluster.status()["reason"] == "InvalidSpec"
-
-    on_a_cluster(act)
+@simulated
+async def test_a_job_whose_status_cannot_be_read_at_all_says_what_is_wrong_with_it(cluster):
+    cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
+    _write_status(cluster, {"phase": ["Completed"]})
+    await cluster.operate(60)
+    assert cluster.status()["reason"] == "InvalidSpec"
 
 
 STATUSES = {
@@ -150,40 +135,34 @@ STATUSES = {
 
 @pytest.mark.parametrize("extra", STATUSES.values(), ids=STATUSES.keys())
 @pytest.mark.parametrize("phase", ["Completed", "Failed"])
-def test_a_job_that_ended_stays_so_when_it_does_not_decode(phase, extra):
-    async def act(cluster) -> None:
-        status = {"phase": phase, "message": "as it was", **extra}
-        cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
-        _write_status(cluster, status)
-        await cluster.operate(60)
-        assert cluster.status() == status
-
-    on_a_cluster(act)
+@simulated
+async def test_a_job_that_ended_stays_so_when_it_does_not_decode(cluster, phase, extra):
+    status = {"phase": phase, "message": "as it was", **extra}
+    cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
+    _write_status(cluster, status)
+    await cluster.operate(60)
+    assert cluster.status() == status
 
 
-def test_a_job_that_ended_stays_so_when_it_no_longer_decodes():
-    async def act(cluster) -> None:
-        await cluster.submit(job().worker(1))
-        _write_status(cluster, {"phase": "Completed"})
-        operator = asyncio.create_task(cluster.operate(60))
-        await asyncio.sleep(5)
-        cluster.server.patch(PADDLE_JOBS, "default", "demo", {"spec": {"worker": {"replicas": "two"}}})
-        await operator
-        assert cluster.status()["phase"] == "Completed"
-
-    on_a_cluster(act)
+@simulated
+async def test_a_job_that_ended_stays_so_when_it_no_longer_decodes(cluster):
+    cluster.submit(job().worker(1))
+    _write_status(cluster, {"phase": "Completed"})
+    operator = asyncio.create_task(cluster.operate(60))
+    await asyncio.sleep(5)
+    cluster.server.patch(PADDLE_JOBS, "default", "demo", {"spec": {"worker": {"replicas": "two"}}})
+    await operator
+    assert cluster.status()["phase"] == "Completed"
 
 
-def test_a_job_that_does_not_decode_is_told_once():
-    async def act(cluster) -> None:
-        cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
-        await cluster.operate(5)
-        assert cluster.status()["reason"] == "InvalidSpec"
-        cluster.server.log.clear()
-        await cluster.operate(600)
-        assert [write for write in cluster.server.log.writes if write.resource != "events"] == []
-
-    on_a_cluster(act)
+@simulated
+async def test_a_job_that_does_not_decode_is_told_once(cluster):
+    cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
+    await cluster.operate(5)
+    assert cluster.status()["reason"] == "InvalidSpec"
+    cluster.server.log.clear()
+    await cluster.operate(600)
+    assert [write for write in cluster.server.log.writes if write.resource != "events"] == []
 
 
 def _write_status(cluster, status: dict) -> None:
@@ -197,93 +176,79 @@ def _unreadable() -> JobBuilder:
     return built
 
 
-def test_a_quiet_cluster_is_not_written_to():
-    async def act(cluster) -> None:
-        await cluster.submit(job().worker(2))
-        await cluster.operate(10)
-        cluster.server.log.clear()
-        await cluster.operate(600)
-        assert [write for write in cluster.server.log.writes if write.resource != "events"] == []
-
-    on_a_cluster(act)
+@simulated
+async def test_a_quiet_cluster_is_not_written_to(cluster):
+    cluster.submit(job().worker(2))
+    await cluster.operate(10)
+    cluster.server.log.clear()
+    await cluster.operate(600)
+    assert [write for write in cluster.server.log.writes if write.resource != "events"] == []
 
 
-def test_a_pod_that_comes_and_goes_while_nobody_watches_is_missed_all_the_same():
-    async def act(cluster) -> None:
-        def vanish(write) -> None:
-            if write.resource == "paddlejobs" and write.identity == "operator":
-                cluster.server.drop_watches()
-            elif write.resource == "pods" and write.verb == "create":
-                cluster.server.log.on_write.remove(vanish)
-                cluster.server.delete(PODS, "default", write.name, options={"gracePeriodSeconds": 0})
-                cluster.server.compact()
+@simulated
+async def test_a_pod_that_comes_and_goes_while_nobody_watches_is_missed_all_the_same(cluster):
+    def vanish(write) -> None:
+        if write.resource == "paddlejobs" and write.identity == "operator":
+            cluster.server.drop_watches()
+        elif write.resource == "pods" and write.verb == "create":
+            cluster.server.log.on_write.remove(vanish)
+            cluster.server.delete(PODS, "default", write.name, options={"gracePeriodSeconds": 0})
+            cluster.server.compact()
 
-        cluster.server.log.on_write.append(vanish)
-        await cluster.submit(job().worker(1))
-        await cluster.operate(60)
-        assert vanish not in cluster.server.log.on_write
-        assert [pod["metadata"]["name"] for pod in cluster.server.objects(PODS)] == ["demo-worker-0"]
-
-    on_a_cluster(act)
+    cluster.server.log.on_write.append(vanish)
+    cluster.submit(job().worker(1))
+    await cluster.operate(60)
+    assert vanish not in cluster.server.log.on_write
+    assert cluster.pod_names() == ["demo-worker-0"]
 
 
-def test_a_job_that_is_deleted_while_its_status_is_written_is_forgotten(monkeypatch):
-    async def act(cluster) -> None:
-        write = cluster.client.patch
+@simulated
+async def test_a_job_that_is_deleted_while_its_status_is_written_is_forgotten(cluster, monkeypatch):
+    write = cluster.client.patch
 
-        async def patch(resource, namespace, name, *args, **options):
-            if cluster.server.get(PADDLE_JOBS, namespace, name):
-                cluster.server.delete(PADDLE_JOBS, namespace, name)
-            return await write(resource, namespace, name, *args, **options)
+    async def patch(resource, namespace, name, *args, **options):
+        if cluster.server.get(PADDLE_JOBS, namespace, name):
+            cluster.server.delete(PADDLE_JOBS, namespace, name)
+        return await write(resource, namespace, name, *args, **options)
 
-        monkeypatch.setattr(cluster.client, "patch", patch)
-        await cluster.submit(job().worker(1))
-        await cluster.operate(60)
-        assert cluster.server.objects(PODS) == []
-        assert cluster.controller.metrics.reconciles.labels("stale")._value.get() == 0
-
-    on_a_cluster(act)
+    monkeypatch.setattr(cluster.client, "patch", patch)
+    cluster.submit(job().worker(1))
+    await cluster.operate(60)
+    assert cluster.server.objects(PODS) == []
+    assert cluster.controller.metrics.reconciles.labels("stale")._value.get() == 0
 
 
 @pytest.mark.parametrize("refusals", [0, 2])
-def test_a_pod_that_a_deleted_job_left_on_a_lost_node_is_removed_by_force(refusals):
-    async def act(cluster) -> None:
-        def refuse(request) -> None:
-            nonlocal refusals
-            if request.verb == "delete" and request.identity == "operator" and refusals:
-                refusals -= 1
-                raise fake_refusals.forbidden(PODS, request.name, "not now")
+@simulated
+async def test_a_pod_that_a_deleted_job_left_on_a_lost_node_is_removed_by_force(cluster, refusals):
+    def refuse(request) -> None:
+        nonlocal refusals
+        if request.verb == "delete" and request.identity == "operator" and refusals:
+            refusals -= 1
+            raise fake_refusals.forbidden(PODS, request.name, "not now")
 
-        await cluster.submit(job().worker(1, pod={"nodeName": "lost"}))
-        await cluster.operate(5)
-        cluster.server.delete(PADDLE_JOBS, "default", "demo")
-        await asyncio.sleep(5)
-        assert cluster.server.get(PODS, "default", "demo-worker-0") is not None
-        cluster.server.admission.append(refuse)
-        await cluster.operate(300)
-        assert cluster.server.objects(PODS) == []
-
-    on_a_cluster(act)
+    cluster.submit(job().worker(1, pod={"nodeName": "lost"}))
+    await cluster.operate(5)
+    cluster.server.delete(PADDLE_JOBS, "default", "demo")
+    await asyncio.sleep(5)
+    assert cluster.server.get(PODS, "default", "demo-worker-0") is not None
+    cluster.server.admission.append(refuse)
+    await cluster.operate(300)
+    assert cluster.server.objects(PODS) == []
 
 
-def test_an_elastic_job_runs_with_the_workers_that_a_quota_allows():
-    async def act(cluster) -> None:
-        def two_pods(request) -> None:
-            if (
-                request.verb == "create"
-                and request.resource == PODS
-                and len(cluster.server.objects(PODS)) >= 2
-            ):
-                raise fake_refusals.forbidden(PODS, request.name, "exceeded quota: team")
+@simulated
+async def test_an_elastic_job_runs_with_the_workers_that_a_quota_allows():
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
 
-        cluster.server.admission.append(two_pods)
-        client = Client(cluster.server.transport("kubelet"))
-        kubelet = asyncio.create_task(Kubelet(client, behaviour=lambda *_: RunForever()).run())
-        await cluster.submit(job().worker(4).spec(elastic=1))
-        await cluster.operate(3600)
-        kubelet.cancel()
-        status = cluster.status()
-        assert (status["phase"], status["worker"]["ready"]) == ("Running", "2/2")
-        assert "2 of 4 workers running; cannot create Pod demo-worker-2: " in status["message"]
+    def two_pods(request) -> None:
+        if request.verb == "create" and request.resource == PODS and len(cluster.pods()) >= 2:
+            raise fake_refusals.forbidden(PODS, request.name, "exceeded quota: team")
 
-    on_a_cluster(act)
+    cluster.server.admission.append(two_pods)
+    async with cluster.running(volcano=False):
+        cluster.submit(job().worker(4).spec(elastic=1))
+        await asyncio.sleep(3600)
+    status = cluster.status()
+    assert (status["phase"], status["worker"]["ready"]) == ("Running", "2/2")
+    assert "2 of 4 workers running; cannot create Pod demo-worker-2: " in status["message"]

@@ -14,7 +14,8 @@ from paddlejob.operator.predicates import needs_reconcile
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.build import job
-from tests.operator.small_cluster import Cluster, on_a_cluster
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 GOLD = {names.LABEL_KUEUE_QUEUE: "gold"}
 
@@ -35,29 +36,25 @@ def _pod_of(owner: dict, name: str, **metadata: object) -> dict:
     ],
     ids=["another-kind", "another-group", "core-group"],
 )
-def test_the_pods_of_another_controller_of_the_same_name_are_not_the_jobs(owner):
-    async def act(cluster: Cluster) -> None:
-        finalizers = ["example.org/slow"]
-        cluster.server.create(PODS, _pod_of(owner, "demo-0", finalizers=finalizers))
-        cluster.server.delete(PODS, "default", "demo-0")
-        await cluster.submit(job().worker(1))
-        await cluster.operate(600)
-        assert cluster.server.get(PODS, "default", "demo-worker-0") is not None
-        writes = [write for write in cluster.server.log.writes if write.identity == "operator"]
-        assert not any(write.name == "demo-0" for write in writes)
-
-    on_a_cluster(act)
+@simulated
+async def test_the_pods_of_another_controller_of_the_same_name_are_not_the_jobs(cluster, owner):
+    finalizers = ["example.org/slow"]
+    cluster.server.create(PODS, _pod_of(owner, "demo-0", finalizers=finalizers))
+    cluster.server.delete(PODS, "default", "demo-0")
+    cluster.submit(job().worker(1))
+    await cluster.operate(600)
+    assert cluster.server.get(PODS, "default", "demo-worker-0") is not None
+    writes = [write for write in cluster.server.log.writes if write.identity == "operator"]
+    assert not any(write.name == "demo-0" for write in writes)
 
 
-def test_the_pods_of_an_earlier_job_of_the_same_name_are_waited_for():
-    async def act(cluster: Cluster) -> None:
-        owner = {"apiVersion": names.API_VERSION, "kind": names.KIND}
-        cluster.server.create(PODS, _pod_of(owner, "demo-worker-7", finalizers=["example.org/slow"]))
-        await cluster.submit(job().worker(1))
-        await cluster.operate(10)
-        assert cluster.server.get(PODS, "default", "demo-worker-0") is None
-
-    on_a_cluster(act)
+@simulated
+async def test_the_pods_of_an_earlier_job_of_the_same_name_are_waited_for(cluster):
+    owner = {"apiVersion": names.API_VERSION, "kind": names.KIND}
+    cluster.server.create(PODS, _pod_of(owner, "demo-worker-7", finalizers=["example.org/slow"]))
+    cluster.submit(job().worker(1))
+    await cluster.operate(10)
+    assert cluster.server.get(PODS, "default", "demo-worker-0") is None
 
 
 @pytest.mark.parametrize(
@@ -75,50 +72,46 @@ def _host_job(name: str, policy: str = "Never"):
     return job(name).worker(1).spec(intranet="Host", cleanPodPolicy=policy)
 
 
-def _set_phase(cluster: Cluster, pod: str, phase: str) -> None:
+def _set_phase(cluster: SimulatedCluster, pod: str, phase: str) -> None:
     cluster.server.patch(PODS, "default", pod, {"status": {"phase": phase}}, subresource="status")
 
 
 @pytest.mark.parametrize(("phase", "is_free"), [("Running", False), ("Succeeded", True), ("Failed", True)])
-def test_the_host_port_of_an_ended_job_is_taken_while_its_pods_can_run(phase, is_free):
+@simulated
+async def test_the_host_port_of_an_ended_job_is_taken_while_its_pods_can_run(cluster, phase, is_free):
     room_for_one = (40000, 40000 + names.PORTS_PER_POD - 1)
     settings = OperatorSettings(jobs=Settings(host_port_range=room_for_one))
 
-    async def act(cluster: Cluster) -> None:
-        await cluster.submit(_host_job("first"))
-        await cluster.operate(10, settings)
-        assert cluster.status("first")["hostPort"] == 40000
-        _set_phase(cluster, "first-worker-0", phase)
-        ended = {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}
-        cluster.server.patch(PADDLE_JOBS, "default", "first", ended, subresource="status")
-        await cluster.submit(_host_job("second"))
-        await cluster.operate(10, settings)
-        assert ("hostPort" in cluster.status("second")) is is_free
-
-    on_a_cluster(act)
+    cluster.submit(_host_job("first"))
+    await cluster.operate(10, settings)
+    assert cluster.status("first")["hostPort"] == 40000
+    _set_phase(cluster, "first-worker-0", phase)
+    ended = {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}
+    cluster.server.patch(PADDLE_JOBS, "default", "first", ended, subresource="status")
+    cluster.submit(_host_job("second"))
+    await cluster.operate(10, settings)
+    assert ("hostPort" in cluster.status("second")) is is_free
 
 
-def test_a_spec_is_validated_once_for_each_of_its_generations(monkeypatch):
+@simulated
+async def test_a_spec_is_validated_once_for_each_of_its_generations(cluster, monkeypatch):
     validated = []
 
     def validate(job, **options):
         validated.append((job.name, job.metadata.generation))
         return real(job, **options)
 
-    async def act(cluster: Cluster) -> None:
-        await cluster.submit(job().worker(1))
-        async with asyncio.TaskGroup() as group:
-            group.create_task(cluster.operate(180))
-            await asyncio.sleep(50)
-            assert validated == [("demo", 1)]
-            cluster.server.patch(PADDLE_JOBS, "default", "demo", {"spec": {"backoffLimit": -1}})
-            await asyncio.sleep(50)
-            assert (validated[1:], "backoffLimit" in cluster.status()["message"]) == ([("demo", 2)], True)
-            cluster.server.delete(PADDLE_JOBS, "default", "demo")
-            await cluster.submit(job().worker(1))
-            await asyncio.sleep(50)
-            assert (validated[2:], "backoffLimit" in cluster.status()["message"]) == ([("demo", 1)], False)
-
     real = state.validation.validate
     monkeypatch.setattr(state.validation, "validate", validate)
-    on_a_cluster(act)
+    cluster.submit(job().worker(1))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(cluster.operate(180))
+        await asyncio.sleep(50)
+        assert validated == [("demo", 1)]
+        cluster.server.patch(PADDLE_JOBS, "default", "demo", {"spec": {"backoffLimit": -1}})
+        await asyncio.sleep(50)
+        assert (validated[1:], "backoffLimit" in cluster.status()["message"]) == ([("demo", 2)], True)
+        cluster.server.delete(PADDLE_JOBS, "default", "demo")
+        cluster.submit(job().worker(1))
+        await asyncio.sleep(50)
+        assert (validated[2:], "backoffLimit" in cluster.status()["message"]) == ([("demo", 1)], False)

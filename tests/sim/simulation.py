@@ -16,9 +16,7 @@ import yaml
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import ApiError
-from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
@@ -26,6 +24,7 @@ from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.apiserver.fake_log import WriteRecord
 from paddlejob.testing.faults.transport import Faults, FaultyTransport
 from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.operator import Operator
 from sim import invariants
 from sim.deadlines import LIMITS, Deadlines
 from sim.pace import Pace
@@ -155,19 +154,10 @@ class Simulation:
         return self.faults.wrap(self.server.transport(f"operator-{number}", latency_seconds=(0.001, 0.05)))
 
     async def _one_life(self, transport: FaultyTransport) -> None:
-        client = Client(transport, rng=self.rng)
-        own = _clock(self.scenario.operator_skew_seconds)
-
-        def now() -> datetime:
-            return client.server_now() or own()
-
-        async with EventRecorder(client, "operator", rng=self.rng, now=now) as recorder:
-            jobs = Settings(pods_have_ipv6=self.scenario.ip_family == "IPv6")
-            settings = OperatorSettings(workers=4, jobs=jobs)
-            controller = Controller(client, settings, rng=self.rng, now=own, recorder=recorder)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(controller.watch())
-                group.create_task(controller.work())
+        jobs = Settings(pods_have_ipv6=self.scenario.ip_family == "IPv6")
+        settings = OperatorSettings(workers=4, jobs=jobs)
+        now = _clock(self.scenario.operator_skew_seconds)
+        await Operator(Client(transport, rng=self.rng), settings, rng=self.rng, now=now).run()
 
     async def _users(self) -> None:
         loop = asyncio.get_running_loop()

@@ -23,6 +23,7 @@ from paddlejob.testing.apiserver.fake_api import GARBAGE_COLLECTOR, ApiServer
 from paddlejob.testing.apiserver.fake_request import AdmissionRequest
 from paddlejob.testing.apiserver.fake_store import Change
 from paddlejob.testing.apiserver.rules.fake_types import custom_resource
+from tests.support.simulated import simulated
 from tests.testing.behaviour import (
     WIDGET_DEFINITION,
     WIDGETS,
@@ -33,7 +34,6 @@ from tests.testing.behaviour import (
     pod,
     widget,
 )
-from tests.testing.simulated import simulated
 
 
 def api(server: ApiServer) -> Api:

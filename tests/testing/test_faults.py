@@ -25,8 +25,8 @@ from paddlejob.kube.transport.lines import split_lines
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.faults.transport import FaultRates, Faults, FaultyTransport
+from tests.support.simulated import simulated
 from tests.testing.behaviour import config_map
-from tests.testing.simulated import simulated
 
 
 class World:

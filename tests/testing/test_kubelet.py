@@ -25,9 +25,9 @@ from paddlejob.testing.kubelet.outcomes import (
     run_out_of_memory,
 )
 from paddlejob.testing.kubelet.pod_worker import Timing
+from tests.support.simulated import simulated
 from tests.testing.behaviour import config_map, pod
 from tests.testing.kubelet_world import running, with_config
-from tests.testing.simulated import simulated
 
 
 @simulated

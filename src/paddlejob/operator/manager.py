@@ -52,7 +52,7 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
         controller = Controller(writer, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
         await _serve(stack, controller, metrics, process)
         progress = ProgressReader(writer, controller.state, now=now) if settings.progress_from_logs else None
-        await _until_signalled(_lead(controller, elector, progress))
+        await _until_signalled(lead(controller, elector, progress))
 
 
 async def _elector(
@@ -70,7 +70,7 @@ async def _elector(
     )
 
 
-async def _lead(
+async def lead(
     controller: Controller, elector: LeaderElector | None, progress: ProgressReader | None = None
 ) -> None:
     """Watch always, so that a standby takes over with complete caches; reconcile only as the leader."""

@@ -16,7 +16,7 @@ from paddlejob.operator.resources import VOLCANO_POD_GROUPS, VOLCANO_QUEUES, WOR
 from paddlejob.testing.apiserver.rules.fake_types import ResourceType, custom_resource
 from paddlejob.testing.build import job
 from tests.client.explain import reading
-from tests.testing.simulated import simulated
+from tests.support.simulated import simulated
 
 PENDING = {"phase": "Pending", "reason": "WaitingForPods", "message": "waiting for 2 pods"}
 FORBIDDEN = ("/nodes", "/resourcequotas", "/limitranges", "/events", "/pods", "/persistentvolumeclaims")

@@ -10,10 +10,10 @@ from paddlejob.testing import virtual_loop
 
 
 def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test on a virtual loop, with an hour of its time at most."""
+    """Run an async test on a virtual loop, with a day of its time at most."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        virtual_loop.run(test(*args, **kwargs), max_virtual_seconds=3600.0)
+        virtual_loop.run(test(*args, **kwargs), max_virtual_seconds=86400.0)
 
     return run

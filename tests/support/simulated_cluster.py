@@ -1,4 +1,4 @@
-"""A cluster with an operator, a kubelet and, if wanted, a Volcano: all simulated but the operator."""
+"""A cluster in memory under virtual time: API server, kubelet, operator and, if wanted, a Volcano."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
+from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
-from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.build import JobBuilder
 from paddlejob.testing.faults.transport import FaultRates, Faults
 from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.kubelet.outcomes import Behaviour, exit_soon
+from paddlejob.testing.kubelet.pod_worker import Timing
+from paddlejob.testing.operator import Operator
 from paddlejob.testing.volcano import Volcano
 from tests.support.waiting import eventually_async
 
@@ -33,33 +35,53 @@ PADDLE_JOB_CRD = yaml.safe_load((ROOT / "deploy/v1/crd.yaml").read_text())
 VOLCANO_CRD = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").read_text())
 
 
-class GangCluster:
-    """Everything that a job meets."""
+class SimulatedCluster:
+    """Everything that a job meets; what runs of it is up to the test."""
 
     def __init__(
-        self, *, behaviour: Behaviour = exit_soon, seed: int = 0, rates: FaultRates | None = None
+        self,
+        *,
+        behaviour: Behaviour = exit_soon,
+        seed: int = 0,
+        rates: FaultRates | None = None,
+        timing: Timing | None = None,
     ) -> None:
         self.rng = random.Random(seed)
         self.faults = Faults(random.Random(f"faults {seed}"), rates)
         self.server = ApiServer(rng=self.rng)
         self.server.install(PADDLE_JOB_CRD)
-        self.volcano = Volcano(self.client("volcano"), capacity={"cpu": "8"})
-        self.kubelet = Kubelet(self.client("kubelet"), behaviour=behaviour, rng=self.rng)
-        self.controller: Controller | None = None
+        self.client = Client(self.faults.wrap(self.server.transport("operator")), rng=self.rng)
+        self.volcano = Volcano(self.client_of("volcano"), capacity={"cpu": "8"})
+        self.kubelet = Kubelet(self.client_of("kubelet"), behaviour=behaviour, rng=self.rng, timing=timing)
+        self._operator: Operator | None = None
         self._group: asyncio.TaskGroup | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def client(self, identity: str) -> Client:
+    def client_of(self, identity: str) -> Client:
+        """Return the client of somebody else than the operator, whom no fault meets."""
         return Client(self.server.transport(identity), rng=self.rng)
 
+    @property
+    def controller(self) -> Controller:
+        """The parts of the operator that runs, or ran last."""
+        assert self._operator is not None
+        return self._operator.controller
+
+    async def operate(self, seconds: float, settings: OperatorSettings | None = None) -> None:
+        """Run an operator, and nothing else, for a while."""
+        self._operator = Operator(self.client, settings, rng=self.rng)
+        await self._operator.run_for(seconds)
+
     @contextlib.asynccontextmanager
-    async def running(self, scheduling: str = "", *, volcano: bool = True) -> AsyncIterator[GangCluster]:
+    async def running(self, scheduling: str = "", *, volcano: bool = True) -> AsyncIterator[SimulatedCluster]:
         """Run everything until the block is left."""
+        settings = OperatorSettings(jobs=Settings(scheduling=Scheduling(scheduling)))
         async with asyncio.TaskGroup() as self._group:
             self._start(self.kubelet.run())
             if volcano:
                 self.install_volcano()
-            self._start(self._operator(scheduling))
+            self._operator = Operator(self.client, settings, rng=self.rng)
+            self._start(self._operator.run())
             try:
                 yield self
             finally:
@@ -75,40 +97,38 @@ class GangCluster:
         assert self._group is not None
         self._tasks.append(self._group.create_task(work))
 
-    async def _operator(self, scheduling: str) -> None:
-        client = Client(self.faults.wrap(self.server.transport("operator")), rng=self.rng)
-        async with EventRecorder(client, "operator", rng=self.rng, now=virtual_loop.now) as recorder:
-            settings = OperatorSettings(jobs=Settings(scheduling=Scheduling(scheduling)))
-            controller = Controller(client, settings, rng=self.rng, now=virtual_loop.now, recorder=recorder)
-            self.controller = controller
-            async with asyncio.TaskGroup() as group:
-                group.create_task(controller.watch())
-                group.create_task(controller.work())
-
-    def submit(self, job: JobBuilder) -> None:
-        manifest = {**job.manifest, "metadata": {**job.manifest["metadata"]}}
+    def submit(self, job: JobBuilder) -> PaddleJob:
+        """Create a job, and return it as the operator reads it."""
+        manifest = {**job.manifest, "metadata": {"namespace": "default", **job.manifest["metadata"]}}
         manifest["metadata"].pop("uid", None)
-        self.server.create(PADDLE_JOBS, manifest, identity="user")
+        stored = self.server.create(PADDLE_JOBS, manifest, identity="user")
+        return msgspec.convert(stored, PaddleJob, strict=False)
 
     def submit_group(self, name: str = "demo", **spec: Any) -> None:
+        """Create a PodGroup of the user's own."""
         head = {"apiVersion": VOLCANO_POD_GROUPS.api_version, "kind": "PodGroup"}
         body = {**head, "metadata": {"name": name, "namespace": "default"}, "spec": spec}
         self.server.create(VOLCANO_POD_GROUPS, body, identity="user")
 
     def edit(self, **spec: Any) -> None:
+        """Change the spec of the job `demo`."""
         self.server.patch(PADDLE_JOBS, "default", "demo", {"spec": spec}, identity="user")
 
-    def job(self, name: str = "demo") -> dict[str, Any]:
-        return self.server.get(PADDLE_JOBS, "default", name) or {}
-
     def status(self, name: str = "demo") -> dict[str, Any]:
-        return self.job(name).get("status") or {}
+        """Return a job's status."""
+        return (self.server.get(PADDLE_JOBS, "default", name) or {}).get("status") or {}
 
     def group(self, name: str = "demo") -> dict[str, Any] | None:
+        """Return a job's PodGroup of Volcano's."""
         return self.server.get(VOLCANO_POD_GROUPS, "default", name)
 
     def pods(self) -> list[dict[str, Any]]:
+        """Return all pods."""
         return self.server.objects(PODS)
+
+    def pod_names(self) -> list[str]:
+        """Return the names of all pods."""
+        return [pod["metadata"]["name"] for pod in self.pods()]
 
     def bound(self) -> list[str]:
         """Return the names of the pods that have a node."""
@@ -116,12 +136,13 @@ class GangCluster:
 
     async def until(self, condition: Callable[[], bool], *, within_seconds: float = 300.0) -> None:
         """Wait in virtual time for a condition."""
-        await eventually_async(
-            condition, within_seconds=within_seconds, says=lambda: (self.status(), self.group())
-        )
+
+        await eventually_async(condition, within_seconds=within_seconds, says=self.status)
 
     async def until_phase(self, phase: str, name: str = "demo", *, within_seconds: float = 300.0) -> None:
+        """Wait for a job's phase."""
         await self.until(lambda: self.status(name).get("phase") == phase, within_seconds=within_seconds)
 
     async def until_it_says(self, text: str) -> None:
+        """Wait until the job's message has a text."""
         await self.until(lambda: text in self.status().get("message", ""))
