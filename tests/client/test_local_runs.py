@@ -60,6 +60,7 @@ async def test_a_failed_run_tells_who_failed_first_and_is_retried(runs):
     assert found.lines == ("Traceback (most recent call last):", "ValueError: x")
     explained = await demo.explain()
     assert (explained.name, explained.phase, explained.exit_code) == (demo.name, "Failed", 3)
+    assert f"run it again: paddlejob retry {demo.name}" in str(explained)
     again = await demo.retry()
     assert again.name != demo.name
     assert (await again.wait(timeout_seconds=60)).status.phase == "Failed"

@@ -221,7 +221,8 @@ class LocalJob(Job):
 
         error, state = await self.first_error(), await self.refresh()
         log = error.lines if error else ()
-        known = Evidence(job=state, now=datetime.now(UTC), pods=tuple(await self.pods()), log=log)
+        pods = tuple(await self.pods())
+        known = Evidence(job=state, now=datetime.now(UTC), pods=pods, log=log, run=self.name)
         return msgspec.structs.replace(explain(known), name=self.name)
 
     async def manifests(self) -> list[JsonObject]:

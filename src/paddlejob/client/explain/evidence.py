@@ -72,6 +72,12 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     log: tuple[str, ...] = ()
     """The last lines of the pod that failed first."""
     unseen: tuple[str, ...] = ()
+    run: str = ""
+    """The name of the run on this machine; empty for a job on a cluster."""
+
+    def command(self, verb: str) -> str:
+        """Return what to type to act on the job."""
+        return f"paddlejob {verb} {self.run}" if self.run else f"kubectl pdj {verb} {self.job.name}"
 
     @cached_property
     def pod_set(self) -> PodSet:

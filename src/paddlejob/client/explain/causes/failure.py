@@ -129,9 +129,7 @@ def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]
     if failure.exit_code in (126, 127) or failure.reason in ("StartError", "ContainerCannotRun"):
         yield Advice(f"correct command and args in spec.{role}.template.spec.containers[0], or the image")
     if then is Then.RETRY:
-        yield Advice(
-            "correct the program or the job, and run it again: kubectl pdj retry " + evidence.job.name
-        )
+        yield Advice(f"correct the program or the job, and run it again: {evidence.command('retry')}")
 
 
 def _more_memory(evidence: Evidence, role: Role, then: Then) -> Advice:

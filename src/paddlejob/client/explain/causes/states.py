@@ -46,9 +46,7 @@ def settled(evidence: Evidence) -> Iterator[Finding]:
             lasts = f" for {duration(_seconds(since, now))}" if since else ""
             yield Finding("Running", f"{status.message}{lasts}", details=_past(evidence))
         case Phase.SUSPENDED:
-            resume = Advice(
-                f"resume it: kubectl pdj resume {evidence.job.name}", patch(evidence.job, _RESUME)
-            )
+            resume = Advice(f"resume it: {evidence.command('resume')}", patch(evidence.job, _RESUME))
             yield Finding("Suspended", status.message, advice=(resume,))
         case Phase.TERMINATING:
             yield Finding("Deleting", "being deleted", details=tuple(_leaving(evidence)))
