@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import sys
 
+from paddlejob.api.meta import JsonObject
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.outcomes import RunForever
+from paddlejob.testing.kubelet.outcomes import Exit, Outcome, RunForever
+
+
+def fate(pod: JsonObject, *_: object) -> Outcome:
+    """Jobs of the churn end at once; all others run until they are deleted."""
+    return Exit(0, 0.1) if pod["metadata"]["name"].startswith("churn-") else RunForever()
 
 
 async def main(kubeconfig: str) -> None:
     async with Client(HttpTransport(load_config(kubeconfig))) as client:
         kubelet = Kubelet(
             client,
-            behaviour=lambda *_: RunForever(),
+            behaviour=fate,
             nodes=100,
             label_selector="paddle-res-type",
             fast=True,

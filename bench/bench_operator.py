@@ -53,6 +53,7 @@ class Watcher:
         self.created_at: dict[str, float] = {}
         """By job: when its latest pod appeared."""
         self.running_at: dict[str, float] = {}
+        self.completed: set[str] = set()
         self._changed = asyncio.Event()
         rng = random.Random(0)
         self._informers = [
@@ -87,6 +88,8 @@ class Watcher:
     def _job(self, old: Any, new: Any, *, initial: bool) -> None:
         if new is not None and new.status.phase == "Running":
             self.running_at.setdefault(new.name, time.perf_counter())
+        if new is not None and new.status.phase == "Completed":
+            self.completed.add(new.name)
         self._changed.set()
 
 
@@ -260,6 +263,27 @@ async def memory(client: Client, operator: Process, pods: int) -> list[tuple[str
     ]
 
 
+async def churn(client: Client, operator: Process, count: int) -> list[tuple[str, str]]:
+    """Measure the operator's memory while jobs are created, completed and deleted, a hundred at a time."""
+    rows, watcher = [], Watcher(client)
+    async with watcher.watching():
+        for first in range(0, count, 100):
+            jobs = [job(f"churn-{number}").worker(2) for number in range(first, first + 100)]
+            await submit(client, *jobs)
+            wanted = {built.manifest["metadata"]["name"] for built in jobs}
+            await watcher.until(lambda wanted=wanted: wanted <= watcher.completed)
+            await side_by_side(wanted, lambda name: client.delete(PADDLE_JOBS, "default", name))
+            if (first + 100) % 500 == 0:
+                row = (f"memory after {first + 100} jobs", f"{operator.memory_megabytes():.1f} MB")
+                report([row])
+                rows.append(row)
+    return [("growth since the first of these", f"{_megabytes(rows[-1]) - _megabytes(rows[0]):+.1f} MB")]
+
+
+def _megabytes(row: tuple[str, str]) -> float:
+    return float(row[1].split()[0])
+
+
 async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
     async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         rates = {"a bare loop": await bare_loop(client, "bare", 1000)}
@@ -273,6 +297,11 @@ async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
             return
         with running("bench/bench_kubelet.py", str(plane.kubeconfig), log=logs / "kubelet.log"):
             await kubelet_running(client)
+            if options.churn:
+                with operator as process:
+                    await ready(process)
+                    report(await churn(client, process, options.churn))
+                return
             rates["a bare loop with kubelet"] = await loop_with_kubelet(client, 4 * options.jobs)
             rates["its requests alone with kubelet"] = await requests_alone(client, options.jobs)
             with operator as process:
@@ -292,6 +321,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--big", type=int, default=500)
     parser.add_argument("--memory", type=int, default=0, metavar="PODS")
+    parser.add_argument("--churn", type=int, default=0, metavar="JOBS")
     options = parser.parse_args()
     with ControlPlane.start() as plane:
         plane.apply(ROOT / "deploy/v1/crd.yaml")
