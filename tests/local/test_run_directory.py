@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,8 @@ from paddlejob.local.errors import InputError
 from paddlejob.local.input.documents import read
 from paddlejob.local.store import run_directory
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -127,3 +131,35 @@ def test_what_is_not_a_lock_file_says_nothing_and_keeps_nobody_waiting(make):
     run = make("job")
     os.mkfifo(run.path / ".lock")
     assert not run.is_alive
+
+
+@pytest.fixture
+def home_of_an_ordinary_user():
+    """A directory of a user without root's rights, who is this process's user meanwhile."""
+    with tempfile.TemporaryDirectory() as home:
+        if os.geteuid() != 0:
+            yield Path(home)
+            return
+        os.chown(home, NOBODY, NOBODY)
+        os.seteuid(NOBODY)
+        try:
+            yield Path(home)
+        finally:
+            os.seteuid(0)
+
+
+def test_what_the_kernel_keeps_of_an_overlay_is_removed_with_the_run(home_of_an_ordinary_user):
+    run = run_directory.create(home_of_an_ordinary_user, "job")
+    work = run.files("worker-0") / "main-0" / "workspace.work" / "work"
+    work.mkdir(parents=True)
+    work.chmod(0)
+    run.remove()
+    assert list(home_of_an_ordinary_user.iterdir()) == []
+
+
+def test_a_run_that_cannot_be_removed_is_told_in_a_sentence(home_of_an_ordinary_user):
+    run = run_directory.create(home_of_an_ordinary_user, "job")
+    home_of_an_ordinary_user.chmod(0o500)
+    with pytest.raises(InputError, match=r"^cannot remove .*job-\w+: Permission denied$"):
+        run.remove()
+    home_of_an_ordinary_user.chmod(0o700)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -286,7 +285,7 @@ class LocalJob(Job):
         """Remove the logs, status and files of a run that is over."""
         if self.run.is_alive:
             raise ClientError(f"{self.name} is running; stop it first")
-        shutil.rmtree(self.run.path)
+        self.run.remove()
         return "deleted"
 
     async def retry(self) -> LocalJob:

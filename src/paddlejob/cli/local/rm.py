@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def command(names: tuple[str, ...], all_finished: bool, older_than: str, runs: P
     """
     with shared.errors_shown():
         for run in _chosen(runs, names, all_finished=all_finished, older_than=older_than):
-            shutil.rmtree(run.path)
+            run.remove()
             click.echo(f"{run.name}: removed")
 
 

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -124,6 +125,16 @@ class RunDirectory:
     def control(self) -> Path:
         """The socket on which the run takes commands."""
         return self.path / "control"
+
+    def remove(self) -> None:
+        """Remove the run and all it wrote. Raises InputError."""
+        try:
+            # The kernel keeps a directory for each overlay that even its owner may not open.
+            for private in self.path.glob("files/*/*/*.work/work"):
+                private.chmod(0o700)
+            shutil.rmtree(self.path)
+        except OSError as error:
+            raise InputError(f"cannot remove {error.filename or self.path}: {error.strerror}") from error
 
     def write_record(self, record: RunRecord) -> None:
         """Replace the record; readers see the old one or the new one."""
