@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddlejob.api import names
-from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
+from paddlejob.api.meta import JsonObject, ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError
+from paddlejob.client.events import EventView
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.watching import watching
@@ -267,8 +268,8 @@ class ClusterJob(Job):
         found += [each for each in of_pods if each.involved_object.name.startswith(roles)]
         return [each.event for each in sorted(found, key=lambda each: each.time or _LONG_AGO)]
 
-    async def _events(self, selector: str) -> tuple[_Event, ...]:
-        page = await self.client.list(EVENTS, self.namespace, field_selector=selector, type=_Event)
+    async def _events(self, selector: str) -> tuple[EventView, ...]:
+        page = await self.client.list(EVENTS, self.namespace, field_selector=selector, type=EventView)
         return page.items
 
     async def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
@@ -428,35 +429,6 @@ def cluster_config(
 
 _HEAD = {"apiVersion": names.API_VERSION, "kind": names.KIND}
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-class _Involved(View, frozen=True):
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class _Event(View, frozen=True):
-    metadata: ObjectMeta
-    involved_object: _Involved = _Involved()
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    count: int | None = None
-    first_timestamp: datetime | None = None
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
-
-    @property
-    def time(self) -> datetime | None:
-        """When it last happened."""
-        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
-
-    @property
-    def event(self) -> JobEvent:
-        """The event as people read it."""
-        about = f"{self.involved_object.kind}/{self.involved_object.name}"
-        return JobEvent(self.type, self.reason, self.message, about, self.time, self.count or 1)
 
 
 _BESIDE = {

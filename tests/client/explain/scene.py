@@ -8,6 +8,7 @@ import msgspec
 
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.quantity import parse_all
+from paddlejob.client.events import EventView
 from paddlejob.client.explain import objects
 from paddlejob.client.explain.demand import in_nanos
 from paddlejob.client.explain.evidence import Evidence, Gang
@@ -18,7 +19,7 @@ KINDS = {
     "nodes": objects.Node,
     "quotas": objects.ResourceQuota,
     "limit_ranges": objects.LimitRange,
-    "events": objects.Event,
+    "events": EventView,
 }
 NAMED = {
     "claims": objects.Claim,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from paddlejob.api.pod import Pod
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.client.events import EventView
 from paddlejob.client.explain import explain, objects
 from paddlejob.client.explain.evidence import Evidence, Gang
 from paddlejob.core.gang.model import GangSystem
@@ -227,7 +228,7 @@ EVIDENCE = st.builds(
     nodes=st.none() | some(objects.Node, NODE),
     quotas=some(objects.ResourceQuota, QUOTA),
     limit_ranges=some(objects.LimitRange, LIMIT_RANGE),
-    events=some(objects.Event, EVENT),
+    events=some(EventView, EVENT),
     claims=st.none()
     | some(objects.Claim, CLAIM).map(lambda found: {each.metadata.name: each for each in found}),
     gang=st.none()

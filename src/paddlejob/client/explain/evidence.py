@@ -12,9 +12,9 @@ from paddlejob.api.defaulting import effective_of
 from paddlejob.api.pod import Pod
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import MAX_REPLICAS, PaddleJob, Role, RoleSpec
+from paddlejob.client.events import EventView
 from paddlejob.client.explain.objects import (
     Claim,
-    Event,
     LimitRange,
     LocalQueue,
     Node,
@@ -53,7 +53,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """Those of this very job."""
     shapes: dict[Role, PodShape] = {}
     """Of each role that has a pod without a node, that pod as it was admitted."""
-    events: tuple[Event, ...] = ()
+    events: tuple[EventView, ...] = ()
     """About the job, its gang, its claims, and the pod that everybody waits for."""
     quotas: tuple[ResourceQuota, ...] = ()
     limit_ranges: tuple[LimitRange, ...] = ()
@@ -112,7 +112,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             return held_up[0].replica
         return next(iter((*pods.missing, *(each.replica for each in unsettled))), None)
 
-    def events_of(self, name: str) -> tuple[Event, ...]:
+    def events_of(self, name: str) -> tuple[EventView, ...]:
         """Return what was told of an object, the latest first."""
         found = [event for event in self.events if event.involved_object.name == name]
         return tuple(sorted(found, key=_told_at, reverse=True))
@@ -127,5 +127,5 @@ def _waits(member: ObservedPod) -> bool:
     return member.pod.status.phase not in ("Succeeded", "Failed")
 
 
-def _told_at(event: Event) -> datetime:
+def _told_at(event: EventView) -> datetime:
     return event.time or _LONG_AGO

@@ -19,6 +19,7 @@ from paddlejob.api.meta import JsonObject, ObjectMeta, View
 from paddlejob.api.pod import Pod
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role
+from paddlejob.client.events import EventView
 from paddlejob.client.explain import objects
 from paddlejob.client.explain.demand import in_nanos, requests_of
 from paddlejob.client.explain.evidence import Evidence, Gang, template_shape
@@ -178,9 +179,7 @@ async def _events_and_storage(reader: Reader, known: Evidence) -> JsonObject:
     mounted = list(dict.fromkeys(claim for shape in shapes if shape for claim in shape.claims))[:NAMED_CLAIMS]
     blocking = pod_name(known.job.name, known.blocking) if known.blocking else ""
     events = [
-        await reader.all(
-            EVENTS, objects.Event, most=MOST_EVENTS, field_selector=f"involvedObject.name={name}"
-        )
+        await reader.all(EVENTS, EventView, most=MOST_EVENTS, field_selector=f"involvedObject.name={name}")
         for name in (known.job.name, blocking, *mounted)
         if name
     ]

@@ -5,8 +5,6 @@ A template that does not fit `PodShape` is not reasoned about.
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from paddlejob.api.meta import Condition, ObjectMeta, View
@@ -278,31 +276,6 @@ class StorageClass(View, frozen=True):
     metadata: ObjectMeta
     provisioner: str = ""
     volume_binding_mode: str = ""
-
-
-class EventObject(View, frozen=True):
-    """What an event is about."""
-
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class Event(View, frozen=True):
-    """What a component has told of an object."""
-
-    metadata: ObjectMeta
-    involved_object: EventObject = EventObject()
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    last_timestamp: datetime | None = None
-    event_time: datetime | None = None
-
-    @property
-    def time(self) -> datetime | None:
-        """When it was last told; clients of the old and of the new API write it to different fields."""
-        return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
 
 
 class VolcanoQueueSpec(View, frozen=True):
