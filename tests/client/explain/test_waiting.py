@@ -130,7 +130,7 @@ CASES = {
     "too many pods on the node": Case(
         unplaced(job().worker(3), nodes=[node("a", pods=2)]),
         "NotEnoughRoom",
-        "at most 2 of 3 workers fit now: the nodes have too little pods",
+        "at most 2 of 3 workers fit now: the nodes take no more pods",
         advice=("replicas from 3 to 2",),
     ),
     "too little of two resources": Case(
@@ -139,11 +139,34 @@ CASES = {
         "at most 1 of 2 workers fit now: the nodes have too little cpu and memory",
         advice=("replicas from 2 to 1", "requests.cpu from 4 to 2 and .*requests.memory from 8Gi to 4Gi"),
     ),
+    "enough of each resource, but on different nodes": Case(
+        unplaced(
+            job().worker(1, **cpu(4, memory="8Gi")),
+            nodes=[node("a", memory="9Gi"), node("b", memory="9Gi")],
+            used={"a": {"cpu": 1}, "b": {"memory": "2Gi"}},
+        ),
+        "NotEnoughRoom",
+        "at most 0 of 1 worker fit now: no node has enough left of all that they request",
+        advice=("requests.memory from 8Gi to 7Gi", "wait"),
+    ),
+    "workers beside servers, which are spread": Case(
+        unplaced(job().ps(2, **cpu(2)).worker(2, **cpu(4)), nodes=[node("a"), node("b")]),
+        "NotEnoughRoom",
+        "at most 1 of 2 workers",
+        advice=("replicas from 2 to 1", "spec.worker.*requests.cpu from 4 to 2"),
+    ),
     "a pod too large for any node": Case(
         unplaced(job().worker(1, **cpu(64)), nodes=[node("a"), node("b", cpu=8)]),
         "NodeTooSmall",
         "no node has cpu 64 for a worker: the largest has 8",
         advice=("requests.cpu from 64 to 8",),
+    ),
+    "processors that were meant as millis": Case(
+        unplaced(job().worker(1, **cpu("1000")), nodes=[node("a")]),
+        "NodeTooSmall",
+        "no node has cpu 1k for a worker: the largest has 4",
+        details=("cpu 1000 means 1000 processors; 1000m would be 1$",),
+        advice=("requests.cpu from 1k to 4",),
     ),
     "a resource that no node has": Case(
         unplaced(job().worker(1, resources={"limits": {"nvidia.com/gpu": 1}}), nodes=[node("a")]),

@@ -23,7 +23,7 @@ JOB = "pdj"
 NATIVE = ("cpu", "memory", "ephemeral-storage")
 """Resources whose limit may be larger than the request."""
 _CENTI, _DECI, _MEBI = Fraction(1, 100), Fraction(1, 10), Fraction(2**20)
-_LEAST = Fraction(1, 50)
+_LEAST = Fraction(1, 1000)
 """No advice is to lower a request to less than this part of it: nobody could follow it."""
 
 

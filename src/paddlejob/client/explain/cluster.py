@@ -6,6 +6,7 @@ Amounts are whole numbers of nanos, the finest that Kubernetes knows: ten thousa
 from __future__ import annotations
 
 import enum
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -142,6 +143,19 @@ def take(rooms: Iterable[Room], needs: Needs, count: int) -> int:
                 room.free[name] -= amount * here
             placed += here
     return placed
+
+
+def spread(rooms: Iterable[Room], needs: Needs, count: int) -> None:
+    """Put so many pods on nodes one by one, always where most of them would fit, as schedulers mostly do."""
+    fits = [(-needs.fit(room.free.get(name, 0) for name in needs.amounts), room.node, room) for room in rooms]
+    heapq.heapify(fits)
+    for _ in range(count):
+        if not fits or not fits[0][0]:
+            return
+        capacity, node, room = fits[0]
+        for name, amount in needs.amounts.items():
+            room.free[name] -= amount
+        heapq.heapreplace(fits, (capacity + 1, node, room))
 
 
 def fit(of: Mapping[Spots, int], needs: Needs, *, despite: frozenset[Barrier] = frozenset()) -> int:

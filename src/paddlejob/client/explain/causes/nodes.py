@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from paddlejob.api.quantity import ZERO
 from paddlejob.client.explain import cluster
 from paddlejob.client.explain.causes import scheduler
 from paddlejob.client.explain.causes.node_changes import NAMED_NODES, Short, advice
@@ -13,6 +14,9 @@ from paddlejob.client.explain.cluster import Barrier, Cluster, Kind, Spots
 from paddlejob.client.explain.demand import PODS, Demand, demands
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Finding
+
+TYPO_CPUS = 100
+"""Whoever asks for so many processors in one pod has mostly forgotten an m."""
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -49,7 +53,7 @@ def _afresh(evidence: Evidence, nodes: Cluster, demand: Demand) -> Counter[Spots
             cluster.give_back(room, cluster.needs_of(its))
     for other in every.values():
         if other.role is not demand.role:
-            cluster.take(nodes.open_to(other, rooms.values()), cluster.needs_of(other), other.replicas)
+            cluster.spread(nodes.open_to(other, rooms.values()), cluster.needs_of(other), other.replicas)
     return nodes.spots(demand, rooms.values())
 
 
@@ -77,10 +81,17 @@ def _headline(short: Short) -> tuple[str, str]:
             offers = f"the largest has {cluster.from_nanos(most, asked)}" if most else "no node offers it"
             nodes = "open to it " if any(spot.barriers for spot in short.now) else ""
             return "NodeTooSmall", f"no node {nodes}has {name} {asked} for a {demand.role}: {offers}"
-    lacking = " and ".join(_lacking(short)) or "room on one and the same node"
     fit = demand.replicas - demand.waiting + short.placed
-    text = f"at most {fit} of {demand.counted(demand.replicas)} fit now: the nodes have too little {lacking}"
-    return "NotEnoughRoom", text
+    return "NotEnoughRoom", f"at most {fit} of {demand.counted(demand.replicas)} fit now: {_shortage(short)}"
+
+
+def _shortage(short: Short) -> str:
+    lacking = list(_lacking(short))
+    if lacking == [PODS]:
+        return "the nodes take no more pods"
+    if not lacking:
+        return "no node has enough left of all that they request"
+    return f"the nodes have too little {' and '.join(lacking)}"
 
 
 def _some(demand: Demand) -> str:
@@ -127,6 +138,8 @@ def _details(evidence: Evidence, short: Short, *, fits_alone: bool) -> Iterator[
         f"{name} {amount}" for name, amount in demand.requests.items() if amount.amount and name != PODS
     )
     yield f"each {demand.role} requests {asks or 'nothing but a place'}"
+    if (processors := demand.requests.get("cpu", ZERO).amount) >= TYPO_CPUS:
+        yield f"cpu {processors} means {processors} processors; {processors}m would be {processors / 1000}"
     yield from _roomiest(short)
     if any(spot.barriers for spot in short.now) and not all(spot.barriers for spot in short.now):
         yield from _closed(short.now)
