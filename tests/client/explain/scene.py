@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.quantity import parse_all
 from paddlejob.client.events import EventView
-from paddlejob.client.explain import objects
+from paddlejob.client.explain import Explanation, explain, objects
 from paddlejob.client.explain.demand import in_nanos
 from paddlejob.client.explain.evidence import Evidence, Gang
 from paddlejob.core.gang.model import GangSystem
-from paddlejob.testing.build import JobBuilder, SnapshotBuilder, snapshot
+from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
 
 KINDS = {
     "nodes": objects.Node,
@@ -91,3 +95,65 @@ def gang(system: str, spec: Any, status: Any = None, **queues: Any) -> Gang:
     kinds = {"volcano_queue": objects.VolcanoQueue, "local_queue": objects.LocalQueue}
     known = {name: msgspec.convert(each, kinds[name]) for name, each in queues.items()}
     return Gang(GangSystem(system), msgspec.convert(group, PodGroup), **known)
+
+
+def cpu(amount, **more):
+    return {"resources": {"requests": {"cpu": amount, **more}}}
+
+
+def mounts(name):
+    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
+
+
+def tainted(name, **taint):
+    return node(name, spec={"taints": [{"effect": "NoSchedule", **taint}]})
+
+
+def refused(message, built=None, **around):
+    """A job whose first worker the API server does not accept."""
+    text = f"cannot create Pod demo-worker-0: {message}; retrying"
+    return seen(pending(built or job().worker(1), text, "CreateFailed"), **around)
+
+
+def placed(status, *, events=(), built=None):
+    """A job whose only worker is on a node and does not start."""
+    return seen(snapshot(pending(built or job().worker(1))).pod("worker", 0, status, node="a"), events=events)
+
+
+def unplaced(built, message="0/1 nodes are available: 1 Insufficient cpu.", **around):
+    """A job whose pods are there, without nodes; the scheduler says the same of all of them."""
+    return seen(snapshot(pending(built)).pods(unschedulable(message)), **around)
+
+
+def aged(evidence, seconds=60):
+    """Let the pods be there for a while."""
+    created = evidence.now - timedelta(seconds=seconds)
+    pods = [replace(pod, metadata=replace(pod.metadata, creation_timestamp=created)) for pod in evidence.pods]
+    return replace(evidence, pods=tuple(pods))
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is seen, and what has to be said of it; all texts are regular expressions."""
+
+    evidence: Evidence
+    cause: str
+    summary: str
+    rank: str = "worker-0"
+    details: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+
+def check(case: Case) -> None:
+    """Explain what is seen in a case, and compare."""
+    found: Explanation = explain(case.evidence)
+    text = str(found)
+    assert found.cause == case.cause, text
+    assert re.search(case.summary, found.summary), text
+    assert found.rank == case.rank, text
+    for wanted in case.details:
+        assert any(re.search(wanted, line) for line in found.findings[0].details), text
+    if case.advice:
+        told = [advice.text for advice in found.advice]
+        assert len(told) == len(case.advice), text
+        assert all(re.search(wanted, advice) for wanted, advice in zip(case.advice, told, strict=True)), text

@@ -59,7 +59,7 @@ def explain(evidence: Evidence) -> Explanation:
         namespace=evidence.job.metadata.namespace,
         name=evidence.job.name,
         phase=str(evidence.job.status.phase),
-        findings=tuple(tidy(finding) for finding in found[:MOST_FINDINGS]),
+        findings=tuple(tidy(finding, local=bool(evidence.run)) for finding in found[:MOST_FINDINGS]),
         exit_code=last.exit_code if last and last.exit_code else None,
         log=failure.last_lines(evidence.log) if any(failure.find(evidence)) else (),
         unseen=evidence.unseen,

@@ -79,7 +79,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Alternatives: each of them would do."""
 
 
-class Explanation(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     """Why a job is where it is: one sentence, then a screen of details."""
 
     namespace: str
@@ -117,7 +117,7 @@ class Explanation(msgspec.Struct, frozen=True):
     def to_dict(self) -> JsonObject:
         """Return the explanation as JSON."""
         told: JsonObject = {"summary": self.summary, "cause": self.cause, "rank": self.rank}
-        told |= msgspec.to_builtins(self)
+        told |= msgspec.json.decode(msgspec.json.encode(self))
         for finding, written in zip(self.findings, told["findings"], strict=True):
             for each, advice in zip(finding.advice, written["advice"], strict=True):
                 advice["commands"] = list(each.commands(self.namespace, self.name))
@@ -138,9 +138,12 @@ def duration(seconds: float) -> str:
     return f"{hours}h {minutes % 60}m" if hours < 48 else f"{days}d {hours % 24}h"
 
 
-def tidy(finding: Finding) -> Finding:
-    """Return a finding whose texts are single lines, and few."""
-    advice = (msgspec.structs.replace(each, text=one_line(each.text, WIDTH)) for each in finding.advice)
+def tidy(finding: Finding, *, local: bool = False) -> Finding:
+    """Return a finding whose texts are single lines, and few; of a `local` run there is nothing to patch."""
+    advice = (
+        Advice(one_line(each.text, WIDTH), None if local else each.change, each.then, each.keeps)
+        for each in finding.advice
+    )
     return msgspec.structs.replace(
         finding,
         summary=one_line(finding.summary, WIDTH),

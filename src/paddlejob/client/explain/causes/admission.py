@@ -121,19 +121,17 @@ def _restricted_ops(refusal: Refusal) -> tuple[JsonObject, ...]:
         return ()
     pod = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    ops = [_merged(refusal.role, refusal.template, ("securityContext",), pod)]
+    places: list[tuple[tuple[str | int, ...], JsonObject, JsonObject]] = [((), refusal.template, pod)]
     for group in ("initContainers", "containers"):
-        for index, each in enumerate(refusal.template.get(group) or ()):
-            place = (group, index, "securityContext")
-            ops.append(
-                _merged(refusal.role, {"securityContext": each.get("securityContext")}, place, container)
-            )
-    return tuple(ops)
+        given = enumerate(refusal.template.get(group) or ())
+        places += [((group, index), each, container) for index, each in given]
+    return tuple(_secured(refusal.role, *each) for each in places)
 
 
-def _merged(role: Role, holder: JsonObject, place: tuple[str | int, ...], more: JsonObject) -> JsonObject:
+def _secured(role: Role, place: tuple[str | int, ...], holder: JsonObject, more: JsonObject) -> JsonObject:
     given = holder.get("securityContext")
-    return set_op(template_path(role, *place), {**(given if isinstance(given, dict) else {}), **more})
+    context = {**(given if isinstance(given, dict) else {}), **more}
+    return set_op(template_path(role, *place, "securityContext"), context)
 
 
 def _webhook(refusal: Refusal) -> Finding | None:

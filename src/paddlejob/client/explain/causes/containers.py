@@ -64,8 +64,7 @@ def _container_finding(evidence: Evidence, member: ObservedPod, why: str, others
         return Finding("NotStarted", f"{rank}: {why}", rank, tuple(details))
     if waiting.reason in _IMAGE_REASONS:
         return _image(evidence, member, container, details)
-    missing = _missing_object(evidence, rank, waiting.message)
-    if missing is not None:
+    if missing := _missing_object(evidence, rank, waiting.message):
         cause, text, advice = missing
         return Finding(cause, text, rank, tuple(details), (advice,))
     cause = waiting.reason or "NotStarted"
@@ -85,46 +84,32 @@ def _image(
     """Say which image cannot be had, and why; where the status says only back-off, an event says why."""
     rank, waiting = str(member.replica), container.state.waiting
     assert waiting is not None
-    events = [event for event in evidence.events_of(member.pod.metadata.name) if event.type == "Warning"]
-    failed = next((event.message for event in events if "Failed to pull" in event.message), "")
-    secret = next(
-        (event.message for event in events if event.reason == "FailedToRetrieveImagePullSecret"), ""
-    )
-    text = failed or waiting.message
-    image = _image_of(evidence, member, container.name)
-    field = f"spec.{member.replica.role}.template.spec.containers: image of {container.name}"
-    details += [termination_message(text)] if text else []
-    details += [secret] if secret else []
-    if waiting.reason == "InvalidImageName":
-        why, advice = "its name is not valid", f"correct {field}"
-    elif waiting.reason == "ErrImageNeverPull":
-        why, advice = (
-            "it is not on the node, and imagePullPolicy is Never",
-            f"use another policy, or load {image}",
-        )
-    elif _DENIED.search(text):
+    warnings = [event for event in evidence.events_of(member.pod.metadata.name) if event.type == "Warning"]
+    failed = next((event.message for event in warnings if "Failed to pull" in event.message), "")
+    secrets = [event.message for event in warnings if event.reason == "FailedToRetrieveImagePullSecret"]
+    image, text = _image_of(evidence, member, container.name), failed or waiting.message
+    why, advice = _image_trouble(waiting.reason, text)
+    field = f"the image of {container.name} in spec.{member.replica.role}.template"
+    told = f"{advice.format(field=field, image=image)}, then suspend and resume the job"
+    details += [termination_message(text), *secrets[:1]]
+    summary = f"{rank} cannot pull image {image}: {why}"
+    return Finding("ImagePull", summary, rank, tuple(filter(None, details)), (Advice(told),))
+
+
+def _image_trouble(reason: str, text: str) -> tuple[str, str]:
+    """Return why an image cannot be had, and what to do."""
+    if reason == "InvalidImageName":
+        return "its name is not valid", "correct {field}"
+    if reason == "ErrImageNeverPull":
+        return "imagePullPolicy is Never, and it is not on the node", "use another policy, or load {image}"
+    if _DENIED.search(text):
         why = "the registry denies access, or it does not exist"
-        advice = f"name a pull secret in imagePullSecrets, or correct {field}"
-    elif _NOT_FOUND.search(text):
-        why, advice = "the registry has no such image", f"correct {field}, or push {image}"
-    elif _UNREACHABLE.search(text):
-        why, advice = (
-            "the registry cannot be reached from the node",
-            "check the registry, the name and the network",
-        )
-    else:
-        why, advice = (
-            waiting.reason,
-            f"correct {field}, or see kubectl describe pod {member.pod.metadata.name}",
-        )
-    then = "; pods that exist keep the old image until the job is suspended and resumed"
-    return Finding(
-        "ImagePull",
-        f"{rank} cannot pull image {image}: {why}",
-        rank,
-        tuple(details),
-        (Advice(advice + then),),
-    )
+        return why, "name a pull secret in imagePullSecrets, or correct {field}"
+    if _NOT_FOUND.search(text):
+        return "the registry has no such image", "correct {field}, or push {image}"
+    if _UNREACHABLE.search(text):
+        return "the registry cannot be reached from the node", "check the registry, its name and the network"
+    return reason, "correct {field}"
 
 
 def _image_of(evidence: Evidence, member: ObservedPod, container: str) -> str:
@@ -157,9 +142,9 @@ def _from_events(evidence: Evidence, member: ObservedPod) -> Finding | None:
     event = next((event for event in told if event.reason in _TROUBLE and event.type == "Warning"), None)
     if event is None or "Multi-Attach" in event.message:
         return None
-    missing = _missing_object(evidence, rank, event.message)
-    if missing is not None and missing[1].find(f" {evidence.job.name},") < 0:
-        return Finding(missing[0], missing[1], rank, (event.message,), (missing[2],))
+    if missing := _missing_object(evidence, rank, event.message):
+        cause, text, advice = missing
+        return Finding(cause, text, rank, (event.message,), (advice,))
     advice = Advice(f"correct the volumes of spec.{role}.template.spec, or look at the node")
     text = f"{rank} cannot start on node {member.pod.spec.node_name}: {event.reason}: {event.message}"
     return Finding(event.reason, text, rank, advice=(advice,))
