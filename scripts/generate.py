@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from scripts import manifests
 from scripts.api_reference import api_reference
+from scripts.cli_reference import cli_reference
 
 ROOT = Path(__file__).parent.parent
 NOTICE = "Generated from src/paddlejob/api by scripts/generate.py. Do not edit; run `make generate`."
@@ -59,6 +60,11 @@ GENERATED: list[tuple[str, Callable[[], str]]] = [
     ("deploy/helm/paddlejob/templates/crd.yaml", lambda: template(manifests.chart_crd())),
     ("deploy/helm/paddlejob/templates/_rules.tpl", lambda: template(manifests.chart_rules())),
     ("docs/reference/api.md", lambda: page(api_reference())),
+    ("docs/cli.md", lambda: page(cli_reference()).replace("src/paddlejob/api", "src/paddlejob/cli")),
+    (
+        "docs/cli.zh-CN.md",
+        lambda: page(cli_reference(chinese=True)).replace("src/paddlejob/api", "src/paddlejob/cli"),
+    ),
 ]
 
 

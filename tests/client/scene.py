@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from paddlejob.kube.transport import Transport
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.build import JobBuilder
+from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenTold
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
 
@@ -29,12 +31,22 @@ class Scene(Stage):
     ) -> None:
         super().__init__(Client(server.transport("all")), "default")
         self.server = server
+        self._held: dict[str, asyncio.Event] = {}
         self.cluster = Cluster(Client(around_user(server.transport("user"))), "default")
 
     async def submitted(self, built: JobBuilder) -> ClusterJob:
         """Create a job and return it as its user sees it."""
         await self.submit(built)
         return await self.cluster.get(built.manifest["metadata"]["name"])
+
+    def hold(self, pod: str, code: int = 0, message: str = "") -> None:
+        """Let a pod run until `let_go`, and then exit so."""
+        self._held[pod] = asyncio.Event()
+        self.fates.set(pod, ExitWhenTold(self._held[pod], Exit(code, message=message)))
+
+    def let_go(self, pod: str) -> None:
+        """Let a pod exit that was held."""
+        self._held[pod].set()
 
     def write(self, pod: str, *lines: str) -> None:
         """Let the training container of a pod write lines."""

@@ -60,6 +60,10 @@ current-context: test
 
         self.do(write)
 
+    def let_go(self, pod: str) -> None:
+        """Let a pod exit that was held."""
+        self._loop.call_soon_threadsafe(self.scene.let_go, pod)
+
     def go_away(self) -> None:
         """Stop serving: connections break, and new ones are refused."""
         asyncio.run_coroutine_threadsafe(self.front.stop(), self._loop).result(60)

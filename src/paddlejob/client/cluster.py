@@ -20,8 +20,9 @@ from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError
 from paddlejob.client.events import EventView
-from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, describe
+from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Usage, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
+from paddlejob.client.metrics import POD_METRICS, PodMetrics
 from paddlejob.client.watching import watching
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
@@ -252,6 +253,16 @@ class ClusterJob(Job):
         """Return the pods that exist, servers first, by rank."""
         page = await self.client.list(PODS, self.namespace, label_selector=self.pod_selector, type=Pod)
         return ranks.in_order(self.state, page.items)
+
+    async def usage(self) -> Mapping[str, Usage]:
+        """Ask the metrics server; what it does not know, or tells only others, is left out."""
+        try:
+            page = await self.client.list(
+                POD_METRICS, self.namespace, label_selector=self.pod_selector, type=PodMetrics
+            )
+        except errors.ApiError:
+            return {}
+        return {each.metadata.name: each.usage for each in page.items}
 
     @property
     def pod_selector(self) -> str:

@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
@@ -51,6 +51,13 @@ class JobEvent(msgspec.Struct, frozen=True):
     """Such as PaddleJob/demo or Pod/demo-worker-0."""
     time: datetime | None = None
     count: int = 1
+
+
+class Usage(NamedTuple):
+    """What a pod uses, as Kubernetes writes quantities."""
+
+    cpu: str
+    memory: str
 
 
 class FirstError(msgspec.Struct, frozen=True):
@@ -131,6 +138,10 @@ class Job(abc.ABC):
     @abc.abstractmethod
     async def pods(self) -> list[Pod]:
         """Return the pods, servers first, each role in order of rank."""
+
+    async def usage(self) -> Mapping[str, Usage]:
+        """Return what the pods use, by name; empty where nobody measures that."""
+        return {}
 
     @abc.abstractmethod
     async def events(self) -> list[JobEvent]:

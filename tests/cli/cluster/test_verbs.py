@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -19,6 +20,20 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "data"},
 
 def lines(result) -> list[str]:
     return result.stdout.splitlines()
+
+
+@contextmanager
+def writing(cluster, pod, *said):
+    """Let a pod write and exit, while a command in the block follows it."""
+
+    def write() -> None:
+        cluster.write(pod, *said)
+        cluster.let_go(pod)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    yield
+    thread.join()
 
 
 def stored(cluster, name="demo"):
@@ -55,11 +70,9 @@ def test_submit_get_wait_and_delete(cluster, pdj, file):
 def test_submit_follows_the_logs_to_the_end_and_exits_with_the_result(cluster, pdj, file):
     for code in (0, 3):
         name = f"job{code}"
-        cluster.scene.fates.set(f"{name}-worker-0", Exit(code, 1))
-        writing = threading.Thread(target=cluster.write, args=(f"{name}-worker-0", "hello"))
-        writing.start()
-        result = pdj("submit", file(job(name).worker(1).spec(backoffLimit=0)), "--logs")
-        writing.join()
+        cluster.scene.hold(f"{name}-worker-0", code)
+        with writing(cluster, f"{name}-worker-0", "hello"):
+            result = pdj("submit", file(job(name).worker(1).spec(backoffLimit=0)), "--logs")
         assert "worker-0 | hello" in lines(result)
         assert result.exit_code == (1 if code else 0)
     assert "job3 Failed: " in result.stderr
@@ -67,13 +80,10 @@ def test_submit_follows_the_logs_to_the_end_and_exits_with_the_result(cluster, p
 
 
 def test_submit_watches_the_state_and_shows_the_real_error(cluster, pdj, file):
-    cluster.scene.fates.set("demo-worker-1", Exit(3, 1, message="ValueError: bad shape"))
-    said = ("Traceback (most recent call last):", "boom")
-    writing = threading.Thread(target=cluster.write, args=("demo-worker-1", *said))
-    writing.start()
+    cluster.scene.hold("demo-worker-1", 3, "ValueError: bad shape")
     built = job().worker(2).spec(backoffLimit=0, cleanPodPolicy="Never")
-    result = pdj("submit", file(built), "--watch")
-    writing.join()
+    with writing(cluster, "demo-worker-1", "Traceback (most recent call last):", "boom"):
+        result = pdj("submit", file(built), "--watch")
     assert result.exit_code == 1
     told = result.stderr.splitlines()
     assert len(told) == len(set(told)), "nothing is said twice"

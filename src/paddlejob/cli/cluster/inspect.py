@@ -11,11 +11,11 @@ from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from paddlejob.api.pod import Pod
     from paddlejob.api.v1 import PaddleJob
-    from paddlejob.client.job import Job, JobEvent
+    from paddlejob.client.job import Job, JobEvent, Usage
 
 SHOWN_EVENTS = 10
 
@@ -41,7 +41,7 @@ async def _describe(target: Target, names: tuple[str, ...]) -> int:
 async def _description(job: Job) -> list[str]:
     state, now = job.state, datetime.now(UTC)
     pods, events = await job.pods(), await job.events()
-    lines = [output.fields(_facts(job, state, now)), "", "Ranks:", _indented(_ranks(job, state, pods, now))]
+    lines = [output.fields(_facts(job, state, now)), "", "Ranks:", _indented(rank_table(job, pods, now))]
     if state.status.conditions:
         lines += ["Conditions:", _indented(_conditions(state, now))]
     lines += ["Events:", _indented(event_table(events[-SHOWN_EVENTS:], now) if events else "<none>")]
@@ -65,21 +65,23 @@ def _facts(job: Job, state: PaddleJob, now: datetime) -> Iterator[tuple[str, str
         yield "Last failure", f"attempt {failure.attempt}, {ago} ago: {failure.message}"
 
 
-def _ranks(job: Job, state: PaddleJob, pods: list[Pod], now: datetime) -> str:
+def rank_table(job: Job, pods: list[Pod], now: datetime, usage: Mapping[str, Usage] | None = None) -> str:
+    """Return a line for each rank, with what it uses where that is known."""
     from paddlejob.client import ranks  # noqa: PLC0415
     from paddlejob.local.ui.view import describe as state_of  # noqa: PLC0415
 
-    rows = [("RANK", "STATUS", "RESTARTS", "ATTEMPT", "AGE", "NODE")]
+    rows = [("RANK", "STATUS", "RESTARTS", "ATTEMPT", "AGE", "NODE", *(("CPU", "MEMORY") if usage else ()))]
     for pod in pods:
-        restarts = sum(each.restart_count for each in pod.status.container_statuses)
+        used = usage.get(pod.metadata.name) if usage else None
         rows.append(
             (
-                ranks.rank_of(state.name, pod.metadata.name),
+                ranks.rank_of(job.state.name, pod.metadata.name),
                 state_of(pod) or "Pending",
-                str(restarts),
+                str(sum(each.restart_count for each in pod.status.container_statuses)),
                 str(ranks.attempt_of(pod)),
                 output.duration(pod.metadata.creation_timestamp, None, now),
                 pod.spec.node_name or "-",
+                *((used or ("-", "-")) if usage else ()),
             )
         )
     return output.table(rows) if pods else f"<{job.name} has no pods now>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -18,6 +19,14 @@ class Exit(msgspec.Struct, frozen=True):
     """What the container wrote to its termination log."""
     reason: str = ""
     """As the kubelet reports it; Completed or Error when empty."""
+
+
+class ExitWhenTold(msgspec.Struct, frozen=True):
+    """Runs until a test lets it go, and exits: in real time no number of seconds is right."""
+
+    told: asyncio.Event
+    exit: Exit = Exit()
+    """Of which the time does not count."""
 
 
 class RunForever(msgspec.Struct, frozen=True):
@@ -62,7 +71,7 @@ class Unschedulable(msgspec.Struct, frozen=True):
     then: Exit | RunForever = Exit()
 
 
-Outcome = Exit | RunForever | Evict | LoseNode | FailImagePull | Unschedulable
+Outcome = Exit | ExitWhenTold | RunForever | Evict | LoseNode | FailImagePull | Unschedulable
 
 Behaviour = Callable[[JsonObject, str, int], Outcome]
 """From a pod, a container's name and the number of its restarts to what becomes of it.

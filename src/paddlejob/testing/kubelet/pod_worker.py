@@ -18,6 +18,7 @@ from paddlejob.testing.kubelet.outcomes import (
     Behaviour,
     Evict,
     Exit,
+    ExitWhenTold,
     FailImagePull,
     LoseNode,
     Outcome,
@@ -304,6 +305,9 @@ class PodWorker:
                 state.terminate(
                     outcome.code, self._node.now(), reason=outcome.reason, message=outcome.message
                 )
+            case ExitWhenTold():
+                await outcome.told.wait()
+                await self._until_end(state, msgspec.structs.replace(outcome.exit, after_seconds=0))
             case RunForever():
                 await _sleep(None)
             case Evict():

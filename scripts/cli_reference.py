@@ -1,0 +1,123 @@
+"""The reference of `kubectl pdj` as a page, from the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from paddlejob.cli.cluster.main import SECTIONS, group
+from paddlejob.cli.verbs import load
+from scripts.cli_chinese import CHINESE
+
+COMMON = ("namespace", "context", "kubeconfig", "help")
+
+INTRODUCTION = """\
+# `kubectl pdj`
+
+[简体中文](cli.zh-CN.md)
+
+Submit, follow and change PaddleJobs on a cluster, with kubectl's flags and your own rights. `pip install
+paddlejob` puts the plugin and its completion (`kubectl_complete-pdj`) on the PATH.
+
+```bash
+kubectl pdj submit job.yaml --workers 4 --logs      # follow all ranks to the end; exit with the job's result
+kubectl pdj get -A -w                               # status, progress, duration, reason
+kubectl pdj explain resnet                          # why it does not run or failed, and what to do
+kubectl pdj logs resnet --first-error               # the traceback of the rank that failed first
+kubectl pdj retry resnet                            # a finished job again, as a new job
+```
+
+JOB is the exact name of a job, or `@latest` for the newest one. A rank is that of a worker (`0`) or a pod
+(`ps-1`).
+
+`kubectl pdj VERB` is about a cluster. `paddlejob VERB` is about the runs on this machine, and about a cluster
+when one of its flags is `-n`, `-A`, `--context` or `--kubeconfig`.
+
+| exit code | meaning |
+|---|---|
+| 0 | done, or the job completed |
+| 1 | the job failed |
+| 2 | the command is wrong or could not be carried out |
+| 124 | timed out |
+| 130 | interrupted |
+
+Flags of every verb, also before it: `-n`, `--namespace NAME`; `--context NAME`; `--kubeconfig FILE`. The
+cluster, the user and the namespace are those that kubectl would use.
+"""
+
+CHINESE_INTRODUCTION = """\
+# `kubectl pdj`
+
+[English](cli.md)
+
+在集群上提交、跟踪和修改 PaddleJob，参数与 kubectl 一致，使用您自己的权限。
+`pip install paddlejob` 会把插件及其补全程序（`kubectl_complete-pdj`）放到 PATH 上。
+
+```bash
+kubectl pdj submit job.yaml --workers 4 --logs      # 跟踪所有 rank 直到结束，退出码即作业结果
+kubectl pdj get -A -w                               # 状态、进度、时长、原因
+kubectl pdj explain resnet                          # 为什么没有运行或失败，以及怎么办
+kubectl pdj logs resnet --first-error               # 最先失败的 rank 的 traceback
+kubectl pdj retry resnet                            # 把已结束的作业作为新作业再运行一次
+```
+
+JOB 是作业的准确名称，`@latest` 表示最新的作业。rank 是 worker 的序号（`0`）或 pod（`ps-1`）。
+
+`kubectl pdj VERB` 针对集群。`paddlejob VERB` 针对本机的运行；
+带有 `-n`、`-A`、`--context` 或 `--kubeconfig` 时针对集群。
+
+| 退出码 | 含义 |
+|---|---|
+| 0 | 完成，或作业成功 |
+| 1 | 作业失败 |
+| 2 | 命令有误或无法执行 |
+| 124 | 超时 |
+| 130 | 被中断 |
+
+每个动词都有（也可写在动词之前）：`-n`、`--namespace NAME`；`--context NAME`；`--kubeconfig FILE`。
+集群、用户和命名空间与 kubectl 所用的相同。
+"""
+
+
+def cli_reference(*, chinese: bool = False) -> str:
+    """Return the page as Markdown. Raises KeyError for a text that has no Chinese yet."""
+    say = CHINESE.__getitem__ if chinese else str
+    parts = [CHINESE_INTRODUCTION if chinese else INTRODUCTION]
+    with click.Context(group, info_name="kubectl pdj") as root:
+        for title, table in SECTIONS.items():
+            parts.append(f"## {say(title)}\n")
+            for verb, (place, line) in table.items():
+                parts += _verb(root, verb, load(place), say(line), say)
+    return "\n".join(parts)
+
+
+def _verb(root: click.Context, verb: str, command: click.Command, line: str, say) -> Iterator[str]:
+    with click.Context(command, info_name=verb, parent=root) as context:
+        usage = " ".join(command.collect_usage_pieces(context))
+    yield f"### `{verb}`\n"
+    yield f"`kubectl pdj {verb} {usage}`\n"
+    yield f"{line}\n"
+    if say is str:
+        yield from _details(command)
+    if rows := [_row(each, say) for each in command.params if _is_shown(each)]:
+        yield "\n".join(("| | |", "|---|---|", *rows)) + "\n"
+
+
+def _details(command: click.Command) -> Iterator[str]:
+    """Yield what the help says after its first sentence."""
+    _, _, more = inspect.cleandoc(command.help or "").partition("\n\n")
+    if more:
+        yield f"{more}\n"
+
+
+def _is_shown(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Option) and parameter.name not in COMMON
+
+
+def _row(option: click.Parameter, say) -> str:
+    assert isinstance(option, click.Option)
+    names = ", ".join(f"`{name}`" for name in sorted([*option.opts, *option.secondary_opts], key=len))
+    value = "" if option.is_flag else f" {option.make_metavar(click.Context(group))}"
+    return f"| {names}{value.replace('|', ' / ')} | {say(option.help or '')} |"

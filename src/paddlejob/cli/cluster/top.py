@@ -1,0 +1,88 @@
+"""`top`: jobs, or the ranks of one, while they change."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from paddlejob.cli.cluster import output, shared
+from paddlejob.cli.cluster.flags import Target, target_flags
+
+if TYPE_CHECKING:
+    from paddlejob.client.job import Job
+
+REFRESH_SECONDS = 1.0
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+@click.command("top")
+@click.argument("job", default="", metavar="[JOB]", shell_complete=shared.complete_jobs)
+@click.option("--all-namespaces", "-A", is_flag=True, help="Show the jobs of all namespaces.")
+@click.option("--once", is_flag=True, help="Print once and exit; the default without a terminal.")
+@target_flags
+def command(target: Target, job: str, all_namespaces: bool, once: bool) -> None:
+    """Show all jobs, or the ranks of JOB, live; ends with JOB or when interrupted.
+
+    CPU and memory of the ranks are shown where the cluster has a metrics server.
+    """
+    once = once or not sys.stdout.isatty()
+    shared.run(_top_of(target, job, once=once) if job else _top(target, once=once, everywhere=all_namespaces))
+
+
+async def _top(target: Target, *, once: bool, everywhere: bool) -> int:
+    async with target.open() as jobs:
+        while True:
+            found = await jobs.list(all_namespaces=everywhere)
+            _draw(_jobs_table(found, everywhere=everywhere), once=once)
+            if once:
+                return 0
+            await asyncio.sleep(REFRESH_SECONDS)
+
+
+def _jobs_table(found: Sequence[Job], *, everywhere: bool) -> str:
+    now = datetime.now(UTC)
+    headings = (*(("NAMESPACE",) if everywhere else ()), *output.HEADINGS)
+    rows = [((job.namespace,) if everywhere else ()) + output.row(job, now) for job in found]
+    return output.table([headings, *rows])
+
+
+async def _top_of(target: Target, name: str, *, once: bool) -> int:
+    async with target.open() as jobs:
+        job = await jobs.get(name)
+        while True:
+            state = await job.refresh()
+            _draw(await _job_screen(job), once=once)
+            if once:
+                return 0
+            if state.status.phase.is_terminal:
+                return shared.exit_code(state)
+            await asyncio.sleep(REFRESH_SECONDS)
+
+
+async def _job_screen(job: Job) -> str:
+    from paddlejob.cli.cluster.inspect import rank_table  # noqa: PLC0415
+    from paddlejob.client.job import describe  # noqa: PLC0415
+
+    now = datetime.now(UTC)
+    pods, usage = await job.pods(), await job.usage()
+    table = output.table([output.HEADINGS, output.row(job, now)])
+    return "\n".join(
+        (table, "", f"{job.name} is {describe(job.state)}", "", rank_table(job, pods, now, usage))
+    )
+
+
+def _draw(text: str, *, once: bool) -> None:
+    """Print, on a live screen over what was there and no more than fits."""
+    if once:
+        click.echo(text)
+        return
+    import shutil  # noqa: PLC0415 - only for terminals
+
+    size = shutil.get_terminal_size()
+    shown = [line[: size.columns] for line in text.splitlines()][: size.lines - 1]
+    click.echo(_CLEAR + "\n".join(shown))

@@ -1,0 +1,153 @@
+"""`kubectl pdj` as a person uses it: at a terminal, which asks, colours and can be interrupted."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.build import job
+
+PATIENCE_SECONDS = 60
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def terminal(cluster, tmp_path) -> Iterator[Callable[..., Any]]:
+    """Start `kubectl pdj` on a terminal of its own."""
+    import pexpect
+
+    begun = []
+    environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path), "TERM": "xterm"}
+
+    def start(*arguments: str) -> Any:
+        words = ["-m", "paddlejob.cli.cluster.main", *map(str, arguments)]
+        child = pexpect.spawn(
+            sys.executable,
+            words,
+            env=environ,
+            encoding="utf-8",
+            timeout=PATIENCE_SECONDS,
+            dimensions=(30, 160),
+        )
+        begun.append(child)
+        return child
+
+    yield start
+    for child in begun:
+        child.close(force=True)
+
+
+def ended(child) -> tuple[int, str]:
+    """Wait for the end; return the exit code and what was printed since the last look, without colours."""
+    import pexpect
+
+    child.expect(pexpect.EOF)
+    child.close()
+    return child.exitstatus, COLOUR.sub("", child.before)
+
+
+def test_a_job_that_fails_is_followed_explained_and_retried(cluster, terminal, file):
+    cluster.scene.hold("demo-worker-1", 3, "ValueError: bad shape")
+    path = file(job().worker(2).spec(backoffLimit=0, cleanPodPolicy="Never"))
+    following = terminal("submit", path, "--logs")
+    following.expect("demo created")
+    cluster.write("demo-worker-0", "epoch 1")
+    following.expect(r"\x1b\[\d+mworker-0 \| \x1b\[0mepoch 1")
+    cluster.write("demo-worker-1", "Traceback (most recent call last):", "ValueError: bad shape")
+    following.expect("bad shape")
+    cluster.let_go("demo-worker-1")
+    code, rest = ended(following)
+    assert code == 1
+    assert "demo Failed: worker-1 exited with code 3: ValueError: bad shape" in rest
+    code, printed = ended(terminal("logs", "demo", "--first-error"))
+    assert (code, "worker-1 failed first, in attempt 0" in printed) == (0, True)
+    assert printed.splitlines()[-2:] == ["Traceback (most recent call last):", "ValueError: bad shape"]
+    code, printed = ended(terminal("explain", "demo"))
+    assert (code, printed.startswith("demo: Failed: ")) == (0, True)
+    code, printed = ended(terminal("retry", "demo"))
+    assert code == 0
+    assert re.search(r"demo-\w+ created; follow it with `kubectl pdj logs -f demo-\w+`", printed)
+
+
+def test_a_running_job_is_scaled_suspended_and_deleted(cluster, terminal, file):
+    assert ended(terminal("submit", file(job().worker(1))))[0] == 0
+    assert ended(terminal("wait", "demo", "--for=running", "--timeout=60s"))[0] == 0
+    assert "scaling to 2 workers" in ended(terminal("scale", "demo", "2"))[1]
+    assert "suspending" in ended(terminal("suspend", "demo"))[1]
+    assert ended(terminal("wait", "demo", "--for=suspended", "--timeout=60s"))[0] == 0
+    refusing = terminal("delete", "demo")
+    refusing.expect(r"Delete demo from namespace default, with all pods and logs\? \[y/N\]: ")
+    refusing.sendline("n")
+    assert ended(refusing)[0] == 1
+    assert cluster.server.get(PADDLE_JOBS, "default", "demo")
+    agreeing = terminal("delete", "demo")
+    agreeing.expect(r"\[y/N\]: ")
+    agreeing.sendline("y")
+    code, printed = ended(agreeing)
+    assert (code, "demo deleted" in printed) == (0, True)
+    assert not cluster.server.get(PADDLE_JOBS, "default", "demo")
+
+
+def test_whoever_stops_following_is_told_that_the_job_goes_on(cluster, terminal, file):
+    following = terminal("submit", file(job().worker(1)), "--logs")
+    cluster.write("demo-worker-0", "training")
+    following.expect("training")
+    following.sendintr()
+    code, rest = ended(following)
+    assert code == 130
+    assert "demo goes on; follow it with `kubectl pdj logs -f demo`" in rest
+    assert "Traceback" not in rest
+
+
+def test_a_server_that_goes_away_and_comes_back_loses_no_line(cluster, terminal, file):
+    cluster.scene.hold("demo-worker-0")
+    following = terminal("submit", file(job().worker(1)), "--logs")
+    cluster.write("demo-worker-0", "before")
+    following.expect("before")
+    cluster.go_away()
+    following.expect("demo cannot be followed right now: ")
+    cluster.write("demo-worker-0", "while it was away")
+    cluster.come_back()
+    following.expect("while it was away")
+    cluster.let_go("demo-worker-0")
+    code, rest = ended(following)
+    assert (code, "demo Completed in" in rest) == (0, True)
+    assert "before" not in rest
+
+
+def test_changes_are_printed_line_by_line(cluster, terminal, file):
+    cluster.scene.hold("demo-worker-0")
+    watching = terminal("get", "-w")
+    watching.expect("No PaddleJobs found in namespace default")
+    ended(terminal("submit", file(job().worker(1))))
+    watching.expect("NAME +STATUS")
+    watching.expect("demo +Running")
+    cluster.let_go("demo-worker-0")
+    watching.expect("demo +Completed")
+    watching.sendintr()
+    assert ended(watching)[0] == 130
+
+
+def test_top_shows_the_ranks_until_the_job_ends(cluster, terminal, file):
+    cluster.scene.hold("demo-worker-0")
+    ended(terminal("submit", file(job().worker(1))))
+    top = terminal("top", "demo")
+    top.expect("worker-0 +Running")
+    cluster.let_go("demo-worker-0")
+    assert ended(top)[0] == 0
+
+
+def test_a_shell_in_a_rank_has_the_size_of_the_terminal(cluster, terminal, file):
+    ended(terminal("submit", file(job().worker(1))))
+    ended(terminal("wait", "demo", "--for=running"))
+    shell = terminal("exec", "demo", "-it", "--", "sh")
+    shell.expect("size 160x30")
+    shell.sendline("echo $((6 * 7)); exit 5")
+    shell.expect("42")
+    assert ended(shell)[0] == 5
