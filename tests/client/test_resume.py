@@ -42,3 +42,31 @@ def test_every_line_comes_once_over_broken_connections(seed: int):
         assert scene.server.container_logs.opened > WORKERS
 
     play(act, seed=seed, around_user=faults.wrap)
+
+
+def test_a_hundred_ranks_lose_and_double_nothing():
+    ranks = [f"demo-worker-{rank}" for rank in range(100)]
+
+    async def act(scene: Scene) -> None:
+        for pod in ranks:
+            scene.hold(pod)
+        demo = await scene.submitted(job().worker(len(ranks)))
+        following = asyncio.create_task(texts(demo, LogQuery(follow=True)))
+        await scene.runs(*ranks)
+        for number in range(20):
+            for pod in ranks:
+                scene.write(pod, *(f"line {number}.{part}" for part in range(20)))
+            await asyncio.sleep(0.05)
+            if number in (5, 12):
+                scene.server.container_logs.cut()
+        for pod in ranks:
+            scene.let_go(pod)
+        found = [line for line in await following if line.startswith("worker-")]
+        expected = [f"line {number}.{part}" for number in range(20) for part in range(20)]
+        for pod in ranks:
+            rank = pod.removeprefix("demo-")
+            assert [
+                line.removeprefix(f"{rank}: ") for line in found if line.startswith(f"{rank}: ")
+            ] == expected
+
+    play(act)

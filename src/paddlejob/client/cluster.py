@@ -16,17 +16,16 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError
 from paddlejob.client.events import EventView
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Usage, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.metrics import POD_METRICS, PodMetrics
-from paddlejob.client.watching import watching
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
+from paddlejob.kube.transport.quick import QuickTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
@@ -61,10 +60,8 @@ class Cluster(Jobs):
 
         Nothing is sent yet. Raises ConfigError, which says what to change.
         """
-        from paddlejob.kube.transport.http import HttpTransport  # noqa: PLC0415 - takes long to import
-
         config = cluster_config(kubeconfig=kubeconfig, context=context, env=env)
-        client = Client(HttpTransport(config, user_agent=FIELD_MANAGER))
+        client = Client(QuickTransport(config, user_agent=FIELD_MANAGER))
         return cls(client, namespace or config.namespace, context=context or "")
 
     async def close(self) -> None:
@@ -107,6 +104,8 @@ class Cluster(Jobs):
 
         What it owns is created after it, since an owner has to exist: pods wait for their ConfigMaps.
         """
+        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
+
         if foreign := next((each for each in owned if each.get("kind") not in _OWNABLE), None):
             raise ClientError(
                 f"{foreign.get('kind')} {manifests.name_of(foreign)} cannot belong to a job; "
@@ -137,6 +136,8 @@ class Cluster(Jobs):
             raise
 
     async def _create(self, manifest: JsonObject, *, dry_run: bool) -> ClusterJob:
+        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
+
         namespace = manifest.get("metadata", {}).get("namespace") or self.namespace
         try:
             body = await self.client.create(
@@ -178,6 +179,8 @@ class Cluster(Jobs):
 
     async def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
         """Yield every job now, and each again whenever it changes."""
+        from paddlejob.client.watching import watching  # noqa: PLC0415
+
         namespace = None if all_namespaces else self.namespace
         seen: dict[ObjectKey, str] = {}
         async with watching(
@@ -231,6 +234,8 @@ class ClusterJob(Job):
 
     async def watch(self) -> AsyncGenerator[PaddleJob, None]:
         """Yield the state now and after each change, until the job is deleted."""
+        from paddlejob.client.watching import watching  # noqa: PLC0415
+
         uid, key, seen = self.state.metadata.uid, ObjectKey(self.namespace, self.name), ""
         async with watching(
             self.client,
@@ -307,6 +312,8 @@ class ClusterJob(Job):
 
     async def manifests(self) -> list[JsonObject]:
         """Return the job as it is stored now, and the ConfigMaps and Secrets that it owns and mounts."""
+        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
+
         await self.refresh()
         found: list[JsonObject] = []
         for kind, name in manifests.mounted(self.body):
@@ -395,6 +402,8 @@ class ClusterJob(Job):
 
     async def retry(self) -> ClusterJob:
         """Submit a finished job again, under a name that the API server completes."""
+        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
+
         state = await self.refresh()
         if not state.status.phase.is_terminal:
             raise ClientError(f"{self.name} is {describe(state)}; only a finished job can be retried")
@@ -454,6 +463,8 @@ _BESIDE = {
 
 
 def _beside(manifest: JsonObject) -> Resource:
+    from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
+
     kind, name = str(manifest.get("kind")), manifests.name_of(manifest)
     if manifest.get("apiVersion") != "v1" or kind not in _BESIDE or not name:
         raise ClientError(

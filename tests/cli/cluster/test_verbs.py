@@ -72,7 +72,8 @@ def test_submit_follows_the_logs_to_the_end_and_exits_with_the_result(cluster, p
         name = f"job{code}"
         cluster.scene.hold(f"{name}-worker-0", code)
         with writing(cluster, f"{name}-worker-0", "hello"):
-            result = pdj("submit", file(job(name).worker(1).spec(backoffLimit=0)), "--logs")
+            built = job(name).worker(1).spec(backoffLimit=0, cleanPodPolicy="Never")
+            result = pdj("submit", file(built), "--logs")
         assert "worker-0 | hello" in lines(result)
         assert result.exit_code == (1 if code else 0)
     assert "job3 Failed: " in result.stderr
