@@ -41,8 +41,8 @@ def main(settings: Settings) -> int:
 
 
 def serve(settings: Settings) -> None:
-    import paddle.distributed.fleet as fleet  # noqa: PLC0415  (only the child may load paddle and its threads)
-    import worker  # noqa: PLC0415
+    import paddle.distributed.fleet as fleet
+    import worker
 
     # The parent decides when to end.  After the import, because paddle sets a handler of its own.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

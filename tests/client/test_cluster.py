@@ -144,6 +144,30 @@ def test_what_a_job_owns_is_created_with_it_and_deleted_with_it():
     play(act)
 
 
+def test_what_a_job_owns_stays_until_its_retry_is_deleted_too():
+    async def act(scene: Scene) -> None:
+        scene.fates.set("demo-worker-0", Exit(1, 2))
+        built = body(job().worker(1).spec(backoffLimit=0))
+        volume = {"name": "files", "configMap": {"name": "demo-files"}}
+        built["spec"]["worker"]["template"]["spec"]["volumes"] = [volume]
+        demo = await scene.cluster.submit(built, owned=[config_map()])
+        await demo.wait()
+        assert [each["kind"] for each in await demo.manifests()] == ["ConfigMap", "PaddleJob"]
+        again = await demo.retry()
+        await demo.delete()
+        await scene.until(lambda: _is_gone(scene, "demo"), "demo is deleted")
+        await asyncio.sleep(5)
+        assert "demo-files" in await scene.names(CONFIG_MAPS)
+        await again.delete()
+        await scene.gone(CONFIG_MAPS)
+
+    play(act)
+
+
+async def _is_gone(scene: Scene, name: str) -> bool:
+    return name not in [each.name for each in await scene.cluster.list()]
+
+
 def test_a_job_that_cannot_have_what_it_owns_is_not_left_behind():
     async def act(scene: Scene) -> None:
         await scene.client.create(CONFIG_MAPS, "default", config_map())
@@ -175,7 +199,6 @@ def test_a_job_is_scaled_suspended_and_resumed():
         await scene.runs(*(f"demo-worker-{index}" for index in range(3)))
         assert await demo.suspend() == "suspending"
         await demo.wait("suspended", timeout_seconds=60)
-        await demo.refresh()
         assert await demo.suspend() == "suspended already"
         assert await demo.resume() == "resuming"
         await demo.wait("running", timeout_seconds=60)

@@ -117,15 +117,13 @@ class Cluster(Jobs):
         return job
 
     async def _create_owned(self, job: ClusterJob, owned: Sequence[JsonObject]) -> None:
-        owner = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.KIND,
-            "name": job.name,
-            "uid": job.state.metadata.uid,
-        }
         try:
             for each in owned:
-                metadata = {**each["metadata"], "namespace": job.namespace, "ownerReferences": [owner]}
+                metadata = {
+                    **each["metadata"],
+                    "namespace": job.namespace,
+                    "ownerReferences": [job.owner_reference],
+                }
                 body = {**each, "metadata": metadata}
                 await self.client.create(
                     _OWNABLE[each["kind"]], job.namespace, body, strict=True, field_manager=FIELD_MANAGER
@@ -270,6 +268,12 @@ class ClusterJob(Job):
         return {each.metadata.name: each.usage for each in page.items}
 
     @property
+    def owner_reference(self) -> JsonObject:
+        """What makes an object belong to the job."""
+        uid = self.state.metadata.uid
+        return {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": self.name, "uid": uid}
+
+    @property
     def pod_selector(self) -> str:
         """The labels of the job's pods."""
         return f"{names.LABEL_JOB}={self.name}"
@@ -315,6 +319,9 @@ class ClusterJob(Job):
         from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
 
         await self.refresh()
+        return [manifests.submittable(each) for each in (*await self._owned(), self.body)]
+
+    async def _owned(self) -> list[JsonObject]:
         found: list[JsonObject] = []
         for kind, name in manifests.mounted(self.body):
             try:
@@ -323,8 +330,8 @@ class ClusterJob(Job):
                 continue
             owners = body["metadata"].get("ownerReferences") or ()
             if any(each.get("uid") == self.state.metadata.uid for each in owners):
-                found.append(manifests.submittable(body))
-        return [*found, manifests.submittable(self.body)]
+                found.append({"apiVersion": "v1", "kind": kind, **body})
+        return found
 
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Resolve the environment as the kubelet does, from the pod and the ConfigMaps it names."""
@@ -365,14 +372,14 @@ class ClusterJob(Job):
 
     async def scale(self, workers: int) -> str:
         """Set the number of workers through the scale subresource."""
-        self._check_not_ended("scale")
+        await self._check_not_ended("scale")
         patch = {"spec": {"replicas": workers}}
         await self._patch(patch, subresource="scale")
         return f"scaling to {workers} workers"
 
     async def suspend(self) -> str:
         """Delete the pods until `resume`."""
-        self._check_not_ended("suspend")
+        await self._check_not_ended("suspend")
         if self.state.spec.suspend:
             return "suspended already"
         await self._patch({"spec": {"suspend": True}})
@@ -380,7 +387,7 @@ class ClusterJob(Job):
 
     async def resume(self) -> str:
         """Create the pods of a suspended job again."""
-        self._check_not_ended("resume")
+        await self._check_not_ended("resume")
         if not self.state.spec.suspend:
             return "not suspended"
         await self._patch({"spec": {"suspend": False}})
@@ -407,10 +414,18 @@ class ClusterJob(Job):
         state = await self.refresh()
         if not state.status.phase.is_terminal:
             raise ClientError(f"{self.name} is {describe(state)}; only a finished job can be retried")
-        return await self.cluster.submit(manifests.again(self.body))
+        owned = await self._owned()
+        again = await self.cluster.submit(manifests.again(self.body))
+        for each in owned:
+            # What this job ships is needed for as long as one of the two is there.
+            owners = [*each["metadata"]["ownerReferences"], again.owner_reference]
+            patch = {"metadata": {"ownerReferences": owners}}
+            await self.client.patch(_OWNABLE[each["kind"]], self.namespace, each["metadata"]["name"], patch)
+        return again
 
-    def _check_not_ended(self, verb: str) -> None:
-        phase = self.state.status.phase
+    async def _check_not_ended(self, verb: str) -> None:
+        """Look again, since the job may have changed since it was last seen."""
+        phase = (await self.refresh()).status.phase
         if phase.is_terminal:
             raise ClientError(f"cannot {verb} {self.name}: it is {phase}; `retry` runs it again as a new job")
 

@@ -34,15 +34,16 @@ class _Notebook:
         self._shown = ""
 
     def show(self, snapshot: Snapshot) -> None:
-        ipython: Any = importlib.import_module("IPython.display")
         text = render(snapshot)
         if text == self._shown:
             return
         self._shown = text
+        bundle = {"text/html": text, "text/plain": str(snapshot)}
         if self._handle is None:
-            self._handle = ipython.display(ipython.HTML(text), display_id=True)
+            ipython: Any = importlib.import_module("IPython.display")
+            self._handle = ipython.display(bundle, raw=True, display_id=True)
         else:
-            self._handle.update(ipython.HTML(text))
+            self._handle.update(bundle, raw=True)
 
 
 class _Lines:

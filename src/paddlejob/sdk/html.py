@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from paddlejob.api.v1 import PaddleJobStatus, Phase
@@ -13,6 +14,7 @@ from paddlejob.sdk.snapshot import RankState, Snapshot
 
 WIDTH, HEIGHT = 360, 90
 MOST_RANKS = 16
+MOST_STATES = 5
 LONGEST_TEXT = 300
 _COLOURS = {
     Phase.RUNNING: "#1a73e8",
@@ -24,6 +26,7 @@ _COLOURS = {
 _GREY = "#6b7280"
 _BLUE = "#1a73e8"
 _QUIET_STATES = ("Running", "Completed")
+_INHERIT = "font:inherit;color:inherit;background:none;border:none"
 
 
 def render(snapshot: Snapshot) -> str:
@@ -71,7 +74,7 @@ def _progress(snapshot: Snapshot) -> str:
     if progress.throughput:
         told.append(f"{progress.throughput:.4g} {progress.throughput_unit}".rstrip())
     eta = None if snapshot.state.status.phase.is_terminal else snapshot.metrics.eta_seconds(snapshot.time)
-    if eta is not None:
+    if eta:
         told.append(f"{_human(eta)} left")
     return _bar(_fraction(snapshot, progress)) + f"<div>{_text(' · '.join(filter(None, told)))}</div>"
 
@@ -126,24 +129,31 @@ def _ranks(ranks: Sequence[RankState]) -> str:
         return ""
     # Where there are many, those that need attention are shown.
     chosen = sorted(ranks, key=lambda each: each.state in _QUIET_STATES) if len(ranks) > MOST_RANKS else ranks
-    rows = "".join(_row(each) for each in chosen[:MOST_RANKS])
-    rest = len(ranks) - MOST_RANKS
-    more = f'<div style="opacity:.7">and {rest} more</div>' if rest > 0 else ""
-    head = "".join(_cell(each, "th") for each in ("rank", "state", "restarts"))
+    rows = "".join(_row(_cells(each), "td") for each in chosen[:MOST_RANKS])
     return (
-        f'<table style="border-collapse:collapse;margin-top:.4em"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>{more}"
+        f'<table style="{_INHERIT};border-collapse:collapse;margin-top:.4em">'
+        f"<thead>{_row(('rank', 'state', 'restarts'), 'th')}</thead><tbody>{rows}</tbody></table>"
+        f"{_more(chosen[MOST_RANKS:])}"
     )
 
 
-def _row(rank: RankState) -> str:
-    cells = (rank.rank, rank.state, str(rank.restarts or ""))
-    return f"<tr>{''.join(_cell(each, 'td') for each in cells)}</tr>"
+def _more(ranks: Sequence[RankState]) -> str:
+    if not ranks:
+        return ""
+    counts = Counter(each.state for each in ranks).most_common(MOST_STATES)
+    states = ", ".join(f"{count} {state}" for state, count in counts)
+    return f'<div style="opacity:.75">and {len(ranks)} more: {_text(states)}</div>'
 
 
-def _cell(value: str, tag: str) -> str:
-    weight = ";font-weight:600" if tag == "th" else ""
-    return f'<{tag} style="text-align:left;padding:0 1.2em 0 0{weight}">{_text(value)}</{tag}>'
+def _cells(rank: RankState) -> tuple[str, ...]:
+    return rank.rank, rank.state, str(rank.restarts or "")
+
+
+def _row(cells: Iterable[str], tag: str) -> str:
+    # Front ends have opinions on tables, and browsers let some tables inherit nothing.
+    style = f"{_INHERIT};font-weight:{600 if tag == 'th' else 400};text-align:left;padding:0 1.2em 0 0"
+    written = "".join(f'<{tag} style="{style}">{_text(each)}</{tag}>' for each in cells)
+    return f"<tr>{written}</tr>"
 
 
 def _duration(status: PaddleJobStatus, now: float) -> str:

@@ -134,7 +134,10 @@ class Job:
         message = f"{self.name} is {described}"
         if error is None:
             return JobFailed(message, advice=advice)
-        return JobFailed(message, error.rank, error.exit_code, error.lines, advice)
+        lines = [*error.lines]
+        while lines and not lines[-1].strip():
+            lines.pop()
+        return JobFailed(message, error.rank, error.exit_code, tuple(lines), advice)
 
     def logs(
         self,
