@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 from pathlib import Path
 
 import msgspec
@@ -100,6 +102,19 @@ async def test_a_live_run_is_scaled_suspended_resumed_and_stopped(runs):
     assert (state.status.phase, state.status.reason) == ("Failed", "Stopped")
     with pytest.raises(ClientError, match="is not running"):
         await demo.suspend()
+
+
+async def test_a_run_that_has_just_ended_is_deleted_when_its_runner_is_done(runs):
+    demo = await runs.submit(job(worker=role(1)))
+    await demo.wait(timeout_seconds=60)
+    async for _ in demo.watch():
+        pass
+    lock = demo.run.lock()
+    deleting = asyncio.create_task(demo.delete())
+    await asyncio.wait({deleting}, timeout=0.5)
+    assert not deleting.done()
+    os.close(lock)
+    assert await deleting == "deleted"
 
 
 async def test_lines_of_a_pod_that_is_not_recorded_yet_are_shown(runs):
