@@ -318,7 +318,9 @@ def test_a_person_who_sees_no_nodes(plane: ControlPlane, perform, nodes: Nodes) 
             await Scene(stage, nodes).claim("data")
             await stage.until(lambda: says("Unschedulable"), "the scheduler's words are shown")
             found = await told()
-        assert found.summary == "the scheduler has no node for worker-0: 1 of 1 have too little cpu left"
+        assert (
+            found.summary == "the scheduler has no node for worker-0: 1 of 1 nodes have too little cpu left"
+        )
         assert "requests of cpu (now 8)" in found.advice[0].text
         assert "cannot see nodes: needs list on nodes" in found.unseen
         assert any(line.startswith("cannot see PersistentVolume ") for line in found.unseen)

@@ -210,7 +210,7 @@ CASES = {
             "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod.",
         ),
         "Unschedulable",
-        "no node for worker-0: 1 of 3 have the taint gpu=yes, 2 of 3 have too little cpu left$",
+        "no node for worker-0: 1 of 3 nodes have the taint gpu=yes, 2 of 3 nodes have too little cpu left$",
         advice=("tolerate gpu=yes", r"requests of cpu \(now 3\)"),
     ),
     "what the scheduler alone knows": Case(
@@ -220,7 +220,7 @@ CASES = {
             nodes=[node()],
         ),
         "Unschedulable",
-        "1 of 1 have no room beside the pod's anti-affinity rules",
+        "1 of 1 nodes are ruled out by the pod's anti-affinity",
     ),
     "no scheduler of that name": Case(
         aged(

@@ -70,6 +70,16 @@ CASES = {
         "WebhookDown",
         "admission webhook gone.example.com does not answer, so worker-0 is refused",
     ),
+    "a webhook that Volcano left behind": Case(
+        refused(
+            'failed calling webhook "mutatepod.volcano.sh": no endpoints; retrying; if Volcano was '
+            "uninstalled, remove what it left behind: kubectl delete x"
+        ),
+        "WebhookDown",
+        "admission webhook mutatepod.volcano.sh does not answer",
+        details=("^no endpoints$",),
+        advice=("if Volcano was uninstalled, remove what it left behind: kubectl delete x",),
+    ),
     "a policy that says no": Case(
         refused("ValidatingAdmissionPolicy 'no-latest' with binding 'all' denied request: no latest tag"),
         "PolicyDenied",
@@ -161,6 +171,20 @@ CASES = {
         ),
         "ClaimNotBound",
         "not bound: ProvisioningFailed: out of disks",
+    ),
+    "a claim of a class that cannot be seen": Case(
+        unplaced(job().worker(1, pod=mounts("data")), claims=[claim("data", "Pending")]),
+        "ClaimNotBound",
+        "claim data, which is not bound: no volume fits it yet",
+    ),
+    "a claim that waits for its pod, in a class that cannot be seen": Case(
+        unplaced(
+            job().worker(1, pod=mounts("data")),
+            claims=[claim("data", "Pending")],
+            events=[event("data", "WaitForFirstConsumer", "waiting for first consumer", type="Normal")],
+        ),
+        "Unschedulable",
+        "no node for worker-0",
     ),
     "a lost claim": Case(
         unplaced(job().worker(1, pod=mounts("data")), claims=[claim("data", "Lost", volumeName="pv")]),

@@ -67,7 +67,7 @@ def smaller_pods(
         path = f"spec.{demand.role}.template.spec.containers[{index}].resources.{field}.{resource}"
         words.append(f"{path} from {before} to {after}")
     ops = _resource_ops(demand, shape)
-    if keeps < _LEAST or ops is None:
+    if not words or keeps < _LEAST or ops is None:
         return None
     text = f"lower {' and '.join(words)}"
     return Advice(text, patch(evidence.job, *ops), then=recreate(evidence), keeps=float(keeps))

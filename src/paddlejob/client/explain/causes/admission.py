@@ -140,10 +140,10 @@ def _webhook(refusal: Refusal) -> Finding | None:
         return refusal.finding("WebhookDenied", text, Advice("change the job as the webhook asks"))
     if found := _NO_WEBHOOK.search(refusal.why):
         text = f"admission webhook {found[1]} does not answer, so {refusal.rank or refusal.what} is refused"
-        advice = Advice(
-            f"ask who looks after the webhook {found[1]}; if it was uninstalled, delete its configuration"
-        )
-        return refusal.finding("WebhookDown", text, advice, details=(found[2],))
+        ask = f"ask who looks after the webhook {found[1]}; if it was uninstalled, delete its configuration"
+        # The operator knows what Volcano leaves behind.
+        known = refusal.why.partition("; retrying; ")[2]
+        return refusal.finding("WebhookDown", text, Advice(known or ask), details=(found[2],))
     if found := _POLICY.search(refusal.why):
         text = f"ValidatingAdmissionPolicy {found[1]} refuses {refusal.rank or refusal.what}: {found[2]}"
         return refusal.finding("PolicyDenied", text, Advice("change the job as the policy asks"))

@@ -14,10 +14,11 @@ from paddlejob.client.explain.demand import readable
 from paddlejob.client.explain.evidence import Evidence, template_shape
 from paddlejob.client.explain.result import Advice, Finding, Then, duration
 from paddlejob.client.logs.first_error import from_traceback
+from paddlejob.client.ranks import rank_of
+from paddlejob.core.messages import LONGEST_TEXT, printable
 
 SHOWN_LINES = 12
 LINE_LENGTH = 200
-_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 
 MEANINGS = {
     1: "the program ended with an error, mostly an exception in Python",
@@ -70,7 +71,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     if status.phase is Phase.FAILED and (failure is None or status.reason in _DEADLINES):
         yield _deadline(evidence)
     elif failure is not None and (status.phase is Phase.FAILED or waits):
-        rank = _rank(evidence, failure)
+        rank = rank_of(evidence.job.name, failure.pod)
         summary = status.message if status.phase is Phase.FAILED else _restarting(evidence)
         details = tuple(_details(evidence, failure, rank))
         yield Finding(
@@ -91,10 +92,6 @@ def _deadline(evidence: Evidence) -> Finding:
     return Finding(
         status.reason or "Failed", status.message, advice=(Advice(f"{text}, and submit it again"),)
     )
-
-
-def _rank(evidence: Evidence, failure: Failure) -> str:
-    return failure.pod.removeprefix(f"{evidence.job.name}-")
 
 
 def _restarting(evidence: Evidence) -> str:
@@ -158,7 +155,8 @@ def last_lines(log: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _clean(line: str) -> str:
-    """Return what a terminal would show of a line, without what it would obey."""
-    shown = _TERMINAL.sub("", line.rpartition("\r")[2] or line)[: LINE_LENGTH * 4].expandtabs(4)
-    kept = "".join(character for character in shown if character.isprintable())
+    """Return what a terminal would show of a line, indented as it was, without what it would obey."""
+    shown = (line.rpartition("\r")[2] or line)[:LONGEST_TEXT].expandtabs(4)
+    indent = min(len(shown) - len(shown.lstrip(" ")), LINE_LENGTH // 2)
+    kept = f"{' ' * indent}{printable(shown)}"
     return kept if len(kept) <= LINE_LENGTH else f"{kept[: LINE_LENGTH - 3]}..."

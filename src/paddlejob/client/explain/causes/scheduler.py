@@ -22,16 +22,16 @@ _TAINT = re.compile(r"had untolerated taint \{([^:}]+): ?([^}]*)\}")
 _STORAGE = re.compile(r"persistentvolume", re.IGNORECASE)
 _NO_MATCH = "didn't match Pod's node affinity/selector"
 _PLAIN = {
-    "had untolerated taint(s)": "taints that the pod does not tolerate",
-    _NO_MATCH: "no match with the pod's nodeSelector or node affinity",
-    "were unschedulable": "been cordoned",
-    "didn't match pod anti-affinity rules": "no room beside the pod's anti-affinity rules",
-    "didn't match pod affinity rules": "no pods that the pod's affinity rules ask for",
-    "didn't match pod topology spread constraints": "no place within the pod's topologySpreadConstraints",
-    "didn't have free ports for the requested pod ports": "the pod's host ports taken by others",
-    "had volume node affinity conflict": "no access to the pod's volumes",
-    "didn't find available persistent volumes to bind": "no free PersistentVolume for the pod's claims",
-    "Too many pods": "as many pods as they allow",
+    "had untolerated taint(s)": "have taints that the pod does not tolerate",
+    _NO_MATCH: "do not match the pod's nodeSelector or node affinity",
+    "were unschedulable": "are cordoned",
+    "didn't match pod anti-affinity rules": "are ruled out by the pod's anti-affinity",
+    "didn't match pod affinity rules": "do not have the pods that the pod's affinity asks for",
+    "didn't match pod topology spread constraints": "are ruled out by the pod's topologySpreadConstraints",
+    "didn't have free ports for the requested pod ports": "have other pods on the pod's host ports",
+    "had volume node affinity conflict": "cannot reach the pod's volumes",
+    "didn't find available persistent volumes to bind": "have no free volume for the pod's claims",
+    "Too many pods": "take no more pods",
 }
 _LONGEST = 4096
 SCHEDULER_SECONDS = 30.0
@@ -54,7 +54,7 @@ class Verdict(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if not self.reasons:
             return self.message
-        parts = (f"{count} of {self.nodes} have {words}" for count, words in self.reasons)
+        parts = (f"{count} of {self.nodes} nodes {words}" for count, words in self.reasons)
         return ", ".join(parts)
 
 
@@ -147,7 +147,7 @@ def _read(rank: str, message: str) -> Verdict:
 
 def _plain(text: str) -> str:
     if text.startswith("Insufficient "):
-        return f"too little {text.removeprefix('Insufficient ')} left"
+        return f"have too little {text.removeprefix('Insufficient ')} left"
     if taint := _TAINT.fullmatch(text):
-        return f"the taint {taint[1]}={taint[2].strip()}".rstrip("=")
+        return f"have the taint {taint[1]}={taint[2].strip()}".rstrip("=")
     return _PLAIN.get(text, text)

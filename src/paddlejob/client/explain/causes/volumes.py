@@ -13,7 +13,6 @@ from paddlejob.client.explain.result import Advice, Finding
 
 ONE_POD, ONE_NODE = "ReadWriteOncePod", "ReadWriteOnce"
 _WAITS_FOR_POD = "WaitForFirstConsumer"
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
@@ -76,8 +75,9 @@ def _volume_index(demand: Demand, claim: str) -> int | None:
 
 def _waits_for_pod(evidence: Evidence, claim: Claim) -> bool:
     """Tell whether a claim is bound only once its pod has a node, so that it is not what is waited for."""
-    classes = evidence.storage_classes or {}
-    found = classes.get(claim.spec.storage_class_name or "")
+    if any(event.reason == _WAITS_FOR_POD for event in evidence.events_of(claim.metadata.name)):
+        return True
+    found = (evidence.storage_classes or {}).get(claim.spec.storage_class_name or "")
     return found is not None and found.volume_binding_mode == _WAITS_FOR_POD
 
 
@@ -87,7 +87,10 @@ def _unbound(evidence: Evidence, claim: Claim, rank: str) -> Finding:
     size, modes = claim.spec.resources.requests.get("storage", "?"), ", ".join(claim.spec.access_modes)
     details = [f"claim {name} asks for {size}, {modes}, storage class {wanted or '(none)'}"]
     details += [f"{told.reason}: {told.message}"] if told else []
-    why, advice = f"no PersistentVolume with class {wanted or '(none)'} matches it", "create one"
+    why, advice = (
+        "no volume fits it yet",
+        f"create a PersistentVolume for it, or see kubectl describe pvc {name}",
+    )
     classes = evidence.storage_classes
     if wanted and classes is not None and wanted not in classes:
         why = f"there is no StorageClass {wanted}"
