@@ -13,6 +13,7 @@ from devcluster.node.link import Link
 LOOPBACK = "127.0.0.1"
 DEFAULT_COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager")
 DEFAULT_CONTROLLERS = (
+    "clusterrole-aggregation-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "root-ca-certificate-publisher-controller",

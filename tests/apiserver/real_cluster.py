@@ -1,0 +1,184 @@
+"""A namespace of a real API server with an operator, simulated pods and a kubelet that serves their logs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from aiohttp import web
+
+from behaviour.stage import QUICK, Stage
+from devcluster import Cluster
+from paddlejob.api.meta import JsonObject
+from paddlejob.kube.client import Client
+from paddlejob.kube.errors import TransportError
+from paddlejob.kube.resource import PODS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
+from paddlejob.testing.kubelet import container_logs
+from paddlejob.testing.kubelet.container_logs import ContainerLogs
+from paddlejob.testing.kubelet.kubelet import Kubelet
+from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenTold
+from tests.support.waiting import eventually_async
+
+CERTIFICATES = Path(__file__).parents[1] / "kube" / "data"
+T = TypeVar("T")
+
+
+class RealCluster:
+    """What a test may do with it from its own thread."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.node = f"node-of-{namespace}"
+        self._held: dict[str, asyncio.Event] = {}
+        self._logs = ContainerLogs(lambda: datetime.now(UTC))
+        self._ready, self._stop = threading.Event(), asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connections: set[asyncio.BaseTransport] = set()
+        self.stage: Stage | None = None
+
+    def hold(self, pod: str, code: int = 0, message: str = "") -> None:
+        """Let a pod run until `let_go`, and then exit so."""
+        self._held[pod] = asyncio.Event()
+        self.stage.fates.set(pod, ExitWhenTold(self._held[pod], Exit(code, message=message)))
+
+    def let_go(self, pod: str) -> None:
+        self._loop.call_soon_threadsafe(self._held[pod].set)
+
+    def write(self, pod: str, *lines: str) -> None:
+        """Wait until a pod runs, and let it write."""
+
+        async def write() -> None:
+            found = await eventually_async(lambda: self._running(pod), says=lambda: f"{pod} does not run")
+            self._logs.write(found, "".join(f"{line}\n" for line in lines).encode())
+
+        self.do(write)
+
+    def cut_logs(self) -> None:
+        """Break the connections between API server and kubelet."""
+        self._loop.call_soon_threadsafe(self._logs.cut)
+
+    def do(self, work: Callable[[], Awaitable[T]]) -> T:
+        async def main() -> T:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(main(), self._loop).result(60)
+
+    async def _running(self, pod: str) -> JsonObject | None:
+        listed = await self.stage.client.list(PODS, self.namespace, field_selector=f"metadata.name={pod}")
+        found = next(iter(listed.items), None)
+        is_up = found and container_logs.is_running(found, found["spec"]["containers"][0]["name"])
+        return found if is_up else None
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[RealCluster]:
+        thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="real cluster")
+        thread.start()
+        try:
+            assert self._ready.wait(60)
+            yield self
+        finally:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            thread.join(60)
+            self.cluster.request("DELETE", f"/api/v1/nodes/{self.node}")
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with Client(HttpTransport(load_config(self.cluster.kubeconfig))) as client:
+            self.stage = Stage(client, self.namespace)
+            self.stage.kubelet = Kubelet(
+                client,
+                behaviour=self.stage.fates.decide,
+                nodes=[self.node],
+                namespace=self.namespace,
+                timing=QUICK,
+            )
+            runner = await self._serve_logs()
+            await asyncio.to_thread(self._create_node, runner.addresses[0][1])
+
+            async def act(_: Stage) -> None:
+                self._ready.set()
+                await self._stop.wait()
+
+            try:
+                await self.stage.play(act)
+            finally:
+                await runner.cleanup()
+                for connection in self._connections:
+                    # The API server keeps it open, and a TLS goodbye would wait for its answer.
+                    connection.abort()
+                await asyncio.sleep(0)
+
+    def _create_node(self, port: int) -> None:
+        body = {"metadata": {"name": self.node}}
+        self.cluster.request("POST", "/api/v1/nodes", body)
+        status = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        }
+        self.cluster.request(
+            "PATCH",
+            f"/api/v1/nodes/{self.node}/status",
+            {"status": status},
+            content_type="application/merge-patch+json",
+        )
+
+    async def _serve_logs(self) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATES / "server.crt", CERTIFICATES / "server.key")
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        return runner
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        """Do what a kubelet does with the query that the API server passes on."""
+        name, container = request.match_info["pod"], request.match_info["container"]
+        query = {**request.query, "container": container}
+        pod = await self.stage.client.get(PODS, self.namespace, name)
+        assert request.transport is not None
+        self._connections.add(request.transport)
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        if query.get("follow") != "true":
+            await response.write(self._logs.read(pod, query))
+            return response
+        seen = {"pod": pod}
+
+        async def refresh() -> None:
+            while True:
+                listed = await self.stage.client.list(
+                    PODS, self.namespace, field_selector=f"metadata.name={name}"
+                )
+                seen["pod"] = next(iter(listed.items), None)
+                await asyncio.sleep(0.1)
+
+        def is_running(instance: container_logs.Instance) -> bool:
+            now = seen["pod"]
+            return (
+                bool(now)
+                and container_logs.instance_of(now, container) == instance
+                and (container_logs.is_running(now, container))
+            )
+
+        refreshing = asyncio.create_task(refresh())
+        try:
+            async for chunk in self._logs.follow(pod, query, is_running):
+                await response.write(chunk)
+        except (TransportError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            refreshing.cancel()
+        return response
