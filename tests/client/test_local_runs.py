@@ -125,6 +125,15 @@ async def test_lines_of_a_pod_that_is_not_recorded_yet_are_shown(runs):
     assert [f"{line.rank}: {line.text}" async for line in demo.lines()] == ["worker-0: hello"]
 
 
+async def test_what_was_written_before_a_restart(runs):
+    script = "echo attempt $PADDLEJOB_ATTEMPT; test $PADDLEJOB_ATTEMPT = 1 || sh -c 'kill -9 $PPID'"
+    no_delay = {"delaySeconds": 0, "maxDelaySeconds": 0}
+    demo = await runs.submit(job(worker=role(1, script), restartPolicy=no_delay))
+    await demo.wait(timeout_seconds=60)
+    found = [(line.attempt, line.text) async for line in demo.lines(LogQuery(previous=True))]
+    assert found == [(0, "attempt 0")]
+
+
 async def test_what_a_laptop_cannot_do_is_said_in_one_sentence(runs):
     demo = await runs.submit(job(worker=role(1)))
     await demo.wait(timeout_seconds=60)
@@ -132,8 +141,6 @@ async def test_what_a_laptop_cannot_do_is_said_in_one_sentence(runs):
         await runs.list(selector="a=b")
     with pytest.raises(UnsupportedError, match="--dry-run=client checks the same"):
         await runs.submit(job(), dry_run=True)
-    with pytest.raises(UnsupportedError, match="go on over restarts"):
-        [line async for line in demo.lines(LogQuery(previous=True))]
 
 
 async def test_bad_input_is_named(runs):

@@ -26,7 +26,7 @@ REGISTRY = "registry.baidubce.com/paddle-operator"
     ],
 )
 def test_an_image_of_the_documents_is_found_with_its_program(name, directory, program, workdir):
-    image = images.collect((), EXAMPLES / "any" / "job.yaml").find(f"{REGISTRY}/{name}")
+    image = images.collect((), EXAMPLES / "any").find(f"{REGISTRY}/{name}")
     assert image is not None
     assert image.directory == EXAMPLES / directory
     assert (*image.config.entrypoint, *image.config.command) == program

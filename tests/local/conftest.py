@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from local.commands import PADDLEJOB
 from local.jobs import text
 from local.processes import fresh_mark, marked
 from paddlejob.api.pod import Pod
@@ -151,3 +153,54 @@ def directory(tmp_path) -> Path:
     place = tmp_path / "place"
     place.mkdir()
     return place
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Run `paddlejob`; what it started is found by a mark in its environment."""
+    mark = fresh_mark()
+    environ = {**os.environ, "PADDLEJOB_RUNS": str(tmp_path / "runs"), "TZ": mark, "COLUMNS": "120"}
+
+    def paddlejob(*arguments, **options):
+        words = [*PADDLEJOB, *map(str, arguments)]
+        return subprocess.run(words, env=environ, capture_output=True, check=False, text=True, **options)
+
+    paddlejob.environ = environ
+    paddlejob.mark = mark
+    return paddlejob
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(*documents):
+        path = tmp_path / "job.yaml"
+        path.write_text(text(*documents))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def background(command, tmp_path):
+    """Start `paddlejob run`, which writes into a file."""
+    with contextlib.ExitStack() as stack:
+
+        def start(path, *options):
+            output = stack.enter_context((tmp_path / "output").open("wb"))
+            process = subprocess.Popen(
+                [*PADDLEJOB, "run", str(path), *options],
+                env=command.environ,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def output(tmp_path):
+    return (tmp_path / "output").read_text

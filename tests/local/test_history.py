@@ -8,7 +8,7 @@ import pytest
 
 from paddlejob.local.sandbox.supervisor import STAMP_FORMAT
 from paddlejob.local.store import run_directory
-from paddlejob.local.store.history import History
+from paddlejob.local.store.history import History, note_start
 
 
 @pytest.fixture
@@ -61,6 +61,27 @@ def test_logs_without_times_are_read_too(run):
     log = write(run, "a", unstamped=b"1\n2\n")
     log.with_suffix(".times").unlink()
     assert [text for _, text in read(run, "a")] == [b"1\n2\n"]
+
+
+def test_what_the_last_start_but_one_wrote(run):
+    log = run.log("a", "main")
+    log.parent.mkdir(parents=True)
+    for number in range(3):
+        note_start(log)
+        write(run, "a", *((float(each), b"start %d\nend" % each) for each in range(number + 1)))
+    history = History(run, ("a",), previous=True)
+    assert [(each.time, each.lines.text) for each in history.read()] == [(1.0, b"start 1\n"), (1.0, b"end\n")]
+    assert read(run, "a", previous=True, tail=1) == [(1.0, b"end\n")]
+
+
+@pytest.mark.parametrize("starts", [0, 1])
+def test_a_container_that_was_not_restarted_has_no_previous_log(run, starts):
+    log = write(run, "a", (1.0, b"1\n"))
+    for _ in range(starts):
+        note_start(log)
+    history = History(run, ("a",), previous=True)
+    assert history.is_empty
+    assert list(history.read()) == []
 
 
 def test_a_line_without_its_end_is_left_for_later(run):

@@ -37,7 +37,7 @@ def without_command(**fields):
 
 
 def test_the_examples_registry_is_found_from_anywhere():
-    known = collect((), None)
+    known = collect((), Path.cwd())
     image = known.find("registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1")
     assert image.config.entrypoint == ("python3", "train.py")
     assert image.config.workdir == "/wide_and_deep"
@@ -47,17 +47,17 @@ def test_a_registry_beside_the_job_comes_before_others(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "Dockerfile").write_text('FROM x\nCMD ["mine"]\n')
     (tmp_path / "images.yaml").write_text("registry.baidubce.com/paddle-operator/demo-resnet:v1: mine\n")
-    known = collect((), tmp_path / "job.yaml")
+    known = collect((), tmp_path)
     assert known.find("registry.baidubce.com/paddle-operator/demo-resnet:v1").config.command == ("mine",)
 
 
 def test_an_option_comes_before_every_registry(image):
-    known = collect((image('CMD ["chosen"]'),), None)
+    known = collect((image('CMD ["chosen"]'),), Path.cwd())
     assert known.find(NAME).config.command == ("chosen",)
 
 
 def test_nobody_knows_an_image_that_nobody_named():
-    assert collect((), None).find("unheard/of:v1") is None
+    assert collect((), Path.cwd()).find("unheard/of:v1") is None
 
 
 BAD_OPTIONS = {"no directory": "image:v1", "an empty one": "image:v1=", "no image": "=dir"}
@@ -66,18 +66,18 @@ BAD_OPTIONS = {"no directory": "image:v1", "an empty one": "image:v1=", "no imag
 @pytest.mark.parametrize("option", BAD_OPTIONS.values(), ids=BAD_OPTIONS)
 def test_a_bad_option_is_refused(option):
     with pytest.raises(InputError, match="write IMAGE=DIR"):
-        collect((option,), None)
+        collect((option,), Path.cwd())
 
 
 def test_a_missing_dockerfile_is_named(tmp_path):
     with pytest.raises(InputError, match="Dockerfile, the Dockerfile of image a:v1: No such file"):
-        collect((f"a:v1={tmp_path}",), None).find("a:v1")
+        collect((f"a:v1={tmp_path}",), Path.cwd()).find("a:v1")
 
 
 def test_a_registry_that_is_no_mapping_is_refused(tmp_path):
     (tmp_path / "images.yaml").write_text("- a\n")
     with pytest.raises(InputError, match="write one line per image"):
-        collect((), tmp_path / "job.yaml")
+        collect((), tmp_path)
 
 
 async def test_an_images_entrypoint_runs_in_its_directory(finish, image):

@@ -13,6 +13,7 @@ VERBS = {
     "operator": ("paddlejob.cli.operator", "Run the operator that makes PaddleJobs work on a cluster."),
     "run": ("paddlejob.cli.local.run", "Run a PaddleJob on this machine, without a cluster."),
     "runs": ("paddlejob.cli.local.runs", "List the runs on this machine."),
+    "attach": ("paddlejob.cli.local.attach", "Watch a live run as if it had been started here."),
     "logs": ("paddlejob.cli.local.logs", "Show the logs of a run."),
     "env": ("paddlejob.cli.local.env", "Show the environment of one rank of a run."),
     "scale": ("paddlejob.cli.local.scale", "Change the number of workers of a live run."),
@@ -26,6 +27,14 @@ VERBS = {
 }
 """Verb to module and one line of help. The module's command carries the verb's name."""
 
+
+SYNONYMS = {
+    **dict.fromkeys(("ps", "ls", "list", "status"), "runs"),
+    **dict.fromkeys(("create", "apply", "up"), "run"),
+    **dict.fromkeys(("remove", "prune"), "rm"),
+    **dict.fromkeys(("kill", "cancel", "down"), "stop"),
+}
+"""What other tools call a verb."""
 
 BOTH_VERBS = {verb: entry for verb, entry in CLUSTER_VERBS.items() if verb not in VERBS}
 """Verbs that are written once for runs on this machine and for jobs on a cluster."""
@@ -50,9 +59,10 @@ class Dispatch(Verbs):
         "Commands": VERBS,
         "Runs on this machine, or with -n or --context jobs on a cluster": BOTH_VERBS,
     },
+    synonyms=SYNONYMS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(paddlejob.__version__, prog_name="paddlejob")
+@click.version_option(paddlejob.__version__, "--version", "-V", prog_name="paddlejob")
 @click.pass_context
 def main(ctx: click.Context) -> None:
     """Train PaddlePaddle on Kubernetes, or on this machine with the same YAML.

@@ -18,9 +18,19 @@ Table = Mapping[str, tuple[str, str]]
 class Verbs(click.Group):
     """A group that knows its verbs without importing them."""
 
-    def __init__(self, *args: Any, sections: Mapping[str, Table], **kwargs: Any) -> None:
-        """`sections` are the verbs as help shows them: what one reaches for first comes first."""
+    def __init__(
+        self,
+        *args: Any,
+        sections: Mapping[str, Table],
+        synonyms: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """`sections` are the verbs as help shows them: what one reaches for first comes first.
+
+        `synonyms` are other words for a verb, which are not understood but answered with the verb.
+        """
         super().__init__(*args, **kwargs)
+        self._synonyms = synonyms or {}
         self.sections = sections
         self.table = {verb: entry for table in sections.values() for verb, entry in table.items()}
 
@@ -33,7 +43,8 @@ class Verbs(click.Group):
         if cmd_name not in self.table:
             import difflib  # noqa: PLC0415 - only for a misspelt verb
 
-            if near := difflib.get_close_matches(cmd_name, self.table, n=1):
+            synonym = self._synonyms.get(cmd_name)
+            if near := [synonym] if synonym else difflib.get_close_matches(cmd_name, self.table, n=1):
                 ctx.fail(f"No such command '{cmd_name}'; did you mean {near[0]}?")
             return super().get_command(ctx, cmd_name)
         return load(self.table[cmd_name][0])

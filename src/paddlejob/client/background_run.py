@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,14 +17,14 @@ from paddlejob.local.store.run_directory import RunDirectory
 LOOK_SECONDS = 0.05
 
 
-def start_run(runs: Path, text: str, *, python: str = "") -> RunDirectory:
+def start_run(runs: Path, text: str, *, python: str = "", options: Sequence[str] = ()) -> RunDirectory:
     """Start the job in a YAML text as a process of its own, which outlives this one; return its run.
 
-    Its containers use `python`, by default that of the shell.
+    Its containers use `python`, by default that of the shell; `options` are other options of `paddlejob run`.
     Raises InvalidJobError when it does not start.
     """
     command = [sys.executable, "-m", "paddlejob.cli.main", "run", "-", "--run-dir", str(runs)]
-    command += ["--python", python] if python else []
+    command += [*(("--python", python) if python else ()), *options, "--background"]
     with (
         tempfile.TemporaryFile() as stdin,
         tempfile.TemporaryFile() as stdout,
@@ -35,7 +36,7 @@ def start_run(runs: Path, text: str, *, python: str = "") -> RunDirectory:
         # Not a `Popen`, which would have to be waited for.
         process = os.posix_spawn(
             sys.executable,
-            [*command, "--output", "json", "--logs", "none"],
+            command,
             os.environ,
             file_actions=[(os.POSIX_SPAWN_DUP2, file.fileno(), number) for number, file in files],
             setsid=True,

@@ -160,17 +160,18 @@ class LocalJob(Job):
 
     async def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
         """Yield what was written in order of time, and with `follow` what comes."""
-        if query.previous:
-            raise UnsupportedError("the logs of a local run go on over restarts; there are no previous ones")
         record = _record(self.run)
         ranks.check(record.job, query.rank)
-        attempt = record.job.status.attempt
+        attempt = max(0, record.job.status.attempt - query.previous)
         begin = datetime.now(UTC).timestamp() - query.since_seconds if query.since_seconds else 0.0
         present = sorted(each.name for each in (self.run.path / "logs").iterdir())
-        history = History(self.run, chosen_pods(record.job.name, query.rank, present), tail=query.tail)
+        pods = chosen_pods(record.job.name, query.rank, present)
+        history = History(self.run, pods, tail=query.tail, previous=query.previous)
         for piece in history.read():
             if piece.time >= begin and self._is_wanted(piece.lines, query):
                 yield self._block(piece.lines, piece.time, attempt)
+        if query.previous:
+            return
         follower = Follower(self.run, history.ends)
         try:
             while query.follow and self.run.is_alive:

@@ -63,6 +63,13 @@ def read(text: str, source: str) -> tuple[list[JsonObject], list[JsonObject]]:
     return jobs, [each for each in found if each.get("kind") != names.KIND]
 
 
+def dump(objects: list[JsonObject]) -> str:
+    """Return objects as a YAML text."""
+    import yaml  # noqa: PLC0415 - not everybody changes a file
+
+    return str(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True))
+
+
 def override(manifest: JsonObject, overrides: Overrides) -> JsonObject:
     """Return a copy with the overrides applied. Raises ClientError for one that the job has no place for."""
     changed = copy.deepcopy(manifest)

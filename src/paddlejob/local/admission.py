@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import PurePath
 
 import msgspec
 
@@ -13,12 +15,14 @@ from paddlejob.core.network import network_of
 from paddlejob.local.errors import InputError
 from paddlejob.local.input.documents import JobFile
 from paddlejob.local.input.images import Images
+from paddlejob.local.input.interpreter import Interpreter
 from paddlejob.local.input.strict import suggestion
 from paddlejob.local.pod import capabilities, container, volumes
 from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.pod.volumes import Claims
 from paddlejob.local.ports import size_errors
 
+_PYTHON = re.compile(r"python|paddle|fleetrun")
 _NOT_RUN = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 _CONFIG_MAP, _SECRET = "ConfigMap", "Secret"
 
@@ -29,6 +33,7 @@ class Machine(msgspec.Struct, frozen=True):
     images: Images
     allowed: Capabilities
     claims: Claims
+    python: Interpreter
 
 
 def check(read: JobFile, machine: Machine) -> None:
@@ -44,6 +49,8 @@ def check(read: JobFile, machine: Machine) -> None:
 def notes(job: PaddleJob, machine: Machine) -> Iterator[str]:
     """Yield what a cluster would do and this machine does not, and which directories it uses instead."""
     yield from _claim_notes(job, machine.claims)
+    if machine.python.defect and _uses_python(job, machine.images):
+        yield machine.python.advice
     used = {
         str(each.get("image"))
         for _, spec in job.spec.roles()
@@ -62,6 +69,15 @@ def notes(job: PaddleJob, machine: Machine) -> Iterator[str]:
             if (image := images.find(str(each.get("image")))) and image.name not in noted:
                 noted.add(image.name)
                 yield from (f"{image.directory / 'Dockerfile'}: {note}" for note in image.config.notes)
+
+
+def _uses_python(job: PaddleJob, images: Images) -> bool:
+    programs = (
+        container.command_of(each, images.find(str(each.get("image"))), {})[0]
+        for _, spec in job.spec.roles()
+        for _, each in _containers(spec.template["spec"])
+    )
+    return any(_PYTHON.match(PurePath(program).name) for program in programs)
 
 
 def _claim_notes(job: PaddleJob, claims: Claims) -> Iterator[str]:

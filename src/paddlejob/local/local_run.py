@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
 
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.kubelet.environment import Contents
 from paddlejob.local import admission
 from paddlejob.local.admission import Machine
 from paddlejob.local.errors import InputError
-from paddlejob.local.input import accelerators, documents, images
+from paddlejob.local.input import accelerators, documents, images, interpreter
 from paddlejob.local.input.accelerators import Provision
-from paddlejob.local.options import Interpreter, Options, find_python
+from paddlejob.local.input.documents import JobFile
+from paddlejob.local.input.interpreter import Interpreter
+from paddlejob.local.options import Options
 from paddlejob.local.pod import capabilities, volumes
+from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.pod.context import RunContext, search_path, write_python_shims
-from paddlejob.local.pod.volumes import Claims
 from paddlejob.local.ports import reserve
 from paddlejob.local.runner import Ending, LocalRunner, Observer
 from paddlejob.local.store import outcome, run_directory, shm
@@ -61,20 +62,22 @@ class LocalRun:
             shutil.rmtree(self.run_directory.path / "volumes", ignore_errors=True)
 
 
-@contextlib.asynccontextmanager
-async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> AsyncIterator[LocalRun]:
-    """Read the file and make everything ready; the run's ports and its name are held while this lasts.
+class Checked(msgspec.Struct, frozen=True):
+    """A job that can run on this machine."""
 
-    Raises InputError before anything was started.
-    """
+    job: PaddleJob
+    file: JobFile
+    machine: Machine
+    provision: Provision
+    notes: tuple[str, ...]
+
+
+async def check(options: Options) -> Checked:
+    """Read the file and look at this machine. Raises InputError when the job cannot run here."""
     source = str(options.file or "standard input")
     read = documents.read(options.text, name=options.name, namespace=options.namespace, source=source)
     check_selection(read.job, options.logs)
-    python = find_python(options)
-    with _writable(options.runs):
-        options.runs.mkdir(parents=True, exist_ok=True)
-    allowed = options.allowed or await capabilities.probe(options.runs)
-    machine = Machine(images.collect(options.images, options.file), allowed, _claims(options, read.job))
+    machine = await _machine(options, read.job)
     admission.check(read, machine)
     provision = accelerators.provide(read.job, strict=options.strict)
     job = _taken_over(provision.job)
@@ -83,19 +86,47 @@ async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> As
         *admission.notes(job, machine),
         *((provision.note,) if provision.note else ()),
     )
-    with reserve() as ports, _new_run(options, job) as run, shm.claim(run) as memory:
-        context = _context(options, machine, provision, run, memory, python=python, secrets=read.secrets)
-        fixed = RunRecord(job=job, base_port=ports.first, notes=notes, python=str(python))
+    return Checked(job, read, machine, provision, notes)
+
+
+@contextlib.asynccontextmanager
+async def prepared(options: Options, observers: tuple[Observer, ...] = ()) -> AsyncIterator[LocalRun]:
+    """Read the file and make everything ready; the run's ports and its name are held while this lasts.
+
+    Raises InputError before anything was started.
+    """
+    checked = await check(options)
+    with reserve() as ports, _new_run(options, checked.job) as run, shm.claim(run) as memory:
+        python, notes = checked.machine.python, checked.notes
+        fixed = RunRecord(job=checked.job, base_port=ports.first, notes=notes, python=str(python))
         recorder = Recorder(run, fixed)
         runner = LocalRunner(
-            job,
-            context,
+            checked.job,
+            _context(options, checked, run, memory),
             ports,
-            config_maps=dict(read.config_maps),
+            config_maps=dict(checked.file.config_maps),
             observers=(recorder, *observers),
             settings=options.settings,
         )
         yield LocalRun(runner, run, recorder, notes, python)
+
+
+async def _machine(options: Options, job: PaddleJob) -> Machine:
+    """Look at this machine; the interpreter and the kernel are asked at the same time."""
+    python = interpreter.locate(options.python, options.environ)
+    with _writable(options.runs):
+        options.runs.mkdir(parents=True, exist_ok=True)
+    probing = asyncio.create_task(_allowed(options))
+    try:
+        python = await interpreter.ask(python, options.environ)
+    finally:
+        allowed = await probing
+    claims = volumes.claims_of(options.volumes, options.runs.parent / "volumes" / job.metadata.namespace)
+    return Machine(images.collect(options.images, options.directory), allowed, claims, python)
+
+
+async def _allowed(options: Options) -> Capabilities:
+    return options.allowed or await capabilities.probe(options.runs)
 
 
 @contextlib.contextmanager
@@ -121,22 +152,10 @@ def _writable(runs: Path) -> Iterator[None]:
         ) from error
 
 
-def _claims(options: Options, job: PaddleJob) -> Claims:
-    return volumes.claims_of(options.volumes, options.runs.parent / "volumes" / job.metadata.namespace)
-
-
-def _context(
-    options: Options,
-    machine: Machine,
-    provision: Provision,
-    run: RunDirectory,
-    memory: Path,
-    *,
-    python: Interpreter,
-    secrets: Mapping[str, Contents],
-) -> RunContext:
+def _context(options: Options, checked: Checked, run: RunDirectory, memory: Path) -> RunContext:
+    machine, provision, python = checked.machine, checked.provision, checked.machine.python.path
     shims = run.path / "bin"
-    write_python_shims(shims, python.path)
+    write_python_shims(shims, python)
     pods = sum(spec.replicas for _, spec in provision.job.spec.roles())
     return RunContext(
         name=os.uname().nodename,
@@ -145,9 +164,9 @@ def _context(
         capabilities=machine.allowed,
         images=machine.images,
         claims=machine.claims,
-        secrets=secrets,
-        job_directory=options.file.resolve().parent if options.file else Path.cwd(),
-        search_path=search_path(shims, python.path, options.environ.get("PATH", os.defpath)),
+        secrets=checked.file.secrets,
+        job_directory=options.directory,
+        search_path=search_path(shims, python, options.environ.get("PATH", os.defpath)),
         environ=options.environ,
         threads=max(1, (os.cpu_count() or 1) // pods),
         visible_devices=provision.visible,

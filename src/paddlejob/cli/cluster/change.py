@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+
+if TYPE_CHECKING:
+    from paddlejob.client.job import Job
 
 
 @click.command("scale")
@@ -88,9 +92,22 @@ async def _delete(
             place = "this machine" if target.is_local else f"namespace {found[0].namespace}"
             if not click.confirm(f"Delete {listed} from {place}, with all pods and logs?", err=True):
                 return shared.FAILED
+        elif not yes and target.is_local:
+            _keep_files(found)
         for job in found:
             click.echo(f"{job.kind_and_name} {await job.delete()}")
         if waits and not target.is_local:
             for job in found:
                 await job.wait("deleted", timeout_seconds=seconds)
     return 0
+
+
+def _keep_files(found: list[Job]) -> None:
+    """Raise ClientError when local runs have files of their programs, such as models, which would be lost."""
+    from paddlejob.client.errors import ClientError  # noqa: PLC0415
+    from paddlejob.client.local_runs import LocalJob  # noqa: PLC0415
+    from paddlejob.local.store import files  # noqa: PLC0415
+
+    for job in found:
+        if isinstance(job, LocalJob) and (written := files.written(job.run, 1)):
+            raise ClientError(f"{job.name} has files such as {written[0].path}; pass --yes to delete them")

@@ -13,7 +13,7 @@ from paddlejob.local.store.logs import chosen_pods
 
 
 @click.command("cp")
-@click.argument("run")
+@click.argument("run", shell_complete=shared.complete_runs)
 @click.argument("source", metavar="POD:PATH")
 @click.argument("target", type=click.Path(path_type=Path))
 @shared.directory_option

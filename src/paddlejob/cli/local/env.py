@@ -13,7 +13,14 @@ from paddlejob.local.store.logs import chosen_pods
 
 @click.command("env")
 @shared.run_argument
-@click.option("--rank", "-r", default="0", metavar="RANK", help="Rank of a worker (0), or a pod (ps-1).")
+@click.option(
+    "--rank",
+    "-r",
+    default="0",
+    metavar="RANK",
+    shell_complete=shared.complete_ranks,
+    help="Rank of a worker (0), or a pod (ps-1).",
+)
 @shared.directory_option
 def command(run: str, rank: str, runs: Path) -> None:
     """Show the environment of one rank of RUN, by default the newest run."""

@@ -12,7 +12,7 @@ import click
 from paddlejob.cli.local import shared
 from paddlejob.local.errors import InputError
 from paddlejob.local.store.history import History
-from paddlejob.local.store.logs import Follower, LogLines, Prefixes, chosen_pods, speaker
+from paddlejob.local.store.logs import Follower, LogLines, Prefixes, chosen_pods, speaker, widest_label
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 from paddlejob.local.ui.view import training_container
 
@@ -22,9 +22,15 @@ LOOK_SECONDS = 0.2
 @click.command("logs")
 @shared.run_argument
 @click.option(
-    "--rank", "-r", default="all", metavar="RANK", help="Only this rank (0), pod (ps-1) or role (ps)."
+    "--rank",
+    "-r",
+    default="all",
+    metavar="RANK",
+    shell_complete=shared.complete_ranks,
+    help="Only this rank (0), pod (ps-1) or role (ps).",
 )
 @click.option("--follow", "-f", is_flag=True, help="Follow the logs until the run ends.")
+@click.option("--previous", "-p", is_flag=True, help="Only what containers wrote before they were restarted.")
 @click.option(
     "--tail", type=click.IntRange(min=0), default=None, help="Only the last lines of each container."
 )
@@ -32,7 +38,14 @@ LOOK_SECONDS = 0.2
 @click.option("--timestamps", is_flag=True, help="Print when each line was written.")
 @shared.directory_option
 def command(
-    run: str, rank: str, follow: bool, tail: int | None, since: str, timestamps: bool, runs: Path
+    run: str,
+    rank: str,
+    follow: bool,
+    previous: bool,
+    tail: int | None,
+    since: str,
+    timestamps: bool,
+    runs: Path,
 ) -> None:
     """Show the logs of RUN in order of time, by default of the newest run."""
     with shared.errors_shown():
@@ -40,8 +53,11 @@ def command(
         record = found.read_record()
         if record is None:
             raise InputError(f"{found.name} has not started yet; try again in a moment")
+        if follow and previous:
+            raise InputError("--previous and --follow exclude each other; give one of them")
         begin = time.time() - shared.seconds_of("--since", since) if since else 0.0
-        Reader(found, record, rank, begin=begin, timestamps=timestamps).print(follow=follow, tail=tail)
+        reader = Reader(found, record, rank, begin=begin, timestamps=timestamps)
+        reader.print(follow=follow, previous=previous, tail=tail)
 
 
 class Reader:
@@ -51,6 +67,7 @@ class Reader:
         self, run: RunDirectory, record: RunRecord, rank: str, *, begin: float, timestamps: bool
     ) -> None:
         self._run = run
+        self._record = record
         self._rank = rank
         self._begin = begin
         self._timestamps = timestamps
@@ -59,21 +76,26 @@ class Reader:
         self._training = {pod.metadata.name: training_container(pod) for pod in record.pods}
         at_terminal = sys.stdout.isatty()
         self._is_plain = rank != "all" and not at_terminal
-        self._prefixes = Prefixes(colours=at_terminal)
+        self._prefixes = Prefixes(widest_label(record.job, rank), colours=at_terminal)
 
-    def print(self, *, follow: bool, tail: int | None) -> None:
+    def print(self, *, follow: bool, previous: bool, tail: int | None) -> None:
         """Print what is there and, while the run lasts, what comes. Raises InputError for an unknown rank."""
         present = sorted(each.name for each in (self._run.path / "logs").iterdir())
         pods = chosen_pods(self._job, self._rank, present)
         if present and not pods:
             raise InputError(f"{self._run.name} has no rank {self._rank}; it has {', '.join(present)}")
-        history = History(self._run, pods, tail=tail)
+        history = History(self._run, pods, tail=tail, previous=previous)
+        if previous and history.is_empty:
+            raise InputError(f"{self._run.name} has no previous logs: nothing was restarted")
         for piece in history.read():
             self._show(piece.lines, piece.time)
-        self._show_rest(Follower(self._run, history.ends), follow=follow)
+        if not previous:
+            self._show_rest(Follower(self._run, history.ends), follow=follow)
         sys.stdout.flush()
         if not self._has_shown:
-            click.echo(f"{self._run.name} has no output to show", err=True)
+            message = self._record.job.status.message
+            why = f": {message}" if message else ""
+            click.echo(f"{self._run.name} has no output to show{why}", err=True)
 
     def _show_rest(self, follower: Follower, *, follow: bool) -> None:
         """Print what comes, and at the end a last line without its newline."""

@@ -17,7 +17,6 @@ from paddlejob.local.store import outcome, run_directory
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
 WIDE = ("MODE", "PS", "DIRECTORY")
-FORMS = ("text", "wide", "json", "yaml", "name")
 
 
 class Listed(NamedTuple):
@@ -29,8 +28,8 @@ class Listed(NamedTuple):
 
 
 @click.command("runs")
-@click.argument("names", nargs=-1, metavar="[RUN]...")
-@click.option("--output", "-o", "form", type=click.Choice(FORMS), default="text", help="Output format.")
+@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=shared.complete_runs)
+@shared.output_option("text", "wide", "json", "yaml", "name")
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="Only the newest runs.")
 @shared.directory_option
 def command(names: tuple[str, ...], form: str, limit: int | None, runs: Path) -> None:

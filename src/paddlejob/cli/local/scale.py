@@ -11,7 +11,7 @@ from paddlejob.local.control import Command, send
 
 
 @click.command("scale")
-@click.argument("run")
+@click.argument("run", shell_complete=shared.complete_runs)
 @click.argument("workers", type=int)
 @shared.directory_option
 def command(run: str, workers: int, runs: Path) -> None:

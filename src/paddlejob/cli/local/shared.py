@@ -9,14 +9,18 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from paddlejob.local.errors import InputError
 from paddlejob.local.store import run_directory
+from paddlejob.local.store.logs import short_name
 from paddlejob.local.store.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from paddlejob.local.ui.output import Output
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -38,10 +42,67 @@ def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return option(function)
 
 
+def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the name of a run."""
+    del param
+    names = [run.name for run in run_directory.all_runs(_runs_of(ctx))]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_ranks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Complete a pod of the run that stands before."""
+    del param
+    # Where the value of an option is being completed, click has not come to the arguments.
+    name = ctx.params.get("run") or next(iter(ctx.args), "")
+    try:
+        run = run_directory.find(_runs_of(ctx), name)
+    except InputError:
+        return []
+    pods = sorted(short_name(run.job_name, each.name) for each in (run.path / "logs").iterdir())
+    return [pod for pod in pods if pod.startswith(incomplete)]
+
+
+def _runs_of(ctx: click.Context) -> Path:
+    return Path(ctx.params.get("runs") or run_directory.state_directory(os.environ))
+
+
 def run_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the run that a verb is about; the newest when it is not named."""
-    option: Decorator = click.argument("run", default="", metavar="[RUN]")
+    option: Decorator = click.argument("run", default="", metavar="[RUN]", shell_complete=complete_runs)
     return option(function)
+
+
+def logs_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--logs`, whose output is shown."""
+    option: Decorator = click.option(
+        "--logs",
+        default=None,
+        metavar="all|RANK|none",
+        help="Show output of all pods, one pod (0, ps-1), or none.",
+    )
+    return option(function)
+
+
+def output_option(*forms: str) -> Decorator:
+    """Add `--output`, the form of what is printed."""
+    return click.option(
+        "--output", "-o", "form", type=click.Choice(forms), default=forms[0], help="Output format."
+    )
+
+
+def output_for(form: str, logs: str | None) -> Output:
+    """Choose how to show a run: a view for a person at a terminal, lines for everything else."""
+    if form in ("json", "background"):
+        from paddlejob.local.ui.json_lines import JsonOutput  # noqa: PLC0415
+
+        return JsonOutput(logs or "none", only="run" if form == "background" else "")
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        from paddlejob.local.ui.live import LiveOutput  # noqa: PLC0415 - rich takes a tenth of a second
+
+        return LiveOutput(logs or "0")
+    from paddlejob.local.ui.plain import PlainOutput  # noqa: PLC0415
+
+    return PlainOutput(logs or "all")
 
 
 @contextlib.contextmanager

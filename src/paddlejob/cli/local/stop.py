@@ -11,7 +11,7 @@ from paddlejob.local.control import Command, send
 
 
 @click.command("stop")
-@click.argument("names", nargs=-1, required=True, metavar="RUN...")
+@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=shared.complete_runs)
 @shared.directory_option
 def command(names: tuple[str, ...], runs: Path) -> None:
     """Stop each live RUN; its pods may save their work. Logs and files stay until `paddlejob rm`.

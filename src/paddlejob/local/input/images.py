@@ -68,33 +68,31 @@ class Images:
         return find
 
 
-def collect(options: Iterable[str], job_file: Path | None) -> Images:
-    """Return the images of `--image IMAGE=DIR` options and of the registries near the job's file.
+def collect(options: Iterable[str], directory: Path) -> Images:
+    """Return the images of `--image IMAGE=DIR` options and of the registries near a directory.
 
     Raises InputError.
     """
     known: dict[str, Path] = {}
     given: list[str] = []
-    for registry in reversed(list(_registries(job_file))):
+    for registry in reversed(list(_registries(directory))):
         known.update(_read_registry(registry))
     for option in options:
-        name, separator, directory = option.rpartition("=")
-        if not separator or not name or not directory:
+        name, separator, chosen = option.rpartition("=")
+        if not separator or not name or not chosen:
             raise InputError(
                 f"--image {option}: write IMAGE=DIR, where DIR contains the Dockerfile of the image"
             )
-        known[name] = Path(directory).resolve()
+        known[name] = Path(chosen).resolve()
         given.append(name)
     return Images(known, given)
 
 
-def _registries(job_file: Path | None) -> Iterator[Path]:
-    """Yield registries, nearest first: beside the job's file and above it, then those of our own examples."""
-    start = job_file.resolve().parent if job_file else Path.cwd()
-    above = [start, *start.parents]
+def _registries(directory: Path) -> Iterator[Path]:
+    """Yield registries, nearest first: in a directory and above it, then those of our own examples."""
     source = Path(paddlejob.__file__).resolve().parents[2]
-    for directory in (*above, source):
-        for place in (directory / REGISTRY, directory / "examples" / REGISTRY):
+    for parent in (directory, *directory.parents, source):
+        for place in (parent / REGISTRY, parent / "examples" / REGISTRY):
             if place.is_file():
                 yield place
 

@@ -30,6 +30,7 @@ from paddlejob.local.pod.container import ContainerStart, spec_of
 from paddlejob.local.pod.context import RunContext
 from paddlejob.local.pod.process import ContainerProcess, StartError
 from paddlejob.local.sandbox.spec import ContainerSpec
+from paddlejob.local.store.history import note_start
 
 LAST_WORDS_BYTES = 2048
 START_ERROR_CODE = 128
@@ -196,7 +197,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
-        self._beginning = path.stat().st_size if path.exists() else 0
+        self._beginning = note_start(path)
 
     def termination_message(self) -> str:
         """Return its end, as much as a kubelet keeps."""

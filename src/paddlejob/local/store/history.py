@@ -1,6 +1,7 @@
 """The logs of a run in order of time.
 
-Beside each <container>.log is a <container>.times: pairs of a time and the size that the log had then.
+Beside each <container>.log is a <container>.times: pairs of a time and the size that the log had then; and a
+<container>.starts: a line for each start of the container with the size that the log had then.
 """
 
 from __future__ import annotations
@@ -27,11 +28,21 @@ class TimedLines(NamedTuple):
 class History:
     """What the containers of some pods have written so far, read in pieces."""
 
-    def __init__(self, run: RunDirectory, pods: Iterable[str], *, tail: int | None = None) -> None:
-        self._logs = [log for pod in sorted(pods) for log in run.logs(pod)]
+    def __init__(
+        self, run: RunDirectory, pods: Iterable[str], *, tail: int | None = None, previous: bool = False
+    ) -> None:
+        """`previous`: of each container that was started again, what its last start but one wrote."""
+        logs = [log for pod in sorted(pods) for log in run.logs(pod)]
+        self._spans = {log: _previous_span(log) if previous else None for log in logs}
+        self._logs = [log for log in logs if not previous or self._spans[log]]
         self._tail = tail
         self.ends: dict[Path, int] = {}
         """How far each log was read, up to its last whole line."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no container to read from."""
+        return not self._logs
 
     def read(self) -> Iterator[TimedLines]:
         """Yield all lines, or the last `tail` lines of each container, in order of time."""
@@ -48,15 +59,38 @@ class History:
         yield from last
 
     def _pieces(self, log: Path) -> Iterator[TimedLines]:
-        position, partial = 0, b""
+        position, last = self._spans[log] or (0, None)
+        partial, time = b"", 0.0
         with log.open("rb") as reader:
-            for time, end in _stamps(log):
+            reader.seek(position)
+            for time, size in _stamps(log):
+                end = size if last is None else min(size, last)
                 while position < end and (chunk := reader.read(min(end - position, CHUNK_BYTES))):
                     position += len(chunk)
                     whole, newline, partial = (partial + chunk).rpartition(b"\n")
                     if newline:
                         yield TimedLines(time, LogLines(log.parent.name, log.stem, whole + newline))
+                if position == last:
+                    break
+        if last is not None and partial:
+            yield TimedLines(time, LogLines(log.parent.name, log.stem, partial + b"\n"))
         self.ends[log] = position - len(partial)
+
+
+def note_start(log: Path) -> int:
+    """Write down that a container starts, and how long its log is; return that."""
+    size = log.stat().st_size if log.exists() else 0
+    with log.with_suffix(".starts").open("a") as starts:
+        starts.write(f"{size}\n")
+    return size
+
+
+def _previous_span(log: Path) -> tuple[int, int] | None:
+    try:
+        starts = [int(line) for line in log.with_suffix(".starts").read_text().split()]
+    except OSError:
+        return None
+    return (starts[-2], starts[-1]) if len(starts) > 1 else None
 
 
 def _one_by_one(piece: TimedLines) -> Iterator[TimedLines]:

@@ -232,7 +232,9 @@ def choose(runs: Path, name: str, *, live: bool) -> RunDirectory:
         listed = ", ".join(each.name for each in candidates)
         raise InputError(f"{name or 'that'} could be {listed}; give the full name of the run")
     if meant:
-        raise InputError(f"{name or 'no run'} is not running; `paddlejob runs` lists all runs")
+        raise InputError(
+            f"{f'{name} is not' if name else 'no run is'} running; `paddlejob runs` lists all runs"
+        )
     raise _no_run(runs, name, present)
 
 

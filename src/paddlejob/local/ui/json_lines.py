@@ -28,8 +28,10 @@ PROGRESS_SECONDS = 1.0
 class JsonOutput:
     """Prints run, note, job, pod, event, log, progress and result objects, each with its type and time."""
 
-    def __init__(self, logs: str, stream: BinaryIO | Stream | None = None) -> None:
+    def __init__(self, logs: str, stream: BinaryIO | Stream | None = None, *, only: str = "") -> None:
+        """`only`: the one type of objects to print, as for a run that nobody watches."""
         self._logs = logs
+        self._only = only
         self.may_skip = logs == "none"
         self._stream = stream or Stream(sys.stdout.buffer)
         self._view: RunView | None = None
@@ -115,6 +117,10 @@ class JsonOutput:
         """Tell that the run is to end."""
         self._print("interrupted", times=times)
 
+    def on_detach(self) -> None:
+        """Tell that this is not the end."""
+        self._print("detached")
+
     def on_end(self, ending: Ending, outcome: Outcome) -> None:
         """Tell the result."""
         assert self._view is not None
@@ -136,6 +142,8 @@ class JsonOutput:
         )
 
     def _print(self, kind: str, **fields: object) -> None:
+        if self._only not in ("", kind):
+            return
         line = {"type": kind, "time": datetime.now(UTC), **fields}
         self._stream.write(msgspec.json.encode(line) + b"\n")
         self._stream.flush()

@@ -105,13 +105,22 @@ class LiveOutput:
         self._footer = summary.interruption(times)
         self._has_news = True
 
+    def on_detach(self) -> None:
+        """Take the view down."""
+        assert self._shown is not None
+        self._take_down()
+        self._console.print(Text(f"detached; watch it again: paddlejob attach {self._shown.directory.name}"))
+
+    def _take_down(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
     def on_end(self, ending: Ending, outcome: Outcome) -> None:
         """Leave the last view standing, and the result below it."""
         assert self._view is not None
         assert self._shown is not None
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._take_down()
         self._console.print(render(self._view, ending=ending, height=self._console.height))
         for line in summary.details(self._view, ending, outcome, self._shown, selection=self._logs):
             self._console.print(Text(line, style="dim"), soft_wrap=True)

@@ -42,6 +42,9 @@ class Output(Observer, Protocol):
     def on_interrupt(self, times: int) -> None:
         """A person wants the run to end."""
 
+    def on_detach(self) -> None:
+        """The run goes on, and is not shown any more."""
+
     def on_end(self, ending: Ending, outcome: Outcome) -> None:
         """The run is over."""
 

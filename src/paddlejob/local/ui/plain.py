@@ -107,6 +107,11 @@ class PlainOutput:
         """Say what is done about it."""
         self._news.say(summary.interruption(times))
 
+    def on_detach(self) -> None:
+        """Say that this is not the end."""
+        self._news.release_all()
+        self._news.say("detached")
+
     def on_end(self, ending: Ending, outcome: Outcome) -> None:
         """Say how it went."""
         assert self._view is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paddlejob.core.pod_set import pod_name
+from paddlejob.local.input.interpreter import WAY_OUT
 from paddlejob.local.runner import Ending
 from paddlejob.local.store import logs
 from paddlejob.local.store.run_directory import Outcome, RunDirectory
@@ -34,10 +35,7 @@ def details(
             yield from _last_lines(run, pod, failed)
     yield from _written_files(outcome, run, view.job.name)
     if ending is Ending.FAILED and MISSING_PADDLE in view.job.status.message:
-        yield (
-            f"python is {shown.python}, which has no Paddle; "
-            "choose another with --python, or activate its environment"
-        )
+        yield f"python is {shown.python}, which has no Paddle; {WAY_OUT}"
 
 
 def verdict(view: RunView, ending: Ending, outcome: Outcome) -> str:

@@ -98,6 +98,8 @@ class RunView:
         """How the run stands in a sentence."""
         if self.job.status.phase is Phase.SUSPENDED:
             return f"resume it with `paddlejob resume {self._run.name}`"
+        if self.job.status.phase is Phase.TERMINATING:
+            return "stopping, waiting for pods to save their work"
         return self.job.status.message
 
     def on_job(self, job: PaddleJob) -> None:

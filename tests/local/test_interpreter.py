@@ -1,0 +1,126 @@
+"""Which Python the containers of a run use."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddlejob.local.errors import InputError
+from paddlejob.local.input import interpreter
+from paddlejob.local.input.interpreter import locate
+
+
+@pytest.fixture
+def environments(tmp_path):
+    """Directories with a python each, as virtualenv, conda and a system have them."""
+    for name, programs in {"venv": ("python",), "conda": ("python",), "system": ("python3",)}.items():
+        for program in programs:
+            path = tmp_path / name / "bin" / program
+            path.parent.mkdir(parents=True)
+            path.touch(mode=0o755)
+    return tmp_path
+
+
+CHOICES = {
+    "the one that was asked for": ("sh", ("venv", "conda"), "--python"),
+    "an activated virtualenv": ("", ("venv", "conda"), "from $VIRTUAL_ENV"),
+    "an activated conda environment": ("", ("conda",), "from $CONDA_PREFIX"),
+    "what the shell would take": ("", (), "python3 on the PATH"),
+}
+
+
+@pytest.mark.parametrize(("python", "active", "origin"), CHOICES.values(), ids=CHOICES)
+def test_the_interpreter_is_the_one_that_people_expect(environments, python, active, origin):
+    variables = {"venv": "VIRTUAL_ENV", "conda": "CONDA_PREFIX"}
+    environ = {variables[name]: str(environments / name) for name in active}
+    environ["PATH"] = f"{environments / 'system' / 'bin'}:/bin"
+    found = locate(python, environ)
+    assert found.origin == origin
+    assert Path(found.path).exists()
+
+
+def test_an_environment_that_was_removed_is_passed_over(environments):
+    environ = {"VIRTUAL_ENV": "/no/such", "PATH": str(environments / "system" / "bin")}
+    assert locate("", environ).origin == "python3 on the PATH"
+
+
+def test_without_any_other_it_is_our_own(environments):
+    found = locate("", {"PATH": str(environments)})
+    assert found.path == sys.executable
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Write a program that may pass for an interpreter."""
+
+    def write(script, directory="bin"):
+        path = tmp_path / directory / "python3"
+        path.parent.mkdir()
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return path
+
+    return write
+
+
+async def find(chosen, environ):
+    return await interpreter.ask(locate(chosen, environ), environ)
+
+
+async def test_a_missing_paddle_is_noticed_before_the_start():
+    found = await find(sys.executable, {})
+    assert (found.paddle, found.defect) == ("", "has no Paddle")
+    assert found.advice == (
+        f"python is {sys.executable} (--python), which has no Paddle; "
+        "choose another with --python, or activate its environment"
+    )
+
+
+async def test_an_interpreter_with_paddle_has_no_defect(tmp_path):
+    (tmp_path / "paddle").mkdir()
+    (tmp_path / "paddle" / "__init__.py").touch()
+    information = tmp_path / "paddlepaddle-9.8.dist-info" / "METADATA"
+    information.parent.mkdir()
+    information.write_text("Metadata-Version: 2.1\nName: paddlepaddle\nVersion: 9.8\n")
+    found = await find(sys.executable, {"PYTHONPATH": str(tmp_path)})
+    assert (found.paddle, found.defect) == ("9.8", "")
+
+
+async def test_a_directory_beside_the_job_is_not_taken_for_paddle(tmp_path, monkeypatch):
+    (tmp_path / "paddle").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert (await find(sys.executable, {})).paddle == ""
+
+
+async def test_what_was_chosen_and_does_not_run_is_refused(program):
+    path = program("echo pyenv: python2.7: command not found >&2; echo more >&2; exit 127")
+    with pytest.raises(
+        InputError, match=r"python3 \(--python\), which does not run: pyenv: python2\.7: command"
+    ):
+        await find(str(path), {})
+
+
+async def test_what_was_not_chosen_may_not_be_needed(program):
+    path = program("exit 3")
+    found = await find("", {"PATH": str(path.parent)})
+    assert found.defect == "does not run: exit code 3"
+
+
+async def test_what_only_passes_for_python_is_let_through(program):
+    path = program("echo hello")
+    found = await find(str(path), {"PATH": "/bin"})
+    assert (found.path, found.defect) == (str(path), "")
+
+
+async def test_one_that_hangs_is_ended(program, monkeypatch):
+    monkeypatch.setattr(interpreter, "PATIENCE_SECONDS", 0.2)
+    path = program("exec sleep 600")
+    assert (await find("", {"PATH": f"{path.parent}:/bin"})).defect == "does not run: no answer"
+
+
+async def test_a_shim_is_replaced_by_what_it_stands_for(program):
+    path = program(f'exec {sys.executable} "$@"', directory="shims")
+    found = await find("", {"PATH": str(path.parent)})
+    assert (found.path, found.origin) == (sys.executable, "python3 on the PATH")
