@@ -10,7 +10,6 @@ import copy
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,34 +23,12 @@ from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
-from paddlejob.testing.volcano import Volcano
-from tests.operator.gang_stage import GangStage
+from tests.operator.gang_stage import GangStage, VolcanoStage
 
 ROOT = Path(__file__).parents[2]
 VOLCANO = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").read_text())
 CPU = {"resources": {"requests": {"cpu": "1", "memory": "1536Mi"}}}
 PLAIN = job().ps(1, **CPU).worker(2, **CPU)
-
-
-class VolcanoStage(GangStage):
-    """A stage with a simulated Volcano."""
-
-    def __init__(self, client: Client, namespace: str, scheduling: str, *, status_subresource: bool) -> None:
-        super().__init__(client, namespace, scheduling, VOLCANO_POD_GROUPS)
-        self.volcano = Volcano(
-            client,
-            capacity={"cpu": "8", "memory": "32Gi"},
-            session_seconds=0.1,
-            status_subresource=status_subresource,
-        )
-
-    async def play(self, act: Callable[[Any], Awaitable[None]]) -> None:
-        volcano = asyncio.create_task(self.volcano.run())
-        try:
-            await super().play(act)
-        finally:
-            volcano.cancel()
-            await asyncio.wait({volcano})
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from behaviour.stage import Stage
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS, Resource
+from paddlejob.operator.resources import VOLCANO_POD_GROUPS
+from paddlejob.testing.volcano import Volcano
 
 
 class GangStage(Stage):
@@ -28,3 +32,24 @@ class GangStage(Stage):
         """Return the names of the pods that have a node."""
         listed = await self.client.list(PODS, self.namespace)
         return [pod["metadata"]["name"] for pod in listed.items if pod["spec"].get("nodeName")]
+
+
+class VolcanoStage(GangStage):
+    """A stage with a simulated Volcano."""
+
+    def __init__(self, client: Client, namespace: str, scheduling: str, *, status_subresource: bool) -> None:
+        super().__init__(client, namespace, scheduling, VOLCANO_POD_GROUPS)
+        self.volcano = Volcano(
+            client,
+            capacity={"cpu": "8", "memory": "32Gi"},
+            session_seconds=0.1,
+            status_subresource=status_subresource,
+        )
+
+    async def play(self, act: Callable[[Any], Awaitable[None]]) -> None:
+        volcano = asyncio.create_task(self.volcano.run())
+        try:
+            await super().play(act)
+        finally:
+            volcano.cancel()
+            await asyncio.wait({volcano})
