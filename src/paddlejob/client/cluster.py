@@ -16,15 +16,17 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError
 from paddlejob.client.events import EventView
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Usage, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
+from paddlejob.client.manifest import resource_beside
 from paddlejob.client.metrics import POD_METRICS, PodMetrics
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS, SERVICES, Resource
+from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS
 from paddlejob.kube.transport.quick import QuickTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 
@@ -104,8 +106,6 @@ class Cluster(Jobs):
 
         What it owns is created after it, since an owner has to exist: pods wait for their ConfigMaps.
         """
-        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
-
         if foreign := next((each for each in owned if each.get("kind") not in _OWNABLE), None):
             raise ClientError(
                 f"{foreign.get('kind')} {manifests.name_of(foreign)} cannot belong to a job; "
@@ -134,8 +134,6 @@ class Cluster(Jobs):
             raise
 
     async def _create(self, manifest: JsonObject, *, dry_run: bool) -> ClusterJob:
-        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
-
         namespace = manifest.get("metadata", {}).get("namespace") or self.namespace
         try:
             body = await self.client.create(
@@ -161,7 +159,7 @@ class Cluster(Jobs):
         self, manifests: Sequence[JsonObject], *, dry_run: bool = False
     ) -> tuple[str, ...]:
         """Create ConfigMaps, Secrets, claims and Services; one that exists is left as it is."""
-        resources = [_beside(each) for each in manifests]
+        resources = [resource_beside(each) for each in manifests]
         notes = []
         for manifest, resource in zip(manifests, resources, strict=True):
             name = str(manifest["metadata"]["name"])
@@ -316,8 +314,6 @@ class ClusterJob(Job):
 
     async def manifests(self) -> list[JsonObject]:
         """Return the job as it is stored now, and the ConfigMaps and Secrets that it owns and mounts."""
-        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
-
         await self.refresh()
         return [manifests.submittable(each) for each in (*await self._owned(), self.body)]
 
@@ -409,8 +405,6 @@ class ClusterJob(Job):
 
     async def retry(self) -> ClusterJob:
         """Submit a finished job again, under a name that the API server completes."""
-        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
-
         state = await self.refresh()
         if not state.status.phase.is_terminal:
             raise ClientError(f"{self.name} is {describe(state)}; only a finished job can be retried")
@@ -464,29 +458,6 @@ def cluster_config(
 
 _HEAD = {"apiVersion": names.API_VERSION, "kind": names.KIND}
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-_BESIDE = {
-    each.kind: each
-    for each in (
-        CONFIG_MAPS,
-        SECRETS,
-        SERVICES,
-        Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
-    )
-}
-
-
-def _beside(manifest: JsonObject) -> Resource:
-    from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
-
-    kind, name = str(manifest.get("kind")), manifests.name_of(manifest)
-    if manifest.get("apiVersion") != "v1" or kind not in _BESIDE or not name:
-        raise ClientError(
-            f"{kind} {name or '(without a name)'}: only {', '.join(_BESIDE)} can be submitted beside a job; "
-            "create it with kubectl first"
-        )
-    return _BESIDE[kind]
 
 
 def _age(job: Job) -> tuple[str, bool, str]:

@@ -11,10 +11,8 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJob, Role
-from paddlejob.api.validation import validate
 from paddlejob.client.errors import ClientError, InvalidJobError
-from paddlejob.local.errors import InputError
-from paddlejob.local.input import documents, strict
+from paddlejob.kube.resource import CONFIG_MAPS, SECRETS, SERVICES, Resource
 
 ANNOTATION_RETRY_OF = f"{names.GROUP}/retry-of"
 """On a job that was made by `retry`: the name of the first one."""
@@ -31,6 +29,8 @@ _SERVER_METADATA = (
     "selfLink",
     "uid",
 )
+_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+_BESIDE = {each.kind: each for each in (CONFIG_MAPS, SECRETS, SERVICES, _CLAIMS)}
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _GENERATED_LENGTH = 5
 
@@ -52,6 +52,9 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(text: str, source: str) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the jobs in a YAML or JSON text, and the other objects beside them. Raises InvalidJobError."""
+    from paddlejob.local.errors import InputError  # noqa: PLC0415 - YAML takes long to import
+    from paddlejob.local.input import documents  # noqa: PLC0415
+
     try:
         found = list(documents.load(text, source))
     except InputError as error:
@@ -88,6 +91,9 @@ def override(manifest: JsonObject, overrides: Overrides) -> JsonObject:
 
 def problems(manifest: JsonObject) -> list[str]:
     """Return what is wrong with a manifest, as far as it can be told without a cluster."""
+    from paddlejob.api.validation import validate  # noqa: PLC0415 - schemas take long to import
+    from paddlejob.local.input import strict  # noqa: PLC0415
+
     metadata = manifest.get("metadata") if isinstance(manifest.get("metadata"), dict) else {}
     name = name_of(manifest)
     if isinstance(metadata, dict) and not metadata.get("name") and metadata.get("generateName"):
@@ -100,6 +106,17 @@ def problems(manifest: JsonObject) -> list[str]:
         return [str(each) for each in fields] or [str(error)]
     reported = {each.field for each in fields}
     return [str(each) for each in (*fields, *(each for each in validate(job) if each.field not in reported))]
+
+
+def resource_beside(manifest: JsonObject) -> Resource:
+    """Return where an object belongs that stands beside a job in a file. Raises ClientError."""
+    kind, name = str(manifest.get("kind")), name_of(manifest)
+    if manifest.get("apiVersion") != "v1" or kind not in _BESIDE or not name:
+        raise ClientError(
+            f"{kind} {name or '(without a name)'}: only {', '.join(_BESIDE)} can be submitted beside a job; "
+            "create it with kubectl first"
+        )
+    return _BESIDE[kind]
 
 
 def name_of(manifest: JsonObject) -> str:
