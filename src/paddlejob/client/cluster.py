@@ -318,6 +318,8 @@ class ClusterJob(Job):
         return [manifests.submittable(each) for each in (*await self._owned(), self.body)]
 
     async def _owned(self) -> list[JsonObject]:
+        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
+
         found: list[JsonObject] = []
         for kind, name in manifests.mounted(self.body):
             try:

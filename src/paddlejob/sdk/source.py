@@ -150,13 +150,16 @@ def _directory_of(function: FunctionType) -> Path | None:
 
 
 def _source(name: str, value: FunctionType | type) -> str:
+    """Return the source of a definition. Raises JobError."""
     try:
-        lines, _ = inspect.getsourcelines(value)
-    except (OSError, TypeError):
-        raise JobError(
-            f"the source of {name} is not known; define it in a file or in a cell of a notebook"
-        ) from None
-    return textwrap.dedent("".join(lines)).rstrip()
+        source = textwrap.dedent(inspect.getsource(value)).rstrip()
+        # Code that was executed as a string shares its file's name with other such code.
+        is_it = getattr(ast.parse(source).body[0], "name", "") == value.__name__
+    except (OSError, TypeError, SyntaxError):
+        is_it, source = False, ""
+    if not is_it:
+        raise JobError(f"the source of {name} is not known; define it in a file or in a cell of a notebook")
+    return source
 
 
 def _class_in_cells(value: FunctionType | type, namespace: Mapping[str, object]) -> str:
