@@ -60,7 +60,8 @@ class Deadlines:
             self._running[uid] += LOOK_SECONDS
         elif not status.get("startTime"):
             self._waiting[uid] += LOOK_SECONDS
-        is_late = self._running[uid] > spec.get("activeDeadlineSeconds", 10**9) + BOUND_SECONDS
+        active = spec.get("activeDeadlineSeconds", 0)
+        is_late = active > 0 and self._running[uid] > active + BOUND_SECONDS
         is_late |= not status.get("startTime") and (
             self._waiting[uid] > spec.get("startupDeadlineSeconds", 10**9) + BOUND_SECONDS
         )

@@ -11,7 +11,8 @@ from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.apiserver.fake_log import WriteRecord
 from paddlejob.testing.kubelet.pod_worker import ContainerStart
-from sim import pods_after_end
+from sim import mistakes, pods_after_end
+from sim.gangs import Gangs
 
 TERMINAL = ("Completed", "Failed")
 
@@ -23,8 +24,9 @@ class BrokenInvariantError(AssertionError):
 class Invariants:
     """Watches a server's writes."""
 
-    def __init__(self, server: ApiServer, *, operators: int) -> None:
+    def __init__(self, server: ApiServer, *, operators: int, users_groups: tuple[str, ...] = ()) -> None:
         self._server = server
+        self._users_groups = users_groups
         self._alone = operators == 1
         self._phase: dict[str, str] = {}
         self._attempt: dict[str, int] = defaultdict(int)
@@ -65,6 +67,9 @@ class Invariants:
             return
         if write.resource == "paddlejobs":
             self._check_jobs(write)
+        elif write.resource == "podgroups" and write.name in self._users_groups:
+            if write.identity.startswith("operator"):
+                self._fail(write, "a user's PodGroup was changed")
         elif write.resource == "pods" and write.verb == "create" and not write.subresource:
             self._check_pod(write)
         elif write.resource == "pods" and write.verb == "delete" and write.identity != "kubelet":
@@ -82,7 +87,8 @@ class Invariants:
                 self._fail(write, f"{before} became {phase}")
             if attempt < self._attempt[uid]:
                 self._fail(write, f"attempt {self._attempt[uid]} became {attempt}")
-            if status.get("restarts", 0) > each["spec"].get("backoffLimit", 3):
+            budget = each["spec"].get("backoffLimit", 3)
+            if budget >= 0 and status.get("restarts", 0) > budget:
                 self._fail(write, f"{status['restarts']} restarts are more than the budget")
             least = each["spec"].get("worker", {}).get("requests") or 1
             if 0 < status.get("workers", 0) < least:
@@ -192,16 +198,25 @@ def _check_split(start: ContainerStart) -> None:
                 )
 
 
-def check_end(server: ApiServer) -> None:
+def check_end(server: ApiServer, gangs: Gangs) -> None:
     """Check what must be true once everything has come to rest."""
     jobs = {each["metadata"]["uid"]: each for each in server.objects(PADDLE_JOBS)}
-    for resource in (PODS, SERVICES, CONFIG_MAPS):
+    for resource in (PODS, SERVICES, CONFIG_MAPS, *((gangs.resource,) if gangs.resource else ())):
         for each in server.objects(resource):
             for owner in each["metadata"].get("ownerReferences", ()):
                 if owner["uid"] not in jobs:
                     raise BrokenInvariantError(f"{resource.kind} {each['metadata']['name']} is an orphan")
     for uid, each in jobs.items():
         _check_rest(server, uid, each)
+        _check_gang(server, gangs, each)
+
+
+def _check_gang(server: ApiServer, gangs: Gangs, each: JsonObject) -> None:
+    """Check that a job that holds no pods any more holds no place in a queue either."""
+    name, phase = each["metadata"]["name"], (each.get("status") or {}).get("phase", "")
+    group = server.get(gangs.resource, "default", name) if gangs.resource else None
+    if group and name not in gangs.users_groups and phase in (*TERMINAL, "Suspended"):
+        raise BrokenInvariantError(f"{name} is {phase} and still has {gangs.resource.kind} {name}")
 
 
 def _check_rest(server: ApiServer, uid: str, each: JsonObject) -> None:
@@ -215,6 +230,8 @@ def _check_rest(server: ApiServer, uid: str, each: JsonObject) -> None:
     if spec.get("suspend") and phase not in TERMINAL:
         if phase != "Suspended" or pods:
             raise BrokenInvariantError(f"{name} is to be suspended but is {phase} with {len(pods)} pods")
+        return
+    if phase not in TERMINAL and mistakes.is_wrong(spec) and status.get("reason") == "InvalidSpec":
         return
     if phase not in TERMINAL:
         raise BrokenInvariantError(f"{name} came to rest as {phase or 'nothing'}: {status.get('message')}")

@@ -19,6 +19,9 @@ def what_is_wrong(ended: JsonObject, pods: list[JsonObject]) -> str:
     """Return which pod of an ended job should not be there, empty when all is well."""
     status, policy = ended["status"], ended["spec"].get("cleanPodPolicy", "OnCompletion")
     phase = status["phase"]
+    if policy not in KEEPS_NO_POD:
+        # Nobody can tell what is to become of them.
+        return ""
     if phase in KEEPS_NO_POD[policy] and pods:
         return f"is {phase} and keeps {len(pods)} pods with cleanPodPolicy {policy}"
     stops_all = phase == "Failed" and (policy != "Never" or status["reason"] in DEADLINES)
@@ -35,7 +38,8 @@ def what_is_wrong(ended: JsonObject, pods: list[JsonObject]) -> str:
 def _is_beyond(spec: JsonObject, pod: JsonObject) -> bool:
     """Tell whether the job was scaled down to fewer pods than this one's number."""
     labels = pod["metadata"]["labels"]
-    return int(labels[names.LABEL_INDEX]) >= spec.get(labels[names.LABEL_ROLE], {}).get("replicas", 0)
+    size = spec.get(labels[names.LABEL_ROLE], {}).get("replicas", 0)
+    return 0 < size <= int(labels[names.LABEL_INDEX])
 
 
 def _names(pods: list[JsonObject]) -> list[str]:

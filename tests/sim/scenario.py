@@ -11,7 +11,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.faults.transport import FaultRates
 from paddlejob.testing.kubelet import outcomes
-from sim import plague
+from sim import gangs, mistakes, plague
 
 SKEWS = (0.0, -600.0, 600.0)
 CODES = (1, 2, 134, 137, 143, 101, 15)
@@ -42,6 +42,8 @@ class Scenario(msgspec.Struct, frozen=True):
     ip_family: str
     streaming_list: bool
     plague: plague.Plague
+    gangs: gangs.Gangs = gangs.Gangs()
+    mistake: mistakes.Mistake | None = None
     operator_skew_seconds: float = 0.0
     """How far the operators' own clocks are ahead of the API server's."""
     node_skew_seconds: float = 0.0
@@ -70,6 +72,8 @@ def draw(seed: int) -> Scenario:
         ip_family=rng.choice(("IPv4", "IPv4", "IPv6")),
         streaming_list=rng.random() < 0.7,
         plague=plague.draw(random.Random(f"plague {seed}")),
+        gangs=gangs.draw(random.Random(f"gangs {seed}"), jobs),
+        mistake=mistakes.draw(random.Random(f"mistakes {seed}"), jobs, heal),
         operator_skew_seconds=clocks.choice(SKEWS),
         node_skew_seconds=clocks.choice(SKEWS),
     )

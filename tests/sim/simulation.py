@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import ApiError
@@ -25,7 +27,7 @@ from paddlejob.testing.apiserver.fake_log import WriteRecord
 from paddlejob.testing.faults.transport import Faults, FaultyTransport
 from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.operator import Operator
-from sim import invariants
+from sim import gangs, invariants
 from sim.deadlines import LIMITS, Deadlines
 from sim.pace import Pace
 from sim.scenario import Deed, Scenario, behaviour, draw
@@ -35,6 +37,8 @@ SETTLE_SECONDS = 900.0
 """Long enough for every backoff, deadline and toleration after the last fault."""
 QUIET_SECONDS = 300.0
 
+SEEDS = int(os.environ.get("PADDLEJOB_SEEDS", "300"))
+"""How many histories the tests play; `make test-seeds` plays more of them."""
 DEFINITION = yaml.safe_load(CRD.read_text())
 
 
@@ -57,8 +61,11 @@ class Simulation:
             ip_family=scenario.ip_family,
             now=_clock(scenario.node_skew_seconds),
         )
+        self.gangs = gangs.Scheduler(scenario.gangs, self.server, nodes=self.kubelet.pool.names)
         self.deadlines = Deadlines(self.server)
-        self.invariants = invariants.Invariants(self.server, operators=scenario.operators)
+        self.invariants = invariants.Invariants(
+            self.server, operators=scenario.operators, users_groups=scenario.gangs.users_groups
+        )
         self.pace = Pace(self.server, operators=scenario.operators)
         self._broken: list[AssertionError] = []
         self.server.log.on_write[:] = [self._remembering(rule) for rule in self.server.log.on_write]
@@ -68,16 +75,22 @@ class Simulation:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.kubelet.run(), name="kubelet")]
             tasks += [group.create_task(self._operator(number)) for number in range(self.scenario.operators)]
+            tasks.append(group.create_task(self.gangs.run(), name="gang scheduler"))
             users = group.create_task(self._users())
+            mistake = group.create_task(self._mistake())
             plague = group.create_task(self.scenario.plague.delete_pods(self.server))
             if any(LIMITS & each["spec"].keys() for each in self.scenario.jobs):
                 tasks.append(group.create_task(self.deadlines.watch()))
             await asyncio.sleep(self.scenario.heal_after_seconds)
             await users
             await plague
+            await mistake
             self.faults.heal()
+            self.gangs.heal()
             self.deadlines.enforce()
             await self._settle()
+            if await self._follow_advice():
+                await self._settle()
             before = len(self._operator_writes())
             await asyncio.sleep(QUIET_SECONDS)
             quiet = self._operator_writes()[before:]
@@ -88,7 +101,7 @@ class Simulation:
         for start in self.kubelet.starts:
             if not self.invariants.excuses(start):
                 invariants.check_start(start)
-        invariants.check_end(self.server)
+        invariants.check_end(self.server, self.scenario.gangs)
 
     async def suffer(self, seconds: float) -> None:
         """Play for a time, without asking for an end."""
@@ -135,6 +148,19 @@ class Simulation:
                 return
             assert asyncio.get_running_loop().time() < deadline, "the cluster does not come to rest"
 
+    async def _follow_advice(self) -> bool:
+        """Do what jobs ask their users to do; tell whether any did."""
+        advised = [
+            each["metadata"]["name"]
+            for each in self.server.objects(PADDLE_JOBS)
+            if "suspend and resume the job" in (each.get("status") or {}).get("message", "")
+        ]
+        for suspended in (True, False) if advised else ():
+            for name in advised:
+                self._patch(name, {"suspend": suspended})
+            await asyncio.sleep(60)
+        return bool(advised)
+
     async def _operator(self, number: int) -> None:
         """Run an operator that dies as often as the scenario says, each time after some write."""
         lives = self.scenario.crashes if number == 0 else ()
@@ -154,7 +180,8 @@ class Simulation:
         return self.faults.wrap(self.server.transport(f"operator-{number}", latency_seconds=(0.001, 0.05)))
 
     async def _one_life(self, transport: FaultyTransport) -> None:
-        jobs = Settings(pods_have_ipv6=self.scenario.ip_family == "IPv6")
+        scheduling = Scheduling(self.scenario.gangs.scheduling)
+        jobs = Settings(pods_have_ipv6=self.scenario.ip_family == "IPv6", scheduling=scheduling)
         settings = OperatorSettings(workers=4, jobs=jobs)
         now = _clock(self.scenario.operator_skew_seconds)
         await Operator(Client(transport, rng=self.rng), settings, rng=self.rng, now=now).run()
@@ -164,11 +191,23 @@ class Simulation:
         for manifest in self.scenario.jobs:
             await asyncio.sleep(self.rng.uniform(0, 5))
             self.server.create(PADDLE_JOBS, manifest, identity="user")
+            self.gangs.submit_group(manifest["metadata"]["name"])
         for deed in sorted(self.scenario.deeds, key=lambda one: one.at_seconds):
             await asyncio.sleep(max(0.0, deed.at_seconds - loop.time()))
             # The job or pod may be gone; a user would shrug.
             with contextlib.suppress(ApiError):
                 await self._do(deed)
+
+    async def _mistake(self) -> None:
+        mistake, loop = self.scenario.mistake, asyncio.get_running_loop()
+        if mistake is None:
+            return
+        edits = [(mistake.at_seconds, mistake.wrong), (mistake.corrected_at_seconds, mistake.right)]
+        for at, edit in edits:
+            if at is not None:
+                await asyncio.sleep(max(0.0, at - loop.time()))
+                with contextlib.suppress(ApiError):
+                    self._patch(mistake.job, edit)
 
     async def _do(self, deed: Deed) -> None:
         match deed.verb:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import msgspec
 import pytest
 
 from paddlejob.kube.resource import PODS
+from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.pod_worker import ContainerStart
-from sim.invariants import BrokenInvariantError, Invariants, check_start
+from sim.gangs import Gangs, Scheduler, users_group
+from sim.invariants import BrokenInvariantError, Invariants, check_end, check_start
 from sim.simulation import DEFINITION
 
 
@@ -79,3 +84,30 @@ def pod(attempt: int) -> dict:
     owner = {"apiVersion": "batch.paddlepaddle.org/v1", "kind": "PaddleJob", "name": "demo", "uid": "of-demo"}
     metadata = {"name": "demo-worker-0", "namespace": "default", "labels": labels, "ownerReferences": [owner]}
     return {"metadata": metadata, "spec": {"containers": [{"name": "paddle", "image": "paddle"}]}}
+
+
+def with_volcano(**gangs: object) -> tuple[ApiServer, Gangs]:
+    server, drawn = ApiServer(), Gangs("volcano", VOLCANO_POD_GROUPS, **gangs)
+    server.install(DEFINITION)
+    Scheduler(drawn, server, nodes=("node-0",))
+    return server, drawn
+
+
+@pytest.mark.parametrize("by", ["operator-0", "user"])
+async def test_only_its_author_may_change_a_users_pod_group(by):
+    server, drawn = with_volcano(users_groups=("demo",))
+    Invariants(server, operators=1, users_groups=drawn.users_groups)
+    server.create(VOLCANO_POD_GROUPS, users_group("demo"), identity="user")
+    with pytest.raises(BrokenInvariantError, match="a user's PodGroup") if by != "user" else nullcontext():
+        server.patch(VOLCANO_POD_GROUPS, "default", "demo", {"spec": {"minMember": 2}}, identity=by)
+
+
+@pytest.mark.parametrize("users", [(), ("demo",)], ids=["the operator's", "its author's"])
+async def test_a_job_that_has_ended_leaves_no_pod_group_of_the_operators(users):
+    server, drawn = with_volcano(users_groups=users)
+    server.create(PADDLE_JOBS, job().worker(1).metadata(uid="").manifest)
+    ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z"}
+    server.patch(PADDLE_JOBS, "default", "demo", {"status": ended}, subresource="status")
+    server.create(VOLCANO_POD_GROUPS, users_group("demo"))
+    with nullcontext() if users else pytest.raises(BrokenInvariantError, match="still has PodGroup demo"):
+        check_end(server, drawn)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from sim.simulation import play
+from sim.simulation import SEEDS, play
 
-SEEDS_PER_TEST = 50
-SEEDS = int(os.environ.get("PADDLEJOB_SEEDS", "300"))
-"""`make test-seeds` plays more of them."""
+SEEDS_PER_TEST = 25
 
 
 @pytest.mark.parametrize("batch", range(SEEDS // SEEDS_PER_TEST))

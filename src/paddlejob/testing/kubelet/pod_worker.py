@@ -161,10 +161,10 @@ class PodWorker:
         """Put the pod on a node, when it may and one has room; another scheduler's pod waits for that one."""
         if self._is_anothers():
             await self._bound.wait()
-        if isinstance(outcome, Unschedulable):
+        elif isinstance(outcome, Unschedulable):
             await self._publish()
             await _sleep(outcome.for_seconds)
-            outcome = outcome.then
+        outcome = outcome.then if isinstance(outcome, Unschedulable) else outcome
         placement = self._node.pool.place(self.pod)
         while placement is None:
             await self._publish()
@@ -178,6 +178,7 @@ class PodWorker:
     def _is_anothers(self) -> bool:
         spec = self.pod["spec"]
         ours = self._node.schedules and spec.get("schedulerName", _OWN_SCHEDULER) == _OWN_SCHEDULER
+        ours = ours and not spec.get("schedulingGroup")  # a gang needs a scheduler that knows gangs
         return not ours and not spec.get("nodeName")
 
     async def _fail_image_pull(self, outcome: FailImagePull) -> Outcome:

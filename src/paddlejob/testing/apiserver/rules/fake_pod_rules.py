@@ -121,7 +121,7 @@ _SPEC_FIELDS = _words(
     imagePullSecrets hostname subdomain affinity schedulerName tolerations hostAliases priorityClassName
     priority dnsConfig readinessGates runtimeClassName enableServiceLinks preemptionPolicy overhead
     topologySpreadConstraints setHostnameAsFQDN os hostUsers schedulingGates resourceClaims resources
-    hostnameOverride workloadRef"""
+    hostnameOverride workloadRef schedulingGroup"""
 )
 _CONTAINER_FIELDS = _words(
     """name image command args workingDir ports envFrom env resources resizePolicy restartPolicy

@@ -1,0 +1,28 @@
+"""The mistakes of the simulation are mistakes, and can be corrected."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.api.validation.job import validate
+from paddlejob.testing.apiserver.rules.fake_patch import merge
+from paddlejob.testing.build import job
+from sim import mistakes
+
+RIGHT = job().ps(1).worker(2).spec(backoffLimit=1)
+
+
+@pytest.mark.parametrize("wrong", mistakes.WRONG, ids=str)
+def test_it_is_one_until_it_is_corrected(wrong):
+    spoilt = merge(RIGHT.manifest["spec"], wrong)
+    assert mistakes.is_wrong(spoilt)
+    try:
+        read = msgspec.convert({**RIGHT.manifest, "spec": spoilt}, PaddleJob)
+    except msgspec.ValidationError:
+        read = None
+    assert read is None or validate(read)
+    corrected = merge(spoilt, mistakes._reverse(wrong, RIGHT.manifest["spec"]))
+    assert corrected == RIGHT.manifest["spec"]
+    assert not mistakes.is_wrong(corrected)
