@@ -174,7 +174,7 @@ def test_the_view_has_the_job_its_pods_and_their_progress(view):
     view.on_job(at_phase(Phase.RUNNING, "1 ps and 2 workers running"))
     view.on_log(LogLines("job-worker-1", "main", b"epoch 2 step 3/9 loss 0.5\n"))
     lines = shown(view).splitlines()
-    assert re.match(r"job  Running  \d+s  1 ps and 2 workers running", lines[0])
+    assert re.match(r"job  Running  (\d+m)?\d+s  1 ps and 2 workers running", lines[0])
     assert lines[1].split() == ["POD", "STATE", "STEP", "DONE", "LOSS"]
     assert lines[4].split() == ["worker-1", "Running", "2", "3/9", "━━━───────", "33%", "0.5"]
     assert lines[-1].startswith("footer")

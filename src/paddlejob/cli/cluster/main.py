@@ -16,7 +16,7 @@ RUN_VERBS: Table = {
     "describe": (f"{_HERE}.inspect:describe", "Show a job, its ranks and its events."),
     "explain": (f"{_HERE}.inspect:explain", "Say why a job does not run or failed, and what to do."),
     "logs": (f"{_HERE}.logs", "Show or follow the logs of all ranks, or of some."),
-    "wait": (f"{_HERE}.wait", "Wait until jobs have ended, or for something else."),
+    "wait": (f"{_HERE}.inspect:wait", "Wait until jobs have ended, or for something else."),
     "top": (f"{_HERE}.top", "Show jobs, or the ranks of one, live."),
     "events": (f"{_HERE}.inspect:events", "List what happened to a job and its pods."),
 }
