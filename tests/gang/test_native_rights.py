@@ -12,6 +12,7 @@ from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from scripts import manifests
 from tests.apiserver import gang_acts, installed
+from tests.gang.nodes import Nodes
 
 pytestmark = pytest.mark.gang
 
@@ -42,7 +43,8 @@ def fresh_namespace(plane: ControlPlane) -> str:
     return name
 
 
-async def test_the_role_is_enough_and_used(plane: ControlPlane) -> None:
+async def test_the_role_is_enough_and_used(plane: ControlPlane, nodes: Nodes) -> None:
+    nodes.add(cpu=8)
     create_account(plane)
     config = load_config(installed.account_kubeconfig(plane))
     seen: list[RequestRecord] = []
