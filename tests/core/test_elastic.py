@@ -139,6 +139,15 @@ def test_when_it_finds_a_place_the_job_grows_back_around_it():
     assert names_of(plan, "Delete") == ["demo-worker-0", "demo-worker-1"]
 
 
+def test_it_grows_more_slowly_the_more_often_it_has_restarted():
+    built = with_probe("10.0.2.3")
+    built.phase(Phase.RUNNING, consecutive_restarts=3, attempt_time=built.now)
+    plan = built.plan()
+    assert (plan.status.phase, names_of(plan, "Delete")) == (Phase.RUNNING, [])
+    assert plan.requeue_after_seconds == 20
+    assert built.later(20).plan().status.reason == "Grown"
+
+
 def test_it_does_not_grow_while_a_worker_is_done():
     """A new attempt would train again what is done."""
     plan = with_probe("10.0.2.3").succeeded("worker", 0).plan()

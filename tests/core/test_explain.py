@@ -25,12 +25,12 @@ def unschedulable(message: str):
     )
 
 
-def crashed(exit_code: int, message: str):
+def crashed(exit_code: int, message: str, **ending):
     container = {
         "name": "paddle",
         "restartCount": 4,
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
-        "lastState": {"terminated": {"exitCode": exit_code, "message": message}},
+        "lastState": {"terminated": {"exitCode": exit_code, "message": message, **ending}},
     }
     return one(phase="Running", podIP="10.0.0.1", containerStatuses=[container])
 
@@ -58,6 +58,14 @@ OBSTACLES = {
     "a crash loop tells the crash": (
         crashed(1, "ImportError: paddle"),
         "crashed 4 times, last with code 1: ImportError: paddle",
+    ),
+    "a program that was killed": (
+        crashed(137, "", signal=9),
+        "crashed 4 times, last with signal 9",
+    ),
+    "nothing, once it has a place": (
+        one(conditions=[{"type": "Ready", "status": "False"}, {"type": "PodScheduled", "status": "True"}]),
+        "",
     ),
     "a silent node": (one(phase="Unknown"), "node (unknown) is not responding"),
 }

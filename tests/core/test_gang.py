@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-import msgspec
 import pytest
 
 from paddlejob.api.v1 import Phase
-from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
-from paddlejob.core.gang.model import Scheduling
+from paddlejob.core.actions import Delete, Kind, PatchGroup
 from paddlejob.testing.build import NOW, job, snapshot
-
-VOLCANO, ALPHA, BETA = Kind.POD_GROUP, Kind.POD_GROUP_V1ALPHA2, Kind.POD_GROUP_V1BETA1
-CPU = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
-PLAIN = job().ps(2, **CPU).worker(2, **CPU)
-DOCUMENTED = job().ps(2).worker(2, pod={"schedulerName": "volcano"})
-
-
-def cluster(of=PLAIN, scheduling="volcano", kind=VOLCANO):
-    return snapshot(of).serves(kind).with_settings(scheduling=Scheduling(scheduling))
-
-
-def created(plan, kind=VOLCANO):
-    return [action.manifest for action in actions(plan) if isinstance(action, Create) and action.kind is kind]
-
-
-def pods(plan):
-    return created(plan, Kind.POD)
-
-
-def actions(plan):
-    return [action for stage in plan.stages for action in stage]
-
-
-def at(seconds):
-    """Return a documented job that was created some time ago."""
-    moment = NOW - timedelta(seconds=seconds)
-    return job().ps(2).worker(2, pod={"schedulerName": "volcano"}).metadata(creationTimestamp=moment)
+from tests.core.gang_snapshots import (
+    BETA,
+    CPU,
+    DOCUMENTED,
+    PLAIN,
+    VOLCANO,
+    actions,
+    at,
+    cluster,
+    created,
+    pods,
+    spec_of,
+)
 
 
 class TestTheOperatorsGroup:
@@ -83,10 +65,6 @@ class TestTheOperatorsGroup:
         plan = built.plan()
         assert [action.kind for action in actions(plan)] == [VOLCANO]
         assert plan.status.phase is Phase.RUNNING
-
-
-def spec_of(of):
-    return created(cluster(of).plan())[0]["spec"]
 
 
 class TestWhatPodsCarry:
@@ -402,125 +380,6 @@ class TestRunningOn:
         built.pods_with_addresses().config().pods_running().formed()
         [standby_pod] = pods(built.plan())
         assert standby_pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "demo"
-
-
-PENDING = "waiting for PodGroup demo: Pending"
-ANOTHER = "set spec.schedulingPolicy.queue to another"
-
-
-class TestTheQueue:
-    """What is known of a queue of Volcano is told; PLAIN needs 4 CPUs and 4Gi."""
-
-    def waiting(self, phase="Pending", **policy):
-        of = job().ps(2, **CPU).worker(2, **CPU).spec(schedulingPolicy=policy)
-        return cluster(of).pod_group(status={"phase": phase}, **spec_of(of))
-
-    OBSTACLES = {
-        "it does not exist": (
-            {"queue": "research"},
-            lambda built: built.queue("default"),
-            f"queue research does not exist; create it or {ANOTHER}",
-        ),
-        "it is closed": (
-            {"queue": "research"},
-            lambda built: built.queue("research", state="Closed"),
-            f"queue research is Closed; open it or {ANOTHER}",
-        ),
-        "the default queue is closing": (
-            {},
-            lambda built: built.queue("default", state="Closing"),
-            f"queue default is Closing; open it or {ANOTHER}",
-        ),
-        "it allows for less": (
-            {"queue": "research"},
-            lambda built: built.queue("research", cpu="3500m", memory="16Gi"),
-            (
-                "the job needs cpu 4, but the capability of queue research is 3500m; raise the queue's "
-                f"capability, lower the job's requests or replicas, or {ANOTHER}"
-            ),
-        ),
-    }
-
-    @pytest.mark.parametrize(("policy", "given", "words"), OBSTACLES.values(), ids=OBSTACLES)
-    def test_what_can_be_known_is_told(self, policy, given, words):
-        plan = given(self.waiting(**policy)).plan()
-        assert plan.status.message == f"{PENDING}: {words}"
-
-    FINE = {
-        "queues are not known": lambda built: built,
-        "it is open and has no limit": lambda built: built.queue("research"),
-        "nobody has looked at it yet": lambda built: built.queue("research", state=""),
-        "it allows for exactly as much": lambda built: built.queue("research", cpu=4, memory="4Gi"),
-        "only other resources are limited": lambda built: built.queue("research", **{"x.org/y": 0}),
-        "its limit means nothing": lambda built: built.queue("research", cpu="1e999999999"),
-    }
-
-    @pytest.mark.parametrize("given", FINE.values(), ids=FINE)
-    def test_nothing_is_claimed_that_may_be_otherwise(self, given):
-        assert given(self.waiting(queue="research")).plan().status.message == PENDING
-
-    def test_what_volcano_says_itself_comes_first(self):
-        said = {"type": "Unschedulable", "status": "True", "reason": "NotEnough", "message": "too little"}
-        built = self.waiting().queue("default", state="Closed")
-        spec = built._pod_groups[VOLCANO].spec
-        built.pod_group(status={"phase": "Pending", "conditions": [said]}, **msgspec.to_builtins(spec))
-        assert built.plan().status.message.startswith(f"{PENDING}: NotEnough: too little: queue default is")
-
-    def test_a_group_that_was_let_in_does_not_care_for_its_queue(self):
-        assert len(pods(self.waiting("Inqueue", queue="gone").queue("default").plan())) == 4
-
-
-class TestKubernetesOwn:
-    def test_the_group_comes_first_and_its_pods_at_once(self):
-        plan = cluster(scheduling="native", kind=ALPHA).plan()
-        assert [len(stage) for stage in plan.stages] == [1, 2, 2]
-        assert created(plan, ALPHA)[0]["apiVersion"] == "scheduling.k8s.io/v1alpha2"
-        assert created(plan, ALPHA)[0]["spec"] == {"schedulingPolicy": {"gang": {"minCount": 4}}}
-
-    def test_the_newer_version_knows_priorities(self):
-        of = job().worker(1).spec(schedulingPolicy={"priorityClass": "high"})
-        assert created(cluster(of, "native", BETA).plan(), BETA)[0]["spec"]["priorityClassName"] == "high"
-        assert "priorityClassName" not in created(cluster(of, "native", ALPHA).plan(), ALPHA)[0]["spec"]
-
-    def test_the_newer_version_is_resized(self):
-        built = cluster(scheduling="native", kind=BETA).pod_group(BETA, **gang_of(3))
-        [patch, *_] = actions(built.plan())
-        changes = {"schedulingPolicy": {"gang": {"minCount": 4}}}
-        assert patch == PatchGroup(BETA, "demo", {"uid": "uid-group"}, "spec", changes)
-
-    def test_the_older_version_is_replaced_while_there_are_no_pods(self):
-        plan = cluster(scheduling="native", kind=ALPHA).pod_group(ALPHA, **gang_of(3)).plan()
-        assert actions(plan) == [Delete(ALPHA, "demo", "uid-group")]
-        assert plan.status.message == "recreating PodGroup demo: minCount changed"
-
-    def test_the_older_version_is_left_alone_while_there_are(self):
-        built = cluster(scheduling="native", kind=ALPHA).in_gang("native").pod_group(ALPHA, **gang_of(3))
-        assert actions(built.pods().plan()) == []
-
-    def test_one_that_fits_needs_nothing(self):
-        built = cluster(scheduling="native", kind=BETA).pod_group(BETA, **gang_of(4))
-        assert {action.kind for action in actions(built.plan())} == {Kind.POD}
-
-    def test_a_replacement_in_a_complete_gang_is_scheduled_alone(self):
-        of = job().ps(1).worker(3).spec(withGloo=0)
-        built = cluster(of, "native", ALPHA).in_gang("native").pod_group(ALPHA, **gang_of(4))
-        built.pods_with_addresses().config().pods_running().formed().phase(Phase.RUNNING)
-        built.status(built.plan().status)
-        del built._pods[next(replica for replica in built._pods if replica.role == "worker")]
-        built.status(built.plan().status)
-        [pod] = pods(built.plan())
-        assert "schedulingGroup" not in pod["spec"]
-
-    @pytest.mark.parametrize("condition", ["PodGroupScheduled", "PodGroupInitiallyScheduled"])
-    def test_its_reasons_are_in_the_jobs_message(self, condition):
-        said = {"type": condition, "status": "False", "reason": "Unschedulable", "message": "0/2 nodes fit"}
-        built = cluster(scheduling="native", kind=BETA).in_gang("native").pods()
-        built.pod_group(BETA, status={"conditions": [said]}, **gang_of(4))
-        assert built.plan().status.message == "waiting for PodGroup demo: Unschedulable: 0/2 nodes fit"
-
-
-def gang_of(count):
-    return {"schedulingPolicy": {"gang": {"minCount": count}}}
 
 
 class TestVolcanoIsGoneButNotItsWebhooks:

@@ -128,6 +128,11 @@ def test_who_makes_the_group(of, scheduling, by_operator):
 RELEVANT = {
     "a plain job needs to know nothing": (PLAIN, "", ()),
     "the documents' job needs to know of Volcano": (DOCUMENTED, "", (GangSystem.VOLCANO,)),
+    "a label is about Kueue": (
+        job().worker(1).metadata(labels={"kueue.x-k8s.io/queue-name": "team"}),
+        "volcano",
+        (GangSystem.KUEUE,),
+    ),
     "the flag is about Volcano": (PLAIN, "volcano", (GangSystem.VOLCANO,)),
     "native is about Kubernetes": (PLAIN, "native", (GangSystem.NATIVE,)),
     "auto is about every scheduler": (PLAIN, "auto", (GangSystem.VOLCANO, GangSystem.NATIVE)),

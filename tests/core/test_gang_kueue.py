@@ -222,6 +222,22 @@ class TestReady:
         assert not any(isinstance(action, PatchGroup) for action in actions(plan))
 
 
+class TestKueueIsGone:
+    def test_pods_that_were_admitted_run_on(self):
+        built = running().serves()
+        built._pod_groups.clear()
+        plan = built.plan()
+        assert (actions(plan), plan.status.phase) == ([], Phase.RUNNING)
+
+
+class TestAssignments:
+    def test_those_of_no_role_of_ours_are_not_looked_at(self):
+        flavors = {"worker": {"cpu": "gpu"}, "launcher": {"cpu": "gpu"}}
+        built = queue(QUEUED, RESERVED, ADMITTED, flavors=flavors).flavor("gpu", {"gpu": "true"})
+        selectors = [pod["spec"].get("nodeSelector") for pod in pods(built.plan())]
+        assert selectors == [None, {"gpu": "true"}, {"gpu": "true"}]
+
+
 class TestResized:
     def test_pods_that_were_not_admitted_are_not_created(self):
         of = job().ps(1, **CPU).worker(2, **CPU).spec(withGloo=0).metadata(labels=LABELS)

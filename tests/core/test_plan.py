@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from paddlejob.api.v1 import Phase
+from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import AnnotatePod, Create, Delete, RemoveFinalizer, ReplaceConfig
+from paddlejob.core.plan import plan
 from paddlejob.testing.build import NOW, job, snapshot
 
 PS_JOB = job().ps(2).worker(2)
@@ -377,3 +380,21 @@ def test_every_action_is_one_of_the_closed_set():
     worlds = [snapshot(PS_JOB), snapshot(PS_JOB).pods_with_addresses(), connected()]
     kinds = {type(action) for built in worlds for stage in built.plan().stages for action in stage}
     assert kinds <= {Create, Delete, AnnotatePod, ReplaceConfig, RemoveFinalizer}
+
+
+def test_pods_of_a_deleted_job_of_the_same_name_are_waited_for():
+    built = snapshot(job().worker(2)).pods_running()
+    given = msgspec.structs.replace(built.build(), pods=(), predecessors=built.build().pods)
+    decided = plan(given)
+    assert decided.stages == ()
+    assert (decided.status.phase, decided.status.message) == (
+        Phase.PENDING,
+        "waiting for 2 pods of a deleted job with the same name to terminate",
+    )
+
+
+def test_what_is_known_to_be_wrong_with_a_spec_is_not_looked_for_again():
+    given = snapshot(job().worker(2)).build()
+    wrong = (FieldError("spec.worker", "as somebody else has found"),)
+    assert plan(given).status.reason == "WaitingForPods"
+    assert plan(msgspec.structs.replace(given, spec_errors=wrong)).status.reason == "InvalidSpec"

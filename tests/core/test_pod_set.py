@@ -95,6 +95,12 @@ def test_a_pod_name_is_read_as(name, label, replica):
     assert replica_of("demo", pod(metadata={"name": name, "labels": {"paddle-res-type": label}})) == replica
 
 
+def test_pods_of_no_replica_are_not_looked_at():
+    other = pod(metadata={"name": "demo-master-0", "labels": {"paddle-res-type": "master"}})
+    found = pod_set_of("demo", snapshot(job().worker(1)).spec.roles, (pod(), other))
+    assert [member.replica for member in found.active] == [Replica(Role.WORKER, 0)]
+
+
 def test_pods_beyond_the_replicas_are_surplus():
     pod_set = pod_set_of(
         "demo", tuple(job().worker(1).build().spec.roles()), snapshot(job().worker(3)).pods().build().pods

@@ -188,6 +188,13 @@ def test_a_pod_created_after_its_config_map_is_marked_at_once():
     )
 
 
+def test_finalizers_of_the_template_are_on_the_pod():
+    built = job().worker(1)
+    built.manifest["spec"]["worker"]["template"]["metadata"] = {"finalizers": ["example.org/backup"]}
+    pod = render_pod(snapshot(built).context(), Replica(Role.WORKER, 0))
+    assert pod["metadata"]["finalizers"] == ["example.org/backup"]
+
+
 def test_a_service_is_headless_and_answers_before_readiness():
     service = render_service(snapshot(job().ps(1).worker(1)).context(), Replica(Role.PS, 0))
     assert service["metadata"]["name"] == "demo-ps-0"

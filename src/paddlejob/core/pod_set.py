@@ -97,10 +97,8 @@ class PodSet(msgspec.Struct, frozen=True):
         held = {member.replica for member in self.active} | self.finished
         return tuple(replica for replica in self.wanted if replica not in held)
 
-    def active_in(self, role: Role | None = None) -> tuple[ObservedPod, ...]:
-        """Return the members that count, in replica order."""
-        if role is None:
-            return self.active
+    def active_in(self, role: Role) -> tuple[ObservedPod, ...]:
+        """Return the members of a role that count, in replica order."""
         return tuple(member for member in self.active if member.replica.role is role)
 
     def desired(self, role: Role) -> int:

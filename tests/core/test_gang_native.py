@@ -1,0 +1,70 @@
+"""Gangs of Kubernetes itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddlejob.api.v1 import Phase
+from paddlejob.core.actions import Delete, Kind, PatchGroup
+from paddlejob.testing.build import job
+from tests.core.gang_snapshots import (
+    ALPHA,
+    BETA,
+    actions,
+    cluster,
+    created,
+    pods,
+)
+
+
+class TestKubernetesOwn:
+    def test_the_group_comes_first_and_its_pods_at_once(self):
+        plan = cluster(scheduling="native", kind=ALPHA).plan()
+        assert [len(stage) for stage in plan.stages] == [1, 2, 2]
+        assert created(plan, ALPHA)[0]["apiVersion"] == "scheduling.k8s.io/v1alpha2"
+        assert created(plan, ALPHA)[0]["spec"] == {"schedulingPolicy": {"gang": {"minCount": 4}}}
+
+    def test_the_newer_version_knows_priorities(self):
+        of = job().worker(1).spec(schedulingPolicy={"priorityClass": "high"})
+        assert created(cluster(of, "native", BETA).plan(), BETA)[0]["spec"]["priorityClassName"] == "high"
+        assert "priorityClassName" not in created(cluster(of, "native", ALPHA).plan(), ALPHA)[0]["spec"]
+
+    def test_the_newer_version_is_resized(self):
+        built = cluster(scheduling="native", kind=BETA).pod_group(BETA, **gang_of(3))
+        [patch, *_] = actions(built.plan())
+        changes = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+        assert patch == PatchGroup(BETA, "demo", {"uid": "uid-group"}, "spec", changes)
+
+    def test_the_older_version_is_replaced_while_there_are_no_pods(self):
+        plan = cluster(scheduling="native", kind=ALPHA).pod_group(ALPHA, **gang_of(3)).plan()
+        assert actions(plan) == [Delete(ALPHA, "demo", "uid-group")]
+        assert plan.status.message == "recreating PodGroup demo: minCount changed"
+
+    def test_the_older_version_is_left_alone_while_there_are(self):
+        built = cluster(scheduling="native", kind=ALPHA).in_gang("native").pod_group(ALPHA, **gang_of(3))
+        assert actions(built.pods().plan()) == []
+
+    def test_one_that_fits_needs_nothing(self):
+        built = cluster(scheduling="native", kind=BETA).pod_group(BETA, **gang_of(4))
+        assert {action.kind for action in actions(built.plan())} == {Kind.POD}
+
+    def test_a_replacement_in_a_complete_gang_is_scheduled_alone(self):
+        of = job().ps(1).worker(3).spec(withGloo=0)
+        built = cluster(of, "native", ALPHA).in_gang("native").pod_group(ALPHA, **gang_of(4))
+        built.pods_with_addresses().config().pods_running().formed().phase(Phase.RUNNING)
+        built.status(built.plan().status)
+        del built._pods[next(replica for replica in built._pods if replica.role == "worker")]
+        built.status(built.plan().status)
+        [pod] = pods(built.plan())
+        assert "schedulingGroup" not in pod["spec"]
+
+    @pytest.mark.parametrize("condition", ["PodGroupScheduled", "PodGroupInitiallyScheduled"])
+    def test_its_reasons_are_in_the_jobs_message(self, condition):
+        said = {"type": condition, "status": "False", "reason": "Unschedulable", "message": "0/2 nodes fit"}
+        built = cluster(scheduling="native", kind=BETA).in_gang("native").pods()
+        built.pod_group(BETA, status={"conditions": [said]}, **gang_of(4))
+        assert built.plan().status.message == "waiting for PodGroup demo: Unschedulable: 0/2 nodes fit"
+
+
+def gang_of(count):
+    return {"schedulingPolicy": {"gang": {"minCount": count}}}
