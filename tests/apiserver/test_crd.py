@@ -152,7 +152,7 @@ def test_kubectl_prints_the_columns_of_the_documents(cluster: Cluster, stored: S
 @pytest.mark.usefixtures("kubectl")
 def test_wide_output_says_why(cluster: Cluster, stored: Stored) -> None:
     header, row = cluster.kubectl("get", "pdj", "-n", stored.namespace, "-o", "wide").splitlines()
-    assert header.split()[6:] == ["HETER", "REASON", "MESSAGE"]
+    assert header.split()[6:] == ["STEP", "LOSS", "ETA", "HETER", "REASON", "MESSAGE"]
     assert row.endswith("WorkersSucceeded   all workers ended well")
 
 

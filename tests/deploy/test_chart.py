@@ -107,7 +107,11 @@ def test_jobs_may_be_elsewhere_than_the_operator(render):
     spaces = {
         name: each["metadata"]["namespace"] for (kind, name), each in rendered.items() if kind == "Role"
     }
-    assert spaces == {"paddle-manager-role": "team-a", "paddle-leader-election-role": "paddle-system"}
+    assert spaces == {
+        "paddle-manager-role": "team-a",
+        "paddle-log-reader-role": "team-a",
+        "paddle-leader-election-role": "paddle-system",
+    }
     assert {kind for kind, _ in rendered if kind.startswith("Cluster")} == set()
 
 
