@@ -39,7 +39,7 @@ class Background:
         """Return what an asynchronous function returns. Raises JobError; Ctrl-C cancels the function."""
         work = _Work(self._running(), lambda: function(*args, **kwargs))
         try:
-            return work.future.result()
+            return work.begin().result()
         except (ClientError, KubeError) as error:
             raise translated(error) from None
         finally:
@@ -49,7 +49,7 @@ class Background:
         """Do the same for a caller in an event loop of its own, which goes on meanwhile."""
         work = _Work(self._running(), lambda: function(*args, **kwargs))
         try:
-            return await asyncio.wrap_future(work.future)
+            return await asyncio.wrap_future(work.begin())
         except (ClientError, KubeError) as error:
             raise translated(error) from None
 
@@ -74,6 +74,7 @@ class Background:
 
         work = _Work(self._running(), pump)
         try:
+            work.begin()
             while not isinstance(item := self.call(queue.get), _End):
                 yield item
             if item.error is not None:
@@ -160,19 +161,35 @@ class _Work(Generic[T]):
         self._thread = thread
         self._function = function
         self._has_ended = threading.Event()
-        self.future: Future[T] = asyncio.run_coroutine_threadsafe(self._run(), thread.loop)
+        self._is_stopped = False
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> Future[T]:
+        """Start it; a caller must be ready to stop it before, because Ctrl-C may come at any moment."""
+        return asyncio.run_coroutine_threadsafe(self._run(), self._thread.loop)
 
     async def _run(self) -> T:
         try:
+            if self._is_stopped:
+                raise asyncio.CancelledError
+            self._task = asyncio.current_task()
             return await self._function()
         finally:
             self._has_ended.set()
 
     def stop(self) -> None:
         """Cancel it if it has not ended, and wait until it has."""
+        if self._has_ended.is_set():
+            return
+        self._thread.loop.call_soon_threadsafe(self._cancel)
         # The garbage collector may close an iterator in any thread, even in that which would be waited for.
-        if self.future.cancel() and threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread:
             self._has_ended.wait(STOP_SECONDS)
+
+    def _cancel(self) -> None:
+        self._is_stopped = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 async def _awaited(function: Close) -> None:
