@@ -118,9 +118,11 @@ def test_a_detached_run_that_cannot_start_says_why(detached, file):
 
 def test_a_detached_run_does_what_the_options_say(detached, command, tmp_path):
     claim = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
-    main = {"name": "main", "image": "known:v1", "args": ["cat here.txt; cat /data/x; echo $A"]}
-    side = {**container("cat there.txt", name="side"), "image": "unknown"}
-    main["volumeMounts"] = [{"name": "v", "mountPath": "/data"}]
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
+    # The job ends with its training container, whatever runs beside it: that one waits for the other.
+    program = "cat here.txt; cat /data/x; echo $A; until test -e /data/side; do sleep 0.05; done"
+    main = {"name": "main", "image": "known:v1", "args": [program], **mount}
+    side = {**container("cat there.txt; touch /data/side", name="side"), "image": "unknown", **mount}
     document = job("old", worker=role(1, containers=[main, side], volumes=[claim]))
     for name in ("jobs", "image", "data"):
         (tmp_path / name).mkdir()
