@@ -13,29 +13,47 @@ CORE_COVERAGE := 100
 KUBE_COVERAGE := 98
 OPERATOR_COVERAGE := 98
 STAMP := $(VENV)/.installed
+# The demos need no tools of developers; who has them already keeps them.
+RUNTIME := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.runtime)
+GET_PYTHON := apt-get install python3.11 python3.11-venv (or conda create -n py311 python=3.11, or uv python install 3.11), then make demo PYTHON=python3.11
+define MAKE_VENV
+command -v $(PYTHON) > /dev/null || { echo "Python 3.11 or later is needed, and there is no $(PYTHON): $(GET_PYTHON)"; exit 1; }; \
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed, and $(PYTHON) is $$($(PYTHON) --version): $(GET_PYTHON)"; exit 1; }; \
+$(SHOW); show $(PYTHON) -m venv $(VENV)
+endef
+# Shows the command before it runs.
+SHOW = show() { echo "\$$ $$*" >&2; "$$@"; }
+# Shows progress where somebody watches.
+INSTALL = $(SHOW); show $(BIN)/python -m pip install $$([ -t 2 ] || echo --quiet) --disable-pip-version-check -c constraints.txt -e
 
 help: ## Show the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "python3 >= 3.11 is needed: apt-get install python3 python3-venv"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 >= 3.11 is needed, this is $$($(PYTHON) --version)"; exit 1; }
-	@echo "making the virtualenv in $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(MAKE_VENV)
+	@$(INSTALL) '.[dev]'
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml constraints.txt
+	@$(MAKE_VENV)
+	@$(INSTALL) .
 	@touch $@
 
 venv: $(STAMP) ## Make the virtualenv
 
-demo: $(STAMP) ## Train Wide & Deep on parameter servers, here and now: make demo DEMO_ARGS='--logs all'
-	@python="$$($(BIN)/python scripts/paddle_env.py 2.6.2)" && \
+demo: $(RUNTIME) ## Train Wide & Deep on parameter servers, here and now: make demo DEMO_ARGS='--logs all'
+	@$(SHOW); python="$$($(BIN)/python scripts/paddle_env.py 2.6.2)" && \
 	$(BIN)/python scripts/example_data.py wide_and_deep > /dev/null && \
-	$(BIN)/paddlejob run deploy/examples/wide_and_deep.yaml --python "$$python" $(DEMO_ARGS)
+	show $(BIN)/paddlejob run deploy/examples/wide_and_deep.yaml --python "$$python" -e MODEL_DIR="$(CURDIR)/build/wide_and_deep" $(DEMO_ARGS) && \
+	if [ -e build/wide_and_deep/wide_and_deep.pdmodel ]; then \
+		echo "trained model: $(CURDIR)/build/wide_and_deep" >&2; \
+		echo "predict with it: $$python examples/wide_and_deep/predict.py build/wide_and_deep" >&2; \
+	fi
 
-demo-resnet: $(STAMP) ## Train ResNet collectively, here and now
-	@python="$$($(BIN)/python scripts/paddle_env.py 3.3.1)" && \
+demo-resnet: $(RUNTIME) ## Train ResNet collectively, here and now
+	@$(SHOW); python="$$($(BIN)/python scripts/paddle_env.py 3.3.1)" && \
 	$(BIN)/python scripts/example_data.py resnet > /dev/null && \
-	$(BIN)/paddlejob run deploy/examples/resnet.yaml --python "$$python" $(DEMO_ARGS)
+	show $(BIN)/paddlejob run deploy/examples/resnet.yaml --python "$$python" -e CHECKPOINT_DIR=checkpoints $(DEMO_ARGS)
 
 test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
 

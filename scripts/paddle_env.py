@@ -114,15 +114,17 @@ def locked(path: Path) -> Iterator[None]:
 
 def make(directory: Path, version: str) -> None:
     """Installs in place, since a virtualenv cannot be moved; the marker is what makes it count."""
-    say(f"installing paddlepaddle {version} into {directory}, once")
+    say(f"installing paddlepaddle {version} into {directory}, once (600 to 900 MB)")
     shutil.rmtree(directory, ignore_errors=True)
     run(
         [sys.executable, "-m", "venv", str(directory)],
         "the virtualenv could not be made; is python3-venv installed?",
     )
-    install = [str(interpreter(directory)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install = [str(interpreter(directory)), "-m", "pip", "install", "--disable-pip-version-check"]
+    # Somebody who watches wants to see that it goes on; a log does not want the bars.
+    quiet = [] if sys.stderr.isatty() else ["--quiet"]
     run(
-        [*install, "--constraint", str(constraints(version)), *packages(version)],
+        [*install, *quiet, "--constraint", str(constraints(version)), *packages(version)],
         f"pip could not install paddlepaddle {version}; check that the package index is reachable",
     )
     lend_openmp(directory)

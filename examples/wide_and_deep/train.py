@@ -10,6 +10,8 @@ read the data, fetch parameters, and send gradients back without waiting for eac
     sharing.py           which worker reads which file
     checkpoint.py        where training stands, on disk
     progress.py          the lines that are printed, and the AUC
+    trained_model.py     the model for predictions, without servers
+    predict.py           predicts with it
     prepare_data.py      makes DATA_DIR
 
 Needs paddlepaddle 2.6.2 or 3.0.0 with protobuf < 7: later wheels come without the parameter server.
@@ -19,6 +21,7 @@ Settings, all from the environment:
     DATA_DIR         what prepare_data.py wrote; default: data, beside this file
     DATA_SHARDED     1: DATA_DIR holds only this worker's part of it, as `paddlejob data split` leaves it
     CHECKPOINT_DIR   a directory that all pods share; default: none, no checkpoints
+    MODEL_DIR        where worker 0 saves the trained model, for predict.py; default: none, it is not saved
     EPOCHS           default 2
     BATCH_SIZE       rows of one step; default 256
     LEARNING_RATE    default 0.002
@@ -50,6 +53,7 @@ class Settings:
     data_dir: Path
     data_sharded: bool
     checkpoint_dir: Path | None
+    model_dir: Path | None
     epochs: int
     batch_size: int
     learning_rate: float
@@ -60,11 +64,12 @@ class Settings:
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Raises: SystemExit with one sentence when a value is not the number it has to be."""
         beside_this_file = str(Path(__file__).resolve().parent / "data")
-        checkpoint_dir = environment.get("CHECKPOINT_DIR")
+        checkpoint_dir, model_dir = environment.get("CHECKPOINT_DIR"), environment.get("MODEL_DIR")
         return cls(
             data_dir=Path(environment.get("DATA_DIR") or beside_this_file),
             data_sharded=environment.get("DATA_SHARDED") == "1",
             checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
+            model_dir=Path(model_dir) if model_dir else None,
             epochs=int(number(environment, "EPOCHS", 2)),
             batch_size=int(number(environment, "BATCH_SIZE", 256)),
             learning_rate=number(environment, "LEARNING_RATE", 0.002),

@@ -25,6 +25,7 @@ import numpy as np
 import paddle
 import progress
 import sharing
+import trained_model
 from checkpoint import Position
 from paddle.distributed import fleet
 from progress import say
@@ -116,6 +117,7 @@ class Job:
             self.save(position)
         finished = position.epochs_done >= self.settings.epochs
         if finished:
+            self.save_model()
             self.report()
         else:
             say(f"stopped at {position.name}")
@@ -182,6 +184,16 @@ class Job:
         test_rows = int(self.sum_of([sum(self.manifest["test"][name] for name in mine)])[0])
         seconds = time.monotonic() - STARTED
         say(progress.done_line(self.auc(), test_rows, seconds, self.rows_trained, self.training_seconds))
+
+    def save_model(self) -> None:
+        """Worker 0 saves the model for predictions; the others wait for it in the report."""
+        directory = self.settings.model_dir
+        if directory is None or self.rank != 0:
+            return
+        sizes = (self.manifest[name] for name in ("numbers", "categories", "vocabulary"))
+        with quiet():
+            trained_model.save(self.executor, self.model, directory, *sizes)
+        say(f"model {directory}")
 
     def leave(self) -> None:
         """All workers leave together; the servers stay until the job's controller ends them."""

@@ -16,13 +16,16 @@ PROGRAM = Path(train.__file__)
 
 def test_without_any_variable_the_data_is_beside_the_program_and_nothing_is_saved():
     settings = train.Settings.from_environment({})
-    assert (settings.data_dir, settings.checkpoint_dir) == (PROGRAM.parent / "data", None)
+    assert settings.data_dir == PROGRAM.parent / "data"
+    assert (settings.checkpoint_dir, settings.model_dir) == (None, None)
     assert (settings.epochs, settings.batch_size, settings.data_sharded) == (2, 256, False)
 
 
 def test_variables_are_read():
-    settings = train.Settings.from_environment({"DATA_DIR": "/d", "CHECKPOINT_DIR": "/c", "EPOCHS": "7"})
-    assert (settings.data_dir, settings.checkpoint_dir, settings.epochs) == (Path("/d"), Path("/c"), 7)
+    settings = train.Settings.from_environment({"DATA_DIR": "/d", "CHECKPOINT_DIR": "/c", "MODEL_DIR": "/m"})
+    assert (settings.data_dir, settings.checkpoint_dir) == (Path("/d"), Path("/c"))
+    assert settings.model_dir == Path("/m")
+    assert train.Settings.from_environment({"EPOCHS": "7"}).epochs == 7
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-1", "nan", "inf"])

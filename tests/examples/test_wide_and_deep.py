@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,8 @@ def test_a_stopped_job_saves_and_the_next_one_reaches_the_auc(
     stopped = first.workers[0].wait_for(r"stopped at (pass-00000-files-\d{4})$")[1]
     assert (tmp_path / "shared" / stopped / "done").is_file()
 
-    second = start_job(command, ps=2, workers=2, **settings)
+    model = tmp_path / "model"
+    second = start_job(command, ps=2, workers=2, **settings, MODEL_DIR=model)
     assert [worker.wait_for(r"resumed from (\S+)$")[1] for worker in second.workers] == [stopped, stopped]
     ends = [
         worker.wait_for(r"done auc (\S+) test_rows 99762 seconds \S+ rows/s \d+$")
@@ -43,6 +46,15 @@ def test_a_stopped_job_saves_and_the_next_one_reaches_the_auc(
         server.send(signal.SIGTERM)
     assert [server.exit_code() for server in second.servers] == [143, 143]
     assert second.survivors() == []
+
+    # Without servers, from nothing but the saved model: the servers' table must be in it.
+    predict = [parameter_server_python, PROGRAM.replace("train.py", "predict.py"), str(model)]
+    outcome = subprocess.run(predict, env={"DATA_DIR": census}, check=True, capture_output=True, text=True)
+    said = outcome.stdout
+    assert len(re.findall(r"person \d: more than 50,000 dollars: probability 0\.\d+, in fact", said)) == 5
+    predicted = re.search(r"auc (\S+) of 6236 people\n", said)
+    assert predicted, said
+    assert abs(float(predicted[1]) - float(ends[0][1])) < 0.02
 
 
 def test_a_worker_without_servers_gives_up_with_a_sentence(start_job, parameter_server_python, census):

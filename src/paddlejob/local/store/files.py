@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from paddlejob.local.store.run_directory import RunDirectory, WrittenFile
 
 MOST_LOOKED_AT = 100_000
 """A program may write more files than anybody wants to wait for."""
-_NOT_WORTH_NAMING = ("__pycache__", ".cache")
+_NOT_WORTH_NAMING = re.compile(r"(^|/)(__pycache__|\.cache)/|(^|/)http\.log$|_train_desc\.prototxt$")
+"""Paddle itself leaves the last two: its rendezvous server and its datasets."""
 _MODELS = (".pdparams", ".pdmodel", ".pdiparams", ".pdopt", ".pdparam", ".nb", ".onnx", ".safetensors")
 
 
@@ -38,7 +40,7 @@ def _written(run: RunDirectory) -> Iterator[WrittenFile]:
             status = path.lstat()
             is_ours = stat.S_ISREG(status.st_mode) and status.st_mtime >= began
             inside = path.relative_to(directory)
-            if is_ours and not any(part in _NOT_WORTH_NAMING for part in inside.parts):
+            if is_ours and not _NOT_WORTH_NAMING.search(str(inside)):
                 yield WrittenFile(directory.parent.parent.name, str(inside), str(path))
 
 
