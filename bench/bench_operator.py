@@ -1,6 +1,6 @@
 """The operator against a real API server, beside a bare loop that creates pods, in one run.
 
-    make bench            or: python bench/bench_operator.py [--jobs 100] [--big 500] [--memory]
+    make bench    or: python bench/bench_operator.py [--jobs 100] [--big 500] [--memory PODS] [--tree OTHER]
 
 Figures are ratios to the bare loop of the same run where they can be: machines differ, and this one is busy.
 """
@@ -289,7 +289,14 @@ async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
         rates = {"a bare loop": await bare_loop(client, "bare", 1000)}
         arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(plane.kubeconfig))
         ports = ("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}", "--health-probe-bind-address")
-        operator = running(*arguments, *ports, f"127.0.0.1:{HEALTH_PORT}", log=logs / "operator.log")
+        operator = running(
+            *arguments,
+            *ports,
+            f"127.0.0.1:{HEALTH_PORT}",
+            *options.flags,
+            log=logs / "operator.log",
+            tree=options.tree,
+        )
         if options.memory:
             with operator as process:
                 await ready(process)
@@ -322,9 +329,11 @@ def main() -> None:
     parser.add_argument("--big", type=int, default=500)
     parser.add_argument("--memory", type=int, default=0, metavar="PODS")
     parser.add_argument("--churn", type=int, default=0, metavar="JOBS")
+    parser.add_argument("--tree", type=Path, help="measure the operator of another checkout, with its .venv")
+    parser.add_argument("flags", nargs="*", help="flags for the operator, after --")
     options = parser.parse_args()
     with ControlPlane.start() as plane:
-        plane.apply(ROOT / "deploy/v1/crd.yaml")
+        plane.apply((options.tree or ROOT) / "deploy/v1/crd.yaml")
         asyncio.run(measure(options, plane, plane.directory))
 
 

@@ -36,11 +36,12 @@ class Process:
 
 
 @contextmanager
-def running(*arguments: str, log: Path) -> Iterator[Process]:
-    """Run a Python program from the project's root, and end it."""
+def running(*arguments: str, log: Path, tree: Path | None = None) -> Iterator[Process]:
+    """Run a Python program from the project's root, or from that of another checkout, and end it."""
+    python = sys.executable if tree is None else str(tree / ".venv/bin/python")
     with log.open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, *arguments], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
+            [python, *arguments], cwd=tree or ROOT, stdout=output, stderr=subprocess.STDOUT
         )
         try:
             yield Process(child)
