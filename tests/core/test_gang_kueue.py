@@ -250,6 +250,22 @@ class TestResized:
         assert pods(plan) == []
         assert "suspend and resume the job" in plan.status.message
 
+    def test_pods_that_have_not_trained_are_queued_again_in_their_new_number(self):
+        built = queue(QUEUED, RESERVED, ADMITTED).in_gang("kueue").pod("ps", 0)
+        built.job = job().ps(1, **CPU).worker(5, **CPU).metadata(labels=LABELS).build()
+        plan = built.plan()
+        assert [(action.kind, action.name) for action in actions(plan)] == [(Kind.POD, "demo-ps-0")]
+        assert (plan.status.phase, plan.status.restarts) == (Phase.SCALING, 0)
+        assert plan.status.message == "scheduling again: the job's pods changed"
+        built._pods.clear()
+        built.status(plan.status)
+        assert actions(built.plan()) == [Delete(WORKLOAD, "demo", "uid-group")]
+
+    def test_pods_that_have_trained_are_kept(self):
+        built = running()
+        built.job = job().ps(1, **CPU).worker(5, **CPU).metadata(labels=LABELS).build()
+        assert not any(isinstance(action, Delete) for action in actions(built.plan()))
+
 
 class TestTheEnd:
     def test_the_workload_goes_with_the_job(self):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.api.v1 import Phase
+from paddlejob.api.v1 import Phase, Role
 from paddlejob.core.actions import Delete, Kind, PatchGroup
+from paddlejob.core.pod_set import Replica
 from paddlejob.testing.build import job
 from tests.core.gang_snapshots import (
     ALPHA,
@@ -40,9 +41,43 @@ class TestKubernetesOwn:
         assert actions(plan) == [Delete(ALPHA, "demo", "uid-group")]
         assert plan.status.message == "recreating PodGroup demo: minCount changed"
 
-    def test_the_older_version_is_left_alone_while_there_are(self):
+    def test_the_older_version_is_left_alone_while_pods_train(self):
+        built = cluster(scheduling="native", kind=ALPHA).in_gang("native").pod_group(ALPHA, **gang_of(4))
+        built.pods_with_addresses().config().pods_running().formed().pod_group(ALPHA, **gang_of(3))
+        assert actions(built.plan()) == []
+
+    def test_pods_of_another_size_that_have_not_trained_go_with_the_older_version(self):
         built = cluster(scheduling="native", kind=ALPHA).in_gang("native").pod_group(ALPHA, **gang_of(3))
-        assert actions(built.pods().plan()) == []
+        plan = built.pods().plan()
+        assert {type(action) for action in actions(plan)} == {Delete}
+        assert (plan.status.phase, plan.status.message) == (
+            Phase.SCALING,
+            "scheduling again: the job's pods changed",
+        )
+
+    def test_a_worker_that_has_succeeded_is_not_waited_for(self):
+        built = cluster(scheduling="native", kind=BETA).in_gang("native").pods()
+        built.pod_group(BETA, **gang_of(4)).succeeded("worker", 0)
+        built.status(built.plan().status)
+        del built._pods[Replica(Role.WORKER, 0)]
+        [patch] = [action for action in actions(built.plan()) if isinstance(action, PatchGroup)]
+        assert patch.changes == gang_of(3)
+
+    def test_pods_that_wait_for_it_in_the_older_version_are_created_again_alone(self):
+        built = cluster(scheduling="native", kind=ALPHA).in_gang("native").pods()
+        built.pod_group(ALPHA, **gang_of(4)).succeeded("worker", 0)
+        built.status(built.plan().status)
+        del built._pods[Replica(Role.WORKER, 0)]
+        plan = built.plan()
+        deleted = [action.name for action in actions(plan) if isinstance(action, Delete)]
+        assert deleted == ["demo-ps-0", "demo-ps-1", "demo-worker-1"]
+        built.status(plan.status)
+        built._pods.clear()
+        assert actions(built.plan()) == [Delete(ALPHA, "demo", "uid-group")]
+        built._pod_groups.clear()
+        rendered = pods(built.plan())
+        assert [pod["metadata"]["name"] for pod in rendered] == deleted
+        assert not any("schedulingGroup" in pod["spec"] for pod in rendered)
 
     def test_one_that_fits_needs_nothing(self):
         built = cluster(scheduling="native", kind=BETA).pod_group(BETA, **gang_of(4))

@@ -97,6 +97,11 @@ class PodSet(msgspec.Struct, frozen=True):
         held = {member.replica for member in self.active} | self.finished
         return tuple(replica for replica in self.wanted if replica not in held)
 
+    @property
+    def has_trained_workers(self) -> bool:
+        """Whether a worker has started, or has succeeded."""
+        return bool(self.finished) or any(worker.has_started for worker in self.active_in(Role.WORKER))
+
     def active_in(self, role: Role) -> tuple[ObservedPod, ...]:
         """Return the members of a role that count, in replica order."""
         return tuple(member for member in self.active if member.replica.role is role)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paddlejob.api import index_set
+from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Phase, WorldSize
 from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.attempts import backoff, drift, elastic, failures, inherited
 from paddlejob.core.attempts.new_attempt import NewAttempt, was_established, world_size_of
-from paddlejob.core.gang import kueue
+from paddlejob.core.gang import kueue, registry
 from paddlejob.core.messages import PhaseReason
+from paddlejob.core.pod_set import PodState
 from paddlejob.core.policy.cleanup import deletions
 
 if TYPE_CHECKING:
@@ -24,6 +26,21 @@ def quota_lost(job: Observed) -> NewAttempt | None:
     return kueue.evicted(job.snapshot, job.pods)
 
 
+def gang_outgrown(job: Observed) -> NewAttempt | None:
+    """Find a gang of other pods than there will be, before all were there: it would never be complete.
+
+    While no worker has trained, all pods are created again; then only those that still wait in it.
+    """
+    pods = job.pods
+    waiting = tuple(member for member in pods.active if member.state is PodState.PENDING)
+    all_pods = not pods.has_trained_workers and any(pods.active)
+    is_incomplete = bool(waiting or (all_pods and pods.missing))
+    if not is_incomplete or was_established(job.status) or not registry.is_outgrown(job.snapshot, pods):
+        return None
+    message = "scheduling again: the job's pods changed"
+    return NewAttempt(Phase.SCALING, Reason.SCALED, message, all_pods=all_pods, to_delete=waiting)
+
+
 TRIGGERS = (
     failures.restart,
     drift.lost,
@@ -32,6 +49,7 @@ TRIGGERS = (
     inherited.not_started,
     elastic.resized,
     quota_lost,
+    gang_outgrown,
 )
 """In order: the first that applies begins the attempt."""
 

@@ -35,6 +35,13 @@ class Kueue:
         """Return what the job's Workload needs, and whether its pods may be created."""
         return _reconcile(snapshot, pod_set, choice)
 
+    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
+        """Return whether the job has quota for other pods than it wants, and has not trained with it."""
+        workload = _own_workload(snapshot)
+        return (
+            workload is not None and not _is_for(snapshot.job, workload) and not pod_set.has_trained_workers
+        )
+
     def mark_pod(self, pod: JsonObject, gang: Gang, role: Role) -> None:
         """Kueue decides before there are pods, and needs no mark on them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paddlejob.api import index_set
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob, Role
@@ -9,6 +10,7 @@ from paddlejob.core.actions import Action, Delete, Kind
 from paddlejob.core.gang.model import Gang, GangSystem
 from paddlejob.core.gang.pod_group import PodGroupAdapter, least_pods, unschedulable_reason
 from paddlejob.core.gang.state import GangState
+from paddlejob.core.pod_set import PodSet
 from paddlejob.core.snapshot import Snapshot
 
 
@@ -23,8 +25,13 @@ class Native(PodGroupAdapter):
 
         Kubernetes 1.36 takes a priority only with a gate that nobody sees from outside; the pods have it.
         """
-        policy = job.spec.scheduling_policy
-        spec: JsonObject = {"schedulingPolicy": {"gang": {"minCount": sum(least_pods(job).values())}}}
+        policy, counts = job.spec.scheduling_policy, least_pods(job)
+        if job.spec.worker is not None:
+            # Nothing waits for a worker that has succeeded, and its pod no longer counts.
+            workers = job.spec.worker.replicas
+            left = workers - len(index_set.parse(job.status.succeeded_workers, workers))
+            counts[Role.WORKER] = min(counts[Role.WORKER], left)
+        spec: JsonObject = {"schedulingPolicy": {"gang": {"minCount": max(sum(counts.values()), 1)}}}
         if kind is Kind.POD_GROUP_V1BETA1 and policy and policy.priority_class:
             spec["priorityClassName"] = policy.priority_class
         return spec
@@ -44,13 +51,22 @@ class Native(PodGroupAdapter):
         metadata = group.metadata
         return () if snapshot.pods else (Delete(kind, metadata.name, metadata.uid),)
 
+    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:  # noqa: ARG002
+        """Return whether the job's PodGroup is of the version with a fixed size, and has another one."""
+        kind = Kind.POD_GROUP_V1ALPHA2
+        group = snapshot.pod_groups.get(kind)
+        if group is None or group.metadata.controller_uid != snapshot.job.metadata.uid:
+            return False
+        return bool(self.changes(self.desired(snapshot.job, kind), group))
+
     def gang(self, snapshot: Snapshot) -> Gang | None:
-        """A pod that replaces another in a complete gang is scheduled alone.
+        """A pod is scheduled alone once the gang was complete, or a worker has succeeded.
 
         As a member it would wait for as many peers as the gang began with, which may be more than are left.
         """
         status = snapshot.job.status
-        return None if status.attempt > status.base_attempt else super().gang(snapshot)
+        has_begun = status.attempt > status.base_attempt or status.succeeded_workers
+        return None if has_begun else super().gang(snapshot)
 
     def state(
         self,

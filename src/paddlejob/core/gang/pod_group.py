@@ -80,6 +80,10 @@ class PodGroupAdapter(ABC):
         actions = self._adjustments(snapshot, choice.kind, group) if is_ours else ()
         return self.state(snapshot, group, gang, actions, has_pods=has_pods)
 
+    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:  # noqa: ARG002  (for adapters that need it)
+        """Return False: a PodGroup follows the job by a patch."""
+        return False
+
     def gang(self, snapshot: Snapshot) -> Gang | None:
         """Return what pods that are created now are marked with."""
         policy = snapshot.job.spec.scheduling_policy

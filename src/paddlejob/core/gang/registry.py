@@ -27,6 +27,9 @@ class Adapter(Protocol):
     def reconcile(self, snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
         """Return what the gang's object needs, and whether pods may be created."""
 
+    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
+        """Return whether the gang's object keeps pods waiting for others than there will be."""
+
     def mark_pod(self, pod: JsonObject, gang: Gang, role: Role) -> None:
         """Tell the scheduler in a pod's manifest which gang it belongs to."""
 
@@ -50,6 +53,11 @@ def reconcile_gang(snapshot: Snapshot, pod_set: PodSet) -> GangState:
         return GangState(actions=leftovers)
     state = ADAPTERS[choice.system].reconcile(snapshot, pod_set, choice)
     return msgspec.structs.replace(state, actions=(*leftovers, *state.actions))
+
+
+def is_outgrown(snapshot: Snapshot, pod_set: PodSet) -> bool:
+    """Return whether pods wait in a gang of other pods than there will be, which no patch can change."""
+    return any(adapter.outgrown(snapshot, pod_set) for adapter in ADAPTERS.values())
 
 
 def mark_pod(pod: JsonObject, gang: Gang, role: Role) -> None:
