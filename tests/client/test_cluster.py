@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -348,3 +349,25 @@ def test_the_cluster_is_the_one_that_kubectl_means(tmp_path: Path):
     assert cluster_config(context="two", env=home).namespace == "team-a"
     with pytest.raises(ConfigError, match="context 'three' does not exist; choose one of: one, two"):
         cluster_config(context="three", env=home)
+
+
+def test_jobs_and_pods_are_followed_as_a_whole():
+    async def act(scene: Scene) -> None:
+        listings = scene.cluster.listings()
+        assert (await anext(listings)).jobs == ()
+        demo = await scene.submitted(job().worker(1))
+        before = (await anext(listings)).jobs
+        assert [each.name for each in before] == ["demo"]
+        async with contextlib.aclosing(demo.looks()) as looks:
+            async for look in looks:
+                if look.state.status.phase == "Running":
+                    assert [pod.metadata.name for pod in look.pods] == ["demo-worker-0"]
+                    break
+            await demo.delete()
+            assert all(look.state.name == "demo" for look in [look async for look in looks])  # and ends
+        async for listing in listings:
+            if not listing.jobs:
+                break
+        await listings.aclose()
+
+    play(act)

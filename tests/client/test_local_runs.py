@@ -151,3 +151,39 @@ async def test_bad_input_is_named(runs):
         await runs.submit(job(worker=role(1, volumes=volumes)))
     with pytest.raises(NoSuchJobError, match="there are no runs"):
         await runs.get("nothing")
+
+
+async def test_all_runs_are_listed_again_when_one_changes_and_the_others_stay_the_same_objects(runs):
+    listings = runs.listings()
+    assert (await anext(listings)).jobs == ()
+    first = await runs.submit(job("first", worker=role(1, "echo epoch 1/1 step 3/4 loss: 0.5")))
+    await first.wait(timeout_seconds=60)
+    seen = await _until(listings, lambda jobs: jobs and jobs[0].state.status.phase.is_terminal)
+    assert seen[0].state.status.progress.percent == 75
+    second = await runs.submit(job("second", worker=role(1, LIVE)))
+    both = await _until(listings, lambda jobs: len(jobs) == 2)
+    assert both[1] is seen[0]
+    async with contextlib.aclosing(second.looks()) as looks:
+        async for look in looks:
+            if look.state.status.phase == "Running":
+                assert [pod.metadata.name for pod in look.pods] == ["second-worker-0"]
+                break
+    await first.delete()
+    assert [each.name for each in await _until(listings, lambda jobs: len(jobs) == 1)] == [second.name]
+    await listings.aclose()
+
+
+async def test_events_of_a_run_have_their_times(runs):
+    demo = await runs.submit(job(worker=role(1, "true")))
+    await demo.wait(timeout_seconds=60)
+    times = [each.time for each in await demo.events()]
+    assert times
+    assert times == sorted(times)
+
+
+async def _until(listings, fits):
+    async with asyncio.timeout(60):
+        async for listing in listings:
+            if fits(listing.jobs):
+                return listing.jobs
+    raise AssertionError("the listings ended")

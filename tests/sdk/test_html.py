@@ -11,8 +11,8 @@ import pytest
 
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client.logs.model import LogLine
+from paddlejob.client.logs.training_metrics import Metrics
 from paddlejob.sdk.html import MOST_RANKS, render
-from paddlejob.sdk.metrics import Metrics
 from paddlejob.sdk.snapshot import RankState, Snapshot
 
 START = datetime(2030, 1, 1, tzinfo=UTC)

@@ -20,7 +20,7 @@ from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError
 from paddlejob.client.events import EventView
-from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Usage, describe
+from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Listing, Look, Usage, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.manifest import resource_beside
 from paddlejob.client.metrics import POD_METRICS, PodMetrics
@@ -173,24 +173,23 @@ class Cluster(Jobs):
                 notes.append(f"{resource.plural}/{name} exists already and was not changed")
         return tuple(notes)
 
-    async def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
+    def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
         """Yield every job now, and each again whenever it changes."""
-        from paddlejob.client.watching import watching  # noqa: PLC0415
+        from paddlejob.client import live  # noqa: PLC0415
 
-        namespace = None if all_namespaces else self.namespace
-        seen: dict[ObjectKey, str] = {}
-        async with watching(
-            self.client, PADDLE_JOBS, namespace, type=PaddleJob, label_selector=selector
-        ) as watch:
-            while True:
-                for state in sorted(watch.objects, key=lambda each: each.metadata.key):
-                    key, version = state.metadata.key, state.metadata.resource_version
-                    if seen.get(key) != version:
-                        seen[key] = version
-                        job = ClusterJob(self, {"metadata": {"name": key.name, "namespace": key.namespace}})
-                        job.see(state)
-                        yield job
-                await watch.next_change()
+        return live.changes(self, None if all_namespaces else self.namespace, selector)
+
+    def listings(self, *, all_namespaces: bool = False) -> AsyncGenerator[Listing, None]:
+        """Yield all jobs now and after each change."""
+        from paddlejob.client import live  # noqa: PLC0415
+
+        return live.listings(self, None if all_namespaces else self.namespace)
+
+    async def rights(self, namespace: str) -> frozenset[str]:
+        """Ask the API server."""
+        from paddlejob.client import live  # noqa: PLC0415
+
+        return await live.rights(self.client, namespace)
 
     def _latest(self, jobs: Iterable[Job]) -> ClusterJob:
         newest = max(jobs, key=_age, default=None)
@@ -249,6 +248,12 @@ class ClusterJob(Job):
                     self.see(state)
                     yield state
                 await watch.next_change()
+
+    def looks(self) -> AsyncGenerator[Look, None]:
+        """Yield the job with its pods now and after each change, until it is deleted."""
+        from paddlejob.client import live  # noqa: PLC0415
+
+        return live.looks(self)
 
     async def pods(self) -> list[Pod]:
         """Return the pods that exist, servers first, by rank."""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 LATEST = "@latest"
 """In place of a name: the newest job."""
+CHANGES = frozenset({"delete", "resume", "retry", "scale", "stop", "submit", "suspend"})
+"""What people do with jobs."""
 
 
 class JobEvent(msgspec.Struct, frozen=True):
@@ -58,6 +60,22 @@ class Usage(NamedTuple):
 
     cpu: str
     memory: str
+
+
+class Listing(NamedTuple):
+    """All jobs at one moment; a job that has not changed since the last listing is the same object."""
+
+    jobs: Sequence[Job]
+    trouble: str = ""
+    """What is wrong with the connection, empty while it is healthy."""
+
+
+class Look(NamedTuple):
+    """A job and its pods at one moment."""
+
+    state: PaddleJob
+    pods: list[Pod]
+    trouble: str = ""
 
 
 class FirstError(msgspec.Struct, frozen=True):
@@ -112,6 +130,10 @@ class Job(abc.ABC):
     @abc.abstractmethod
     def watch(self) -> AsyncGenerator[PaddleJob, None]:
         """Yield the state now and after each change, until the job is deleted or its run is over."""
+
+    @abc.abstractmethod
+    def looks(self) -> AsyncGenerator[Look, None]:
+        """Yield the job with its pods now and after each change, until it is deleted or its run is over."""
 
     async def wait(self, goal: str = goals.ENDED, *, timeout_seconds: float | None = None) -> PaddleJob:
         """Wait until the job has ended, or for another goal (see `goals.parse`), and return its state.
@@ -245,6 +267,15 @@ class Jobs(abc.ABC):
     @abc.abstractmethod
     def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
         """Yield every job now, and each again whenever it changes; never ends by itself."""
+
+    @abc.abstractmethod
+    def listings(self, *, all_namespaces: bool = False) -> AsyncGenerator[Listing, None]:
+        """Yield all jobs now and after each change, which may be that one is gone; never ends by itself."""
+
+    async def rights(self, namespace: str) -> frozenset[str]:
+        """Return which of `CHANGES` the user may make in a namespace."""
+        del namespace
+        return CHANGES
 
     @abc.abstractmethod
     async def close(self) -> None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import yaml
@@ -18,19 +18,19 @@ import yaml
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, View
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.background_run import start_run
 from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError, UnsupportedError
-from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs
+from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Listing, Look
 from paddlejob.client.logs.first_error import from_traceback
 from paddlejob.client.logs.model import ALL_LOGS, LogBlock, LogItem, LogQuery
-from paddlejob.core.pod_set import training_container_name
+from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import documents
-from paddlejob.local.store import files, run_directory
+from paddlejob.local.store import files, outcome, reports, run_directory
 from paddlejob.local.store.history import History
 from paddlejob.local.store.logs import Follower, LogLines, chosen_pods, speaker
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
@@ -48,6 +48,8 @@ _UNFINISHED = {
 }
 """Runs that ended without a verdict of the job."""
 _LAST_LINES = 5000
+_PROGRESS_BYTES = 4096
+"""How much of a log's end is looked at for progress, each time it grows."""
 
 
 class LocalRuns(Jobs):
@@ -114,6 +116,31 @@ class LocalRuns(Jobs):
                     yield job
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def listings(self, *, all_namespaces: bool = False) -> AsyncGenerator[Listing, None]:
+        """Yield all runs now and after each change, with their progress."""
+        del all_namespaces
+        known: dict[str, tuple[_Glance, LocalJob]] = {}
+        is_first = True
+        while True:
+            before, known = known, await asyncio.to_thread(self._glance, known)
+            if is_first or known != before:
+                is_first = False
+                yield Listing(tuple(job for _, job in known.values()))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _glance(self, known: dict[str, tuple[_Glance, LocalJob]]) -> dict[str, tuple[_Glance, LocalJob]]:
+        """Return the runs by name; one of which nothing was written since is left as it was."""
+        found: dict[str, tuple[_Glance, LocalJob]] = {}
+        for run in run_directory.all_runs(self.runs):
+            before, glance = known.get(run.name), _glance_at(run)
+            if before is not None and before[0] == glance:
+                found[run.name] = before
+            elif run.read_record() is not None:
+                job = LocalJob(self, run)
+                job.see(_with_progress(run, job.state))
+                found[run.name] = (glance, job)
+        return found
+
 
 class LocalJob(Job):
     """A run."""
@@ -143,6 +170,21 @@ class LocalJob(Job):
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def looks(self) -> AsyncGenerator[Look, None]:
+        """Yield the run with its pods and its progress now and after each change, until it is over."""
+        last: Look | None = None
+        while True:
+            is_alive = self.run.is_alive
+            state = _with_progress(self.run, await self.refresh())
+            look = Look(state, await self.pods())
+            if look != last:
+                last = look
+                self.see(state)
+                yield look
+            if not is_alive:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
     async def pods(self) -> list[Pod]:
         """Return the pods as they are, or as they were last."""
         record = _record(self.run)
@@ -156,7 +198,7 @@ class LocalJob(Job):
             return []
         found = [msgspec.json.decode(line, type=_Event, strict=False) for line in lines]
         about = f"{names.KIND}/{self.run.job_name}"
-        return [JobEvent(each.type, each.reason, each.message, about) for each in found]
+        return [JobEvent(each.type, each.reason, each.message, about, each.time) for each in found]
 
     async def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
         """Yield what was written in order of time, and with `follow` what comes."""
@@ -314,6 +356,44 @@ class _Event(View, frozen=True):
     type: str = ""
     reason: str = ""
     message: str = ""
+    time: datetime | None = None
+
+
+class _Glance(NamedTuple):
+    """What changes whenever a run does."""
+
+    recorded: int
+    is_alive: bool
+    written: tuple[int, ...]
+    """Sizes of what tells the progress of worker 0."""
+
+
+def _glance_at(run: RunDirectory) -> _Glance:
+    pod = pod_name(run.job_name, Replica(Role.WORKER, 0))
+    sizes = (_stat(path)[1] for path in (run.progress(pod), *(run.path / "logs" / pod).glob("*.log")))
+    return _Glance(_stat(run.path / "status.json")[0], run.is_alive, tuple(sizes))
+
+
+def _stat(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+def _with_progress(run: RunDirectory, state: PaddleJob) -> PaddleJob:
+    """Return the state with what worker 0 last printed, or else reported, about its progress."""
+    from paddlejob.operator.progress import progress_of  # noqa: PLC0415 - not needed for most verbs
+
+    if state.spec.worker is None:
+        return state
+    tracker = outcome.tracked(run, state, _PROGRESS_BYTES)
+    told = reports.newest(run.progress(pod_name(run.job_name, Replica(Role.WORKER, 0))))
+    if tracker.progress is None and told is not None:
+        tracker.tell(told, 0.0)
+    status = msgspec.structs.replace(state.status, progress=progress_of(tracker, 0.0))
+    return msgspec.structs.replace(state, status=status)
 
 
 def _record(run: RunDirectory) -> RunRecord:

@@ -37,7 +37,7 @@ class Watching(Generic[T]):
     @property
     def trouble(self) -> str:
         """What is wrong with the connection, empty while it is healthy."""
-        return self._informer.last_error
+        return self._informer.trouble
 
     async def next_change(self, timeout_seconds: float = LOOK_SECONDS) -> bool:
         """Wait until anything has changed since the last call; False when nothing has for so long."""

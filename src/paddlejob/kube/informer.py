@@ -91,6 +91,7 @@ class Informer(Generic[T]):
         """Set once the cache has been complete for the first time."""
         self.last_error = ""
         """The last error, empty while the watch is healthy."""
+        self._streams_at_error = 0
         self.lists = 0
         """How many complete lists were received."""
         self.streams = 0
@@ -119,6 +120,11 @@ class Informer(Generic[T]):
         A healthy watch stays below IDLE_LIMIT_SECONDS and the time of a reconnect. 0 before `run`.
         """
         return 0.0 if self._alive_at is None else _now() - self._alive_at
+
+    @property
+    def trouble(self) -> str:
+        """The last error unless a stream was opened since, which may have nothing to say for a minute."""
+        return "" if self.streams > self._streams_at_error else self.last_error
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -341,6 +347,7 @@ class Informer(Generic[T]):
         level = logging.DEBUG if message == self.last_error else logging.WARNING
         log.log(level, "watch of %s: %s", self._resource.plural, message)
         self.last_error = message
+        self._streams_at_error = self.streams
 
     def _alive(self) -> float:
         self._alive_at = _now()

@@ -15,11 +15,11 @@ from paddlejob.client.errors import ClientError, InvalidJobError
 from paddlejob.client.job import FirstError, describe
 from paddlejob.client.job import Job as ClientJob
 from paddlejob.client.logs.model import LogItem, LogQuery, Marker
+from paddlejob.client.logs.training_metrics import Metrics, Point
 from paddlejob.kube.errors import KubeError
 from paddlejob.sdk import documents, snapshot
 from paddlejob.sdk.background import BACKGROUND
 from paddlejob.sdk.errors import JobError, JobFailed
-from paddlejob.sdk.metrics import Metrics, Point
 from paddlejob.sdk.places import LAPTOP, open_jobs
 
 if TYPE_CHECKING:

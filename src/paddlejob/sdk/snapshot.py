@@ -14,10 +14,10 @@ from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, sentence
 from paddlejob.client.job import Job, describe
 from paddlejob.client.logs.model import LogQuery
+from paddlejob.client.logs.training_metrics import MOST_LINES, RANK, Metrics
 from paddlejob.kube.errors import KubeError
 from paddlejob.local.ui.view import describe as describe_pod
 from paddlejob.progress import Progress
-from paddlejob.sdk.metrics import MOST_LINES, RANK, Metrics
 
 
 class RankState(msgspec.Struct, frozen=True):

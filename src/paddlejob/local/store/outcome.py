@@ -30,18 +30,24 @@ def read(run: RunDirectory, job: PaddleJob) -> Outcome:
 
 def summary(run: RunDirectory, job: PaddleJob) -> str:
     """Return the last line of worker 0 that tells a result, else how far it is, else nothing."""
-    tracker = progress.Tracker()
-    for line in _end_of_log(run, job).decode(errors="replace").split("\n"):
-        tracker.feed(line, 0.0)
+    tracker = tracked(run, job, END_BYTES)
     return tracker.result or str(tracker.progress or "")
 
 
-def _end_of_log(run: RunDirectory, job: PaddleJob) -> bytes:
+def tracked(run: RunDirectory, job: PaddleJob, end_bytes: int) -> progress.Tracker:
+    """Return what the end of worker 0's log tells of its progress."""
+    tracker = progress.Tracker()
+    for line in _end_of_log(run, job, end_bytes).decode(errors="replace").split("\n"):
+        tracker.feed(line, 0.0)
+    return tracker
+
+
+def _end_of_log(run: RunDirectory, job: PaddleJob, end_bytes: int) -> bytes:
     assert job.spec.worker is not None
     pod, container = pod_name(job.name, Replica(Role.WORKER, 0)), training_container_name(job.spec.worker)
     try:
         with run.log(pod, container).open("rb") as reader:
-            reader.seek(max(0, reader.seek(0, 2) - END_BYTES))
+            reader.seek(max(0, reader.seek(0, 2) - end_bytes))
             return reader.read()
     except OSError:
         return b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -56,8 +57,9 @@ class Recorder:
         self._soon()
 
     def on_event(self, event: Event) -> None:
-        """Append the event."""
-        self._run.append_event(msgspec.json.encode(event))
+        """Append the event, and when it was."""
+        stamped = {**msgspec.to_builtins(event), "time": datetime.now(UTC)}
+        self._run.append_event(msgspec.json.encode(stamped))
 
     def _soon(self) -> None:
         if self._pending is None:
