@@ -14,6 +14,16 @@ CHINESE = {
     "Show or follow the logs of all ranks, or of some.": "显示或跟踪全部或部分 rank 的日志。",
     "Wait until jobs have ended, or for something else.": "等待作业结束，或等待其他条件。",
     "Show jobs, or the ranks of one, live.": "实时显示所有作业，或某个作业的各个 rank。",
+    "Show jobs in a browser, live.": "在浏览器中实时显示作业。",
+    "Show jobs in a browser: progress, logs and curves while they change, and what can be done.": (
+        "在浏览器中显示作业：实时的进度、日志和曲线，以及可以进行的操作。"
+    ),
+    "The page is served to you alone, on 127.0.0.1 and with your own rights, until you press Ctrl+C.": (
+        "页面只在 127.0.0.1 上供您自己使用，沿用您自己的权限，按 Ctrl+C 结束。"
+    ),
+    "Port on 127.0.0.1; 0: any free one.": "127.0.0.1 上的端口；0 表示任意空闲端口。",
+    "Also answer under this name, for a proxy in front.": "也接受这个主机名，用于前置代理。",
+    "Only print the link.": "只打印链接。",
     "List what happened to a job and its pods.": "列出作业及其 pod 的事件。",
     "Change the number of workers of a job.": "修改作业的 worker 数。",
     "Stop the pods of a job until `resume`.": "停止作业的 pod，直到 `resume`。",

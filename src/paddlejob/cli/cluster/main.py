@@ -18,6 +18,7 @@ RUN_VERBS: Table = {
     "logs": (f"{_HERE}.logs", "Show or follow the logs of all ranks, or of some."),
     "wait": (f"{_HERE}.inspect:wait", "Wait until jobs have ended, or for something else."),
     "top": (f"{_HERE}.top", "Show jobs, or the ranks of one, live."),
+    "ui": ("paddlejob.cli.ui", "Show jobs in a browser, live."),
     "events": (f"{_HERE}.inspect:events", "List what happened to a job and its pods."),
 }
 CHANGE_VERBS: Table = {

@@ -1,0 +1,46 @@
+"""`ui`: the dashboard in a browser."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from paddlejob.cli.cluster import shared
+from paddlejob.cli.cluster.flags import Target, target_flags
+
+
+@click.command("ui")
+@click.option("--all-namespaces", "-A", is_flag=True, help="Show the jobs of all namespaces.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; 0: any free one.")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Also answer under this name, for a proxy in front.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the link.")
+@target_flags
+def command(
+    target: Target, all_namespaces: bool, port: int, hosts: tuple[str, ...], no_browser: bool
+) -> None:
+    """Show jobs in a browser: progress, logs and curves while they change, and what can be done.
+
+    The page is served to you alone, on 127.0.0.1 and with your own rights, until you press Ctrl+C.
+    """
+    shared.run(_serve(target, all_namespaces, port, hosts, browser=not no_browser and sys.stdout.isatty()))
+
+
+async def _serve(
+    target: Target, all_namespaces: bool, port: int, hosts: tuple[str, ...], *, browser: bool
+) -> int:
+    from paddlejob.dashboard.server import Dashboard  # noqa: PLC0415
+
+    async with target.open() as jobs, Dashboard(jobs, all_namespaces=all_namespaces) as dashboard:
+        url = await dashboard.serve(port, hosts)
+        click.echo(f"Dashboard: {url}\nThe link works once. Press Ctrl+C to stop.")
+        if browser:
+            click.launch(url)
+        await dashboard.until_stopped()
+    return 0

@@ -1,0 +1,91 @@
+"""Who may talk to the dashboard: the browser that opened its link, from the dashboard's own pages.
+
+The link carries a token that works once; what it gives is a cookie that no script can read and no other site
+can send. `Host` is checked because a foreign name may be made to point to this machine (DNS rebinding),
+`Origin` and `Sec-Fetch-Site` because other pages in the same browser can send requests here.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+
+from aiohttp import web
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_SAFE_METHODS = ("GET", "HEAD")
+_OWN_SITES = ("same-origin", "none", "")
+
+
+class Guard:
+    """Lets requests through, or refuses them with a sentence."""
+
+    def __init__(self, port: int, more_hosts: Iterable[str] = ()) -> None:
+        self._hosts = {f"{host}:{port}" for host in ("127.0.0.1", "localhost")} | set(more_hosts)
+        self._token = secrets.token_urlsafe(32)
+        self._secret = secrets.token_urlsafe(32)
+        # Cookies know no ports: two dashboards on one machine must not overwrite each other's.
+        self._cookie = f"paddlejob-{port}"
+
+    @property
+    def query(self) -> str:
+        """What makes a URL of the dashboard its link."""
+        return f"?token={self._token}"
+
+    async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer a request, or refuse it."""
+        refusal = self._refusal(request)
+        if refusal is not None:
+            status, sentence = refusal
+            return web.Response(status=status, text=f"{sentence}\n")
+        is_known = hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._secret.encode())
+        if not is_known and not self._redeem(request):
+            return web.Response(
+                status=401,
+                text="This page is private. Open the link that `ui` printed; it works once, "
+                "in one browser. To get another one, run the command again.\n",
+            )
+        response = await handler(request)
+        if not is_known:
+            # A redirect would lose the cookie: a strict one is not sent on the way from another site.
+            response.set_cookie(self._cookie, self._secret, httponly=True, samesite="Strict", path="/")
+        return response
+
+    def _redeem(self, request: web.Request) -> bool:
+        """Tell whether the request brings the token, which is worth nothing from then on."""
+        given = request.query.get("token", "")
+        if request.method != "GET" or request.path != "/" or not self._token:
+            return False
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            return False
+        self._token = ""
+        return True
+
+    def _refusal(self, request: web.Request) -> tuple[int, str] | None:
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if host not in self._hosts:
+            return 421, f"The dashboard is not served as {host!r}; --allow-host allows another name."
+        if origin is not None and origin.partition("://")[2] not in self._hosts:
+            return 403, "Requests from other sites are refused."
+        if request.method in _SAFE_METHODS:
+            is_page = request.path == "/"
+            site = request.headers.get("Sec-Fetch-Site", "")
+            return None if is_page or site in _OWN_SITES else (403, "Requests from other sites are refused.")
+        return None if origin is not None else (403, "A change needs an Origin.")
+
+
+async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    """Add the headers that every answer has."""
+    response.headers.update(HEADERS)
+    response.headers.setdefault("Cache-Control", "no-cache")

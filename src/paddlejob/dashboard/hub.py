@@ -1,0 +1,139 @@
+"""All jobs, watched once for all open pages.
+
+Every change has a number. A page that lost its connection says which it saw last and gets what came after, or
+everything where that is too long ago.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import NamedTuple
+
+from paddlejob.api.meta import JsonObject
+from paddlejob.client.errors import ClientError, NoSuchJobError, sentence
+from paddlejob.client.job import Job, Jobs, Listing
+from paddlejob.dashboard.rows import key_of, row_of
+from paddlejob.dashboard.sse import Message
+from paddlejob.kube.errors import ForbiddenError, KubeError, UnauthorizedError
+
+KEPT_CHANGES = 1000
+BATCH_SECONDS = 0.1
+RETRY_SECONDS = 3.0
+
+
+class _Change(NamedTuple):
+    number: int
+    rows: tuple[JsonObject, ...]
+    gone: tuple[str, ...]
+
+
+class Hub:
+    """Keeps the rows of all jobs, and tells every page what changes."""
+
+    def __init__(self, jobs: Jobs, *, all_namespaces: bool = False) -> None:
+        self._source = jobs
+        self._all_namespaces = all_namespaces
+        self._jobs: dict[str, Job] = {}
+        self._rows: dict[str, JsonObject] = {}
+        self._changes: deque[_Change] = deque(maxlen=KEPT_CHANGES)
+        self._number = 0
+        self._epoch = secrets.token_hex(4)
+        """Numbers of another process mean nothing to this one."""
+        self._state: JsonObject = {"state": "loading", "message": ""}
+        self._waiting: set[asyncio.Event] = set()
+
+    async def run(self) -> None:
+        """Watch until cancelled; what goes wrong is told to the pages, and tried again."""
+        while True:
+            try:
+                async with aclosing(self._source.listings(all_namespaces=self._all_namespaces)) as listings:
+                    async for listing in listings:
+                        self._take(listing)
+                        await asyncio.sleep(BATCH_SECONDS)
+            except (ClientError, KubeError) as error:
+                denied = isinstance(error, ForbiddenError | UnauthorizedError)
+                if denied:
+                    # What was seen with rights that are gone is not shown any longer.
+                    self._take(Listing(()))
+                self._tell("forbidden" if denied else "disconnected", sentence(error))
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def job(self, namespace: str, name: str) -> Job:
+        """Return a job that is there now. Raises NoSuchJobError."""
+        found = self._jobs.get(f"{namespace}/{name}")
+        if found is None:
+            raise NoSuchJobError(f"there is no job {name} in namespace {namespace}")
+        return found
+
+    async def stream(self, last_id: str = "") -> AsyncGenerator[Message, None]:
+        """Yield all rows, or what came after `last_id`, and then every change."""
+        woken = asyncio.Event()
+        self._waiting.add(woken)
+        try:
+            state: JsonObject | None = None
+            seen = self._seen(last_id)
+            while True:
+                woken.clear()
+                if state is not self._state:
+                    state = self._state
+                    yield Message("state", state)
+                if state["state"] == "loading":
+                    pass
+                elif seen is None:
+                    seen = self._number
+                    yield Message("all", list(self._rows.values()), self._id(seen))
+                elif seen < self._number:
+                    change = self._since(seen)
+                    seen = self._number
+                    yield Message("change", change, self._id(seen))
+                await woken.wait()
+        finally:
+            self._waiting.discard(woken)
+
+    def _id(self, number: int) -> str:
+        return f"{self._epoch}-{number}"
+
+    def _seen(self, last_id: str) -> int | None:
+        """Return the number of the last change that a page saw, None where it needs everything."""
+        epoch, _, number = last_id.partition("-")
+        if epoch != self._epoch or not number.isdecimal():
+            return None
+        oldest = self._changes[0].number if self._changes else self._number + 1
+        return int(number) if oldest - 1 <= int(number) <= self._number else None
+
+    def _since(self, seen: int) -> JsonObject:
+        changed: dict[str, None] = {}
+        gone: dict[str, None] = {}
+        for change in self._changes:
+            if change.number > seen:
+                changed |= dict.fromkeys(row["key"] for row in change.rows)
+                gone |= dict.fromkeys(change.gone)
+        return {
+            "rows": [self._rows[key] for key in changed if key in self._rows],
+            "gone": [key for key in gone if key not in self._rows],
+        }
+
+    def _take(self, listing: Listing) -> None:
+        jobs = {key_of(job): job for job in listing.jobs}
+        fresh = {key: row_of(job) for key, job in jobs.items() if self._jobs.get(key) is not job}
+        rows = tuple(row for key, row in fresh.items() if self._rows.get(key) != row)
+        gone = tuple(self._jobs.keys() - jobs.keys())
+        self._jobs = jobs
+        for key in gone:
+            del self._rows[key]
+        self._rows |= fresh
+        if rows or gone:
+            self._number += 1
+            self._changes.append(_Change(self._number, rows, gone))
+        self._tell("disconnected" if listing.trouble else "live", listing.trouble)
+
+    def _tell(self, state: str, message: str) -> None:
+        told = {"state": state, "message": message}
+        if told != self._state:
+            self._state = told
+        for each in self._waiting:
+            each.set()

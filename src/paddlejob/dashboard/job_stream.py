@@ -1,0 +1,137 @@
+"""Everything about one job over one connection: a browser has only six for a whole site.
+
+job      the job and its ranks, whenever they change
+events   what happened, all of it
+explain  why the job is where it is
+points   what the first worker told of its progress: new points of the curves
+lines    log lines of all ranks
+marker   a sentence about the log, such as a restart
+trouble  what is wrong with the connection or the log
+gone     the job was deleted
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from paddlejob.client.errors import ClientError, sentence
+from paddlejob.client.job import Job, Look
+from paddlejob.client.logs import training_metrics
+from paddlejob.client.logs.model import LogBlock, LogQuery
+from paddlejob.client.logs.training_metrics import Metrics
+from paddlejob.dashboard.rows import detail_of, events_of, lines_of
+from paddlejob.dashboard.sse import Message
+from paddlejob.kube.errors import KubeError
+
+QUEUED_MESSAGES = 256
+LINES_AT_FIRST = 20_000
+"""How many lines a page gets of what was written before it was opened, shared by all ranks."""
+FEWEST_LINES, MOST_LINES = 50, 5_000
+EVENTS_SECONDS = 5.0
+BATCH_SECONDS = 0.1
+
+
+async def job_stream(job: Job, *, with_logs: bool) -> AsyncGenerator[Message, None]:
+    """Yield all about a job until it is gone, or until nothing more can happen to it."""
+    stream = _JobStream(copy.copy(job))
+    parts: list[Coroutine[Any, Any, None]] = [stream.look(), stream.tell_events(), stream.draw()]
+    if with_logs:
+        parts.append(stream.read_logs())
+    tasks = [asyncio.create_task(stream.part(each)) for each in parts]
+    try:
+        while (message := await stream.queue.get()) is not None:
+            yield message
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+class _JobStream:
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.queue: asyncio.Queue[Message | None] = asyncio.Queue(QUEUED_MESSAGES)
+        self._seen = asyncio.Event()
+        """Set when anything about the job has changed."""
+        self._is_over = False
+
+    async def part(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do one part; what keeps it from working is told, and the other parts go on."""
+        try:
+            await work
+        except (ClientError, KubeError) as error:
+            await self._put("trouble", sentence(error))
+
+    async def _put(self, event: str, data: Any) -> None:
+        await self.queue.put(Message(event, data))
+
+    async def look(self) -> None:
+        """Tell how the job and its ranks are."""
+        async with aclosing(self._job.looks()) as looks:
+            async for look in looks:
+                await self._tell(look)
+                await asyncio.sleep(BATCH_SECONDS)
+        # A local run that is over stays as it is; a job on a cluster was deleted.
+        if not self._is_over:
+            await self._put("gone", None)
+
+    async def _tell(self, look: Look) -> None:
+        self._is_over = look.state.status.phase.is_terminal
+        await self._put("job", {**detail_of(self._job, look.pods), "trouble": look.trouble})
+        self._seen.set()
+
+    async def tell_events(self) -> None:
+        """Tell events and the explanation: after each change, and events of pods also in between."""
+        events: Any = None
+        explained: Any = None
+        before: Any = None
+        while True:
+            try:
+                async with asyncio.timeout(EVENTS_SECONDS):
+                    await self._seen.wait()
+            except TimeoutError:
+                if self._is_over:
+                    continue
+            self._seen.clear()
+            found = events_of(await self._job.events())
+            if found != events:
+                events = found
+                await self._put("events", events)
+            status = self._job.state.status
+            reasons = (status.phase, status.reason, status.message, status.attempt)
+            if reasons != before:
+                before = reasons
+                told = (await copy.copy(self._job).explain()).to_dict()
+                if told != explained:
+                    explained = told
+                    await self._put("explain", explained)
+
+    async def draw(self) -> None:
+        """Tell the points of the curves."""
+        metrics = Metrics()
+        query = self._query(training_metrics.RANK, training_metrics.MOST_LINES)
+        async with aclosing(copy.copy(self._job).logs(query)) as items:
+            async for item in items:
+                for line in item.lines():
+                    metrics.feed(line)
+                if metrics.points:
+                    await self._put("points", metrics.points)
+                    metrics.points = []
+
+    async def read_logs(self) -> None:
+        """Tell the lines of all ranks."""
+        ranks = sum(spec.replicas for _, spec in self._job.state.spec.roles()) or 1
+        tail = max(FEWEST_LINES, min(MOST_LINES, LINES_AT_FIRST // ranks))
+        async with aclosing(copy.copy(self._job).logs(self._query("all", tail))) as items:
+            async for item in items:
+                if isinstance(item, LogBlock):
+                    await self._put("lines", lines_of(item.lines()))
+                else:
+                    await self._put("marker", {"text": item.text, "inLog": item.is_part_of_log})
+
+    def _query(self, rank: str, tail: int) -> LogQuery:
+        return LogQuery(rank=rank, tail=tail, follow=not self._job.state.status.phase.is_terminal)

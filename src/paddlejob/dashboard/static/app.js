@@ -1,0 +1,177 @@
+// The frame of all pages: where one is, how the connection is, and the keys.
+import { get, html, render, stream, useEffect, useHash, useKept, useRef, useState } from "./lib.js";
+import { languages, preferred, speak, t } from "./i18n.js";
+import { Jobs } from "./jobs.js";
+import { Dialog, Empty, Notices } from "./ui.js";
+
+// The token is worth nothing any more; a copied address should not show it.
+if (location.search) history.replaceState(null, "", location.pathname + location.hash);
+
+const PATIENCE_MILLISECONDS = 1500;
+
+// What only some pages need is fetched when they are opened.
+const PAGES = {
+  jobs: () => import("./job.js"),
+  compare: () => import("./compare.js"),
+  new: () => import("./submit.js"),
+};
+
+function useJobs() {
+  const rows = useRef(new Map());
+  const [shown, setShown] = useState([]);
+  const [state, setState] = useState({ state: "loading", message: "" });
+  useEffect(() => {
+    let lost = 0;
+    const draw = () => setShown([...rows.current.values()]);
+    return stream("api/jobs", {
+      open: () => clearTimeout(lost),
+      broken: (isOver) => {
+        clearTimeout(lost);
+        const told = { state: isOver ? "signedOut" : "disconnected", message: t("reconnecting") };
+        // A connection that comes back at once is not worth a word.
+        lost = setTimeout(() => setState(told), isOver ? 0 : PATIENCE_MILLISECONDS);
+      },
+      state: setState,
+      all: (all) => {
+        rows.current = new Map(all.map((row) => [row.key, row]));
+        draw();
+      },
+      change: ({ rows: changed, gone }) => {
+        for (const key of gone) rows.current.delete(key);
+        for (const row of changed) rows.current.set(row.key, row);
+        draw();
+      },
+    });
+  }, []);
+  return [shown, state];
+}
+
+function usePage(name) {
+  const [page, setPage] = useState(null);
+  useEffect(() => {
+    let isWanted = true;
+    setPage(null);
+    PAGES[name]?.().then((module) => isWanted && setPage(() => module.default));
+    return () => { isWanted = false; };
+  }, [name]);
+  return page;
+}
+
+function useRights(namespace) {
+  const [rights, setRights] = useState(new Set());
+  useEffect(() => {
+    if (!namespace) return;
+    get(`api/rights/${encodeURIComponent(namespace)}`).then((found) => setRights(new Set(found)), () => {});
+  }, [namespace]);
+  return rights;
+}
+
+function App() {
+  const [language, setLanguage] = useKept("language", preferred());
+  const [theme, setTheme] = useKept("theme", "auto");
+  const [about, setAbout] = useState(null);
+  const [helps, setHelps] = useState(false);
+  const [rows, state] = useJobs();
+  const hash = useHash();
+  speak(language);
+  const [path, query] = hash.replace(/^#\/?/, "").split("?");
+  const [first, ...rest] = path.split("/").map(decodeURIComponent);
+  const pageName = first === "jobs" && rest.length >= 2 ? "jobs" : ["compare", "new"].includes(first) ? first : "";
+  const Page = usePage(pageName);
+  const namespace = pageName === "jobs" ? rest[0] : about?.isLocal ? "default" : about?.namespace;
+  const rights = useRights(namespace);
+
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+  }, [theme]);
+  useEffect(() => {
+    get("api/about").then(setAbout, () => {});
+  }, []);
+  useEffect(() => {
+    document.title = pageName === "jobs" ? `${rest[1]} · PaddleJob` : "PaddleJob";
+    scrollTo(0, 0);
+  }, [pageName, rest[1]]);
+  useEffect(() => onKeys(() => setHelps(true)), []);
+
+  if (state.state === "signedOut") {
+    return html`<main><${Empty} title=${t("signedOut")} tone="red"><p class="dim">${t("signedOutHint")}</p><//></main>`;
+  }
+  if (!about) return null;
+  const row = pageName === "jobs" ? rows.find((each) => each.key === `${rest[0]}/${rest[1]}`) : null;
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>${t("skip")}</a>
+    <header>
+      <a class="brand" href="#/"><img src="static/icon.svg" alt="" width="20" height="20" />PaddleJob</a>
+      <${Place} about=${about} />
+      <nav>
+        <a href="#/" aria-current=${!pageName ? "page" : undefined}>${t(about.isLocal ? "runs" : "jobs")}</a>
+        <a href="#/compare" aria-current=${pageName === "compare" ? "page" : undefined}>${t("compare")}</a>
+        ${rights.has("submit") && html`<a href="#/new" aria-current=${pageName === "new" ? "page" : undefined}>${t("new")}</a>`}
+      </nav>
+      <span class="grow"></span>
+      <span class="connection ${state.state}" role="status"><i aria-hidden="true"></i>${t(state.state)}</span>
+      <select aria-label=${t("language")} value=${language} onChange=${(event) => setLanguage(event.target.value)}>
+        ${languages.map(([id, name]) => html`<option key=${id} value=${id}>${name}</option>`)}</select>
+      <select aria-label=${t("theme")} value=${theme} onChange=${(event) => setTheme(event.target.value)}>
+        ${["auto", "light", "dark"].map((id) => html`<option key=${id} value=${id}>${t(`theme.${id}`)}</option>`)}</select>
+    </header>
+    ${state.state === "disconnected" && rows.length > 0 && html`<div class="banner" role="alert">${t("reconnecting")}
+      ${state.message !== t("reconnecting") && html` <span class="dim">${state.message}</span>`}</div>`}
+    <main id="main" tabindex="-1">
+      ${pageName
+        ? Page && html`<${Page} key=${pageName + rest.slice(0, 2)} namespace=${rest[0]} name=${rest[1]} tab=${rest[2]} row=${row}
+            query=${query} rows=${rows} about=${about} rights=${rights} isLoaded=${state.state !== "loading"} />`
+        : html`<${Jobs} rows=${rows} state=${state} about=${about} mayCreate=${rights.has("submit")} />`}
+    </main>
+    <${Notices} />
+    ${helps && html`<${Help} onClose=${() => setHelps(false)} />`}`;
+}
+
+function Place({ about }) {
+  if (about.isLocal) return html`<span class="place" title=${about.directory}>${t("thisMachine")}</span>`;
+  const scope = about.allNamespaces ? t("allNamespaces") : about.namespace;
+  return html`<span class="place">${about.context && html`${about.context} · `}${scope}</span>`;
+}
+
+function onKeys(help) {
+  const onKey = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    const isTyping = event.target.closest?.("input, textarea, select");
+    if (event.key === "Escape") {
+      if (isTyping) event.target.blur();
+      else if (location.hash.startsWith("#/")) location.hash = "#/";
+      return;
+    }
+    if (isTyping) return;
+    const act = {
+      "/": () => dispatchEvent(new Event("paddlejob-filter")),
+      "?": help,
+      n: () => { location.hash = "#/new"; },
+      j: () => moveFocus(1),
+      k: () => moveFocus(-1),
+    }[event.key];
+    if (act) {
+      event.preventDefault();
+      act();
+    } else if (/^[1-5]$/.test(event.key)) {
+      document.querySelectorAll('[role="tab"]')[Number(event.key) - 1]?.click();
+    }
+  };
+  addEventListener("keydown", onKey);
+  return () => removeEventListener("keydown", onKey);
+}
+
+function moveFocus(by) {
+  const links = [...document.querySelectorAll("a.job")];
+  const at = links.indexOf(document.activeElement);
+  links[Math.max(0, Math.min(links.length - 1, at < 0 ? 0 : at + by))]?.focus();
+}
+
+function Help({ onClose }) {
+  const keys = [["/", "key.filter"], ["j k", "key.move"], ["Enter", "key.open"], ["1 – 5", "key.tabs"], ["n", "key.new"],
+    ["Esc", "key.back"], ["?", "key.help"]];
+  return html`<${Dialog} title=${t("keys")} onClose=${onClose}>
+    <dl class="keys">${keys.map(([key, word]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${t(word)}</dd></div>`)}</dl><//>`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,112 @@
+// Curves of numbers that grow while one looks at them.
+import uPlot from "./vendor/uPlot.js";
+import { duration, html, number, useEffect, useRef } from "./lib.js";
+
+const HEIGHT = 190;
+const FEW_POINTS = 3;
+
+// What a variable of the style sheet is right now; a canvas knows neither variables nor themes.
+function colour(name) {
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.color = `var(${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+// `series`: [{label, colour}], `data`: x and then the values of each series, `marks`: [{x, label}].
+export function Chart({ title, series, data, marks = [], isTime = true }) {
+  const place = useRef();
+  const plot = useRef();
+  const marked = useRef(marks);
+  marked.current = marks;
+  const form = series.map((each) => each.label + each.colour).join();
+
+  useEffect(() => {
+    const theme = matchMedia("(prefers-color-scheme: dark)");
+    const make = () => {
+      plot.current?.destroy();
+      plot.current = new uPlot(options(title, series, place.current.clientWidth, marked, isTime), data, place.current);
+    };
+    make();
+    const resize = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
+    resize.observe(place.current);
+    const themes = new MutationObserver(make);
+    themes.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    theme.addEventListener("change", make);
+    return () => {
+      resize.disconnect();
+      themes.disconnect();
+      theme.removeEventListener("change", make);
+      plot.current.destroy();
+    };
+  }, [form, isTime]);
+  useEffect(() => {
+    if (plot.current && plot.current.data !== data) plot.current.setData(data);
+  }, [data]);
+
+  const last = data[1].length ? data[1][data[1].length - 1] : null;
+  return html`<figure class="chart"><figcaption><span>${title}</span>
+      ${series.length > 1 ? series.map((each) => html`<span class="key" key=${each.label}><i style=${{ background: `var(${each.colour})` }}></i>${each.label}</span>`)
+        : html`<b class="num">${number(last)}</b>`}</figcaption>
+    <div ref=${place} role="img" aria-label=${`${title}: ${number(last)}`}></div></figure>`;
+}
+
+function options(title, series, width, marked, isTime) {
+  const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  const x = (_, values) => values.map((value) => (isTime ? duration(value * 1000) : number(value)));
+  return {
+    width, height: HEIGHT, legend: { show: false }, padding: [8, 12, 0, 0],
+    cursor: { points: { size: 6 }, drag: { x: true, y: false } },
+    scales: { x: { time: false } },
+    axes: [{ ...axis, values: x, size: 28, grid: { show: false } }, { ...axis, size: 56, values: (_, values) => values.map(number) }],
+    series: [{}, ...series.map((each) => ({
+      label: each.label, stroke: colour(each.colour), width: 1.75, spanGaps: true, points: { show: (self) => self.data[0].length < FEW_POINTS },
+    }))],
+    hooks: { draw: [(self) => drawMarks(self, marked.current)], setCursor: [showValue] },
+  };
+}
+
+// A dashed line where an attempt begins.
+function drawMarks(self, marks) {
+  const { ctx, bbox } = self;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = colour("--amber");
+  ctx.setLineDash([4, 4]);
+  ctx.font = `${11 * devicePixelRatio}px system-ui`;
+  for (const { x, label } of marks) {
+    const at = Math.round(self.valToPos(x, "x", true));
+    if (at < bbox.left || at > bbox.left + bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(at, bbox.top);
+    ctx.lineTo(at, bbox.top + bbox.height);
+    ctx.stroke();
+    ctx.fillText(label, at + 4 * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+  }
+  ctx.restore();
+}
+
+function showValue(self) {
+  const place = self.root.parentElement.parentElement.querySelector("figcaption b");
+  if (!place) return;
+  const values = self.data[1];
+  const index = self.cursor.left >= 0 ? self.cursor.idx : values.length - 1;
+  place.textContent = number(values[index]);
+}
+
+// Join points over restarts into columns; x is the time since the first, or the step.
+export function columns(points, { byStep = false } = {}) {
+  const begin = points.length ? Date.parse(points[0].time) : 0;
+  const x = points.map((each, index) => (byStep ? each.step ?? index : (Date.parse(each.time) - begin) / 1000));
+  const order = x.map((_, index) => index).sort((a, b) => x[a] - x[b] || a - b);
+  const pick = (field) => order.map((index) => finite(points[index][field]));
+  return { x: order.map((index) => x[index]), loss: pick("loss"), throughput: pick("throughput") };
+}
+
+const finite = (value) => (Number.isFinite(value) ? value : null);
+
+export function restarts(points) {
+  const begin = points.length ? Date.parse(points[0].time) : 0;
+  return points.filter((each, index) => index && each.attempt !== points[index - 1].attempt)
+    .map((each) => ({ x: (Date.parse(each.time) - begin) / 1000, label: `#${each.attempt}` }));
+}

@@ -1,0 +1,296 @@
+// One job: why it is where it is, its attempts, curves, ranks, events, log and manifest.
+import { clock, duration, get, html, jobPath, since, stream, useEffect, useMemo, useNow, useRef, useState } from "./lib.js";
+import { t } from "./i18n.js";
+import { Actions } from "./actions.js";
+import { Chart, columns } from "./charts.js";
+import { jobHash, stepText } from "./jobs.js";
+import { Log } from "./log.js";
+import { Bar, Command, Dialog, Empty, Phase, toneOf } from "./ui.js";
+
+const TABS = ["overview", "logs", "ranks", "events", "manifest"];
+const MOST_LINES = 50000;
+const MOST_POINTS = 40000;
+
+// All that the server tells of a job, over one connection.
+function useJob(namespace, name) {
+  const kept = useRef(null);
+  const [, draw] = useState(0);
+  if (!kept.current) kept.current = empty();
+  useEffect(() => {
+    let frame = 0;
+    // Lines come faster than anybody reads: draw once a frame, whatever arrives meanwhile.
+    const soon = () => {
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        draw((count) => count + 1);
+      });
+    };
+    const set = (field) => (value) => {
+      kept.current[field] = value;
+      soon();
+    };
+    const close = stream(`${jobPath(namespace, name)}/stream?logs=1`, {
+      open: () => {
+        // Logs and points come again from their beginning.
+        Object.assign(kept.current, { lines: [], points: [], trouble: "", isBroken: false });
+        soon();
+      },
+      broken: (isOver) => {
+        kept.current.isBroken = true;
+        kept.current.isMissing = isOver && !kept.current.job;
+        soon();
+      },
+      job: set("job"),
+      events: set("events"),
+      explain: set("explain"),
+      trouble: set("trouble"),
+      gone: () => set("isGone")(true),
+      points: (points) => {
+        kept.current.points = [...kept.current.points, ...points].slice(-MOST_POINTS);
+        soon();
+      },
+      lines: (lines) => {
+        kept.current.lines = merged(kept.current.lines, lines);
+        soon();
+      },
+      marker: ({ text, inLog }) => {
+        if (inLog) kept.current.lines = [...kept.current.lines, ["", 0, null, text]];
+        else kept.current.waiting = text;
+        soon();
+      },
+    });
+    return () => {
+      close();
+      cancelAnimationFrame(frame);
+    };
+  }, [namespace, name]);
+  return kept.current;
+}
+
+const empty = () => ({ job: null, events: [], explain: null, points: [], lines: [], trouble: "", isGone: false, isMissing: false });
+
+// Ranks are read side by side; what was written before the page was opened is put in order of time.
+function merged(lines, more) {
+  const last = lines.length ? lines[lines.length - 1][2] : null;
+  const all = [...lines, ...more];
+  if (last && more[0][2] && more[0][2] < last) all.sort((a, b) => (a[2] && b[2] ? (a[2] < b[2] ? -1 : a[2] > b[2] ? 1 : 0) : 0));
+  return all.length > MOST_LINES ? all.slice(-MOST_LINES) : all;
+}
+
+export default function Job({ namespace, name, tab, row, about, rights, isLoaded }) {
+  const known = useJob(namespace, name);
+  const chosen = TABS.includes(tab) ? tab : "overview";
+  const job = known.job || row;
+  if (known.isGone || known.isMissing || (!job && isLoaded)) {
+    return html`<${Empty} title=${t(known.isGone ? "jobGone" : "jobMissing")}>
+      <p class="dim">${namespace}/${name}</p><p><a class="button" href="#/">${t("backToJobs")}</a></p><//>`;
+  }
+  if (!job) return html`<div class="skeleton" role="status" aria-label=${t("loading")}><div><i></i><i></i><i></i></div></div>`;
+  const pages = { overview: Overview, logs: LogTab, ranks: Ranks, events: Events, manifest: Manifest };
+  return html`
+    <${Head} job=${job} about=${about} rights=${rights} />
+    ${known.trouble && html`<div class="banner" role="alert">${known.trouble}</div>`}
+    <${Tabs} job=${job} chosen=${chosen} counts=${{ ranks: known.job?.ranks.length, events: known.events.length }} />
+    <section id="panel" role="tabpanel" aria-labelledby=${`tab-${chosen}`} tabindex="0" class=${`tab-${chosen}`}>
+      <${pages[chosen]} job=${job} known=${known} />
+    </section>`;
+}
+
+function Head({ job, about, rights }) {
+  const now = useNow();
+  const ready = Object.entries(job.ready).map(([role, value]) => `${role} ${value}`).join(" · ");
+  const used = job.backoffLimit === undefined ? "" : `${job.restarts} ${t("of")} ${job.backoffLimit} ${t("restartsUsed")}`;
+  return html`<div class="head">
+    <div class="title"><h1>${job.name}</h1><${Phase} phase=${job.phase} /></div>
+    <${Actions} job=${job} about=${about} rights=${rights} />
+    <dl class="facts">
+      ${!about.isLocal && html`<div><dt>${t("namespace")}</dt><dd>${job.namespace}</dd></div>`}
+      <div><dt>${t("ready")}</dt><dd class="num">${ready || "–"}</dd></div>
+      <div><dt>${t("attempt")}</dt><dd class="num">${job.attempt}${used && html`<span class="dim"> · ${used}</span>`}</dd></div>
+      <div><dt>${t("duration")}</dt><dd class="num">${since(job.started, job.ended, now)}</dd></div>
+      <div><dt>${t("age")}</dt><dd class="num">${since(job.created, null, now)}</dd></div>
+      <div class="wide"><dt>${t("progress")}</dt><dd><${Progress} job=${job} /></dd></div>
+    </dl></div>`;
+}
+
+function Progress({ job }) {
+  const told = job.progress;
+  const percent = job.phase === "Completed" ? 100 : told?.percent;
+  if (percent === undefined && !told) return html`<span class="dim">–</span>`;
+  const left = !job.isOver && told?.eta ? `${told.eta} ${t("left")}` : "";
+  return html`<span class="progress"><${Bar} percent=${percent} tone=${toneOf(job.phase)} label=${t("progress")} />
+    <span class="num">${percent === undefined || percent === null ? "" : `${percent}%`}</span>
+    <span class="dim">${[stepText(told), left].filter(Boolean).join(" · ")}</span></span>`;
+}
+
+function Tabs({ job, chosen, counts }) {
+  const onKey = (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    const next = TABS[(TABS.indexOf(chosen) + by + TABS.length) % TABS.length];
+    location.hash = jobHash(job.key, next);
+    document.getElementById(`tab-${next}`).focus();
+  };
+  return html`<div class="tabs" role="tablist" onKeyDown=${onKey}>
+    ${TABS.map((id) => html`<button type="button" key=${id} id=${`tab-${id}`} role="tab" aria-selected=${id === chosen}
+      aria-controls="panel" tabindex=${id === chosen ? 0 : -1} onClick=${() => { location.hash = jobHash(job.key, id); }}>
+      ${t(id)}${counts[id] ? html` <b>${counts[id]}</b>` : ""}</button>`)}</div>`;
+}
+
+function Overview({ job, known }) {
+  const attempts = useMemo(() => attemptsOf(job, known.events), [job, known.events]);
+  return html`
+    <${Why} explain=${known.explain} job=${job} />
+    <${Curves} points=${known.points} attempts=${attempts} />
+    <${Timeline} job=${job} attempts=${attempts} />
+    ${known.job && html`<${Strip} job=${known.job} />`}`;
+}
+
+function Why({ explain, job }) {
+  if (!explain) return html`<div class="why ${toneOf(job.phase)}"><p class="sentence">${job.message || t("loading")}</p></div>`;
+  const [first, ...others] = explain.findings;
+  return html`<div class="why ${toneOf(job.phase)}">
+    <p class="sentence">${first.summary}</p>
+    <${Finding} finding=${first} />
+    ${explain.log.length > 0 && html`<h3>${t("lastLines")} ${explain.rank}</h3><pre class="last" tabindex="0">${explain.log.join("\n")}</pre>`}
+    ${others.map((each) => html`<h3 key=${each.summary}>${t("also")}: ${each.summary}</h3><${Finding} finding=${each} />`)}
+    ${explain.unseen.map((each) => html`<p class="dim" key=${each}>${each}</p>`)}</div>`;
+}
+
+function Finding({ finding }) {
+  return html`${finding.details.length > 0 && html`<ul>${finding.details.map((each) => html`<li key=${each}>${each}</li>`)}</ul>`}
+    ${finding.advice.length > 0 && html`<h3>${t("whatToDo")}</h3><ul>${finding.advice.map((each) => html`<li key=${each.text}>${each.text}
+      ${each.commands.map((command) => html`<${Command} key=${command} text=${command} />`)}</li>`)}</ul>`}`;
+}
+
+function Curves({ points, attempts }) {
+  const data = useMemo(() => columns(points), [points]);
+  const begin = points.length ? Date.parse(points[0].time) : 0;
+  const marks = attempts.slice(1).map((each) => ({ x: (each.began - begin) / 1000, label: `#${each.number}` }));
+  const loss = useMemo(() => [data.x, data.loss], [data]);
+  const speed = useMemo(() => [data.x, data.throughput], [data]);
+  if (!points.length) return html`<div class="quietbox">${t("noCurve")}</div>`;
+  return html`<div class="charts">
+    <${Chart} title=${t("loss")} series=${[{ label: "loss", colour: "--blue" }]} data=${loss} marks=${marks} />
+    ${data.throughput.some((value) => value !== null) && html`<${Chart} title=${t("throughput")}
+      series=${[{ label: "throughput", colour: "--green" }]} data=${speed} marks=${marks} />`}</div>`;
+}
+
+// Read the attempts of a job from its events: when each began, why, and when it ran.
+function attemptsOf(job, events) {
+  const begin = Date.parse(job.created);
+  const attempts = [{ number: 0, began: begin, ran: Date.parse(job.started) || null, cause: "" }];
+  const own = events.filter((event) => event.object.startsWith("PaddleJob/") && event.time);
+  for (const event of own) {
+    const last = attempts[attempts.length - 1], time = Date.parse(event.time);
+    const found = /^attempt (\d+): (.*)/s.exec(event.message);
+    if (found && Number(found[1]) > last.number) {
+      last.ended = time;
+      attempts.push({ number: Number(found[1]), began: time, ran: null, cause: found[2] });
+    } else if (event.reason === "Running") {
+      last.ran ||= time;
+    }
+  }
+  const last = attempts[attempts.length - 1];
+  if (job.attempt > last.number) {
+    // Its event has expired; the status still knows when it began.
+    const time = Date.parse(job.attemptTime) || last.began;
+    last.ended = time;
+    attempts.push({ number: job.attempt, began: time, ran: null, cause: job.failure?.message || "" });
+  }
+  if (job.ended) attempts[attempts.length - 1].ended = Date.parse(job.ended);
+  return attempts;
+}
+
+function Timeline({ job, attempts }) {
+  const now = useNow();
+  const begin = attempts[0].began, end = Date.parse(job.ended) || now;
+  const place = (from, to) => ({ left: `${(100 * (from - begin)) / (end - begin || 1)}%`, width: `${Math.max(0.3, (100 * (to - from)) / (end - begin || 1))}%` });
+  const tone = (each) => (each.ended && !job.ended ? "amber" : each === attempts[attempts.length - 1] ? toneOf(job.phase) : "amber");
+  return html`<h2>${t("timeline")}</h2>
+    <div class="timeline" aria-hidden="true">${attempts.map((each) => {
+      const to = each.ended || end;
+      return html`<i key=${`w${each.number}`} class="wait" style=${place(each.began, each.ran || to)}></i>
+        ${each.ran && html`<i key=${`r${each.number}`} class="run ${tone(each)}" style=${place(each.ran, to)}></i>`}`;
+    })}</div>
+    <table class="plain attempts"><thead><tr><th scope="col">${t("attempt")}</th><th scope="col">${t("started")}</th>
+      <th scope="col" class="num">${t("duration")}</th><th scope="col">${t("reason")}</th></tr></thead>
+    <tbody>${attempts.map((each) => html`<tr key=${each.number}><td class="num">${each.number}</td>
+      <td class="num">${clock(each.began)}</td><td class="num">${duration((each.ended || end) - each.began)}</td>
+      <td>${each.cause || html`<span class="dim">–</span>`}</td></tr>`)}</tbody></table>`;
+}
+
+// Each rank over time: waiting for its container, running, and how it ended.
+function Strip({ job }) {
+  const now = useNow();
+  if (!job.ranks.length) return null;
+  const begins = job.ranks.map((each) => Date.parse(each.created)).filter(Number.isFinite);
+  const begin = Math.min(...begins), end = Date.parse(job.ended) || now;
+  const at = (time) => `${Math.min(100, Math.max(0, (100 * (time - begin)) / (end - begin || 1)))}%`;
+  const span = (from, to) => ({ left: at(from), width: `${Math.max(0.4, (100 * (to - from)) / (end - begin || 1))}%` });
+  return html`<h2>${t("ranks")} <span class="dim">${t("strip").toLowerCase()}</span></h2>
+    <div class="strip">${job.ranks.slice(0, 256).map((each) => {
+      const created = Date.parse(each.created) || begin, started = Date.parse(each.started), ended = Date.parse(each.ended) || end;
+      return html`<div key=${each.rank}><span class="num">${each.rank}</span><span class="lane">
+        <i class="wait" style=${span(created, started || ended)}></i>
+        ${started && html`<i class="run ${each.exitCode ? "red" : each.exitCode === 0 ? "green" : "blue"}" style=${span(started, ended)}></i>`}
+        </span><span class="dim">${each.state}</span></div>`;
+    })}</div>`;
+}
+
+function LogTab({ job, known }) {
+  return html`<${Log} job=${job} lines=${known.lines} waiting=${known.waiting} />`;
+}
+
+function Ranks({ job, known }) {
+  const now = useNow();
+  const [chosen, setChosen] = useState(null);
+  const ranks = known.job?.ranks || [];
+  if (!ranks.length) return html`<div class="quietbox">${t("noRanks")}</div>`;
+  return html`<table class="plain"><thead><tr><th scope="col">${t("rank")}</th><th scope="col">${t("status")}</th>
+      <th scope="col">${t("node")}</th><th scope="col" class="num">${t("attempt")}</th><th scope="col" class="num">${t("restarts")}</th>
+      <th scope="col" class="num">${t("age")}</th><th scope="col">${t("environment")}</th></tr></thead>
+    <tbody>${ranks.map((each) => html`<tr key=${each.rank}><td class="num">${each.rank}</td>
+      <td><span class=${each.exitCode ? "red" : each.state === "Running" ? "blue" : ""}>${each.state}</span></td>
+      <td>${each.node || "–"}</td><td class="num">${each.attempt}</td><td class="num">${each.restarts}</td>
+      <td class="num">${since(each.created, null, now)}</td>
+      <td><button type="button" class="quiet small" onClick=${() => setChosen(each.rank)}
+        aria-label=${`${t("environmentOf")} ${each.rank}`}>${t("environment")}</button></td></tr>`)}</tbody></table>
+    ${chosen && html`<${Environment} job=${job} rank=${chosen} onClose=${() => setChosen(null)} />`}`;
+}
+
+function Environment({ job, rank, onClose }) {
+  const [found, setFound] = useState(null);
+  const [error, setError] = useState("");
+  const [text, setText] = useState("");
+  useEffect(() => {
+    get(`${jobPath(job.namespace, job.name)}/environment/${encodeURIComponent(rank)}`).then(setFound, (refused) => setError(refused.message));
+  }, [rank]);
+  const wanted = text.toLowerCase();
+  const shown = Object.entries(found || {}).filter((each) => each.join("=").toLowerCase().includes(wanted));
+  return html`<${Dialog} title=${`${t("environmentOf")} ${rank}`} onClose=${onClose}>
+    ${error ? html`<p class="red">${error}</p>` : html`
+      <input type="search" placeholder=${t("filter")} aria-label=${t("filter")} value=${text} onInput=${(event) => setText(event.target.value)} />
+      <div class="scroll" tabindex="0"><table class="plain env"><tbody>${shown.map(([name, value]) => html`<tr key=${name}>
+        <th scope="row">${name}</th><td>${value}</td></tr>`)}</tbody></table></div>`}<//>`;
+}
+
+function Events({ known }) {
+  if (!known.events.length) return html`<div class="quietbox">${t("noEvents")}</div>`;
+  return html`<table class="plain events"><thead><tr><th scope="col">${t("time")}</th><th scope="col">${t("reason")}</th>
+      <th scope="col">${t("object")}</th><th scope="col">${t("message")}</th></tr></thead>
+    <tbody>${[...known.events].reverse().map((each, index) => html`<tr key=${index} class=${each.type === "Warning" ? "warning" : ""}>
+      <td class="num">${clock(each.time) || "–"}</td><td>${each.reason}${each.count > 1 && html` <b class="dim">×${each.count}</b>`}</td>
+      <td class="dim">${each.object.replace(/^(\w+)\//, "$1 ")}</td><td>${each.message}</td></tr>`)}</tbody></table>`;
+}
+
+function Manifest({ job }) {
+  const [text, setText] = useState("");
+  const [error, setError] = useState("");
+  useEffect(() => {
+    get(`${jobPath(job.namespace, job.name)}/manifest`).then((found) => setText(found.text), (refused) => setError(refused.message));
+  }, [job.key]);
+  if (error) return html`<div class="quietbox red">${error}</div>`;
+  return html`<div class="manifest"><button type="button" class="quiet small" onClick=${() => navigator.clipboard.writeText(text)}>${t("copy")}</button>
+    <pre tabindex="0">${text}</pre></div>`;
+}

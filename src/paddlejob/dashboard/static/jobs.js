@@ -1,0 +1,176 @@
+// The list of all jobs: filtered, sorted, and only as many rows in the page as are in sight.
+import { html, since, useEffect, useKept, useMemo, useNow, useRef } from "./lib.js";
+import { t } from "./i18n.js";
+import { Bar, Command, Empty, Phase, toneOf, useWindowed } from "./ui.js";
+
+const GROUPS = {
+  all: () => true,
+  active: (row) => ["Running", "Scaling"].includes(row.phase),
+  waiting: (row) => !row.isOver && !["Running", "Scaling"].includes(row.phase),
+  failed: (row) => row.phase === "Failed",
+  completed: (row) => row.phase === "Completed",
+};
+
+const TOLD = new Set(["Pending", "Starting", "Restarting", "Scaling", "Suspended", "Failed", "Terminating"]);
+
+const percentOf = (row) => (row.phase === "Completed" ? 100 : row.progress?.percent ?? null);
+const created = (row) => Date.parse(row.created) || 0;
+const COLUMNS = [
+  { id: "name", by: (row) => row.key },
+  { id: "status", by: (row) => row.phase },
+  { id: "progress", by: (row) => percentOf(row) ?? -1 },
+  { id: "loss", by: (row) => Number(row.progress?.loss ?? Infinity) },
+  { id: "throughput", by: (row) => parseFloat(row.progress?.throughput ?? "-1") },
+  { id: "ready", by: null },
+  { id: "duration", by: (row) => (Date.parse(row.ended) || Date.now()) - (Date.parse(row.started) || Date.now()) },
+  { id: "age", by: (row) => -created(row) },
+];
+
+// Without a chosen column: what is at work first, then the newest.
+const usual = (a, b) => a.isOver - b.isOver || created(b) - created(a) || a.key.localeCompare(b.key);
+
+function sorted(rows, order) {
+  const column = COLUMNS.find((each) => each.id === order.replace("-", "") && each.by);
+  if (!column) return rows.sort(usual);
+  const sign = order.startsWith("-") ? -1 : 1;
+  return rows.sort((a, b) => {
+    const x = column.by(a), y = column.by(b);
+    return sign * (x < y ? -1 : x > y ? 1 : 0) || usual(a, b);
+  });
+}
+
+export function Jobs({ rows, state, about, mayCreate }) {
+  const [group, setGroup] = useKept("group", "all");
+  const [order, setOrder] = useKept("order", "");
+  const [text, setText] = useKept("filter", "");
+  const [namespace, setNamespace] = useKept("namespace", "");
+  const search = useRef();
+  const namespaces = useMemo(() => [...new Set(rows.map((row) => row.namespace))].sort(), [rows]);
+  const within = namespaces.includes(namespace) ? namespace : "";
+  const found = useMemo(() => {
+    const wanted = text.trim().toLowerCase();
+    return rows.filter((row) => (!within || row.namespace === within)
+      && (!wanted || `${row.key} ${row.reason} ${row.message}`.toLowerCase().includes(wanted)));
+  }, [rows, text, within]);
+  const shown = useMemo(
+    () => sorted(found.filter(GROUPS[group] || GROUPS.all), order), [found, group, order]);
+
+  useEffect(() => {
+    const onFilter = () => search.current?.focus();
+    addEventListener("paddlejob-filter", onFilter);
+    return () => removeEventListener("paddlejob-filter", onFilter);
+  }, []);
+
+  if (state.state === "loading" && !rows.length) return html`<${Skeleton} />`;
+  if (state.state === "forbidden") {
+    return html`<${Empty} title=${t("forbidden")} tone="red"><p>${state.message}</p><p class="dim">${t("forbiddenHint")}</p><//>`;
+  }
+  if (!rows.length && state.state === "disconnected") {
+    return html`<${Empty} title=${t("disconnected")} tone="red"><p>${state.message}</p><//>`;
+  }
+  if (!rows.length) return html`<${NoJobs} about=${about} mayCreate=${mayCreate} />`;
+
+  const clear = () => { setText(""); setGroup("all"); setNamespace(""); };
+  return html`
+    <div class="toolbar">
+      <h1>${t(about.isLocal ? "runs" : "jobs")}</h1>
+      <div class="chips" role="group" aria-label=${t("status")}>
+        ${Object.keys(GROUPS).map((id) => html`<button type="button" key=${id} aria-pressed=${group === id}
+          onClick=${() => setGroup(id)}>${t(id)} <b>${found.filter(GROUPS[id]).length}</b></button>`)}
+      </div>
+      <span class="grow"></span>
+      ${namespaces.length > 1 && html`<select aria-label=${t("namespace")} value=${within}
+          onChange=${(event) => setNamespace(event.target.value)}>
+        <option value="">${t("allNamespaces")}</option>
+        ${namespaces.map((each) => html`<option key=${each}>${each}</option>`)}</select>`}
+      <input ref=${search} type="search" class="filter" placeholder=${t("filter")} aria-label=${t("filter")} value=${text}
+        onInput=${(event) => setText(event.target.value)} />
+    </div>
+    ${shown.length
+      ? html`<${Table} rows=${shown} order=${order} setOrder=${setOrder} manyNamespaces=${namespaces.length > 1} />`
+      : html`<${Empty} title=${t("noMatch")}><button type="button" onClick=${clear}>${t("clearFilter")}</button><//>`}`;
+}
+
+function Table({ rows, order, setOrder, manyNamespaces }) {
+  const body = useRef();
+  const now = useNow();
+  const rowHeight = matchMedia("(max-width: 640px)").matches ? 60 : 52;
+  const [first, last] = useWindowed(rows.length, rowHeight, body);
+  const turn = (id) => setOrder(order === id ? `-${id}` : order === `-${id}` ? "" : id);
+  const direction = (id) => (order === id ? "ascending" : order === `-${id}` ? "descending" : undefined);
+  return html`<table class="jobs" aria-rowcount=${rows.length + 1}>
+    <thead><tr>${COLUMNS.map(({ id, by }) => html`<th key=${id} class=${`c-${id}`} scope="col" aria-sort=${direction(id)}>
+      ${by ? html`<button type="button" onClick=${() => turn(id)}>${t(id)}${direction(id) && html`<i aria-hidden="true">${
+        direction(id) === "ascending" ? "↑" : "↓"}</i>`}</button>` : t(id)}</th>`)}</tr></thead>
+    <tbody ref=${body}>
+      ${first > 0 && html`<tr class="space" aria-hidden="true"><td colspan=${COLUMNS.length} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
+      ${rows.slice(first, last).map((row, index) => html`<${Row} key=${row.key} row=${row} now=${now} index=${first + index}
+        manyNamespaces=${manyNamespaces} />`)}
+      ${last < rows.length && html`<tr class="space" aria-hidden="true"><td colspan=${COLUMNS.length} style=${{ height: `${(rows.length - last) * rowHeight}px` }}></td></tr>`}
+    </tbody></table>`;
+}
+
+export const jobHash = (key, tab = "") =>
+  `#/jobs/${key.split("/").map(encodeURIComponent).join("/")}${tab ? `/${tab}` : ""}`;
+
+function Row({ row, now, index, manyNamespaces }) {
+  const told = TOLD.has(row.phase) ? row.message || row.reason : "";
+  const open = (event) => {
+    if (event.target.closest("a") || getSelection().toString()) return;
+    location.hash = jobHash(row.key);
+  };
+  return html`<tr aria-rowindex=${index + 2} onClick=${open}>
+    <td class="c-name"><a href=${jobHash(row.key)} class="job">${manyNamespaces && html`<span class="dim">${row.namespace}/</span>`}${row.name}</a>
+      <span class="reason ${toneOf(row.phase)}" title=${told}>${told || [row.mode, row.restarts && restartsText(row.restarts)].filter(Boolean).join(" · ")}</span></td>
+    <td class="c-status"><${Phase} phase=${row.phase} /></td>
+    <td class="c-progress"><${Progress} row=${row} /></td>
+    <td class="c-loss num">${row.progress?.loss}</td>
+    <td class="c-throughput num"><${Quantity} text=${row.progress?.throughput} /></td>
+    <td class="c-ready num"><${Ready} ready=${Object.entries(row.ready)} /></td>
+    <td class="c-duration num">${since(row.started, row.ended, now)}</td>
+    <td class="c-age num">${since(row.created, null, now)}</td>
+  </tr>`;
+}
+
+export const restartsText = (count) => `${count} ${t(count === 1 ? "restart" : "restarts").toLowerCase()}`;
+
+// A number and its unit, such as 1156 samples/s.
+function Quantity({ text = "" }) {
+  const [value, ...unit] = text.split(" ");
+  return html`${value}${unit.length > 0 && html` <span class="dim unit">${unit.join(" ")}</span>`}`;
+}
+
+function Ready({ ready }) {
+  if (ready.length < 2) return ready[0]?.[1];
+  return ready.map(([role, value]) => html`<span class="role" key=${role}><span class="dim">${role}</span> ${value}</span>`);
+}
+
+export function stepText(progress) {
+  if (!progress) return "";
+  const parts = [];
+  if (progress.epoch) parts.push(`${t("epoch")} ${progress.epoch}${progress.epochs ? `/${progress.epochs}` : ""}`);
+  if (progress.step) parts.push(`${t("step")} ${progress.step}${progress.steps ? `/${progress.steps}` : ""}`);
+  return parts.join(" · ");
+}
+
+function Progress({ row }) {
+  const percent = percentOf(row);
+  if (percent === null && !row.progress) return html`<span class="dim">–</span>`;
+  return html`<span class="progress"><${Bar} percent=${percent} tone=${toneOf(row.phase)} label=${`${t("progress")} ${row.name}`} />
+    <span class="num">${percent === null ? "" : `${percent}%`}</span>
+    <span class="dim steps">${stepText(row.progress)}</span></span>`;
+}
+
+function NoJobs({ about, mayCreate }) {
+  const command = about.isLocal ? "paddlejob run job.yaml" : `kubectl pdj submit -n ${about.namespace} job.yaml`;
+  return html`<${Empty} title=${t(about.isLocal ? "noRuns" : "noJobs")}>
+    <p class="dim">${t(about.isLocal ? "noRunsHint" : "noJobsHint")}</p>
+    <p><${Command} text=${command} /></p>
+    ${mayCreate && html`<p><a class="button primary" href="#/new">${t("new")}</a></p>`}<//>`;
+}
+
+function Skeleton() {
+  return html`<div class="toolbar"><h1>${t("jobs")}</h1></div>
+    <div class="skeleton" role="status" aria-label=${t("loading")}>
+      ${Array.from({ length: 6 }, (_, index) => html`<div key=${index}><i></i><i></i><i></i></div>`)}</div>`;
+}

@@ -1,0 +1,130 @@
+// What every module uses: Preact with htm, requests, streams, and the ways of writing numbers and times.
+import { h, render, Fragment } from "./vendor/preact.js";
+import { useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact-hooks.js";
+import htm from "./vendor/htm.js";
+
+export const html = htm.bind(h);
+export { Fragment, render, useCallback, useEffect, useMemo, useRef, useState };
+
+// Raised for an answer that is not a success; `message` is a sentence.
+export class Refused extends Error {
+  constructor(message, problems) {
+    super(message);
+    this.problems = problems || [];
+  }
+}
+
+async function request(path, options) {
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Refused("the dashboard does not answer; is its command still running?");
+  }
+  const type = answer.headers.get("Content-Type") || "";
+  const body = type.startsWith("application/json") ? await answer.json() : { error: (await answer.text()).trim() };
+  if (!answer.ok) throw new Refused(body.error, body.problems);
+  return body;
+}
+
+export const get = (path) => request(path);
+export const post = (path, body = {}) =>
+  request(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
+export const jobPath = (namespace, name) =>
+  `api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+
+const HIDDEN_MILLISECONDS = 30000;
+
+// Open a stream; `on` has a function for each event, and `open` and `broken`. Returns what closes it.
+// A page that nobody sees gives its connection back: a browser has only six of them for all its tabs.
+export function stream(path, on) {
+  let source = null;
+  let last = "";
+  let timer = 0;
+  const connect = () => {
+    const mark = last ? `${path.includes("?") ? "&" : "?"}last=${encodeURIComponent(last)}` : "";
+    source = new EventSource(path + mark);
+    source.onopen = () => on.open?.();
+    source.onerror = () => on.broken?.(source.readyState === EventSource.CLOSED);
+    for (const [name, take] of Object.entries(on)) {
+      if (name === "open" || name === "broken") continue;
+      source.addEventListener(name, (event) => {
+        if (event.lastEventId) last = event.lastEventId;
+        take(JSON.parse(event.data));
+      });
+    }
+  };
+  const disconnect = () => {
+    source?.close();
+    source = null;
+  };
+  const onVisibility = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(disconnect, HIDDEN_MILLISECONDS);
+    else if (source === null) connect();
+  };
+  document.addEventListener("visibilitychange", onVisibility);
+  connect();
+  return () => {
+    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", onVisibility);
+    disconnect();
+  };
+}
+
+// The time by this browser, once a second, for ages that count up.
+export function useNow(milliseconds = 1000) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), milliseconds);
+    return () => clearInterval(timer);
+  }, [milliseconds]);
+  return now;
+}
+
+export function useHash() {
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const onChange = () => setHash(location.hash);
+    addEventListener("hashchange", onChange);
+    return () => removeEventListener("hashchange", onChange);
+  }, []);
+  return hash;
+}
+
+// Keep a choice of the user over reloads.
+export function useKept(name, initial) {
+  const [value, setValue] = useState(() => localStorage.getItem(`paddlejob.${name}`) ?? initial);
+  const keep = useCallback((next) => {
+    localStorage.setItem(`paddlejob.${name}`, next);
+    setValue(next);
+  }, [name]);
+  return [value, keep];
+}
+
+// As kubectl writes a length of time: 45s, 3m20s, 2h5m, 3d4h.
+export function duration(milliseconds) {
+  const whole = Math.max(0, Math.floor(milliseconds / 1000));
+  const minutes = Math.floor(whole / 60), hours = Math.floor(whole / 3600), days = Math.floor(whole / 86400);
+  const two = (large, unit, small, smaller) => (small ? `${large}${unit}${small}${smaller}` : `${large}${unit}`);
+  if (whole < 120) return `${whole}s`;
+  if (minutes < 10) return two(minutes, "m", whole % 60, "s");
+  if (minutes < 180) return `${minutes}m`;
+  if (hours < 8) return two(hours, "h", minutes % 60, "m");
+  if (hours < 48) return `${hours}h`;
+  return days < 8 ? two(days, "d", hours % 24, "h") : `${days}d`;
+}
+
+export const since = (begin, end, now) =>
+  begin ? duration((end ? Date.parse(end) : now) - Date.parse(begin)) : "–";
+
+export const clock = (time) => (time ? new Date(time).toLocaleTimeString([], { hour12: false }) : "");
+
+export function number(value) {
+  if (value === null || value === undefined || value === "") return "";
+  if (!Number.isFinite(value)) return String(value);
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
+  return size >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(4)));
+}

@@ -1,0 +1,104 @@
+"""The dashboard on a real API server: it can do what its user can do, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from apiserver.real_cluster import RealCluster
+from devcluster import Cluster as ControlPlane
+from paddlejob.api import names
+from paddlejob.client.cluster import Cluster
+from paddlejob.client.job import CHANGES
+from paddlejob.testing.build import JobBuilder, job
+from tests.dashboard.pages import opened
+
+pytestmark = pytest.mark.apiserver
+
+CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
+
+
+@pytest.fixture
+def real(control_plane: ControlPlane, namespace: str):
+    control_plane.apply(CRD)
+    with RealCluster(control_plane, namespace).running() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kubeconfig_of(control_plane: ControlPlane, namespace: str):
+    def make(name: str, *rules: dict) -> Path:
+        base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        control_plane.request(
+            "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}
+        )
+        control_plane.request("POST", f"{base}/roles", {"metadata": {"name": name}, "rules": list(rules)})
+        control_plane.request(
+            "POST",
+            f"{base}/rolebindings",
+            {
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            },
+        )
+        return control_plane.service_account_kubeconfig(namespace, name)
+
+    return make
+
+
+def rule(resource: str, *verbs: str) -> dict:
+    return {"apiGroups": [names.GROUP], "resources": [resource], "verbs": list(verbs)}
+
+
+async def submit(real: RealCluster, built: JobBuilder) -> None:
+    await asyncio.to_thread(real.do, lambda: real.stage.submit(built))
+
+
+async def rights_of(kubeconfig: Path, namespace: str) -> set[str]:
+    async with Cluster.open(kubeconfig=kubeconfig, namespace=namespace) as jobs:
+        return set(await jobs.rights(namespace))
+
+
+async def test_buttons_follow_the_rights_of_the_user(real, kubeconfig_of, namespace):
+    read = rule("paddlejobs", "get", "list", "watch")
+    assert await rights_of(kubeconfig_of("viewer", read), namespace) == set()
+    patcher = kubeconfig_of("patcher", read, rule("paddlejobs", "patch"))
+    assert await rights_of(patcher, namespace) == {"suspend", "resume", "stop"}
+    scaler = kubeconfig_of("scaler", read, rule("paddlejobs/scale", "patch"))
+    assert await rights_of(scaler, namespace) == {"scale"}
+    owner = kubeconfig_of("owner", read, rule("paddlejobs", "*"), rule("paddlejobs/scale", "*"))
+    assert await rights_of(owner, namespace) == set(CHANGES)
+
+
+async def test_a_user_without_rights_sees_nothing_and_gets_a_sentence(real, kubeconfig_of, namespace):
+    await submit(real, job("secret").worker(1))
+    async with (
+        Cluster.open(kubeconfig=kubeconfig_of("nobody"), namespace=namespace) as jobs,
+        opened(jobs) as pages,
+    ):
+        await pages.get("/", query=pages.query)
+        async with pages.stream("/api/jobs") as events:
+            told = await events.until("state", lambda each: each["state"] == "forbidden")
+            assert f"cannot list paddlejobs in namespace {namespace}" in told["message"]
+            assert await events.until("all") == []
+        for path in ("stream", "manifest", "environment/0"):
+            assert (await pages.get(f"/api/jobs/{namespace}/secret/{path}")).status == 404
+
+
+async def test_a_viewer_sees_jobs_and_is_refused_changes_by_the_server(real, kubeconfig_of, namespace):
+    kubeconfig = kubeconfig_of("viewer", rule("paddlejobs", "get", "list", "watch"))
+    async with Cluster.open(kubeconfig=kubeconfig, namespace=namespace) as jobs, opened(jobs) as pages:
+        await pages.get("/", query=pages.query)
+        async with pages.stream("/api/jobs") as events:
+            await events.until("all")
+            await submit(real, job("demo").worker(1))
+            await events.until("change", lambda each: each["rows"])
+        refused = await pages.post(f"/api/jobs/{namespace}/demo/delete")
+        assert refused.status == 403
+        assert "needs delete on paddlejobs" in refused.json["error"]
+        # Pods and their logs are not among his rights: the page says so, and shows the rest.
+        async with pages.stream(f"/api/jobs/{namespace}/demo/stream?logs=1") as events:
+            assert "cannot list" in await events.until("trouble")

@@ -1,0 +1,97 @@
+"""Buttons and the form: what they do, and what they say when they cannot."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from local.jobs import config_map, job, role, text
+from tests.dashboard.test_streams import LIVE
+
+
+async def shown(pages, name, phase):
+    async with pages.stream("/api/jobs") as events:
+        rows = await events.until("all")
+        while not any(row["name"] == name and row["phase"] == phase for row in rows):
+            rows = (await events.until("change"))["rows"]
+
+
+async def test_a_run_is_submitted_suspended_resumed_scaled_stopped_retried_and_deleted(runs, pages):
+    answer = await pages.post("/api/jobs", {"text": text(job(worker=role(1, LIVE)))})
+    assert answer.status == 200, answer.text
+    (key,) = answer.json["keys"]
+    name = key.partition("/")[2]
+    await shown(pages, name, "Running")
+    path = f"/api/jobs/{key}"
+    assert (await pages.post(f"{path}/suspend")).status == 200
+    await shown(pages, name, "Suspended")
+    assert (await pages.post(f"{path}/resume")).status == 200
+    await shown(pages, name, "Running")
+    assert (await pages.post(f"{path}/scale", {"workers": 2})).status == 200
+    refused = await pages.post(f"{path}/delete")
+    assert refused.status == 422
+    assert "is running; stop it first" in refused.json["error"]
+    assert (await pages.post(f"{path}/stop")).status == 200
+    await (await runs.get(name)).wait(timeout_seconds=60)
+    await shown(pages, name, "Failed")
+    again = await pages.post(f"{path}/retry")
+    assert again.json["key"] != key
+    assert (await pages.post(f"{path}/delete")).json == {"message": "deleted"}
+
+
+@pytest.mark.parametrize("workers", [None, "2", -1, 1.5, True])
+async def test_a_number_of_workers_is_checked(runs, pages, workers):
+    demo = await runs.submit(job(worker=role(1, LIVE)))
+    await shown(pages, demo.name, "Running")
+    answer = await pages.post(f"/api/jobs/default/{demo.name}/scale", {"workers": workers})
+    assert answer.status == 422
+    assert "workers: Invalid value" in answer.json["error"]
+
+
+async def test_an_unknown_change_is_refused(runs, pages):
+    demo = await runs.submit(job(worker=role(1, "true")))
+    await demo.wait(timeout_seconds=60)
+    await shown(pages, demo.name, "Completed")
+    assert (await pages.post(f"/api/jobs/default/{demo.name}/explode")).status == 422
+
+
+@pytest.mark.parametrize(
+    ("manifest", "problem"),
+    [
+        ("", "no PaddleJob"),
+        ("a: [", "not valid YAML"),
+        (text(config_map("c")), "no PaddleJob, only ConfigMap"),
+        (text(job(worker=role(0))), "spec.worker"),
+        (text(job(werker=role(1))), "werker"),
+        (
+            text({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}}, job()),
+            "Deployment",
+        ),
+    ],
+)
+async def test_a_manifest_is_checked_as_one_types(pages, manifest, problem):
+    found = (await pages.post("/api/validate", {"text": manifest})).json["problems"]
+    assert any(problem in each for each in found), found
+    refused = await pages.post("/api/jobs", {"text": manifest})
+    assert refused.status == 422
+    assert refused.json["problems"] == found
+
+
+async def test_a_good_manifest_has_no_problems(pages):
+    good = text(config_map("c", a="b"), job())
+    assert (await pages.post("/api/validate", {"text": good})).json == {"problems": []}
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"x"'])
+async def test_a_body_that_is_not_an_object_is_refused_in_words(pages, body):
+    answer = await pages.request("POST", "/api/validate", data=body, headers={"Origin": pages.base})
+    assert answer.status in (200, 422)
+    assert json.loads(answer.text)
+
+
+async def test_a_body_without_end_is_refused(pages):
+    headers = {"Origin": pages.base}
+    answer = await pages.request("POST", "/api/validate", data=io.BytesIO(b" " * (2 << 20)), headers=headers)
+    assert answer.status == 413
