@@ -12,7 +12,7 @@ import pexpect
 from tests.support.waiting import eventually
 
 PADDLEJOB = (str(Path(sys.executable).with_name("paddlejob")),)
-FOR_EVER = "echo up; while :; do sleep 60; done"
+FOREVER = "echo up; while :; do sleep 60; done"
 
 
 def says_up(output, times=1):

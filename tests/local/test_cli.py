@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from local.commands import FOR_EVER, PADDLEJOB, in_terminal, says_up
+from local.commands import FOREVER, PADDLEJOB, in_terminal, says_up
 from local.jobs import job, role
 from local.processes import marked
 from tests.support.waiting import eventually
@@ -93,7 +93,7 @@ def test_ctrl_c_twice_ends_everything_at_once(background, command, file, output)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "a closed terminal"])
 def test_other_ways_to_stop(background, command, file, output, number):
-    process = background(file(job(worker=role(1, FOR_EVER))))
+    process = background(file(job(worker=role(1, FOREVER))))
     says_up(output)
     process.send_signal(number)
     assert process.wait() == 130
@@ -159,8 +159,8 @@ def test_a_line_without_end_and_binary_junk_do_no_harm(command, file):
     assert done.stdout.count(b"x") >= 20_000_000
 
 
-def test_a_live_run_obeys_from_another_terminal(background, command, file, output):
-    process = background(file(job(worker=role(1, FOR_EVER))))
+def test_a_live_run_is_controlled_from_another_terminal(background, command, file, output):
+    process = background(file(job(worker=role(1, FOREVER))))
     says_up(output)
     assert "scaling to 2 workers" in command("scale", "job", 2).stdout
     eventually(lambda: "2 workers running" in output())
@@ -179,7 +179,7 @@ def test_a_live_run_obeys_from_another_terminal(background, command, file, outpu
 
 def test_a_person_at_a_terminal_sees_the_pods_move(command, file):
     script = "for i in 1 2 3; do echo epoch 1 step $i/3 loss 0.$i; sleep 0.3; done; echo done acc 0.9"
-    shown = in_terminal(command, "run", file(job(ps=role(1, FOR_EVER), worker=role(2, script))))
+    shown = in_terminal(command, "run", file(job(ps=role(1, FOREVER), worker=role(2, script))))
     assert "epoch 1 step 3/3 loss 0.3" in shown
     for words in ("ps-0", "worker-1", "Running", "Completed", "LAST LINE", "100%", "Ctrl-C stops it"):
         assert words in shown

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from local.commands import FOR_EVER, PADDLEJOB, in_terminal, says_up
+from local.commands import FOREVER, PADDLEJOB, in_terminal, says_up
 from local.jobs import container, job, role, text
 from local.processes import marked
 from tests.support.waiting import eventually
@@ -59,7 +59,7 @@ def test_a_detached_run_is_attached_to_and_waited_for(detached, command, file, t
 
 
 def test_a_watcher_that_leaves_does_not_end_the_run(detached, command, file, tmp_path):
-    detached(file(job(worker=role(1, FOR_EVER))))
+    detached(file(job(worker=role(1, FOREVER))))
     with (tmp_path / "attached").open("wb") as shown:
         watcher = subprocess.Popen(
             [*PADDLEJOB, "attach", "-o", "json", "--logs", "all"], env=command.environ, stdout=shown
@@ -88,7 +88,7 @@ def test_the_exit_code_of_wait_is_the_worst_result(detached, command, file):
 
 
 def test_a_watcher_is_told_when_the_runner_was_killed(background, command, file, output, tmp_path):
-    process = background(file(job(worker=role(1, FOR_EVER))))
+    process = background(file(job(worker=role(1, FOREVER))))
     says_up(output)
     shown = tmp_path / "attached"
     with shown.open("wb") as stream:
@@ -104,7 +104,7 @@ def test_a_watcher_is_told_when_the_runner_was_killed(background, command, file,
 
 
 def test_ctrl_c_detaches_a_person(detached, command, file):
-    run = detached(file(job(worker=role(1, f"echo step 3/9 loss 0.5; {FOR_EVER}")))).stdout.strip()
+    run = detached(file(job(worker=role(1, f"echo step 3/9 loss 0.5; {FOREVER}")))).stdout.strip()
     shown = in_terminal(command, "attach", run, code=130, react=("33%", lambda at: at.sendintr()))
     assert f"detached; watch it again: paddlejob attach {run}" in shown
     assert "Running" in command("runs", run).stdout

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from local.commands import FOR_EVER, PADDLEJOB, in_terminal, says_up
+from local.commands import FOREVER, PADDLEJOB, in_terminal, says_up
 from local.jobs import job, role
 from paddlejob.cli.main import main
 from paddlejob.local.store import run_directory
@@ -106,7 +106,9 @@ def test_a_run_is_looked_at_afterwards(command, file):
     command("run", file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID"))))
     assert sorted(command("logs").stdout.splitlines()) == ["worker-0 | I am 0", "worker-1 | I am 1"]
     assert command("logs", "job", "--rank", "1").stdout == "I am 1\n"
-    assert "PADDLE_TRAINER_ID=1\n" in command("env", "job", "--rank", "1").stdout
+    variables = command("env", "job", "--rank", "1").stdout.splitlines()
+    assert "PADDLE_TRAINER_ID=1" in variables
+    assert [each for each in variables if "ATTEMPT" in each] == ["PADDLEJOB_ATTEMPT=0"]
 
 
 ENDINGS = {
@@ -173,7 +175,7 @@ def test_a_list_of_runs_does_not_wrap_at_a_terminal(command, file):
 
 
 def test_a_stopped_run_is_listed_as_such(background, command, file, output):
-    process = background(file(job(worker=role(2, f"echo step 1/9 loss 2; {FOR_EVER}"))))
+    process = background(file(job(worker=role(2, f"echo step 1/9 loss 2; {FOREVER}"))))
     says_up(output, 2)
     eventually(lambda: re.search(r"Running +2/2 .* step 1/9 loss 2", command("runs").stdout))
     process.send_signal(signal.SIGINT)

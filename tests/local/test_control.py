@@ -12,12 +12,12 @@ from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
 from paddlejob.local.store import run_directory
 
-FOR_EVER = "while :; do sleep 60; done"
+FOREVER = "while :; do sleep 60; done"
 
 
 @pytest.fixture
 async def live(start):
-    run = await start(job(worker=role(1, FOR_EVER)))
+    run = await start(job(worker=role(1, FOREVER)))
     await run.phase("Running")
     async with control.serving(run.runner, run.directory):
         yield run
@@ -53,7 +53,7 @@ async def test_nonsense_is_answered(live):
         await asyncio.to_thread(send, live.directory, 5)
 
 
-def test_a_run_that_has_ended_obeys_no_more(tmp_path):
+def test_a_run_that_has_ended_refuses_commands(tmp_path):
     run = run_directory.create(tmp_path / ("long" * 40), "job")
     with pytest.raises(InputError, match="is not running"):
         send(run, Command("stop"))

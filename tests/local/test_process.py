@@ -37,10 +37,12 @@ stay()
 """
 FORKED = 4
 
-SAVES_ON_SIGTERM = """
-import signal, sys, time
+SAVES_WHEN_ITS_SHELL_HAS_ENDED = """
+import os, signal, sys, time
+shell = os.getppid()
 def save(*_):
-    time.sleep(0.2)
+    while os.getppid() == shell:
+        time.sleep(0.01)
     sys.exit(print("saved"))
 signal.signal(signal.SIGTERM, save)
 print("up", flush=True)
@@ -156,7 +158,7 @@ async def test_the_reported_pid_is_the_programs_own(spec, log):
 
 async def test_terminate_reaches_the_children_of_a_shell(spec, log):
     process = await ContainerProcess.start(
-        spec("sh", "-c", f"{sys.executable} -c '{SAVES_ON_SIGTERM}' & wait")
+        spec("sh", "-c", f"{sys.executable} -c '{SAVES_WHEN_ITS_SHELL_HAS_ENDED}' & wait")
     )
     await eventually_async(lambda: "up" in log())
     process.terminate()

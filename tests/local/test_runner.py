@@ -17,7 +17,7 @@ from paddlejob.local.pod.volumes import PodVolumes
 from paddlejob.local.runner import Ending
 from tests.support.waiting import eventually_async
 
-FOR_EVER = "echo up; while :; do sleep 60; done"
+FOREVER = "echo up; while :; do sleep 60; done"
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
 NO_DELAY = {"delaySeconds": 0, "maxDelaySeconds": 0}
 
@@ -42,7 +42,7 @@ async def test_workers_get_ranks_addresses_and_a_port_of_their_own(finish):
 
 
 async def test_two_jobs_at_once_share_neither_ports_nor_addresses(start):
-    runs = [await start(job(worker=role(2, FOR_EVER))) for _ in range(2)]
+    runs = [await start(job(worker=role(2, FOREVER))) for _ in range(2)]
     for run in runs:
         await run.phase("Running")
     first, second = (run.env("worker-0") for run in runs)
@@ -67,19 +67,19 @@ async def test_a_failed_worker_is_the_jobs_failure_with_its_last_words(finish):
 
 
 async def test_only_workers_complete_a_job_and_its_servers_are_stopped(finish):
-    run = await finish(job(ps=role(2, FOR_EVER), worker=role(2, "exit 0")))
+    run = await finish(job(ps=role(2, FOREVER), worker=role(2, "exit 0")))
     assert await run.ended() is Ending.COMPLETED
     assert run.status.ps.ready == "2/2"
 
 
 async def test_a_server_that_leaves_early_is_a_failure_whatever_its_code(finish):
-    run = await finish(job(ps=role(1, "exit 0"), worker=role(1, FOR_EVER), backoffLimit=0))
+    run = await finish(job(ps=role(1, "exit 0"), worker=role(1, FOREVER), backoffLimit=0))
     assert await run.ended() is Ending.FAILED
     assert "ps-0 exited with code 0 before the workers were done" in run.status.message
 
 
 async def test_a_killed_process_is_reported_as_a_kubelet_does(start):
-    run = await start(job(worker=role(1, FOR_EVER), backoffLimit=0))
+    run = await start(job(worker=role(1, FOREVER), backoffLimit=0))
     await run.said("worker-0", "up")
     await run.kill("worker-0")
     assert await run.ended() is Ending.FAILED
@@ -88,7 +88,7 @@ async def test_a_killed_process_is_reported_as_a_kubelet_does(start):
 
 
 async def test_a_process_that_the_kernel_kills_for_want_of_memory_is_told_apart(start, monkeypatch):
-    run = await start(job(worker=role(1, FOR_EVER), backoffLimit=0))
+    run = await start(job(worker=role(1, FOREVER), backoffLimit=0))
     await run.phase("Running")
     monkeypatch.setattr(container_loop, "_kernel_kills", lambda: 10**9)
     await run.kill("worker-0")
@@ -132,7 +132,7 @@ async def test_a_container_that_keeps_crashing_waits_longer_each_time(start):
 
 
 async def test_a_job_whose_pod_was_killed_starts_again_as_a_whole(start):
-    script = f'echo "attempt $PADDLEJOB_ATTEMPT"; test "$PADDLEJOB_ATTEMPT" -gt 0 || {{ {FOR_EVER}; }}'
+    script = f'echo "attempt $PADDLEJOB_ATTEMPT"; test "$PADDLEJOB_ATTEMPT" -gt 0 || {{ {FOREVER}; }}'
     run = await start(job(worker=role(2, script), restartPolicy=NO_DELAY))
     await run.said("worker-0", "up")
     await run.kill("worker-0")
@@ -162,14 +162,14 @@ async def test_a_failed_init_container_fails_the_pod(finish):
 async def test_a_sidecar_that_never_ends_does_not_keep_the_job_alive(finish):
     share = {"volumeMounts": [{"name": "data", "mountPath": "/shared"}]}
     main = container("until test -e /shared/up; do sleep 0.05; done", **share)
-    sidecar = container(f"touch /shared/up; {FOR_EVER}", name="sidecar", **share)
+    sidecar = container(f"touch /shared/up; {FOREVER}", name="sidecar", **share)
     pod = {"restartPolicy": "Never", "volumes": [{"name": "data", "emptyDir": {}}]}
     run = await finish(job(worker=role(1, containers=[main, sidecar], **pod)))
     assert await run.ended() is Ending.COMPLETED
 
 
 async def test_a_restartable_init_container_runs_beside_the_others(finish):
-    sidecar = container(FOR_EVER, name="proxy", restartPolicy="Always")
+    sidecar = container(FOREVER, name="proxy", restartPolicy="Always")
     run = await finish(job(worker=role(1, "echo done", initContainers=[sidecar])))
     assert await run.ended() is Ending.COMPLETED
     assert run.log("worker-0", "proxy") == "up\n"
@@ -204,7 +204,7 @@ async def test_a_pod_may_save_its_work_when_it_is_stopped(start):
 
 
 async def test_workers_can_be_added_and_taken_away(start):
-    run = await start(job(worker=role(1, FOR_EVER)))
+    run = await start(job(worker=role(1, FOREVER)))
     await run.phase("Running")
     run.runner.scale(3)
     await eventually_async(lambda: run.status.worker.ready == "3/3" and str(run.status.phase) == "Running")
@@ -215,14 +215,14 @@ async def test_workers_can_be_added_and_taken_away(start):
 
 
 async def test_a_size_that_the_job_does_not_allow_is_refused(start):
-    run = await start(job(worker=role(1, FOR_EVER)))
+    run = await start(job(worker=role(1, FOREVER)))
     await run.phase("Running")
     with pytest.raises(InputError, match=r"spec\.worker\.replicas: Invalid value: 0"):
         run.runner.scale(0)
 
 
 async def test_a_suspended_job_has_no_pods_until_it_is_resumed(start):
-    run = await start(job(worker=role(2, FOR_EVER)))
+    run = await start(job(worker=role(2, FOREVER)))
     await run.phase("Running")
     run.runner.suspend()
     await eventually_async(lambda: str(run.status.phase) == "Suspended" and not run.runner.pods)
@@ -233,7 +233,7 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(start):
 
 
 async def test_a_deleted_job_ends(start):
-    run = await start(job(worker=role(2, FOR_EVER)))
+    run = await start(job(worker=role(2, FOREVER)))
     await run.phase("Running")
     run.runner.delete()
     assert await run.ended() is Ending.STOPPED
@@ -252,7 +252,7 @@ CLEANINGS = {
 @pytest.mark.parametrize(("policy", "removed"), CLEANINGS.values(), ids=CLEANINGS)
 async def test_clean_pod_policy(start, tmp_path, policy, removed):
     worker = role(1, f"until [ -e {tmp_path}/fail ]; do sleep 0.1; done; exit 1")
-    run = await start(job(ps=role(1, FOR_EVER), worker=worker, cleanPodPolicy=policy))
+    run = await start(job(ps=role(1, FOREVER), worker=worker, cleanPodPolicy=policy))
     removed_by_core = []
     original = run.runner._clear
 
@@ -278,7 +278,7 @@ async def test_a_job_in_service_mode_finds_its_peers_by_name(finish):
 
 async def test_a_pod_that_runs_learns_the_name_of_a_new_peer(start):
     script = "until getent hosts job-worker-1; do sleep 0.1; done; while :; do sleep 60; done"
-    run = await start(job(ps=role(1, script), worker=role(1, FOR_EVER), intranet="Service", withGloo=0))
+    run = await start(job(ps=role(1, script), worker=role(1, FOREVER), intranet="Service", withGloo=0))
     await run.phase("Running")
     run.runner.scale(2)
     await run.said("ps-0", "job-worker-1")
@@ -312,7 +312,7 @@ async def test_a_pod_is_given_up_when_its_own_deadline_is_over(finish):
 
 
 async def test_a_runner_that_makes_a_mistake_says_so_and_stops_everything(start):
-    run = await start(job(worker=role(2, FOR_EVER)))
+    run = await start(job(worker=role(2, FOREVER)))
     await run.phase("Running")
 
     def broken(name):
@@ -345,7 +345,7 @@ async def test_a_pod_that_does_not_go_leaves_the_run_responsive(start, monkeypat
 
     monkeypatch.setattr(runner, "plan", counted)
     settings = Settings(force_delete_seconds=0.0)
-    run = await start(job(worker=role(1, FOR_EVER, terminationGracePeriodSeconds=0)), settings=settings)
+    run = await start(job(worker=role(1, FOREVER, terminationGracePeriodSeconds=0)), settings=settings)
     await run.said("worker-0", "up")
     run.runner.suspend()
     await asyncio.sleep(0.5)

@@ -96,6 +96,8 @@ class Env:
     MAX_RESTART: Final = "PADDLE_MAX_RESTART"
 
 
+ATTEMPT_GUARD: Final = f"{Env.ATTEMPT}_"
+"""Begins the ConfigMap's keys that hold containers back until it has the addresses of their attempt."""
 PROTECTED_ENV: Final = frozenset(
     {
         Env.POD_IP,

@@ -16,7 +16,7 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.names import Env
+from paddlejob.api.names import ATTEMPT_GUARD, Env
 from paddlejob.api.v1 import Mode, PaddleJob, Role, RoleSpec
 from paddlejob.core.accelerators import accelerators
 from paddlejob.core.gang.model import Gang
@@ -124,7 +124,7 @@ def attempt_key(job: PaddleJob, attempt: int) -> str:
     A pod of a new attempt must not start with the addresses of the old one, nor with those of an earlier job
     of the same name: its environment refers to this key, which the ConfigMap has only once it is right.
     """
-    return f"{Env.ATTEMPT}_{attempt}_{_mark(job)}"
+    return f"{ATTEMPT_GUARD}{attempt}_{_mark(job)}"
 
 
 def _mark(job: PaddleJob) -> str:

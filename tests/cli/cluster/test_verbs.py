@@ -59,7 +59,7 @@ def test_submit_get_wait_and_delete(cluster, pdj, file):
         "AGE",
         "REASON",
     ]
-    assert row.split()[:3] == ["demo", "Completed", "Single"]
+    assert row.split()[:6] == ["demo", "Completed", "Single", "0/0", "1", "done"]
     assert row.split()[-1] == "WorkersSucceeded"
     assert lines(pdj("get", "demo", "-o", "name")) == ["paddlejob.batch.paddlepaddle.org/demo"]
     assert pdj("delete", "demo").stdout == "paddlejob.batch.paddlepaddle.org/demo deleted\n"
@@ -242,7 +242,9 @@ def test_explain_is_one_sentence_and_details(cluster, pdj, file):
 def test_env_of_a_rank(cluster, pdj, file):
     pdj("submit", file(job().worker(2)))
     pdj("wait", "demo", "--for=running", "--timeout=60s")
-    assert "PADDLE_TRAINER_ID=1" in lines(pdj("env", "demo", "--rank", "1"))
+    shown = lines(pdj("env", "demo", "--rank", "1"))
+    assert "PADDLE_TRAINER_ID=1" in shown
+    assert [each for each in shown if "ATTEMPT" in each] == ["PADDLEJOB_ATTEMPT=0"]
 
 
 def test_logs_of_all_ranks_or_one(cluster, pdj, file):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from paddlejob.api import names
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
 
@@ -166,7 +167,8 @@ async def _env(target: Target, name: str, rank: str) -> int:
     async with target.open() as jobs:
         variables = await (await jobs.get(name)).environment(rank)
     for key in sorted(variables):
-        click.echo(f"{key}={variables[key]}")
+        if not key.startswith(names.ATTEMPT_GUARD):
+            click.echo(f"{key}={variables[key]}")
     return 0
 
 

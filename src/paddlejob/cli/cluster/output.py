@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from paddlejob.api.meta import JsonObject
-    from paddlejob.api.v1 import TrainingProgress
+    from paddlejob.api.v1 import RoleStatus, TrainingProgress
     from paddlejob.client.job import Job
 
 FORMS = ("json", "yaml", "name", "wide")
@@ -77,8 +77,8 @@ def row(job: Job, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
         job.name,
         str(status.phase) or "Pending",
         status.mode or "-",
-        status.ps.ready if status.ps else "-",
-        status.worker.ready if status.worker else "-",
+        _pods(status.ps, status.phase),
+        _pods(status.worker, status.phase),
         _progress(status.progress),
         duration(status.start_time, status.completion_time, now),
         duration(state.metadata.creation_timestamp, None, now),
@@ -86,10 +86,21 @@ def row(job: Job, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
     )
     if not wide:
         return cells
-    heter = status.heter.ready if status.heter else "-"
+    heter = _pods(status.heter, status.phase)
     message = state.undecodable or status.message or "-"
     loss, eta = (status.progress.loss, status.progress.eta) if status.progress else ("", "")
     return (*cells, heter, str(status.attempt), str(status.restarts), loss or "-", eta or "-", message)
+
+
+def _pods(role: RoleStatus | None, phase: str) -> str:
+    """Return how many pods of a role run; `0/2` of a completed job would read as a failure."""
+    if role is None:
+        return "-"
+    if phase == "Completed" and role.succeeded:
+        return f"{role.succeeded} done"
+    if phase == "Failed" and role.failed:
+        return f"{role.failed} failed"
+    return role.ready
 
 
 def _progress(progress: TrainingProgress | None) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from paddlejob.api import names
 from paddlejob.cli.local import shared
 from paddlejob.local.errors import InputError
 from paddlejob.local.store.logs import chosen_pods
@@ -34,4 +35,5 @@ def command(run: str, rank: str, runs: Path) -> None:
             raise InputError(f"{rank} means {len(pods)} pods; give one of {', '.join(sorted(pods))}")
         if not pods:
             raise InputError(f"{found.name} has no rank {rank}; it has {', '.join(present) or 'no pods yet'}")
-        click.echo(found.env(pods.pop()).read_text(), nl=False)
+        variables = found.env(pods.pop()).read_text().splitlines(keepends=True)
+        click.echo("".join(each for each in variables if not each.startswith(names.ATTEMPT_GUARD)), nl=False)
