@@ -39,6 +39,8 @@ def from_json(stored: dict[str, Any]) -> Settings:
 
 def serve(directory: Path) -> None:
     """Hold the control plane that the order in the directory asks for, until a signal or the owner's end."""
+    # It outlives its starter, and must not hold the locks and pipes of that process open.
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     signal.signal(signal.SIGTERM, _exit_in_order)
     order = json.loads((directory / ORDER).read_text())
     settings = from_json(order["settings"])

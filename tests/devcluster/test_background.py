@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,8 @@ from devcluster.control_plane.plane import PROCESS_RECORDS
 from devcluster.control_plane.server import as_json, from_json
 from devcluster.errors import DevclusterError
 from devcluster.processes import Record, write_records
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_settings_survive_a_file():
@@ -29,6 +34,27 @@ def test_down_without_a_cluster_does_nothing(tmp_path):
 def test_connecting_to_nothing_says_how_to_start(tmp_path):
     with pytest.raises(DevclusterError, match="python -m devcluster up"):
         Background(tmp_path / "none").connect()
+
+
+SERVE_WITHOUT_AN_ORDER = """
+import os, sys
+from pathlib import Path
+from devcluster.control_plane import server
+try:
+    server.serve(Path("/nonexistent"))
+except FileNotFoundError:
+    print(os.path.exists("/proc/self/fd/" + sys.argv[1]))
+"""
+
+
+def test_a_server_keeps_no_descriptor_of_its_starter(tmp_path):
+    with (tmp_path / "lock").open("w") as lock:
+        command = [sys.executable, "-c", SERVE_WITHOUT_AN_ORDER, str(lock.fileno())]
+        variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, pass_fds=[lock.fileno()], env=variables, capture_output=True, text=True, check=True
+        )
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("file", [SERVER_RECORD, PROCESS_RECORDS])
