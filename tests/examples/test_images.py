@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from paddlejob.local.input import images
+from paddlejob.local.input.dockerfile import instructions, parse
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 REGISTRY = "registry.baidubce.com/paddle-operator"
@@ -35,3 +36,13 @@ def test_an_image_of_the_documents_is_found_with_its_program(name, directory, pr
     assert image.config.notes == ()
     for script in (word for word in program if word.endswith(".py")):
         assert (image.directory / script).is_file()
+
+
+def test_the_image_for_gpus_is_that_for_the_cpu_with_another_paddle():
+    cpu, gpu = ((EXAMPLES / "resnet" / name).read_text() for name in ("Dockerfile", "Dockerfile.gpu"))
+    assert parse(gpu) == parse(cpu)
+    steps = dict.fromkeys(rest for name, rest in instructions(gpu) if name in ("FROM", "RUN"))
+    assert "paddlepaddle/paddle:3.3.1-gpu-cuda12.6-cudnn9.5" in steps
+    assert "python3 -m pip show paddlepaddle-gpu" in steps
+    assert "python3 prepare_data.py" in steps
+    assert "paddlepaddle==3.3.1" in cpu, "the same version of Paddle in both"

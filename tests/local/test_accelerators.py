@@ -8,6 +8,7 @@ from local.jobs import container, job, role, text
 from paddlejob.local.errors import InputError
 from paddlejob.local.input.accelerators import provide
 from paddlejob.local.input.documents import read
+from paddlejob.local.input.interpreter import Interpreter
 
 
 def asking(amount, resource="nvidia.com/gpu", workers=2):
@@ -45,6 +46,26 @@ def test_each_pod_sees_its_own_devices(devices):
     provision = provide(asking(2), strict=True, devices=devices(4))
     assert provision.visible == {"job-worker-0": "0,1", "job-worker-1": "2,3"}
     assert provision.note == ""
+
+
+CPU_ONLY = Interpreter("/p/bin/python", "--python", "3.3.1", is_cpu_only=True)
+IDLE = (
+    "the job holds 2 x nvidia.com/gpu, but Paddle 3.3.1 of /p/bin/python (--python) was built for the "
+    "CPU only; install paddlepaddle-gpu"
+)
+
+
+def test_gpus_for_a_paddle_that_cannot_use_them_are_told(devices):
+    provision = provide(asking(1), strict=False, python=CPU_ONLY, devices=devices(2))
+    assert (provision.note, provision.visible["job-worker-1"]) == (IDLE, "1")
+    with pytest.raises(InputError) as refusal:
+        provide(asking(1), strict=True, python=CPU_ONLY, devices=devices(2))
+    assert str(refusal.value) == IDLE
+
+
+def test_a_paddle_for_gpus_uses_them(devices):
+    with_cuda = Interpreter("/p/bin/python", "--python", "3.3.1")
+    assert provide(asking(1), strict=True, python=with_cuda, devices=devices(2)).note == ""
 
 
 def test_other_makes_are_not_handed_out(devices):

@@ -85,7 +85,17 @@ async def test_an_interpreter_with_paddle_has_no_defect(tmp_path):
     information.parent.mkdir()
     information.write_text("Metadata-Version: 2.1\nName: paddlepaddle\nVersion: 9.8\n")
     found = await find(sys.executable, {"PYTHONPATH": str(tmp_path)})
-    assert (found.paddle, found.defect) == ("9.8", "")
+    assert (found.paddle, found.defect, found.is_cpu_only) == ("9.8", "", False)
+
+
+@pytest.mark.parametrize(("cuda", "is_cpu_only"), [("False", True), ("12.6", False)])
+async def test_a_paddle_that_was_built_for_the_cpu_only_is_noticed(tmp_path, cuda, is_cpu_only):
+    version = tmp_path / "paddle" / "version" / "__init__.py"
+    version.parent.mkdir(parents=True)
+    (tmp_path / "paddle" / "__init__.py").touch()
+    version.write_text(f"full_version     = '9.8'\ncuda_version     = '{cuda}'\n")
+    found = await find(sys.executable, {"PYTHONPATH": str(tmp_path)})
+    assert found.is_cpu_only is is_cpu_only
 
 
 async def test_a_directory_beside_the_job_is_not_taken_for_paddle(tmp_path, monkeypatch):

@@ -79,7 +79,7 @@ async def check(options: Options) -> Checked:
     check_selection(read.job, options.logs)
     machine = await _machine(options, read.job)
     admission.check(read, machine)
-    provision = accelerators.provide(read.job, strict=options.strict)
+    provision = accelerators.provide(read.job, strict=options.strict, python=machine.python)
     job = _taken_over(provision.job)
     notes = (
         *read.notes,

@@ -7,6 +7,7 @@ import importlib.abc
 import sys
 from typing import Any, Callable
 
+from .devices import idle_gpus
 from .progress import EVALUATING, SAVING, TRAINING, Progress
 from .sender import Sender
 
@@ -64,6 +65,8 @@ class _Hooks:
         for place in (paddle, paddle.framework):
             _replace(place, "save", self._save)
         _replace(paddle.hapi.model, "config_callbacks", self._config_callbacks)
+        if sentence := idle_gpus(paddle):
+            print(sentence, file=sys.stderr, flush=True)
 
     # --- dygraph
 

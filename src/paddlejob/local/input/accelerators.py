@@ -15,6 +15,7 @@ from paddlejob.api.v1 import PaddleJob, RoleSpec
 from paddlejob.core.accelerators import accelerators
 from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.local.errors import InputError
+from paddlejob.local.input.interpreter import Interpreter
 
 NVIDIA = "nvidia.com/gpu"
 _NVIDIA_DEVICE = re.compile(r"nvidia([0-9]+)")
@@ -28,7 +29,9 @@ class Provision(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def provide(job: PaddleJob, *, strict: bool, devices: Path = Path("/dev")) -> Provision:
+def provide(
+    job: PaddleJob, *, strict: bool, python: Interpreter | None = None, devices: Path = Path("/dev")
+) -> Provision:
     """Hand out the machine's accelerators; where there are too few, the job runs on the CPU.
 
     Raises InputError where `strict` forbids that.
@@ -42,12 +45,25 @@ def provide(job: PaddleJob, *, strict: bool, devices: Path = Path("/dev")) -> Pr
     )
     kinds = sorted({name for _, role in job.spec.roles() for name in accelerators(role)})
     if kinds == [NVIDIA] and wanted <= len(present):
-        return Provision(job, visible=_shares(asked, present))
+        return Provision(job, visible=_shares(asked, present), note=_idle(wanted, python, strict=strict))
     sentence = f"the job asks for {wanted} x {', '.join(kinds)}, this machine has {len(present)}"
     if strict:
         raise InputError(f"{sentence}; without --strict it would run on the CPU")
     everyone = dict.fromkeys(asked, "")
     return Provision(_on_cpu(job), visible=everyone, note=f"{sentence}: it runs on the CPU")
+
+
+def _idle(gpus: int, python: Interpreter | None, *, strict: bool) -> str:
+    """Say that GPUs were handed out to a Paddle that cannot use them; a container may have another one."""
+    if python is None or not python.is_cpu_only:
+        return ""
+    sentence = (
+        f"the job holds {gpus} x {NVIDIA}, but Paddle {python.paddle} of {python} was built for the "
+        "CPU only; install paddlepaddle-gpu"
+    )
+    if strict:
+        raise InputError(sentence)
+    return sentence
 
 
 def _asked(job: PaddleJob) -> dict[str, int]:

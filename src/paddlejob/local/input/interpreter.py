@@ -17,14 +17,21 @@ WAY_OUT = "choose another with --python, or activate its environment"
 _CHOSEN = "--python"
 _SHIMS = "shims"
 _QUESTION = """
-import importlib.metadata, importlib.util, sys
+import importlib.metadata, importlib.util, os, re, sys
 print(sys.executable)
 names = "paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu"
 found = importlib.util.find_spec("paddle") and [
     each.version for name in names for each in importlib.metadata.distributions(name=name)
 ]
 print("" if found is None else (found or ["of an unknown version"])[0])
+origin = getattr(importlib.util.find_spec("paddle"), "origin", None)
+try:
+    facts = open(os.path.join(os.path.dirname(origin or "/nonexistent/x"), "version", "__init__.py")).read()
+except OSError:
+    facts = ""
+print(bool(re.search(r"^cuda_version *= *'False'", facts, re.M)))
 """
+"""Paddle itself is not imported, which takes seconds; its version file says what it was built for."""
 
 
 class Interpreter(msgspec.Struct, frozen=True):
@@ -34,6 +41,8 @@ class Interpreter(msgspec.Struct, frozen=True):
     origin: str
     paddle: str = ""
     """The version of Paddle that it has, if any."""
+    is_cpu_only: bool = False
+    """Whether that Paddle was built without CUDA."""
     defect: str = ""
     """Why it cannot run Paddle, if it cannot: `has no Paddle`."""
 
@@ -79,13 +88,17 @@ async def ask(found: Interpreter, environ: Mapping[str, str]) -> Interpreter:
         if found.origin == _CHOSEN:
             raise InputError(broken.advice) from error
         return broken
-    if len(answer) != 2:
+    if len(answer) != 3:
         return found  # something that passes for Python; who chose it knows why
-    path, paddle = answer
+    path, paddle, is_cpu_only = answer
     # A shim of pyenv decides by variables and directories that containers do not have.
     is_shim = Path(found.path).parent.name == _SHIMS
     return Interpreter(
-        path if is_shim else found.path, found.origin, paddle, defect="" if paddle else "has no Paddle"
+        path if is_shim else found.path,
+        found.origin,
+        paddle,
+        is_cpu_only=is_cpu_only == "True",
+        defect="" if paddle else "has no Paddle",
     )
 
 
@@ -107,4 +120,4 @@ async def _answer(path: str, environ: Mapping[str, str]) -> list[str]:
     if process.returncode:
         words = errors.decode(errors="replace").strip().splitlines()
         raise ValueError(words[0] if words else f"exit code {process.returncode}")
-    return output.decode(errors="replace").splitlines()[-2:]
+    return output.decode(errors="replace").splitlines()[-3:]
