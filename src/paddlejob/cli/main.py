@@ -11,6 +11,8 @@ from paddlejob.cli.verbs import Verbs, load
 
 VERBS = {
     "operator": ("paddlejob.cli.operator", "Run the operator that makes PaddleJobs work on a cluster."),
+    "manifests": ("paddlejob.cli.manifests", "Print what installs the operator on a cluster."),
+    "init": ("paddlejob.cli.init", "Write a job file for a program."),
     "run": ("paddlejob.cli.local.run", "Run a PaddleJob on this machine, without a cluster."),
     "runs": ("paddlejob.cli.local.runs", "List the runs on this machine."),
     "attach": ("paddlejob.cli.local.attach", "Watch a live run as if it had been started here."),

@@ -1,0 +1,68 @@
+"""`paddlejob init`: the smallest job file for a program."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from paddlejob.cli.local import shared
+from paddlejob.local.errors import InputError
+
+MODES = {"single": (0, 1), "collective": (0, 2), "ps": (2, 2)}
+"""How many servers and workers."""
+_HEAD = """\
+# paddlejob run {file}         on this machine
+# kubectl create -f {file}     on a cluster, with an image that contains {program}
+apiVersion: batch.paddlepaddle.org/v1
+kind: PaddleJob
+metadata:
+  name: {name}
+spec:
+"""
+_ROLE = """\
+  {role}:
+    replicas: {replicas}
+    template:
+      spec:
+        containers:
+          - name: paddle
+            image: {image}
+            command: [python, {program}]
+"""
+
+
+@click.command("init")
+@click.argument("mode", type=click.Choice(list(MODES)), default="single")
+@click.option("--program", default="train.py", show_default=True, help="Program to run.")
+@click.option("--name", default="", help="Name of the job. Default: that of this directory.")
+@click.option("--image", default="paddlepaddle/paddle:2.6.2", show_default=True, help="Image for a cluster.")
+@click.option(
+    "--file", "-f", "file", type=click.Path(path_type=Path), default=Path("job.yaml"), show_default=True
+)
+def command(mode: str, program: str, name: str, image: str, file: Path) -> None:
+    """Write a job file: one worker, `collective` with two, or `ps` with two parameter servers."""
+    servers, workers = MODES[mode]
+    roles = {role: count for role, count in (("ps", servers), ("worker", workers)) if count}
+    text = _HEAD.format(file=file, program=program, name=name or _name(Path.cwd()))
+    for role, replicas in roles.items():
+        text += _ROLE.format(role=role, replicas=replicas, image=image, program=program)
+    with shared.errors_shown():
+        _write(file, text)
+    click.echo(f"wrote {file}; run it: paddlejob run {file}")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        with file.open("x") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise InputError(f"{file} exists; choose another with --file") from None
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _name(directory: Path) -> str:
+    """Return the directory's name as Kubernetes allows it."""
+    return re.sub(r"[^a-z0-9]+", "-", directory.name.lower()).strip("-")[:40].strip("-") or "job"
