@@ -11,6 +11,7 @@ from devcluster.errors import DevclusterError
 from devcluster.node.link import Link
 
 LOOPBACK = "127.0.0.1"
+NODE_NAME = "node-0"
 DEFAULT_COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager")
 DEFAULT_CONTROLLERS = (
     "clusterrole-aggregation-controller",
@@ -101,6 +102,7 @@ class Site:
     directory: Path
     ports: Mapping[str, int]
     link: Link | None = None
+    node_name: str = NODE_NAME
 
     @property
     def address(self) -> str:

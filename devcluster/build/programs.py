@@ -45,6 +45,7 @@ PROGRAMS = {
         Program("kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet", 30),
         Program("kube-proxy", "kubernetes", "k8s.io/kubernetes/cmd/kube-proxy", 20),
         Program("pause", "pause", "paddlejob.devcluster/pause", 5),
+        Program("gpus", "gpus", "paddlejob.devcluster/gpus", 80),
         Program("coredns", "coredns", "paddlejob.devcluster/coredns", 140),
         Program("helm", "helm", "helm.sh/helm/v4/cmd/helm", 150),
         Program("apiextensions-apiserver", "apiextensions", "paddlejob.devcluster/apiextensions", 120),

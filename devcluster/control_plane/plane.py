@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -94,7 +94,7 @@ class ControlPlane(Cluster):
             site = Site(home, free_ports(), choose_link() if settings.has_node else None)
             plane = cls(provision(settings, site, programs["pki"]), settings, site, programs)
             try:
-                plane._launch_all(timeout_seconds)
+                plane.launch((each for each in COMPONENTS if each in settings.components), timeout_seconds)
             except (PortTakenError, LinkTakenError):
                 plane._kill_all()
                 if not attempts_left:
@@ -147,11 +147,14 @@ class ControlPlane(Cluster):
         finally:
             self._children[component].send(signal.SIGCONT)
 
-    def _launch_all(self, timeout_seconds: float) -> None:
+    def launch(self, components: Iterable[str], timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
+        """Start components one after the other.
+
+        Raises: StartError when one is not ready in time.
+        """
         deadline = time.monotonic() + timeout_seconds
-        for component in COMPONENTS:
-            if component in self.settings.components:
-                self._launch(component, deadline)
+        for component in components:
+            self._launch(component, deadline)
 
     def _launch(self, component: str, deadline: float) -> None:
         command = [str(self._programs[component]), *arguments(component, self.settings, self._site)]

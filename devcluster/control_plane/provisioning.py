@@ -13,9 +13,9 @@ from devcluster.cache import write_atomically
 from devcluster.control_plane.cluster import Access
 from devcluster.control_plane.kubeconfig import write_kubeconfig
 from devcluster.errors import DevclusterError
-from devcluster.node.components import NODE_NAME, PLUGIN_DIRECTORIES, configuration_files
+from devcluster.node.components import PLUGIN_DIRECTORIES, configuration_files
 from devcluster.requirements import plugin_directory
-from devcluster.settings import API_SERVER_NAMES, LOOPBACK, PORTS, Settings, Site
+from devcluster.settings import API_SERVER_NAMES, LOOPBACK, NODE_NAME, PORTS, Settings, Site
 
 ADMINISTRATOR = "admin"
 MASTERS = "system:masters"
@@ -66,7 +66,7 @@ def provision(settings: Settings, site: Site, pki: Path) -> Access:
     for user, path in kubeconfigs.items():
         write_kubeconfig(path, url=access.url, ca_file=access.ca_file, token=tokens[user], user=user)
     if settings.has_node:
-        _write_node_files(settings, site)
+        write_node_files(settings, site)
     return access
 
 
@@ -76,11 +76,17 @@ def _issue_certificates(settings: Settings, site: Site, pki: Path) -> None:
     _issue(pki, site, "service-account")
     _issue(pki, site, "etcd", "-hosts", LOOPBACK)
     if settings.has_node:
-        _issue(pki, site, "kubelet", "-hosts", f"{NODE_NAME},{site.node.node_address}")
+        issue_for_kubelet(site, pki)
         _issue(pki, site, "apiserver-to-kubelet", "-organization", MASTERS)
 
 
-def _write_node_files(settings: Settings, site: Site) -> None:
+def issue_for_kubelet(site: Site, pki: Path) -> None:
+    """Make the certificate with which the node's kubelet serves the API server."""
+    _issue(pki, site, "kubelet", "-hosts", f"{site.node_name},{site.node.node_address}")
+
+
+def write_node_files(settings: Settings, site: Site) -> None:
+    """Write the configuration of the node's components."""
     plugins = plugin_directory()
     if plugins is None:
         raise DevclusterError(f"There are no network plugins in {' or '.join(PLUGIN_DIRECTORIES)}.")

@@ -15,7 +15,6 @@ from devcluster.node.components import (
     CONTAINERD_SOCKET,
     COREDNS_READY_PORT,
     KUBE_PROXY_HEALTH_PORT,
-    NODE_NAME,
 )
 from devcluster.node.machine import READY
 from devcluster.processes import Child
@@ -77,7 +76,7 @@ def _probes(child: Child, settings: Settings, site: Site, access: Access) -> lis
         case "kube-proxy":
             return [lambda: _serves(site.node.node_address, KUBE_PROXY_HEALTH_PORT, "/healthz")]
         case "kubelet":
-            return [lambda: _node_is_ready(apiserver)]
+            return [lambda: _node_is_ready(apiserver, site.node_name)]
         case name:
             own = Client(f"https://127.0.0.1:{site.ports[name]}", ca_file=access.ca_file)
             probes = [_answers(own, "/healthz")]
@@ -124,8 +123,8 @@ def _serves(host: str, port: int, path: str) -> None:
         raise NotReadyError(f"{path} gave {status}")
 
 
-def _node_is_ready(apiserver: Client) -> None:
-    node = apiserver.request("GET", f"/api/v1/nodes/{NODE_NAME}", timeout_seconds=5.0)
+def _node_is_ready(apiserver: Client, name: str) -> None:
+    node = apiserver.request("GET", f"/api/v1/nodes/{name}", timeout_seconds=5.0)
     conditions = {each["type"]: each for each in node["status"].get("conditions", ())}
     if "Ready" not in conditions:
         raise NotReadyError("the node has not reported yet")

@@ -14,7 +14,6 @@ from devcluster.cache import cache_directory
 from devcluster.node.cgroups import group_name
 from devcluster.settings import Settings, Site
 
-NODE_NAME = "node-0"
 PAUSE_IMAGE = "devcluster/pause:1"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CLUSTER_DOMAIN = "cluster.local"
@@ -66,7 +65,7 @@ def machine(_: Settings, site: Site) -> list[str]:
     script = str(Path(__file__).with_name("machine.py"))
     return [
         *("--pid", "--fork", "--kill-child=KILL", "--mount", "--net", "--uts", "--ipc"),
-        *(sys.executable, "-I", "-S", script, NODE_NAME),
+        *(sys.executable, "-I", "-S", script, site.node_name, site.node.node_address),
         *(str(site.directory / "machine"), str(site.directory), str(cache_directory())),
     ]
 
@@ -85,7 +84,7 @@ def kube_proxy(settings: Settings, site: Site) -> list[str]:
     """Give the arguments of kube-proxy."""
     return [
         f"--kubeconfig={site.component_kubeconfig('kube-proxy')}",
-        f"--hostname-override={NODE_NAME}",
+        f"--hostname-override={site.node_name}",
         "--proxy-mode=iptables",
         "--nodeport-addresses=primary",
         f"--cluster-cidr={site.node.pod_range}",
@@ -101,7 +100,7 @@ def kubelet(_: Settings, site: Site) -> list[str]:
     return [
         f"--config={_configuration(site, 'kubelet.json')}",
         f"--kubeconfig={site.component_kubeconfig('kubelet')}",
-        f"--hostname-override={NODE_NAME}",
+        f"--hostname-override={site.node_name}",
         f"--node-ip={site.node.node_address}",
     ]
 

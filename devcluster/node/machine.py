@@ -1,4 +1,4 @@
-"""The first process of a node, started by unshare(1) in new namespaces: `machine.py NAME DIRECTORY KEPT...`.
+"""The first process of a node, in new namespaces: `unshare machine.py NAME ADDRESS DIRECTORY KEPT...`.
 
 A node is a machine of its own to the programs on it: it has its own processes, mounts, network and name. All
 that exists as long as this process does, so that ending it, however that happens, ends every container and
@@ -32,10 +32,11 @@ SET_BY_KUBELET = (
 
 def main() -> None:
     """Set the machine up and wait for the end of processes nobody else waits for."""
-    name, directory, kept = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+    name, address, directory, kept = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     socket.sethostname(name)
     arrange_mounts(directory, kept)
+    resolve_own_name(name, address)
     protect_the_kernel()
     allow_forwarding()
     READY.touch()
@@ -84,6 +85,13 @@ def bind(handle: int, target: str) -> None:
 def mount(*arguments: str, handles: Sequence[int] = ()) -> None:
     """Mount something, or fail."""
     subprocess.run(["mount", "--no-mtab", *arguments], check=True, pass_fds=handles)
+
+
+def resolve_own_name(name: str, address: str) -> None:
+    """Let the machine's name mean its address, as gloo needs it; pods in its network inherit the file."""
+    hosts = Path("/run/hosts")
+    hosts.write_text(f"127.0.0.1 localhost\n{address} {name}\n")
+    mount("--bind", str(hosts), "/etc/hosts")
 
 
 def protect_the_kernel() -> None:

@@ -61,10 +61,14 @@ class Node:
         return set(answer.stdout.split())
 
     def _ctr(self, *arguments: str) -> list[str]:
-        socket = seen_from_here(self._machine_pid(), CONTAINERD_SOCKET)
+        socket = seen_from_here(self.machine_pid(), CONTAINERD_SOCKET)
         return ["ctr", f"--address={socket}", "--namespace=k8s.io", *arguments]
 
-    def _machine_pid(self) -> int:
+    def machine_pid(self) -> int:
+        """Give the first process of the node's machine.
+
+        Raises: DevclusterError when it does not run.
+        """
         for record in read_records(self._directory / PROCESS_RECORDS):
             if record.name == "machine" and record.alive():
                 return record.pid

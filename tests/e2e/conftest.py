@@ -50,7 +50,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def build_everything() -> list[Image]:
     """Build programs and images side by side: the ones wait for the compiler, the others for downloads."""
     with ThreadPoolExecutor(1) as aside:
-        programs = aside.submit(ensure, (*CONTROL_PLANE_PROGRAMS, *NODE_PROGRAMS))
+        programs = aside.submit(ensure, (*CONTROL_PLANE_PROGRAMS, *NODE_PROGRAMS, "gpus"))
         images = [recipe.build() for recipe in recipes()]
         programs.result()
     return images
@@ -66,12 +66,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def bare_node(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+def images(pytestconfig: pytest.Config) -> list[Image]:
+    """The images that were built."""
+    return pytestconfig.stash[IMAGES]
+
+
+@pytest.fixture(scope="session")
+def bare_node(images: list[Image]) -> Iterator[Cluster]:
     """A cluster with a node that has the images.
 
     One that runs already (`python -m devcluster up --node --name e2e`) is used, and left running.
     """
-    images = pytestconfig.stash[IMAGES]
     for image in images:
         REPORT.note(f"image {image.name}", image.size)
     with (

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from devcluster import Cluster
-from devcluster.node.components import NODE_NAME
+from devcluster.settings import NODE_NAME
 from e2e.images import WIDE_AND_DEEP
 from e2e.jobs import Body, Space, collective, templates
 

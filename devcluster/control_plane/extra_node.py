@@ -1,0 +1,77 @@
+"""A second node of a running cluster, for what takes two: pods in the networks of their nodes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from devcluster.cache import cache_directory
+from devcluster.control_plane.cluster import Cluster
+from devcluster.control_plane.plane import ControlPlane
+from devcluster.control_plane.provisioning import issue_for_kubelet, write_node_files
+from devcluster.node.link import Link, choose_link
+from devcluster.node.runtime import Node
+from devcluster.requirements import programs_for
+from devcluster.settings import Settings, Site
+
+NAME = "node-1"
+
+
+@contextmanager
+def extra_node(cluster: Cluster) -> Iterator[Node]:
+    """Give a cluster another node while the block runs.
+
+    It has neither kube-proxy nor DNS: its pods reach the API server, the other node, and no service.
+    """
+    settings = Settings.with_node()
+    programs = programs_for(settings)
+    directory = Path(tempfile.mkdtemp(dir=cache_directory(), prefix="node-"))
+    site = Site(directory, {}, choose_link(), NAME)
+    plane = ControlPlane(replace(cluster.access, directory=directory), settings, site, programs)
+    try:
+        _prepare(cluster, settings, site, programs["pki"])
+        plane.launch(("machine",))
+        _connect(Node(cluster.directory).machine_pid(), _link_of(cluster), plane.records()[0].pid, site.node)
+        plane.launch(("containerd", "kubelet"))
+        yield Node(directory)
+        cluster.kubectl("delete", "node", NAME)
+    finally:
+        plane.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _prepare(cluster: Cluster, settings: Settings, site: Site, pki: Path) -> None:
+    """Write what the node's components read."""
+    (site.directory / "logs").mkdir()
+    shutil.copytree(cluster.directory / "pki", site.directory / "pki")
+    for old in (site.directory / "pki").glob("kubelet.*"):
+        old.unlink()
+    issue_for_kubelet(site, pki)
+    write_node_files(settings, site)
+    # The tokens of the API server are fixed when it starts, and it knows only the first node.
+    shutil.copy(cluster.kubeconfig, site.component_kubeconfig("kubelet"))
+
+
+def _link_of(cluster: Cluster) -> Link:
+    return Link(int(cluster.url.split(".")[2]))
+
+
+def _connect(first_pid: int, first: Link, second_pid: int, second: Link) -> None:
+    """Make the way from the second machine to the API server, and a cable between the two machines."""
+    inside_first, inside_second = (
+        ["nsenter", f"--target={pid}", "--net", "ip"] for pid in (first_pid, second_pid)
+    )
+    to_server = ["route", "add", first.host_address, "via", second.host_address]
+    cable = ["link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", str(second_pid)]
+    commands = [[*inside_second, *to_server], [*inside_first, *cable]]
+    for inside, own, other in ((inside_first, first, second), (inside_second, second, first)):
+        commands.append([*inside, "link", "set", "cable", "up"])
+        route = ["route", "add", other.node_address, "dev", "cable", "src", own.node_address]
+        commands.append([*inside, *route])
+    for command in commands:
+        subprocess.run(command, check=True)
