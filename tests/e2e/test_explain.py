@@ -116,8 +116,8 @@ def test_a_volume_that_does_not_exist(space: Space, kind: str) -> None:
 
 def test_a_job_too_large_for_the_node_is_made_to_fit_by_the_commands_that_are_printed(space: Space) -> None:
     body = collective("large", WIDE_AND_DEEP, ["true"])
-    job = submitted(space, body, resources={"requests": {"cpu": "1000"}})
+    job = submitted(space, body, resources={"requests": {"cpu": "200"}})
     found = explained(job, "NodeTooSmall")
-    assert found.summary.startswith("no node has cpu 1k for a worker: the largest has ")
+    assert found.summary.startswith("no node has cpu 200 for a worker: the largest has ")
     follow(job, found.advice[0])
     job.await_phase("Completed")

@@ -40,6 +40,7 @@ What to do, one of:
   - suspend it
       kubectl -n team-a patch pdj demo --type=json -p '[{"op":"add","path":"/spec/suspend","value":true}]'
       kubectl pdj -n team-a suspend demo
+      kubectl pdj -n team-a wait demo --for=suspended
       kubectl pdj -n team-a resume demo
   - wait
 Also: at most 2 of 3 workers fit now

@@ -60,7 +60,12 @@ class Advice(msgspec.Struct, frozen=True):
             return ()
         more = {
             Then.NOTHING: (),
-            Then.RECREATE: (_verb("suspend", namespace, job), _verb("resume", namespace, job)),
+            # An operator that sees both at once sees no change.
+            Then.RECREATE: (
+                _verb("suspend", namespace, job),
+                _verb("wait", namespace, job, "--for=suspended"),
+                _verb("resume", namespace, job),
+            ),
             Then.RETRY: (_verb("retry", namespace, job),),
         }
         return (self.change.command(namespace), *more[self.then])
@@ -177,5 +182,5 @@ def _advice_lines(of: Explanation, finding: Finding) -> Iterator[str]:
         yield from (f"      {command}" for command in each.commands(of.namespace, of.name))
 
 
-def _verb(verb: str, namespace: str, job: str) -> str:
-    return shlex.join(("kubectl", "pdj", "-n", namespace, verb, job))
+def _verb(verb: str, namespace: str, job: str, *options: str) -> str:
+    return shlex.join(("kubectl", "pdj", "-n", namespace, verb, job, *options))

@@ -139,7 +139,8 @@ def _details(evidence: Evidence, short: Short, *, fits_alone: bool) -> Iterator[
     )
     yield f"each {demand.role} requests {asks or 'nothing but a place'}"
     if (processors := demand.requests.get("cpu", ZERO).amount) >= TYPO_CPUS:
-        yield f"cpu {processors} means {processors} processors; {processors}m would be {processors / 1000}"
+        meant = f"{processors}m would be {float(processors) / 1000:g}"
+        yield f"cpu {processors} means {processors} processors; {meant}"
     yield from _roomiest(short)
     if any(spot.barriers for spot in short.now) and not all(spot.barriers for spot in short.now):
         yield from _closed(short.now)
