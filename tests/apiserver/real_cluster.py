@@ -25,6 +25,7 @@ from paddlejob.testing.kubelet import container_logs
 from paddlejob.testing.kubelet.container_logs import ContainerLogs
 from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenTold
+from tests.support import pod_streams
 from tests.support.waiting import eventually_async
 
 CERTIFICATES = Path(__file__).parents[1] / "kube" / "data"
@@ -134,6 +135,7 @@ class RealCluster:
     async def _serve_logs(self) -> web.AppRunner:
         app = web.Application()
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer)
+        app.router.add_get("/portForward/{namespace}/{pod}", pod_streams.forward_port)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

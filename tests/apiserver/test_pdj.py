@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +14,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from apiserver.real_cluster import RealCluster
-from devcluster import Cluster
+from devcluster import Cluster as DevCluster
 from paddlejob.cli.cluster.main import group
+from paddlejob.client.cluster import Cluster
+from paddlejob.client.streams.port_forward import Forward
 from paddlejob.testing.build import JobBuilder, job
 from scripts import manifests
 from tests.support.waiting import eventually
@@ -24,14 +28,14 @@ CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
 
 
 @pytest.fixture
-def real(control_plane: Cluster, namespace: str) -> Iterator[RealCluster]:
+def real(control_plane: DevCluster, namespace: str) -> Iterator[RealCluster]:
     control_plane.apply(CRD)
     with RealCluster(control_plane, namespace).running() as cluster:
         yield cluster
 
 
 @pytest.fixture
-def editor(control_plane: Cluster, namespace: str) -> Path:
+def editor(control_plane: DevCluster, namespace: str) -> Path:
     """The kubeconfig of a user with the role `edit`, which the shipped manifests extend to PaddleJobs."""
     roles = [
         each
@@ -139,6 +143,34 @@ def test_every_line_comes_once_through_the_real_api_server(real, pdj, file):
     training.join()
     assert followed.exit_code == 0, followed.output
     assert followed.stdout.splitlines() == [text for n in range(40) for text in (f"line {n}", "the same")]
+
+
+def test_ports_are_forwarded_through_the_real_api_server(real, pdj, file, editor):
+    assert pdj("submit", file(job().worker(1))).exit_code == 0
+    assert pdj("wait", "demo", "--for=running", "--timeout=60s").exit_code == 0
+    with socket.create_server(("127.0.0.1", 0)) as service:
+
+        def answer() -> None:
+            connection, _ = service.accept()
+            with connection:
+                connection.sendall(connection.recv(100).upper())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert asyncio.run(_through_the_pod(editor, service.getsockname()[1])) == b"HELLO"
+        thread.join()
+
+
+async def _through_the_pod(kubeconfig: Path, port: int) -> bytes:
+    told: list[str] = []
+    async with Cluster.open(kubeconfig=kubeconfig) as jobs:
+        forwarder = await (await jobs.get("demo")).forwarder("0", told.append)
+        async with forwarder.listening(Forward(0, port)) as local:
+            reader, writer = await asyncio.open_connection("127.0.0.1", local)
+            writer.write(b"hello")
+            answered = await reader.read()
+            writer.close()
+    return answered or str(told).encode()
 
 
 def test_missing_rights_are_named_with_the_right(real, pdj, file):

@@ -102,7 +102,8 @@ async def forward_port(request: web.Request) -> web.StreamResponse:
     """Connect to a port of this machine, as if it were that of the pod."""
     socket = web.WebSocketResponse(protocols=(V4,))
     await socket.prepare(request)
-    port = int(request.query["ports"])
+    # A kubelet is asked for the port, the API server for ports.
+    port = int(request.query.get("port") or request.query["ports"])
     for channel in (0, 1):
         await socket.send_bytes(bytes((channel,)) + port.to_bytes(2, "little"))
     try:
