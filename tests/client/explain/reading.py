@@ -27,12 +27,22 @@ class Refused:
 
 
 class Restricted:
-    """A transport that gets no answer, or a wrong one, where a path has one of some ends."""
+    """A transport that gets no answer, or a wrong one, where a path has one of some ends.
 
-    def __init__(self, server: ApiServer, *forbidden: str, broken: tuple[str, ...] = ()) -> None:
+    `served` are answers that another server gives behind this one, by path.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *forbidden: str,
+        broken: tuple[str, ...] = (),
+        served: Mapping[str, bytes] | None = None,
+    ) -> None:
         self._transport = server.transport("user")
         self._forbidden = forbidden
         self._broken = broken
+        self._served = served or {}
         self.requests: list[tuple[str, Mapping[str, str]]] = []
 
     async def request(self, method: str, path: str, *, query: Any = None, **options: Any) -> Response:
@@ -41,6 +51,8 @@ class Restricted:
             return Response(403, FORBIDDEN)
         if path.endswith(self._broken):
             return Response(500, BROKEN)
+        if path in self._served:
+            return Response(200, self._served[path])
         return await self._transport.request(method, path, query=query, **options)
 
     @asynccontextmanager

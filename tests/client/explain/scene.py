@@ -89,12 +89,25 @@ def waiting(reason: str, message: str = "", **container: Any) -> Any:
     return {"containerStatuses": [{"name": "paddle", "state": state, **container}]}
 
 
-def gang(system: str, spec: Any, status: Any = None, **queues: Any) -> Gang:
+def workload(name: str, local: int, everywhere: int, *, owner: str = "") -> Any:
+    """A Workload that waits in a queue of Kueue behind so many others, as Kueue's visibility API shows it."""
+    owners = {"ownerReferences": [{"kind": "Job", "name": owner, "uid": "u"}]} if owner else {}
+    positions = {"positionInLocalQueue": local, "positionInClusterQueue": everywhere}
+    return {
+        "metadata": {"name": name, "namespace": "default", **owners},
+        "priority": 0,
+        "localQueueName": "team-a",
+        **positions,
+    }
+
+
+def gang(system: str, spec: Any, status: Any = None, *, pending: Any = (), **queues: Any) -> Gang:
     """The object that a scheduler knows the job `demo` by, and its queue."""
     group = {"metadata": {"name": "demo"}, "spec": spec, "status": status or {}}
     kinds = {"volcano_queue": objects.VolcanoQueue, "local_queue": objects.LocalQueue}
     known = {name: msgspec.convert(each, kinds[name]) for name, each in queues.items()}
-    return Gang(GangSystem(system), msgspec.convert(group, PodGroup), **known)
+    waiting = msgspec.convert(pending, tuple[objects.PendingWorkload, ...])
+    return Gang(GangSystem(system), msgspec.convert(group, PodGroup), pending=waiting, **known)
 
 
 def cpu(amount, **more):

@@ -13,9 +13,11 @@ from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import NODES, PODS, Resource
 from paddlejob.operator.resources import PADDLE_JOBS as JOBS
 from paddlejob.operator.resources import VOLCANO_POD_GROUPS, VOLCANO_QUEUES, WORKLOADS_V1BETA2
+from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.apiserver.rules.fake_types import ResourceType, custom_resource
 from paddlejob.testing.build import job
 from tests.client.explain import reading
+from tests.client.explain.scene import workload
 from tests.support.simulated import simulated
 
 PENDING = {"phase": "Pending", "reason": "WaitingForPods", "message": "waiting for 2 pods"}
@@ -224,8 +226,8 @@ async def test_a_gang_of_volcano_and_its_queue():
     assert found.gang.volcano_queue.status.allocated == {"cpu": 6}
 
 
-@simulated
-async def test_a_workload_of_kueue_and_its_queue():
+def queued_by_kueue() -> ApiServer:
+    """A cluster where `demo` waits in Kueue's queue team-a."""
     queued = job().worker(1).metadata(labels={"kueue.x-k8s.io/queue-name": "team-a"})
     server = cluster(queued, phase="Pending", reason="WaitingForGang", message="waiting in Kueue's queue")
     queues = Resource("kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue")
@@ -233,6 +235,42 @@ async def test_a_workload_of_kueue_and_its_queue():
     server.register(custom_resource(queues, status=False))
     add(server, WORKLOADS_V1BETA2, "demo", spec={"queueName": "team-a"})
     add(server, queues, "team-a", spec={"clusterQueue": "all"}, status={"pendingWorkloads": 3})
-    found = await gather(reading.client(server), "default", "demo")
+    return server
+
+
+@simulated
+async def test_a_workload_of_kueue_and_its_queue():
+    found = await gather(reading.client(queued_by_kueue()), "default", "demo")
     assert found.gang.system is GangSystem.KUEUE
     assert msgspec.to_builtins(found.gang.local_queue.spec) == {"clusterQueue": "all"}
+    assert found.gang.pending == ()
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
+@simulated
+async def test_the_order_of_a_queue_of_kueue(version):
+    path = f"/apis/visibility.kueue.x-k8s.io/{version}/namespaces/default/localqueues/team-a/pendingworkloads"
+    head = {"kind": "PendingWorkloadsSummary", "apiVersion": f"visibility.kueue.x-k8s.io/{version}"}
+    waiting = [workload("other", 0, 2, owner="other"), workload("demo", 1, 3)]
+    served = {path: msgspec.json.encode({**head, "metadata": {}, "items": waiting})}
+    client = reading.on(reading.Restricted(queued_by_kueue(), served=served))
+    found = await explain_job(client, "default", "demo")
+    assert found.findings[0].details[1:] == (
+        "behind 1 in LocalQueue team-a (Job other)",
+        "behind 3 in ClusterQueue all",
+    )
+
+
+@pytest.mark.parametrize("refusal", ["forbidden", "broken"])
+@simulated
+async def test_an_order_that_cannot_be_seen_is_left_out(refusal):
+    server, end = queued_by_kueue(), "/pendingworkloads"
+    transport = (
+        reading.Restricted(server, end)
+        if refusal == "forbidden"
+        else reading.Restricted(server, broken=(end,))
+    )
+    found = await explain_job(reading.on(transport), "default", "demo")
+    assert any(path.endswith(end) for path, _ in transport.requests)
+    assert found.findings[0].details == ("LocalQueue team-a of ClusterQueue all: 3 pending, 0 admitted",)
+    assert found.unseen == ()

@@ -19,6 +19,7 @@ from tests.client.explain.scene import (
     seen,
     tainted,
     unplaced,
+    workload,
 )
 
 NO_ROOM_IN_QUEUE = (
@@ -323,6 +324,41 @@ CASES = {
         rank="ps-0",
         details=("LocalQueue team-a of ClusterQueue all: 3 pending, 2 admitted",),
         advice=("spec.worker.replicas from 5 to 2", "requests.cpu from 1 to 400m", "wait"),
+    ),
+    "a queue of Kueue with others before the job": Case(
+        seen(
+            pending(job().worker(1), "waiting in Kueue's queue team-a", "WaitingForGang"),
+            gang=gang(
+                "kueue",
+                {"queueName": "team-a"},
+                local_queue=LOCAL_QUEUE,
+                pending=[
+                    *(workload(f"w-{n}", n, n + 3, owner=f"job-{n}" if n else "") for n in range(5)),
+                    workload("demo", 5, 8),
+                    workload("later", 6, 9),
+                ],
+            ),
+        ),
+        "WaitingForGang",
+        "waiting in Kueue's queue team-a",
+        details=(
+            r"^behind 5 in LocalQueue team-a \(Workload w-0, Job job-1, Job job-2 and 2 more\)$",
+            "^behind 8 in ClusterQueue all$",
+        ),
+    ),
+    "a job that is next in a queue of Kueue": Case(
+        seen(
+            pending(job().worker(1), "waiting in Kueue's queue team-a", "WaitingForGang"),
+            gang=gang(
+                "kueue",
+                {"queueName": "team-a"},
+                local_queue=LOCAL_QUEUE,
+                pending=[workload("demo", 0, 0), workload("later", 1, 1)],
+            ),
+        ),
+        "WaitingForGang",
+        "waiting in Kueue's queue team-a",
+        details=("^next in LocalQueue team-a$", "^next in ClusterQueue all$"),
     ),
     "a queue of Kueue that is too small": Case(
         seen(

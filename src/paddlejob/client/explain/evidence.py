@@ -18,6 +18,7 @@ from paddlejob.client.explain.objects import (
     LimitRange,
     LocalQueue,
     Node,
+    PendingWorkload,
     PersistentVolume,
     PodShape,
     ResourceQuota,
@@ -41,6 +42,8 @@ class Gang(msgspec.Struct, frozen=True):
     group: PodGroup
     volcano_queue: VolcanoQueue | None = None
     local_queue: LocalQueue | None = None
+    pending: tuple[PendingWorkload, ...] = ()
+    """What waits in the queue of Kueue, in order; empty where that is not served, or only to others."""
 
 
 class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):

@@ -41,6 +41,8 @@ MOST_EVENTS = 50
 NAMED_CLAIMS = 5
 """Of so many claims the volumes and events are read."""
 LOG_LINES = 50
+QUEUE_SECONDS = 3.0
+"""How long to wait for the order of a queue, which comes from a server behind the API server."""
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
@@ -230,8 +232,30 @@ async def _with_queue(reader: Reader, gang: Gang, resource: Resource) -> Gang:
     if gang.system is GangSystem.KUEUE and gang.group.spec.queue_name:
         queues = Resource(resource.group, resource.version, "localqueues", "LocalQueue")
         local = await reader.get(queues, gang.group.spec.queue_name, objects.LocalQueue)
-        return replace(gang, local_queue=local)
+        pending = await _pending(reader, local.metadata.name) if local else ()
+        return replace(gang, local_queue=local, pending=pending)
     return gang
+
+
+async def _pending(reader: Reader, queue: str) -> tuple[objects.PendingWorkload, ...]:
+    """Return what waits in a queue of Kueue, nothing where that is not served or not allowed."""
+    for version in ("v1beta2", "v1beta1"):
+        resource = Resource("visibility.kueue.x-k8s.io", version, "localqueues", "LocalQueue")
+        try:
+            async with asyncio.timeout(QUEUE_SECONDS):
+                found = await reader.client.get(
+                    resource,
+                    reader.namespace,
+                    queue,
+                    subresource="pendingworkloads",
+                    type=objects.PendingWorkloads,
+                )
+        except errors.NotFoundError:
+            continue
+        except (errors.KubeError, TimeoutError):
+            break
+        return found.items
+    return ()
 
 
 async def _log(reader: Reader, known: Evidence) -> JsonObject:

@@ -320,6 +320,26 @@ class LocalQueue(View, frozen=True):
     status: LocalQueueStatus = LocalQueueStatus()
 
 
+class PendingWorkload(View, frozen=True):
+    """A Workload that waits in a queue of Kueue, and how many wait before it."""
+
+    metadata: ObjectMeta
+    position_in_cluster_queue: int = 0
+    position_in_local_queue: int = 0
+
+    @property
+    def owner(self) -> str:
+        """What waits, such as PaddleJob demo."""
+        owner = next(iter(self.metadata.owner_references), None)
+        return f"{owner.kind} {owner.name}" if owner else f"Workload {self.metadata.name}"
+
+
+class PendingWorkloads(View, frozen=True):
+    """Those of one LocalQueue, in the order of Kueue, which serves the first thousand."""
+
+    items: tuple[PendingWorkload, ...] = ()
+
+
 def shape_of(pod_spec: object) -> PodShape | None:
     """Return what decides where a pod fits, None for a spec that the API server would not accept."""
     try:

@@ -11,9 +11,13 @@ from paddlejob.api.quantity import ZERO, Quantity
 from paddlejob.client.explain.changes import REQUESTS, fewer_replicas, rounded, smaller_pods
 from paddlejob.client.explain.demand import Demand, demands, readable
 from paddlejob.client.explain.evidence import Evidence, Gang
+from paddlejob.client.explain.objects import LocalQueue
 from paddlejob.client.explain.result import Advice, Finding
 from paddlejob.core.gang.model import GangSystem
 from paddlejob.core.gang.volcano import DEFAULT_QUEUE, OPEN_PHASES
+
+NAMED_BEFORE = 3
+"""So many of those that wait before a job are named."""
 
 _MORE = re.compile(r"pod set (\S+): insufficient unused quota for (\S+) in flavor \S+?, (\S+) more needed")
 _CAPACITY = re.compile(
@@ -70,6 +74,7 @@ def _kueue(evidence: Evidence, gang: Gang) -> tuple[list[str], list[Advice]]:
     status = queue.status
     counts = f"{status.pending_workloads} pending, {status.admitted_workloads} admitted"
     details = [f"LocalQueue {queue.metadata.name} of ClusterQueue {queue.spec.cluster_queue}: {counts}"]
+    details += _position(gang, queue)
     details += [
         f"LocalQueue {queue.metadata.name}: {each.reason}: {each.message}"
         for each in status.conditions
@@ -77,6 +82,24 @@ def _kueue(evidence: Evidence, gang: Gang) -> tuple[list[str], list[Advice]]:
     ]
     never = _CAPACITY.search(evidence.job.status.message) is not None
     return details, _within(evidence, _left_by_kueue(evidence), never=never)
+
+
+def _position(gang: Gang, queue: LocalQueue) -> Iterator[str]:
+    """Say who waits before the job, where Kueue tells."""
+    here, everywhere = f"LocalQueue {queue.metadata.name}", f"ClusterQueue {queue.spec.cluster_queue}"
+    name = gang.group.metadata.name
+    for place, mine in enumerate(gang.pending):
+        if mine.metadata.name != name:
+            continue
+        before = [each.owner for each in gang.pending[:place]]
+        more = f" and {len(before) - NAMED_BEFORE} more" if len(before) > NAMED_BEFORE else ""
+        named = f" ({', '.join(before[:NAMED_BEFORE])}{more})" if before else ""
+        yield f"{_behind(mine.position_in_local_queue, here)}{named}"
+        yield _behind(mine.position_in_cluster_queue, everywhere)
+
+
+def _behind(others: int, queue: str) -> str:
+    return f"behind {others} in {queue}" if others else f"next in {queue}"
 
 
 def _left_by_kueue(evidence: Evidence) -> dict[str, Fraction]:
