@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import functools
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -199,6 +198,8 @@ class Cluster(Jobs):
         return newest
 
     async def _unknown(self, name: str) -> NoSuchJobError:
+        import difflib  # noqa: PLC0415 - only for a misspelt name
+
         known: list[str] = []
         try:
             known = [job.name for job in await self.list()]
@@ -323,8 +324,6 @@ class ClusterJob(Job):
         return [manifests.submittable(each) for each in (*await self._owned(), self.body)]
 
     async def _owned(self) -> list[JsonObject]:
-        from paddlejob.client import manifest as manifests  # noqa: PLC0415 - YAML and schemas take long
-
         found: list[JsonObject] = []
         for kind, name in manifests.mounted(self.body):
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -73,6 +75,27 @@ def test_help_of_every_verb_is_complete_and_needs_no_cluster(pdj, verb):
     result = pdj(verb, "--help")
     assert result.exit_code == 0
     assert "Usage:" in result.stdout
+
+
+NOT_FOR_HELP = {"asyncio", "msgspec", "yaml", "ssl", "paddlejob.client", "paddlejob.kube", "paddlejob.api"}
+NOT_FOR_A_LIST = {
+    *("aiohttp", "rich", "uvloop", "prometheus_client", "tarfile", "secrets", "difflib"),
+    *("paddlejob.kube.informer", "paddlejob.client.explain", "paddlejob.client.logs.follow"),
+    *("paddlejob.api.validation", "paddlejob.api.crd", "paddlejob.local.store.run_directory"),
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"), [(("--help",), NOT_FOR_HELP | NOT_FOR_A_LIST), (("get",), NOT_FOR_A_LIST)]
+)
+def test_a_command_starts_without_what_it_does_not_need(cluster, arguments, unwanted):
+    code = "from paddlejob.cli.cluster.main import main; main()"
+    command = [sys.executable, "-X", "importtime", "-c", code, *arguments]
+    environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "paddlejob.cli.cluster.main" in imported
+    assert imported & unwanted == set()
 
 
 def test_kubectl_completes_names_and_ranks(pdj, file, monkeypatch, capsys):

@@ -7,13 +7,16 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.local.errors import InputError
-from paddlejob.local.store.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from paddlejob.local.store.run_directory import RunDirectory
 
 CHUNK_BYTES = 1 << 20
 SETTLED_NANOSECONDS = 100_000_000
