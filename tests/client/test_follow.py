@@ -94,6 +94,23 @@ def test_following_ends_when_a_server_outlives_the_job():
     play(act)
 
 
+@pytest.mark.parametrize("query", [LogQuery(), LogQuery(rank="0"), FOLLOW])
+def test_logs_that_were_deleted_with_their_pods_are_not_taken_for_silence(query):
+    async def act(scene: Scene) -> None:
+        scene.fates.set("demo-worker-0", Unschedulable(30, Exit(0, 3)))
+        demo = await scene.submitted(job().worker(1))
+        if not query.follow:
+            assert (await texts(demo, query))[0].startswith("--- demo has no pods now: ")
+        await demo.wait()
+        await scene.until(lambda: _is_gone(scene, "demo-worker-0"), "gone")
+        (line,) = await texts(demo, query)
+        assert (
+            line == "--- the logs of demo were deleted with its pods; spec.cleanPodPolicy: Never keeps them"
+        )
+
+    play(act)
+
+
 def test_following_ends_when_the_job_is_deleted():
     async def act(scene: Scene) -> None:
         demo = await scene.submitted(job().worker(1))
@@ -143,7 +160,7 @@ def test_more_ranks_than_connections_are_refused():
         demo = await scene.submitted(job().worker(3))
         await scene.runs(*(f"demo-worker-{index}" for index in range(3)))
         for follow in (False, True):
-            with pytest.raises(ClientError, match=r"more than 2 logs .* --max-log-requests"):
+            with pytest.raises(ClientError, match=r"more than 2 logs .*choose a rank or a role$"):
                 await texts(demo, LogQuery(follow=follow, max_requests=2))
 
     play(act)
@@ -175,6 +192,10 @@ def test_previous_shows_the_instance_before_the_last_restart():
         assert await texts(demo, LogQuery(previous=True)) == ["worker-0: first life"]
 
     play(act)
+
+
+async def _is_gone(scene: Scene, pod: str) -> bool:
+    return scene.server.get(PODS, "default", pod) is None
 
 
 async def _attempt(scene: Scene, number: int) -> bool:

@@ -139,7 +139,7 @@ async def test_what_a_laptop_cannot_do_is_said_in_one_sentence(runs):
     await demo.wait(timeout_seconds=60)
     with pytest.raises(UnsupportedError, match="no labels or namespaces"):
         await runs.list(selector="a=b")
-    with pytest.raises(UnsupportedError, match="--dry-run=client checks the same"):
+    with pytest.raises(UnsupportedError, match="a client dry run checks the same"):
         await runs.submit(job(), dry_run=True)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Event, EventType
-from paddlejob.core.messages import MESSAGE_LENGTH, PhaseReason, one_line
+from paddlejob.core.messages import MESSAGE_LENGTH, PhaseReason, duration, one_line
 from paddlejob.testing.build import job, snapshot
 
 DENIAL = (
@@ -34,6 +34,31 @@ def test_one_line(text, line):
 
 def test_room_can_be_left_for_more():
     assert one_line("x" * 20, 10) == "x" * 7 + "..."
+
+
+TIMES = {
+    -5: "0s",
+    0: "0s",
+    119.9: "119s",
+    120: "2m",
+    200: "3m20s",
+    600: "10m",
+    3600: "60m",
+    10_799: "179m",
+    10_800: "3h",
+    11_100: "3h5m",
+    28_800: "8h",
+    172_799: "47h",
+    172_800: "2d",
+    200_000: "2d7h",
+    700_000: "8d",
+    1e300: "11574d",
+}
+
+
+@pytest.mark.parametrize(("seconds", "text"), TIMES.items())
+def test_times_are_written_as_kubectl_writes_ages(seconds, text):
+    assert duration(seconds) == text
 
 
 def test_a_standing_and_an_event_are_made_of_one_line():

@@ -148,7 +148,7 @@ class Cluster(Jobs):
             name = manifests.name_of(manifest)
             raise NameTakenError(
                 f"PaddleJob {name} exists already in namespace {namespace}; delete it, or submit this one "
-                "under another name with --name or --generate-name"
+                "under another name"
             ) from None
         except (errors.InvalidError, errors.BadRequestError) as error:
             raise InvalidJobError(*_problems(error)) from None

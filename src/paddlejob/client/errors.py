@@ -27,6 +27,10 @@ class NameTakenError(ClientError):
     """There is a job of that name already."""
 
 
+class TooManyLogsError(ClientError):
+    """More logs are to be read at a time than the query allows."""
+
+
 class InvalidJobError(ClientError):
     """The manifest breaks rules; `problems` has a sentence for each."""
 
@@ -66,7 +70,7 @@ def sentence(error: Exception) -> str:
         case errors.UnauthorizedError():
             return (
                 "the API server does not accept your credentials: they are wrong or have expired; log in "
-                "again or choose another --context"
+                "again or choose another context"
             )
         case errors.NotFoundError() if error.status.details is None or not error.status.details.name:
             return (

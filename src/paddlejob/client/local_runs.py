@@ -95,7 +95,7 @@ class LocalRuns(Jobs):
         if problems := manifests.problems(manifest):
             raise InvalidJobError(*problems)
         if dry_run:
-            raise UnsupportedError("a local run has no server to try it on; --dry-run=client checks the same")
+            raise UnsupportedError("a local run has no server to try it on; a client dry run checks the same")
         return await self.start(yaml.safe_dump_all((*self._beside, *owned, manifest), sort_keys=False))
 
     async def submit_beside(
@@ -301,7 +301,7 @@ class LocalJob(Job):
     async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
         """Refuse: the files of a live container are its own."""
         del rank, source, target, container
-        raise UnsupportedError("nothing can be copied into a local run; give it a volume with --volume")
+        raise UnsupportedError("nothing can be copied into a local run; mount a volume with the files")
 
     async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
         """Refuse: there is nothing to forward."""

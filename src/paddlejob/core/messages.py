@@ -16,6 +16,9 @@ MESSAGE_LENGTH = 1024
 LONGEST_TEXT = 65536
 """So much of a text is read; a status may hold a megabyte, in each of thousands of pods."""
 
+LONGEST_SECONDS = 1e9
+"""What a program says of the time that is left has no limit of its own."""
+
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 """Colours, cursor movements and titles, which programs write for a terminal."""
 
@@ -33,6 +36,27 @@ def printable(text: str) -> str:
         return line
     shown = (character for character in _TERMINAL_CODES.sub("", line) if character.isprintable())
     return " ".join("".join(shown).split())
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time as kubectl writes it: 45s, 3m20s, 12m, 2h5m, 3d4h."""
+    whole = int(max(0.0, min(seconds, LONGEST_SECONDS)))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if whole < 120:
+        return f"{whole}s"
+    if minutes < 10:
+        return _in_units(minutes, "m", whole % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _in_units(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    return _in_units(days, "d", hours % 24, "h") if days < 8 else f"{days}d"
+
+
+def _in_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
 
 
 class PhaseReason(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ import msgspec
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import PaddleJob, Phase, Role, TrainingProgress
+from paddlejob.core.messages import duration
 from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.kube import errors, responses
 from paddlejob.kube.client import Client
@@ -166,18 +167,3 @@ def progress_of(tracker: Tracker, now: float) -> TrainingProgress | None:
         throughput="" if known.throughput is None else f"{known.throughput:.4g}{unit}",
         eta="" if eta is None else duration(eta),
     )
-
-
-def duration(seconds: float) -> str:
-    """Return a length of time as `kubectl get` writes ages: 45s, 12m, 3h5m, 2d4h."""
-    whole = int(min(seconds, 1e9))
-    if whole < 120:
-        return f"{whole}s"
-    minutes = whole // 60
-    if minutes < 60:
-        return f"{minutes}m"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours}h{minutes}m" if minutes else f"{hours}h"
-    days, hours = divmod(hours, 24)
-    return f"{days}d{hours}h" if hours else f"{days}d"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from paddlejob.api.v1 import PaddleJobStatus, Phase
+from paddlejob.core.messages import duration
 from paddlejob.progress import Progress
 from paddlejob.sdk.snapshot import RankState, Snapshot
 
@@ -75,7 +76,7 @@ def _progress(snapshot: Snapshot) -> str:
         told.append(f"{progress.throughput:.4g} {progress.throughput_unit}".rstrip())
     eta = None if snapshot.state.status.phase.is_terminal else snapshot.metrics.eta_seconds(snapshot.time)
     if eta:
-        told.append(f"{_human(eta)} left")
+        told.append(f"{duration(eta)} left")
     return _bar(_fraction(snapshot, progress)) + f"<div>{_text(' · '.join(filter(None, told)))}</div>"
 
 
@@ -160,12 +161,4 @@ def _duration(status: PaddleJobStatus, now: float) -> str:
     if status.start_time is None:
         return ""
     end = status.completion_time or datetime.fromtimestamp(now, UTC)
-    return _human((end - status.start_time).total_seconds())
-
-
-def _human(seconds: float) -> str:
-    whole = max(0, int(seconds))
-    hours, minutes = whole // 3600, whole // 60 % 60
-    if hours:
-        return f"{hours}h {minutes}m"
-    return f"{minutes}m {whole % 60}s" if minutes else f"{whole}s"
+    return duration((end - status.start_time).total_seconds())

@@ -299,6 +299,19 @@ def test_names_are_exact(pdj, file):
     assert lines(pdj("get", "-o", "name")), "nothing is deleted unless all of it exists"
 
 
+def test_errors_name_the_flags_that_help(pdj, file):
+    pdj("submit", file(job().worker(3)))
+    assert pdj("submit", file(job().worker(3))).stderr == (
+        "error: PaddleJob demo exists already in namespace default; delete it, or submit this one under "
+        "another name (--name, --generate-name)\n"
+    )
+    pdj("wait", "demo", "--for=running", "--timeout=60s")
+    assert pdj("logs", "demo", "--max-log-requests=2").stderr == (
+        "error: demo has more than 2 logs to read at a time (3); choose a rank or a role (--rank), or allow "
+        "more (--max-log-requests)\n"
+    )
+
+
 def test_flags_may_stand_before_the_verb_and_choose_the_namespace(cluster, pdj, file):
     pdj("submit", file(job().worker(1)), "-n", "team-a")
     assert cluster.server.get(PADDLE_JOBS, "team-a", "demo")

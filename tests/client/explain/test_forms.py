@@ -7,7 +7,7 @@ import json
 from msgspec.structs import replace
 
 from paddlejob.client.explain import Advice, Change, Explanation, Finding, Then, explain
-from paddlejob.client.explain.result import MOST_ADVICE, MOST_DETAILS, WIDTH, duration, tidy
+from paddlejob.client.explain.result import MOST_ADVICE, MOST_DETAILS, WIDTH, tidy
 from paddlejob.testing.build import job
 from tests.client.explain.scene import node, pending, quota, seen
 
@@ -96,9 +96,3 @@ def test_a_local_run_is_not_patched():
     (advice,) = explain(replace(suspended, run="demo-x7k2p")).advice
     assert advice.text == "resume it: paddlejob resume demo-x7k2p"
     assert advice.commands("default", "demo") == ()
-
-
-def test_durations():
-    seconds = (-5, 0, 59, 61, 3599, 3600, 7500, 172799, 200000)
-    shown = ["0s", "0s", "59s", "1m", "59m", "1h 0m", "2h 5m", "47h 59m", "2d 7h"]
-    assert [duration(each) for each in seconds] == shown

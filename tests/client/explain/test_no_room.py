@@ -231,7 +231,7 @@ CASES = {
             )
         ),
         "NoScheduler",
-        "no scheduler has looked at worker-0 in 1m: its schedulerName is ghost",
+        "no scheduler has looked at worker-0 in 60s: its schedulerName is ghost",
         advice=("check that a scheduler called ghost runs",),
     ),
     "a quota": Case(

@@ -66,7 +66,7 @@ STATES = {
             .status(phase="Running", reason="PodsRunning", message="2 workers running", activeSince=at(-7500))
         ),
         "Running",
-        "2 workers running for 2h 5m$",
+        "2 workers running for 125m$",
     ),
     "completed": (
         seen(
@@ -77,7 +77,7 @@ STATES = {
             )
         ),
         "Completed",
-        "all 2 workers succeeded in 1m$",
+        "all 2 workers succeeded in 90s$",
     ),
     "being deleted": (
         seen(job().worker(1).status(phase="Terminating", reason="Deleting", message="being deleted")),

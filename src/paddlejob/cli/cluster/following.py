@@ -32,16 +32,16 @@ class LogPrinter:
         self._timestamps = timestamps
         self._colours = at_terminal
         self._prefixes = Prefixes(colours=at_terminal)
-        self.has_lines = False
+        self.has_printed = False
 
     def print(self, item: LogItem) -> None:
         """Print a block of lines, or a marker."""
         from paddlejob.client.logs.model import LogBlock  # noqa: PLC0415
 
+        self.has_printed = True
         if not isinstance(item, LogBlock):
             self._print_marker(item)
             return
-        self.has_lines = True
         text = item.stamped if self._timestamps else item.text
         sys.stdout.buffer.write(text if self._is_plain else self._prefixes.apply(text, item.rank))
         sys.stdout.buffer.flush()

@@ -94,7 +94,7 @@ async def _logs(target: Target, name: str, query: LogQuery, *, timestamps: bool,
         await print_logs(job, query, printer)
         if query.follow:
             return await verdict(job, with_lines=False)
-        if not printer.has_lines:
+        if not printer.has_printed:
             click.echo(f"{job.name} has no output to show", err=True)
     return 0
 

@@ -116,28 +116,9 @@ def duration(begin: datetime | None, end: datetime | None, now: datetime | None 
     """Return the time from one moment to another, or to now, as kubectl does."""
     if begin is None:
         return "-"
-    return human(((end or now or datetime.now(UTC)) - begin).total_seconds())
+    from paddlejob.core import messages  # noqa: PLC0415 - not needed for help
 
-
-def human(seconds: float) -> str:
-    """Return a time in one or two units: 45s, 3m20s, 2h5m, 3d4h."""
-    whole = max(0, int(seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if whole < 120:
-        return f"{whole}s"
-    if minutes < 10:
-        return _two(minutes, "m", whole % 60, "s")
-    if minutes < 180:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    return _two(days, "d", hours % 24, "h") if days < 8 else f"{days}d"
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+    return messages.duration(((end or now or datetime.now(UTC)) - begin).total_seconds())
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:

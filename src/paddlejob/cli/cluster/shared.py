@@ -107,24 +107,32 @@ def errors_shown() -> Iterator[None]:
         fail(error)
 
 
+_FLAGS = {
+    "NameTakenError": " (--name, --generate-name)",
+    "TooManyLogsError": " (--rank), or allow more (--max-log-requests)",
+    "UnauthorizedError": " (--context)",
+}
+"""The flags that carry out what an error proposes, by its class; the client does not know of them."""
+
+
 def fail(error: Exception) -> NoReturn:
     """Say what is wrong, and exit."""
-    from paddlejob.client.errors import ClientError, InvalidJobError, WaitTimeoutError, sentence  # noqa: PLC0415
+    from paddlejob.client import errors  # noqa: PLC0415
     from paddlejob.kube.errors import KubeError  # noqa: PLC0415
     from paddlejob.local.errors import InputError  # noqa: PLC0415
 
     match error:
-        case InvalidJobError():
+        case errors.InvalidJobError():
             say_error(*error.problems)
         case InputError():
             say_error(*error.sentences)
-        case ClientError() | KubeError():
-            say_error(sentence(error))
+        case errors.ClientError() | KubeError():
+            say_error(errors.sentence(error) + _FLAGS.get(type(error).__name__, ""))
         case _:
             say_error(
                 f"unexpected {type(error).__name__}: {error}; this is a bug, {DEBUG_VARIABLE}=1 shows where"
             )
-    sys.exit(TIMED_OUT if isinstance(error, WaitTimeoutError) else BAD_INPUT)
+    sys.exit(TIMED_OUT if isinstance(error, errors.WaitTimeoutError) else BAD_INPUT)
 
 
 def say_error(*sentences: str) -> None:

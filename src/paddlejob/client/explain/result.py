@@ -132,17 +132,6 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
         return "\n".join(_lines(self))
 
 
-def duration(seconds: float) -> str:
-    """Such as 45s, 12m, 3h 4m, 2d 3h."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
-    if minutes < 60:
-        return f"{minutes}m"
-    return f"{hours}h {minutes % 60}m" if hours < 48 else f"{days}d {hours % 24}h"
-
-
 def tidy(finding: Finding, *, local: bool = False) -> Finding:
     """Return a finding whose texts are single lines, and few; of a `local` run there is nothing to patch."""
     advice = (

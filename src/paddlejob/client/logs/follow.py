@@ -11,7 +11,7 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.client import ranks
-from paddlejob.client.errors import ClientError
+from paddlejob.client.errors import TooManyLogsError
 from paddlejob.client.job import describe
 from paddlejob.client.logs.container_log import GONE, ContainerLog, Source, View, view_of
 from paddlejob.client.logs.model import LogItem, LogQuery, Marker
@@ -114,6 +114,8 @@ class _Follower:
                 await self._look(state)
                 await self._tell_trouble(jobs.trouble or self._pods.trouble)
                 if state.status.phase.is_terminal:
+                    if not self._logs:
+                        await self.queue.put(Marker(without_pods(state), state.status.attempt))
                     break
                 await jobs.next_change()
             await self._drain(jobs)
@@ -135,7 +137,7 @@ class _Follower:
 
     async def _start(self, state: PaddleJob, pod: Pod, container: str) -> None:
         if len(self._tasks) >= self._query.max_requests:
-            raise ClientError(too_many(state, len(self._tasks) + 1, self._query))
+            raise TooManyLogsError(too_many(state, len(self._tasks) + 1, self._query))
         attempt = ranks.attempt_of(pod)
         await self._tell_attempt(state, attempt)
         source = source_of(state, pod, container)
@@ -240,12 +242,17 @@ def since_of(client: Client, query: LogQuery) -> str:
     return (now - timedelta(seconds=query.since_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def without_pods(state: PaddleJob) -> str:
+    """Return why there is nothing to read: no lines would look like a silent program."""
+    if state.status.phase.is_terminal:
+        return f"the logs of {state.name} were deleted with its pods; spec.cleanPodPolicy: Never keeps them"
+    return f"{state.name} has no pods now: {describe(state)}"
+
+
 def too_many(state: PaddleJob, count: int, query: LogQuery) -> str:
     """Return why not all logs are read at a time."""
-    return (
-        f"{state.name} has more than {query.max_requests} logs to read at a time ({count}); choose some with "
-        f"--rank, or allow more with --max-log-requests"
-    )
+    most = query.max_requests
+    return f"{state.name} has more than {most} logs to read at a time ({count}); choose a rank or a role"
 
 
 def _cause(state: PaddleJob) -> str:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from paddlejob.client import ranks
-from paddlejob.client.errors import ClientError
+from paddlejob.client.errors import TooManyLogsError
 from paddlejob.client.logs.container_log import ContainerLog, Source, view_of
-from paddlejob.client.logs.follow import containers_of, since_of, source_of, too_many
-from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, LogQuery, time_of
+from paddlejob.client.logs.follow import containers_of, since_of, source_of, too_many, without_pods
+from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, LogQuery, Marker, time_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 
@@ -29,14 +29,17 @@ async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, N
     Raises ClientError and KubeError.
     """
     state = await job.refresh()
+    pods = ranks.select(state, await job.pods(), query.rank)
+    if not pods:
+        yield Marker(without_pods(state), state.status.attempt)
     sources = [
         source_of(state, pod, container)
-        for pod in ranks.select(state, await job.pods(), query.rank)
+        for pod in pods
         for container in containers_of(state, pod, query)
         if _has_log(view_of(pod, container).restarts, query)
     ]
     if len(sources) > query.max_requests:
-        raise ClientError(too_many(state, len(sources), query))
+        raise TooManyLogsError(too_many(state, len(sources), query))
     readers = [_Reader(job.client, source, query) for source in sources]
     try:
         async for block in _merged(readers):

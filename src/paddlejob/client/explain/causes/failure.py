@@ -12,10 +12,10 @@ from paddlejob.api.v1 import Failure, Phase, Role
 from paddlejob.client.explain.changes import patch, set_op, template_path
 from paddlejob.client.explain.demand import readable
 from paddlejob.client.explain.evidence import Evidence, template_shape
-from paddlejob.client.explain.result import Advice, Finding, Then, duration
+from paddlejob.client.explain.result import Advice, Finding, Then
 from paddlejob.client.logs.first_error import from_traceback
 from paddlejob.client.ranks import rank_of
-from paddlejob.core.messages import LONGEST_TEXT, printable
+from paddlejob.core.messages import LONGEST_TEXT, duration, printable
 
 SHOWN_LINES = 12
 LINE_LENGTH = 200

@@ -12,7 +12,8 @@ from paddlejob.client.explain.changes import patch, recreate, set_op, template_p
 from paddlejob.client.explain.demand import Demand, demands
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.objects import Toleration
-from paddlejob.client.explain.result import Advice, Finding, duration
+from paddlejob.client.explain.result import Advice, Finding
+from paddlejob.core.messages import duration
 from paddlejob.core.pod_set import ObservedPod
 
 _MESSAGE = re.compile(r"0/(\d+) nodes are available: (.*)", re.DOTALL)

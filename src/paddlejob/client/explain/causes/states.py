@@ -10,7 +10,8 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.client.explain.changes import patch, set_op
 from paddlejob.client.explain.evidence import Evidence
-from paddlejob.client.explain.result import Advice, Finding, duration
+from paddlejob.client.explain.result import Advice, Finding
+from paddlejob.core.messages import duration
 
 OPERATOR_SECONDS = 30.0
 """An operator that runs has looked at a job by then."""
