@@ -23,7 +23,7 @@ from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.background_run import start_run
 from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError, UnsupportedError
-from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Listing, Look
+from paddlejob.client.job import FirstError, Job, JobEvent, Jobs, Listing, Look
 from paddlejob.client.logs.first_error import from_traceback
 from paddlejob.client.logs.model import ALL_LOGS, LogBlock, LogItem, LogQuery
 from paddlejob.core.pod_set import Replica, pod_name, training_container_name
@@ -74,10 +74,8 @@ class LocalRuns(Jobs):
         """Nothing is open."""
 
     async def get(self, name: str) -> LocalJob:
-        """Return the run of exactly this name, or the only one of this job."""
+        """Return the run of exactly this name, the only one of this job, or the newest for `@latest`."""
         try:
-            if name == LATEST:
-                return LocalJob(self, run_directory.find(self.runs))
             return LocalJob(self, run_directory.choose(self.runs, name, live=False))
         except InputError as error:
             raise NoSuchJobError(str(error)) from error

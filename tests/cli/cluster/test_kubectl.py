@@ -22,7 +22,7 @@ def run(kubectl, cluster, tmp_path):
     program.parent.mkdir()
     program.symlink_to(ensure(["kubectl"])["kubectl"])
     path = os.pathsep.join((str(program.parent), str(Path(sys.executable).parent), os.environ["PATH"]))
-    environ = {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(cluster.kubeconfig)}
+    environ = {**os.environ, "PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(cluster.kubeconfig)}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = ["kubectl", *arguments]

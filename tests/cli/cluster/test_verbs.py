@@ -11,7 +11,10 @@ import yaml
 
 from paddlejob import __version__
 from paddlejob.api import names
+from paddlejob.client.metrics import POD_METRICS
+from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull, Unschedulable
 
@@ -227,6 +230,25 @@ def test_describe_shows_ranks_and_events(cluster, pdj, file):
     assert "CreatedPods" in text
     assert "CreatedPods" in pdj("events", "demo").stdout
     assert json.loads(pdj("events", "demo", "-o", "json").stdout)[0]["object"] == "PaddleJob/demo"
+
+
+def test_top_shows_what_the_ranks_use_where_that_is_measured(cluster, pdj, file):
+    pdj("submit", file(job().worker(2)))
+    pdj("wait", "demo", "--for=running", "--timeout=60s")
+    assert "CPU" not in pdj("top", "demo", "--once").stdout
+    containers = [{"name": "paddle", "usage": {"cpu": "250m", "memory": "64Mi"}}]
+    labels = cluster.server.get(PODS, "default", "demo-worker-0")["metadata"]["labels"]
+    metrics = {"metadata": {"name": "demo-worker-0", "namespace": "default", "labels": labels}}
+
+    async def measure(scene) -> None:
+        scene.server.register(ResourceType(resource=POD_METRICS))
+        scene.server.create(POD_METRICS, {**metrics, "containers": containers})
+
+    cluster.do(measure)
+    heading, first, second = lines(pdj("top", "demo", "--once"))[-3:]
+    assert heading.split()[-2:] == ["CPU", "MEMORY"]
+    assert first.split()[-2:] == ["250m", "64Mi"]
+    assert second.split()[-2:] == ["-", "-"]
 
 
 def test_explain_is_one_sentence_and_details(cluster, pdj, file):

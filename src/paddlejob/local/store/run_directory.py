@@ -27,6 +27,8 @@ from paddlejob.local.errors import InputError
 from paddlejob.local.store import atomic, file_lock
 
 RUNS_VARIABLE = "PADDLEJOB_RUNS"
+LATEST = "@latest"
+"""In place of a name: the newest run."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -204,9 +206,11 @@ def all_runs(runs: Path) -> list[RunDirectory]:
 def find(runs: Path, name: str = "") -> RunDirectory:
     """Return a run to look at: that of this name, else the newest of this job, else one whose name begins so.
 
-    Without a name it is the newest of all. Raises InputError.
+    Without a name, and for `@latest`, it is the newest of all. Raises InputError.
     """
     present = all_runs(runs)
+    if name == LATEST:
+        name = ""
     for fits in (
         lambda run: run.name == name,
         lambda run: run.job_name == name,
@@ -223,6 +227,8 @@ def choose(runs: Path, name: str, *, live: bool) -> RunDirectory:
     Without a name it is the only live run of all. Raises InputError, also when there are several.
     """
     present = all_runs(runs)
+    if name == LATEST and present:
+        return present[0]
     meant = [each for each in present if name in (each.name, each.job_name, "")]
     exact = [each for each in meant if each.name == name]
     candidates = exact or [each for each in meant if each.is_alive or not live]
