@@ -113,25 +113,30 @@ async def serve_bytes(talk: Talk) -> AsyncIterator[Server]:
 async def listening(converse: Talk, **options) -> AsyncIterator[int]:
     """Listen on a port, and end every conversation on leaving."""
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        tasks.add(task)
         try:
             await converse(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError):
             pass
         finally:
-            tasks.discard(task)
             writer.transport.abort()
 
-    server = await asyncio.start_server(guarded, "127.0.0.1", 0, **options)
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        tasks.add(asyncio.create_task(guarded(reader, writer)))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, **options)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
         for task in tasks:
             task.cancel()
+        # A task that never began does not end its conversation.
+        for writer in writers:
+            writer.transport.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -212,14 +212,13 @@ async def test_plain_http_is_sent_to_the_proxy():
 
 
 def addresses(monkeypatch, *hosts):
-    """Give the name kube.test some addresses."""
-    lookup = socket.getaddrinfo
+    """Give the name kube.test some addresses; uvloop does not ask Python's socket module."""
 
-    def answer(host, port, *args, **options):
+    async def answer(host, port, **options):
         names = hosts if host == "kube.test" else [host]
-        return [found for name in names for found in lookup(name, port, *args, **options)]
+        return [found for name in names for found in socket.getaddrinfo(name, port, **options)]
 
-    monkeypatch.setattr(socket, "getaddrinfo", answer)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answer)
 
 
 async def test_the_second_address_is_taken_when_the_first_refuses(monkeypatch):
