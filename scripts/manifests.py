@@ -72,6 +72,9 @@ _GANG_OBJECTS = dict.fromkeys((resource.group, resource.plural) for resource in 
 LOG_RULES = (Rule("", "pods/log", ("get",)),)
 """What it reads the progress of jobs from. Without it, jobs run all the same and show no progress."""
 
+HISTORY_RULES = (Rule("", "configmaps", ("delete",)),)
+"""What it removes old records of jobs with; without it, turn `--history` off."""
+
 GANG_RULES = (
     *(Rule(group, plural, _GANG_VERBS) for group, plural in _GANG_OBJECTS),
     Rule(WORKLOADS.group, f"{WORKLOADS.plural}/status", ("patch",)),
@@ -128,6 +131,7 @@ def operator_objects(install: Install) -> list[JsonObject]:
         _object("v1", "ServiceAccount", "manager-sa"),
         *_granted("manager-role", rules, namespace),
         *_granted("log-reader-role", LOG_RULES, namespace),
+        *_granted("history-role", HISTORY_RULES, namespace),
         _deployment(install),
         _metrics_service(),
     ]
@@ -263,6 +267,7 @@ def chart_rules() -> str:
         "paddlejob.namespaceRules": NAMESPACE_RULES,
         "paddlejob.clusterRules": CLUSTER_RULES,
         "paddlejob.logRules": LOG_RULES,
+        "paddlejob.historyRules": HISTORY_RULES,
         "paddlejob.leaseRules": LEASE_RULES,
         "paddlejob.editorRules": EDITOR_RULES,
         "paddlejob.viewerRules": VIEWER_RULES,

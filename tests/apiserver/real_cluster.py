@@ -21,6 +21,7 @@ from paddlejob.kube.errors import TransportError
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
+from paddlejob.operator.settings import HistorySettings
 from paddlejob.testing.kubelet import container_logs
 from paddlejob.testing.kubelet.container_logs import ContainerLogs
 from paddlejob.testing.kubelet.kubelet import Kubelet
@@ -35,9 +36,18 @@ T = TypeVar("T")
 class RealCluster:
     """What a test may do with it from its own thread."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespace: str,
+        *,
+        operator: Path | None = None,
+        history: HistorySettings | None = None,
+    ) -> None:
+        """`operator` is the kubeconfig of the operator, by default that of an administrator."""
         self.cluster = cluster
         self.namespace = namespace
+        self._operator, self._history = operator or cluster.kubeconfig, history
         self.node = f"node-of-{namespace}"
         self._held: dict[str, asyncio.Event] = {}
         self._logs = ContainerLogs(lambda: datetime.now(UTC))
@@ -93,8 +103,12 @@ class RealCluster:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        async with Client(HttpTransport(load_config(self.cluster.kubeconfig))) as client:
-            self.stage = Stage(client, self.namespace)
+        async with (
+            Client(HttpTransport(load_config(self.cluster.kubeconfig))) as client,
+            Client(HttpTransport(load_config(self._operator))) as operator_client,
+        ):
+            self.stage = Stage(client, self.namespace, operator_client=operator_client)
+            self.stage.history = self._history
             self.stage.kubelet = Kubelet(
                 client,
                 behaviour=self.stage.fates.decide,

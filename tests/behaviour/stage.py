@@ -16,7 +16,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SERVICES, Resource
 from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.operator.settings import OperatorSettings
+from paddlejob.operator.settings import HistorySettings, OperatorSettings
 from paddlejob.testing.build import JobBuilder
 from paddlejob.testing.kubelet import outcomes
 from paddlejob.testing.kubelet.kubelet import Kubelet
@@ -77,6 +77,8 @@ class Stage:
             timing=QUICK,
             schedules=binds_pods,
         )
+        self.history: HistorySettings | None = None
+        """How an operator that is started from now on keeps records of jobs."""
         self._operator: asyncio.Task[None] | None = None
 
     async def play(self, act: Callable[[Stage], Awaitable[None]]) -> None:
@@ -97,7 +99,7 @@ class Stage:
     def operator(self) -> Operator:
         """Return an operator for this namespace."""
         jobs = msgspec.structs.replace(SETTINGS, scheduling=self.scheduling)
-        settings = OperatorSettings(namespace=self.namespace, jobs=jobs)
+        settings = OperatorSettings(namespace=self.namespace, history=self.history, jobs=jobs)
         return Operator(self.operator_client, settings, rng=self.rng)
 
     async def stop_operator(self) -> None:

@@ -110,6 +110,7 @@ def test_jobs_may_be_elsewhere_than_the_operator(render):
     assert spaces == {
         "paddle-manager-role": "team-a",
         "paddle-log-reader-role": "team-a",
+        "paddle-history-role": "team-a",
         "paddle-leader-election-role": "paddle-system",
     }
     assert {kind for kind, _ in rendered if kind.startswith("Cluster")} == set()
@@ -164,6 +165,18 @@ def test_a_wrong_value_is_refused_with_a_reason(render, setting, sentence):
     with pytest.raises(subprocess.CalledProcessError) as refused:
         render(setting)
     assert sentence in refused.value.stderr
+
+
+def test_records_may_be_left_out_with_their_right(render):
+    kept = render("operator.history.days=7", "operator.history.perNamespace=5")
+    meant = meaning(container(kept)["args"])
+    assert (meant["history"], meant["history_days"], meant["history_per_namespace"]) == (True, 7, 5)
+    without = render("operator.history.enabled=false")
+    assert not meaning(container(without)["args"])["history"]
+    assert {name for _, name in kept} - {name for _, name in without} == {
+        "paddle-history-role",
+        "paddle-history-rolebinding",
+    }
 
 
 def test_every_choice_of_the_operator_is_one_of_its_own(render):

@@ -94,6 +94,7 @@ def test_a_team_installs_it_for_its_own_namespace(plane, release) -> None:
     notes = install(release, "--set=watchNamespace=team-a,crds.enabled=false")
     assert "for jobs in namespace team-a" in notes
     assert plane.kubectl("-n", "team-a", "get", "roles", "--output=name").split() == [
+        "role.rbac.authorization.k8s.io/paddle-history-role",
         "role.rbac.authorization.k8s.io/paddle-log-reader-role",
         "role.rbac.authorization.k8s.io/paddle-manager-role",
     ]

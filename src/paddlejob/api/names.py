@@ -41,6 +41,11 @@ ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
 
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 
+LABEL_HISTORY: Final = f"{GROUP}/history"
+"""On a ConfigMap that keeps the record of a job after the job is gone; the value is the record's version."""
+ANNOTATION_SUMMARY: Final = f"{GROUP}/summary"
+"""On such a ConfigMap: how the job ended, as JSON."""
+
 CONTROLLER_NAME: Final = "paddlepaddle.org/paddlejob-operator"
 """What `spec.managedBy` says, of jobs that this operator reconciles, if it is set at all."""
 

@@ -27,7 +27,7 @@ from paddlejob.core.snapshot import Settings
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.lease import LeaseLostError
 from paddlejob.kube.transport.config import load_config
-from paddlejob.operator.settings import OperatorSettings, ProcessSettings
+from paddlejob.operator.settings import HistorySettings, OperatorSettings, ProcessSettings
 
 DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 
@@ -84,6 +84,29 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     metavar="[true|false]",
     help="Read step, loss and ETA of jobs from the log of worker 0; needs get on pods/log. Default: true.",
 )
+@click.option(
+    "--history",
+    cls=GoSwitch,
+    type=truth,
+    default=True,
+    metavar="[true|false]",
+    help="Keep a record of each job in a ConfigMap that outlives it; needs delete on configmaps. "
+    "Default: true.",
+)
+@click.option(
+    "--history-days",
+    type=click.IntRange(1, 3650),
+    default=HistorySettings().days,
+    show_default=True,
+    help="Days to keep the record of a job that has ended.",
+)
+@click.option(
+    "--history-per-namespace",
+    type=click.IntRange(1, 10000),
+    default=HistorySettings().per_namespace,
+    show_default=True,
+    help="Number of records to keep in a namespace; the oldest are deleted first.",
+)
 @click.option("--workers", default=100, show_default=True, help="Number of jobs to reconcile concurrently.")
 @click.option(
     "--kubeconfig",
@@ -119,6 +142,9 @@ def command(
     etcd_server: str,
     scheduling: str,
     progress_from_logs: bool,
+    history: bool,
+    history_days: int,
+    history_per_namespace: int,
     workers: int,
     kubeconfig: str,
     context: str | None,
@@ -141,7 +167,11 @@ def command(
         scheduling=Scheduling(scheduling),
     )
     settings = OperatorSettings(
-        namespace=namespace, workers=workers, progress_from_logs=progress_from_logs, jobs=jobs
+        namespace=namespace,
+        workers=workers,
+        progress_from_logs=progress_from_logs,
+        history=HistorySettings(history_days, history_per_namespace) if history else None,
+        jobs=jobs,
     )
     process = ProcessSettings(
         metrics_address=metrics_bind_address,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
     from paddlejob.client.streams.execution import ContainerCommand
     from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.history.record import Record, Summary
     from paddlejob.kube.transport.cluster import ClusterConfig
 
 FIELD_MANAGER = "kubectl-pdj"
@@ -189,6 +190,18 @@ class Cluster(Jobs):
         from paddlejob.client import live  # noqa: PLC0415
 
         return await live.rights(self.client, namespace)
+
+    async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
+        """Return the records that the operator keeps, and the jobs that have none yet."""
+        from paddlejob.client import records  # noqa: PLC0415
+
+        return await records.cluster_history(self, name=name, all_namespaces=all_namespaces)
+
+    async def record(self, name: str) -> Record:
+        """Return the record of a job, with what the job itself tells while it exists."""
+        from paddlejob.client import records  # noqa: PLC0415
+
+        return await records.cluster_record(self, name)
 
     def _latest(self, jobs: Iterable[Job]) -> ClusterJob:
         newest = max(jobs, key=_age, default=None)
@@ -444,10 +457,7 @@ class ClusterJob(Job):
 
 
 def cluster_config(
-    *,
-    kubeconfig: str | Path | None = None,
-    context: str | None = None,
-    env: Mapping[str, str] | None = None,
+    *, kubeconfig: str | Path | None = None, context: str | None = None, env: Mapping[str, str] | None = None
 ) -> ClusterConfig:
     """Return the configuration that kubectl would use: a pod's service account comes last.
 

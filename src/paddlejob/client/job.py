@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
     from paddlejob.client.streams.execution import ContainerCommand
     from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.history.record import Record, Summary
 
 LATEST = "@latest"
 """In place of a name: the newest job."""
@@ -276,6 +277,17 @@ class Jobs(abc.ABC):
         """Return which of `CHANGES` the user may make in a namespace."""
         del namespace
         return CHANGES
+
+    @abc.abstractmethod
+    async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
+        """Return jobs that exist and jobs that are gone, or those with a name, newest first."""
+
+    @abc.abstractmethod
+    async def record(self, name: str) -> Record:
+        """Return all that is known of the newest job of a name, also when it is gone. Raises NoSuchJobError.
+
+        `object_key(summary).name` in place of the name means one that is not the newest.
+        """
 
     @abc.abstractmethod
     async def close(self) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
     from paddlejob.client.streams.execution import ContainerCommand
     from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.history.record import Record, Summary
 
 LOOK_SECONDS = 0.2
 _UNFINISHED = {
@@ -138,6 +139,26 @@ class LocalRuns(Jobs):
                 job.see(_with_progress(run, job.state))
                 found[run.name] = (glance, job)
         return found
+
+    async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
+        """Return the runs whose directories exist, or those of one job."""
+        from paddlejob.client.records import local_summary  # noqa: PLC0415
+
+        runs = (run for run in run_directory.all_runs(self.runs) if run.read_record())
+        jobs = [LocalJob(self, run) for run in runs if name in ("", run.name, run.job_name)]
+        if all_namespaces:
+            raise UnsupportedError("local runs have no namespaces")
+        return tuple(local_summary(job.run, job.state) for job in jobs)
+
+    async def record(self, name: str) -> Record:
+        """Return what the directory of a run tells."""
+        from paddlejob.client.records import local_record  # noqa: PLC0415
+
+        try:
+            job = LocalJob(self, run_directory.find(self.runs, name))
+        except InputError as error:
+            raise NoSuchJobError(str(error)) from error
+        return local_record(job.run, job.state, await job.pods(), await job.events())
 
 
 class LocalJob(Job):

@@ -16,6 +16,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.events import EventRecorder, ObjectReference
 from paddlejob.kube.workqueue import Priority, WorkQueue
+from paddlejob.operator.history import HistoryKeeper
 from paddlejob.operator.metrics import Metrics, StateCollector
 from paddlejob.operator.reconciler import Reconciler, Result
 from paddlejob.operator.resources import PADDLE_JOBS
@@ -49,8 +50,19 @@ class Controller:
         self.queue: WorkQueue[ObjectKey] = WorkQueue(rng=rng, observe_wait=self.metrics.queue_seconds.observe)
         self.state = ClusterState(client, settings, self._enqueue, rng)
         self.consistency = Consistency(self.state.caches)
+        self.history = (
+            HistoryKeeper(client, self.state, settings.history, namespace=settings.namespace, now=self._now)
+            if settings.history
+            else None
+        )
         self._reconciler = Reconciler(
-            client, self.state, self.consistency, settings, now=self._now, record_event=self._record_event
+            client,
+            self.state,
+            self.consistency,
+            settings,
+            now=self._now,
+            record_event=self._record_event,
+            on_status=self.history.on_status if self.history else None,
         )
         self.metrics.registry.register(StateCollector(self.state, self.queue, self.consistency, recorder))
 

@@ -78,13 +78,17 @@ async def lead(
     async def work() -> None:
         controller.metrics.leader.set(1)
         log.info("reconciling jobs")
-        reading = asyncio.create_task(progress.run(), name="read progress") if progress else None
+        beside = [
+            asyncio.create_task(each.run(), name=type(each).__name__)
+            for each in (progress, controller.history)
+            if each
+        ]
         try:
             await controller.work()
         finally:
             controller.metrics.leader.set(0)
-            if reading:
-                reading.cancel()
+            for task in beside:
+                task.cancel()
 
     watching = asyncio.create_task(controller.watch(), name="watch")
     leading = asyncio.create_task(work() if elector is None else elector.run(work), name="lead")

@@ -19,8 +19,9 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import PaddleJob, Phase, Role, TrainingProgress
 from paddlejob.core.messages import duration
 from paddlejob.core.pod_set import Replica, pod_name, training_container_name
-from paddlejob.kube import errors, responses
+from paddlejob.kube import errors
 from paddlejob.kube.client import Client
+from paddlejob.operator import pod_log
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.state import ClusterState
 from paddlejob.progress import Tracker
@@ -32,10 +33,8 @@ READ_SECONDS = 5.0
 """The shortest time between two reads of a job's log."""
 WRITE_SECONDS = 15.0
 """The shortest time between two writes of a job's progress."""
-IDLE_TIMEOUT_SECONDS = 10.0
-QUERY = {"tailLines": "50", "limitBytes": "65536", "timestamps": "true"}
-MOST_BYTES = 1 << 17
-"""A kubelet that does not heed `limitBytes` is not read any further."""
+TAIL_LINES = 50
+LIMIT_BYTES = 65536
 
 
 class _Followed:
@@ -114,22 +113,18 @@ class ProgressReader:
             followed = self._followed[key] = _Followed(pod.metadata.uid)
         ended = job.status.phase.is_terminal
         followed.is_final = ended
-        followed.feed(await self._read(key.namespace, name, training_container_name(job.spec.worker)))
+        followed.feed(
+            await pod_log.read_end(
+                self._client,
+                key.namespace,
+                name,
+                training_container_name(job.spec.worker),
+                lines=TAIL_LINES,
+                limit_bytes=LIMIT_BYTES,
+                timestamps=True,
+            )
+        )
         await self._write(job, followed, at_once=ended)
-
-    async def _read(self, namespace: str, pod: str, container: str) -> str:
-        query = {**QUERY, "container": container} if container else QUERY
-        body = bytearray()
-        async with self._client.log_stream(
-            namespace, pod, query=query, idle_timeout_seconds=IDLE_TIMEOUT_SECONDS
-        ) as stream:
-            if stream.status != 200:
-                raise await responses.error_from_stream(stream)
-            async for chunk in stream.chunks():
-                body += chunk
-                if len(body) > MOST_BYTES:
-                    break
-        return bytes(body).decode(errors="replace")
 
     async def _write(self, job: PaddleJob, followed: _Followed, *, at_once: bool) -> None:
         clock = asyncio.get_running_loop().time()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import msgspec
@@ -26,6 +26,8 @@ from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState
 
 RecordEvent = Callable[[PaddleJob, Event], None]
+OnStatus = Callable[[PaddleJob, PaddleJobStatus], Awaitable[None]]
+"""Told of each status that was written, before anything else is done."""
 
 
 CONFIRM_SECONDS = 30.0
@@ -58,6 +60,7 @@ class Reconciler:
         *,
         now: Callable[[], datetime],
         record_event: RecordEvent,
+        on_status: OnStatus | None = None,
     ) -> None:
         self._client = client
         self._state = state
@@ -65,6 +68,7 @@ class Reconciler:
         self._settings = settings
         self._now = now
         self._record_event = record_event
+        self._on_status = on_status
         self._executor = Executor(client, consistency, writes_per_job=settings.writes_per_job)
         self._failures: dict[ObjectKey, tuple[WriteFailure, ...]] = {}
         self._written_at: dict[ObjectKey, float] = {}
@@ -91,6 +95,8 @@ class Reconciler:
             return Result.SETTLED
         for event in decided.events:
             self._record_event(job, event)
+        if self._on_status is not None:
+            await self._on_status(job, decided.status)
         return await self._act(job, decided, held_back)
 
     async def _act(self, job: PaddleJob, decided: Plan, held_back: float | None) -> Result | float:

@@ -7,6 +7,15 @@ import msgspec
 from paddlejob.core.snapshot import Settings as JobSettings
 
 
+class HistorySettings(msgspec.Struct, frozen=True):
+    """How long the records of jobs are kept."""
+
+    days: int = 30
+    """How long after a job has ended."""
+    per_namespace: int = 100
+    """How many there may be in a namespace; the oldest go first."""
+
+
 class OperatorSettings(msgspec.Struct, frozen=True):
     """How the operator runs; `jobs` is how it treats jobs."""
 
@@ -31,6 +40,8 @@ class OperatorSettings(msgspec.Struct, frozen=True):
     """
     progress_from_logs: bool = True
     """Whether the log of worker 0 is read for the job's progress."""
+    history: HistorySettings | None = None
+    """How jobs are recorded; None: they are not."""
     reconcile_timeout_seconds: float = 120.0
     """A reconcile that takes longer is cancelled and retried."""
     jobs: JobSettings = JobSettings()

@@ -18,6 +18,7 @@ ARGUMENTS = {
     "port-forward": ("@latest", "80"),
     "scale": ("@latest", "2"),
     "completion": ("bash",),
+    "postmortem": ("@latest", "--to", "-"),
     **dict.fromkeys(("get", "top", "version"), ()),
 }
 """What each verb is called with; the others take the name of a job. `ui` serves until it is interrupted."""

@@ -80,6 +80,11 @@
   resources: [pods/log]
   verbs: [get]
 {{- end }}
+{{- define "paddlejob.historyRules" -}}
+- apiGroups: ['']
+  resources: [configmaps]
+  verbs: [delete]
+{{- end }}
 {{- define "paddlejob.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]

@@ -20,6 +20,8 @@ RUN_VERBS: Table = {
     "top": (f"{_HERE}.top", "Show jobs, or the ranks of one, live."),
     "ui": ("paddlejob.cli.ui", "Show jobs in a browser, live."),
     "events": (f"{_HERE}.inspect:events", "List what happened to a job and its pods."),
+    "history": ("paddlejob.cli.history:history", "List jobs that have ended, also those that are gone."),
+    "postmortem": ("paddlejob.cli.history:postmortem", "Write all that is known of a job to one page."),
 }
 CHANGE_VERBS: Table = {
     "scale": (f"{_HERE}.change:scale", "Change the number of workers of a job."),

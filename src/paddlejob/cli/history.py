@@ -1,0 +1,116 @@
+"""`history` and `postmortem`: what is known of jobs that have ended, also of those that are gone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from paddlejob.cli.cluster import output, shared
+from paddlejob.cli.cluster.flags import Target, target_flags
+
+if TYPE_CHECKING:
+    from paddlejob.history.record import Summary
+
+HEADINGS = ("NAME", "RESULT", "AGE", "DURATION", "ATTEMPTS", "FIRST FAILURE")
+
+
+@click.command("history")
+@click.argument("job", default="", metavar="[JOB]", shell_complete=shared.complete_jobs)
+@click.option("--all-namespaces", "-A", is_flag=True, help="List the jobs of all namespaces.")
+@output.output_option("json", "yaml", "wide")
+@target_flags
+def history(target: Target, job: str, all_namespaces: bool, form: str | None) -> None:
+    """List jobs that exist and jobs that are gone, or those named JOB, newest first.
+
+    Also: history -o wide for the names of the records, which `postmortem` takes too.
+    """
+    shared.run(_history(target, job, form, all_namespaces=all_namespaces))
+
+
+async def _history(target: Target, name: str, form: str | None, *, all_namespaces: bool) -> int:
+    import msgspec  # noqa: PLC0415
+
+    from paddlejob.client.job import LATEST  # noqa: PLC0415
+
+    async with target.open() as jobs:
+        found = await jobs.history(name="" if name == LATEST else name, all_namespaces=all_namespaces)
+    found = found[:1] if name == LATEST else found
+    if form in ("json", "yaml"):
+        output.print_object([msgspec.to_builtins(each) for each in found], form)
+    elif found:
+        click.echo(_table(found, wide=form == "wide", namespaces=all_namespaces))
+    else:
+        click.echo(f"There is no record of {name or 'any job'}.", err=True)
+    return 0
+
+
+def _table(found: tuple[Summary, ...], *, wide: bool, namespaces: bool) -> str:
+    from paddlejob.core.messages import one_line  # noqa: PLC0415
+    from paddlejob.history.record import object_key  # noqa: PLC0415
+
+    now = datetime.now(UTC)
+    before = ("NAMESPACE",) if namespaces else ()
+    rows: list[tuple[str, ...]] = [(*before, *HEADINGS[:-1], *(("RECORD",) if wide else ()), HEADINGS[-1])]
+    for each in found:
+        begin = each.started or each.created
+        rows.append(
+            (
+                *((each.namespace,) if namespaces else ()),
+                each.name,
+                each.result,
+                output.duration(each.created, None, now),
+                output.duration(begin, each.ended, now),
+                str(each.attempt + 1),
+                *((object_key(each).name,) if wide else ()),
+                one_line(each.failure.message) if each.failure else "-",
+            )
+        )
+    return output.table(rows)
+
+
+@click.command("postmortem")
+@shared.job_argument
+@click.option(
+    "--output", "-o", "form", type=click.Choice(["html", "json"]), default="html", help="Output format."
+)
+@click.option(
+    "--to", default="", metavar="FILE", help="File to write; - for standard output. Default: JOB.html."
+)
+@target_flags
+def postmortem(target: Target, job: str, form: str, to: str) -> None:
+    """Write all that is known of JOB to one page: who failed first, last lines, attempts, loss, changes.
+
+    Works for jobs that are gone, as long as the operator keeps their records. JSON goes to standard output.
+    """
+    shared.run(_postmortem(target, job, form, to))
+
+
+async def _postmortem(target: Target, name: str, form: str, to: str) -> int:
+    import msgspec  # noqa: PLC0415
+
+    async with target.open() as jobs:
+        record = await jobs.record(name)
+    if form == "json":
+        text = msgspec.json.format(msgspec.json.encode(record), indent=4).decode() + "\n"
+    else:
+        from paddlejob.history.page import render  # noqa: PLC0415
+
+        text = render(record)
+    return _deliver(text, to or ("-" if form == "json" else f"{record.summary.name}.html"))
+
+
+def _deliver(text: str, to: str) -> int:
+    from pathlib import Path  # noqa: PLC0415
+
+    if to == "-":
+        click.echo(text, nl=False)
+        return 0
+    try:
+        Path(to).write_text(text, encoding="utf-8")
+    except OSError as error:
+        shared.say_error(f"cannot write {to}: {error.strerror}")
+        return shared.BAD_INPUT
+    click.echo(f"wrote {to}")
+    return 0

@@ -1,0 +1,190 @@
+"""What is kept of jobs that have ended: the records on a cluster, and the same made from local runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from paddlejob import progress
+from paddlejob.api import names
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.client.errors import NoSuchJobError
+from paddlejob.client.job import LATEST, JobEvent
+from paddlejob.core.pod_set import ObservedPod, Replica, pod_name, training_container_name
+from paddlejob.history import compose
+from paddlejob.history.record import (
+    MAX_POINTS,
+    RECORD_KEY,
+    AttemptRecord,
+    Point,
+    Record,
+    StoredRecord,
+    Summary,
+    bounded,
+    object_key,
+    summary_of_object,
+    thinned,
+    unpack,
+)
+from paddlejob.kube import errors
+from paddlejob.kube.resource import CONFIG_MAPS
+from paddlejob.local.store.history import History
+from paddlejob.local.store.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from paddlejob.client.cluster import Cluster
+
+PAGE_SIZE = 20
+END_BYTES = 65536
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+async def cluster_history(
+    cluster: Cluster, *, name: str = "", all_namespaces: bool = False
+) -> tuple[Summary, ...]:
+    """Return what is kept of jobs, and the jobs that have no record yet; newest first."""
+    kept = await _kept(cluster, name=name, all_namespaces=all_namespaces)
+    jobs = (job.state for job in await cluster.list(all_namespaces=all_namespaces))
+    present = (compose.summary_of(job) for job in jobs if name in ("", job.name))
+    return _newest_first((kept | {each.uid: each for each in present}).values())
+
+
+async def cluster_record(cluster: Cluster, name: str) -> Record:
+    """Return the record of the newest job of a name, or that of this name. Raises NoSuchJobError."""
+    wanted = "" if name == LATEST else name.rpartition("-history-")[0] or name
+    found = [
+        each
+        for each in await cluster_history(cluster, name=wanted)
+        if name in (LATEST, each.name, object_key(each).name)
+    ]
+    if not found:
+        raise NoSuchJobError(
+            f"there is no PaddleJob {name} in namespace {cluster.namespace}, and no record of one; "
+            "`kubectl pdj history` lists what there is"
+        )
+    summary = found[0]
+    record = await _read(cluster, summary)
+    try:
+        job = await cluster.get(summary.name)
+    except NoSuchJobError:
+        return record or Record(summary)
+    if job.state.metadata.uid != summary.uid:
+        return record or Record(summary)
+    return _with_job(record or Record(summary), job.state, await job.pods())
+
+
+async def _kept(cluster: Cluster, *, name: str, all_namespaces: bool) -> dict[str, Summary]:
+    """Return the summaries of records by the UID of the job."""
+    selector = f"{names.LABEL_HISTORY},{names.LABEL_JOB}={name}" if name else names.LABEL_HISTORY
+    found: list[Summary | None] = []
+    token = ""
+    while True:
+        page = await cluster.client.list(
+            CONFIG_MAPS,
+            None if all_namespaces else cluster.namespace,
+            label_selector=selector,
+            limit=PAGE_SIZE,
+            continue_token=token,
+            type=StoredRecord,
+        )
+        found += [summary_of_object(each.metadata) for each in page.items]
+        token = page.metadata.continue_token
+        if not token:
+            return {each.uid: each for each in found if each}
+
+
+async def _read(cluster: Cluster, summary: Summary) -> Record | None:
+    """Return a whole record, None where there is none, or none that can be read."""
+    key = object_key(summary)
+    try:
+        stored = await cluster.client.get(CONFIG_MAPS, key.namespace, key.name, type=StoredRecord)
+    except errors.NotFoundError:
+        return None
+    return unpack(stored.binary_data.get(RECORD_KEY, b""))
+
+
+def _newest_first(summaries: Iterable[Summary]) -> tuple[Summary, ...]:
+    return tuple(sorted(summaries, key=lambda each: (each.created or _LONG_AGO, each.uid), reverse=True))
+
+
+def _with_job(record: Record, job: PaddleJob, pods: list[Pod]) -> Record:
+    """Add what a job that exists and its pods tell of an attempt that is not recorded."""
+    members = compose.first_failed_first(compose.ended_ranks(job, pods), job.status.last_failure)
+    if members and job.status.attempt not in {each.attempt for each in record.attempts}:
+        ranks = (compose.rank_end(each) for each in members)
+        ended = compose.attempt_record(job, job.status, datetime.now(UTC), ranks)
+        record = msgspec.structs.replace(record, attempts=(*record.attempts, ended))
+    environment = record.environment or compose.environment_of(job, pods)
+    return msgspec.structs.replace(record, summary=compose.summary_of(job), environment=environment)
+
+
+def local_summary(run: RunDirectory, state: PaddleJob) -> Summary:
+    """Return the summary of a run, under the name of the run."""
+    began, ended = (datetime.fromtimestamp(each, UTC) for each in (run.began, run.recorded))
+    summary = compose.summary_of(state)
+    return msgspec.structs.replace(
+        summary,
+        name=run.name,
+        uid=run.name,
+        created=began,
+        ended=summary.ended or (ended if summary.is_final else None),
+    )
+
+
+def local_record(run: RunDirectory, state: PaddleJob, pods: list[Pod], events: list[JobEvent]) -> Record:
+    """Return the record of a run, from its logs and events."""
+    job = msgspec.structs.replace(state, metadata=msgspec.structs.replace(state.metadata, name=run.job_name))
+    members = compose.first_failed_first(compose.ended_ranks(job, pods), job.status.last_failure)
+    ranks = [compose.rank_end(each, _end_of_log(run, each)) for each in members]
+    summary = local_summary(run, state)
+    last = compose.attempt_record(job, job.status, summary.ended or datetime.now(UTC), ranks)
+    return bounded(
+        Record(
+            summary,
+            attempts=(*_earlier_attempts(events), last),
+            curve=_curve(run, job),
+            environment=compose.environment_of(job, pods),
+        )
+    )
+
+
+def _earlier_attempts(events: list[JobEvent]) -> Iterator[AttemptRecord]:
+    """Yield the attempts that the events tell of: `attempt 2: worker-1 exited with code 137`."""
+    for event in events:
+        head, _, message = event.message.partition(": ")
+        word, _, number = head.partition(" ")
+        if word == "attempt" and number.isascii() and number.isdecimal():
+            yield AttemptRecord(int(number) - 1, event.reason, event.reason, message)
+
+
+def _end_of_log(run: RunDirectory, member: ObservedPod) -> str | None:
+    container = member.training.name if member.training else ""
+    try:
+        with run.log(member.pod.metadata.name, container).open("rb") as reader:
+            reader.seek(max(0, reader.seek(0, 2) - END_BYTES))
+            return reader.read().decode(errors="replace")
+    except OSError:
+        return None
+
+
+def _curve(run: RunDirectory, job: PaddleJob) -> tuple[Point, ...]:
+    """Return the curve that the log of worker 0 tells, a point a second at most."""
+    worker = job.spec.worker
+    if worker is None:
+        return ()
+    tracker, points = progress.Tracker(), []
+    for piece in History(run, [pod_name(job.name, Replica(Role.WORKER, 0))]).read():
+        if piece.lines.container != training_container_name(worker):
+            continue
+        for line in piece.lines.text.decode(errors="replace").splitlines():
+            if tracker.feed(line, piece.time) and tracker.progress:
+                told = tracker.progress
+                loss = "" if told.loss is None else f"{told.loss:.4g}"
+                points.append(Point(int(piece.time), told.epoch or 0, told.step or 0, loss))
+        if len(points) > 2 * MAX_POINTS:
+            points = list(thinned(tuple(points), MAX_POINTS))
+    return tuple(points)

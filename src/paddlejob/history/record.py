@@ -1,0 +1,244 @@
+"""The record of a job that outlives the job and its pods, and its bounded form on a cluster."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
+from paddlejob.api.v1 import Failure, Phase
+
+T = TypeVar("T")
+
+MAX_BYTES = 256 * 1024
+"""The compressed record of a job is never larger than this."""
+MAX_PLAIN_BYTES = 1024 * 1024
+"""Nor is it larger than this when it is decompressed; what says otherwise was not written by us."""
+MAX_ATTEMPTS = 64
+MAX_PHASES = 128
+MAX_POINTS = 512
+
+DELETED = "Deleted"
+"""The result of a job that was deleted before it had ended; otherwise the result is its phase."""
+RECORD_KEY = "record.json.gz"
+_FINAL = frozenset({str(Phase.COMPLETED), str(Phase.FAILED), DELETED})
+
+
+class RankEnd(View, frozen=True):
+    """How a rank ended in an attempt, and the last that it printed."""
+
+    rank: str
+    state: str = ""
+    """failed or succeeded."""
+    exit_code: int = 0
+    reason: str = ""
+    node: str = ""
+    time: datetime | None = None
+    text: str = ""
+    """The last lines of its log, or its termination message where the log was not read."""
+    from_log: bool = False
+
+
+class Change(View, frozen=True):
+    """Something that was not the same as in the attempt before; empty where it was not there."""
+
+    name: str
+    before: str = ""
+    after: str = ""
+
+
+class AttemptRecord(View, frozen=True):
+    """One attempt of a job, and what ended it."""
+
+    attempt: int = 0
+    result: str = ""
+    """Completed, Failed, Deleted, or the phase that the job went to: Restarting, Scaling."""
+    reason: str = ""
+    message: str = ""
+    began: datetime | None = None
+    ended: datetime | None = None
+    failure: Failure | None = None
+    """Who failed first."""
+    ranks: tuple[RankEnd, ...] = ()
+    """The ranks that had ended, the one that failed first before all others."""
+    more_ranks: int = 0
+    """How many more had ended."""
+    changes: tuple[Change, ...] = ()
+
+
+class PhaseEntry(View, frozen=True):
+    """The job entered a phase, or another reason for it."""
+
+    time: datetime
+    phase: str
+    reason: str = ""
+    message: str = ""
+
+
+class Point(View, frozen=True, array_like=True):
+    """How far training was at a time."""
+
+    time: int
+    """Seconds since the epoch."""
+    epoch: int = 0
+    step: int = 0
+    loss: str = ""
+    attempt: int = 0
+
+
+class Summary(View, frozen=True):
+    """What a list of jobs shows."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    mode: str = ""
+    result: str = ""
+    """Completed, Failed or Deleted; of a job that has not ended, its phase."""
+    reason: str = ""
+    message: str = ""
+    created: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    attempt: int = 0
+    restarts: int = 0
+    failure: Failure | None = None
+    """First failure of the last failed attempt."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more is to come."""
+        return self.result in _FINAL
+
+
+class Record(View, frozen=True):
+    """All that is kept of a job."""
+
+    summary: Summary
+    attempts: tuple[AttemptRecord, ...] = ()
+    more_attempts: int = 0
+    """How many attempts are left out, after the first that is kept."""
+    timeline: tuple[PhaseEntry, ...] = ()
+    curve: tuple[Point, ...] = ()
+    environment: dict[str, str] = {}
+    """What the pods of the last attempt were made from, by name."""
+
+
+class StoredRecord(View, frozen=True):
+    """The ConfigMap that a record is kept in."""
+
+    metadata: ObjectMeta
+    binary_data: dict[str, bytes] = {}
+
+
+def object_key(summary: Summary) -> ObjectKey:
+    """Return where a job's record is kept; jobs that have the same name one after the other differ in it."""
+    return ObjectKey(summary.namespace, f"{summary.name}-history-{summary.uid[:8]}")
+
+
+def manifest(record: Record, resource_version: str = "") -> JsonObject:
+    """Return the ConfigMap of a record, which belongs to nobody, so that it outlives the job."""
+    key = object_key(record.summary)
+    metadata: JsonObject = {
+        "name": key.name,
+        "namespace": key.namespace,
+        "labels": {names.LABEL_HISTORY: "v1", names.LABEL_JOB: record.summary.name},
+        "annotations": {names.ANNOTATION_SUMMARY: msgspec.json.encode(record.summary).decode()},
+    }
+    if resource_version:
+        metadata["resourceVersion"] = resource_version
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "binaryData": {RECORD_KEY: pack(record)},
+    }
+
+
+def summary_of_object(metadata: ObjectMeta) -> Summary | None:
+    """Return the summary on a ConfigMap, None for one that does not fit its place: anybody can label one."""
+    try:
+        found = msgspec.json.decode(metadata.annotations.get(names.ANNOTATION_SUMMARY, ""), type=Summary)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return found if object_key(found) == metadata.key else None
+
+
+def pack(record: Record) -> bytes:
+    """Return a record in at most MAX_BYTES; what is least needed is left out first."""
+    packed = b""
+    for smaller in _smaller_and_smaller(bounded(record)):
+        plain = msgspec.json.encode(smaller)
+        packed = gzip.compress(plain, mtime=0) if len(plain) <= MAX_PLAIN_BYTES else b""
+        if packed and len(packed) <= MAX_BYTES:
+            break
+    return packed
+
+
+def unpack(packed: bytes) -> Record | None:
+    """Return a record, None where the bytes are not one."""
+    reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        content = reader.decompress(packed, MAX_PLAIN_BYTES)
+        return msgspec.json.decode(content, type=Record) if reader.eof else None
+    except (zlib.error, msgspec.DecodeError, RecursionError):
+        return None
+
+
+def bounded(record: Record) -> Record:
+    """Return a record whose lists are as long as they may be: its beginning and its end stay."""
+    kept = _ends(record.attempts, MAX_ATTEMPTS)
+    return msgspec.structs.replace(
+        record,
+        attempts=kept,
+        more_attempts=record.more_attempts + len(record.attempts) - len(kept),
+        timeline=_ends(record.timeline, MAX_PHASES),
+        curve=thinned(record.curve, MAX_POINTS),
+    )
+
+
+def thinned(curve: tuple[Point, ...], most: int) -> tuple[Point, ...]:
+    """Return every second point, and again, until there are few enough; the newest stays."""
+    while len(curve) > most:
+        curve = curve[len(curve) % 2 == 0 :: 2]
+    return curve
+
+
+def _ends(items: tuple[T, ...], most: int) -> tuple[T, ...]:
+    return items if len(items) <= most else (items[0], *items[len(items) - most + 1 :])
+
+
+def _smaller_and_smaller(record: Record) -> Iterator[Record]:
+    yield record
+    for earlier, last in ((400, 8192), (0, 2048), (0, 400), (0, 120)):
+        record = _with_texts(record, earlier, last)
+        yield record
+    without_ranks = tuple(msgspec.structs.replace(each, ranks=each.ranks[:1]) for each in record.attempts)
+    record = msgspec.structs.replace(record, attempts=without_ranks, curve=thinned(record.curve, 64))
+    yield record
+    yield Record(record.summary, attempts=record.attempts[-1:])
+    yield Record(record.summary)
+
+
+def _with_texts(record: Record, earlier: int, last: int) -> Record:
+    """Shorten the texts of ranks: those of earlier attempts, and of the last; who failed first keeps more."""
+    newest = len(record.attempts) - 1
+    attempts = (
+        msgspec.structs.replace(
+            each, ranks=tuple(_short_ranks(each.ranks, last if at == newest else earlier))
+        )
+        for at, each in enumerate(record.attempts)
+    )
+    return msgspec.structs.replace(record, attempts=tuple(attempts))
+
+
+def _short_ranks(ranks: tuple[RankEnd, ...], length: int) -> Iterator[RankEnd]:
+    for position, each in enumerate(ranks):
+        allowed = max(length, 120) * 4 if position == 0 else length
+        yield msgspec.structs.replace(each, text=each.text[-allowed:] if allowed else "")

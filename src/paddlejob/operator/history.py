@@ -1,0 +1,453 @@
+"""Keeps a record of every job in a ConfigMap of its namespace, which stays when the job and its pods go.
+
+What a status ends is recorded between its write and the deletion of pods that follows from it: then the pods
+still tell how they ended. Termination messages cost nothing; logs are read for a few ranks, within a budget
+for the whole operator, and for a moment only. Records are written by a task of its own, a few a second.
+
+A record decides nothing. Whatever is lost with an operator is made up from the status by its successor, with
+fewer details.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import ObjectKey, ObjectMeta
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
+from paddlejob.core.pod_set import ObservedPod
+from paddlejob.history import compose
+from paddlejob.history.record import (
+    MAX_PHASES,
+    MAX_POINTS,
+    RECORD_KEY,
+    AttemptRecord,
+    PhaseEntry,
+    Point,
+    RankEnd,
+    Record,
+    StoredRecord,
+    Summary,
+    manifest,
+    object_key,
+    summary_of_object,
+    thinned,
+    unpack,
+)
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import CONFIG_MAPS
+from paddlejob.operator import pod_log
+from paddlejob.operator.settings import HistorySettings
+from paddlejob.operator.state import ClusterState
+
+log = logging.getLogger(__name__)
+
+WRITES_PER_SECOND = 4.0
+LOOK_SECONDS = 5.0
+"""How often the cache is looked at for progress, and for jobs that are gone."""
+SAVE_SECONDS = 600.0
+"""How often the record of a job that trains is written, so that an operator that ends loses little of it."""
+CATCH_UP = timedelta(hours=1)
+"""Jobs that ended without a record are recorded by an operator that starts within this time."""
+LINGER_SECONDS = 30.0
+"""How long after the end of a job its last progress may come."""
+PAGE_SIZE = 20
+MAX_TRIES = 5
+
+LOGS_PER_END = 8
+"""So many logs are read when an attempt ends: of the rank that failed first, then of others."""
+LOGS_PER_SECOND, LOGS_AT_ONCE = 4.0, 24.0
+LOG_SECONDS = 3.0
+"""How long the deletion of pods waits for their logs."""
+LOG_LINES, LOG_BYTES = 100, 65536
+MAX_WAITING_BYTES = 32 * 1024 * 1024
+"""While so much text waits to be written, no more than one rank of an attempt is kept."""
+
+
+class _Track:
+    """What is known of a job since its record was last written."""
+
+    def __init__(self, job: PaddleJob, recorded: int) -> None:
+        self.job = job
+        self.recorded = recorded
+        """Attempts before this one are in the record, or in `attempts`."""
+        self.deleted_at: datetime | None = None
+        self.ended_clock: float | None = None
+        """When the job ended, by the monotonic clock."""
+        self.attempts: list[tuple[AttemptRecord, dict[str, str]]] = []
+        """Attempts that have ended, each with its environment."""
+        self.timeline: list[PhaseEntry] = []
+        self.curve: list[Point] = []
+        self.environment: dict[str, str] = {}
+        """That of the present attempt, as it was when the job began to run."""
+        self.saved_at = asyncio.get_running_loop().time()
+        self.tries = 0
+
+    @property
+    def has_ended(self) -> bool:
+        return self.ended_clock is not None
+
+    @property
+    def summary(self) -> Summary:
+        return compose.summary_of(self.job, deleted_at=self.deleted_at)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(len(rank.text) for attempt, _ in self.attempts for rank in attempt.ranks)
+
+    def enter(self, status: PaddleJobStatus, now: datetime) -> None:
+        self.timeline.append(compose.phase_entry(status, now))
+        del self.timeline[1:-MAX_PHASES]
+
+    def sample(self, status: PaddleJobStatus) -> None:
+        point = compose.point_of(status)
+        if point is not None and (not self.curve or self.curve[-1].time < point.time):
+            self.curve = list(thinned((*self.curve, point), MAX_POINTS))
+
+    def end_attempt(self, ended: AttemptRecord, environment: dict[str, str] | None = None) -> None:
+        self.attempts.append((ended, environment or {}))
+        self.environment = {}
+
+    def merged_into(self, kept: Record | None) -> Record:
+        """Return the record with what is new."""
+        before = kept or Record(self.summary)
+        attempts, environment = list(before.attempts), before.environment
+        known = {each.attempt for each in attempts}
+        for ended, own in self.attempts:
+            if ended.attempt not in known:
+                changed = compose.changes(environment, own) if environment and own else ()
+                attempts.append(msgspec.structs.replace(ended, changes=changed))
+                environment = own or environment
+        last = before.curve[-1].time if before.curve else 0
+        return msgspec.structs.replace(
+            before,
+            summary=self.summary,
+            attempts=tuple(attempts),
+            timeline=(*before.timeline, *self.timeline),
+            curve=(*before.curve, *(each for each in self.curve if each.time > last)),
+            environment=environment,
+        )
+
+
+class HistoryKeeper:
+    """Records jobs of the cluster until cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: ClusterState,
+        settings: HistorySettings,
+        *,
+        namespace: str = "",
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._settings = settings
+        self._namespace = namespace
+        self._now = now
+        self._tracks: dict[str, _Track] = {}
+        self._kept: dict[str, Summary] = {}
+        """The records that exist, by the UID of their job."""
+        self._done: set[str] = set()
+        """Jobs that have ended and need nothing more; their records may be gone again."""
+        self._due: dict[str, None] = {}
+        """Jobs whose record is to be written, by UID, in order."""
+        self._log_tokens = LOGS_AT_ONCE
+        self._tokens_at = 0.0
+        self._may_read_logs = True
+
+    # What the reconciler tells.
+
+    async def on_status(self, job: PaddleJob, new: PaddleJobStatus) -> None:
+        """Take in a status that was written; before pods are deleted, keep what they tell. Never raises."""
+        old = job.status
+        if old.phase.is_terminal or (old.phase, old.reason, old.attempt) == (
+            new.phase,
+            new.reason,
+            new.attempt,
+        ):
+            return
+        track = self._track(job)
+        track.job = msgspec.structs.replace(job, status=new)
+        track.enter(new, self._now())
+        pods = self._state.pods.find("owner", job.metadata.uid)
+        if new.attempt == old.attempt and not new.phase.is_terminal:
+            if new.phase is Phase.RUNNING:
+                track.environment = compose.environment_of(job, pods)
+            return
+        track.recorded = new.attempt
+        if new.phase.is_terminal:
+            track.ended_clock = asyncio.get_running_loop().time()
+        try:
+            ranks = await self._ranks(job, new, pods)
+        except Exception:
+            log.exception("%s: bug in the operator; the record of an attempt is incomplete", job.metadata.key)
+            ranks = []
+        environment = track.environment or compose.environment_of(job, pods)
+        track.end_attempt(compose.attempt_record(job, new, self._now(), ranks), environment)
+        self._due[job.metadata.uid] = None
+
+    async def _ranks(self, job: PaddleJob, new: PaddleJobStatus, pods: tuple[Pod, ...]) -> list[RankEnd]:
+        failure = compose.failure_of_attempt(new.last_failure, job.status.attempt)
+        members = compose.first_failed_first(compose.ended_ranks(job, pods), failure)
+        waiting = sum(self._tracks[uid].waiting_bytes for uid in self._due if uid in self._tracks)
+        if waiting > MAX_WAITING_BYTES:
+            members = members[:1]
+        logs = await self._read_logs(job, members)
+        return [compose.rank_end(member, logs.get(member.pod.metadata.name)) for member in members]
+
+    async def _read_logs(self, job: PaddleJob, members: list[ObservedPod]) -> dict[str, str]:
+        """Return the ends of a few logs by pod: those that come in time."""
+        chosen = members[: self._log_allowance(len(members))]
+        found: dict[str, str] = {}
+
+        async def read(member: ObservedPod) -> None:
+            pod: Pod = member.pod
+            container = member.training.name if member.training else ""
+            try:
+                found[pod.metadata.name] = await pod_log.read_end(
+                    self._client,
+                    pod.metadata.namespace,
+                    pod.metadata.name,
+                    container,
+                    lines=LOG_LINES,
+                    limit_bytes=LOG_BYTES,
+                )
+            except errors.ForbiddenError as error:
+                self._may_read_logs = False
+                log.info("termination messages stand for logs in the history: %s", error)
+            except errors.KubeError as error:
+                log.debug("%s: no log of %s: %s", job.metadata.key, pod.metadata.name, error)
+
+        if chosen:
+            tasks = [asyncio.create_task(read(member)) for member in chosen]
+            await asyncio.wait(tasks, timeout=LOG_SECONDS)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return found
+
+    def _log_allowance(self, wanted: int) -> int:
+        """Return how many logs may be read now; nobody waits for more."""
+        if not self._may_read_logs:
+            return 0
+        clock = asyncio.get_running_loop().time()
+        filled = self._log_tokens + (clock - self._tokens_at) * LOGS_PER_SECOND
+        self._tokens_at, self._log_tokens = clock, min(LOGS_AT_ONCE, filled)
+        allowed = min(wanted, LOGS_PER_END, int(self._log_tokens))
+        self._log_tokens -= allowed
+        return allowed
+
+    # The task that writes.
+
+    async def run(self) -> None:
+        """Write records until cancelled."""
+        clock = asyncio.get_running_loop().time
+        await self._load()
+        while True:
+            looked_at = clock()
+            try:
+                self._look()
+                await self._remove(self._surplus())
+                while self._due and clock() < looked_at + LOOK_SECONDS:
+                    await self._write(next(iter(self._due)))
+                    await asyncio.sleep(1 / WRITES_PER_SECOND)
+            except Exception:
+                log.exception("bug in the operator; records are written again later")
+            await asyncio.sleep(max(0.0, looked_at + LOOK_SECONDS - clock()))
+
+    async def _load(self) -> None:
+        """Learn which records exist."""
+        while True:
+            try:
+                self._kept = await self._list()
+            except errors.KubeError as error:
+                log.warning("cannot list the records of jobs, will be retried: %s", error)
+                await asyncio.sleep(LOOK_SECONDS)
+            else:
+                return
+
+    async def _list(self) -> dict[str, Summary]:
+        found: dict[str, Summary] = {}
+        token = ""
+        while True:
+            page = await self._client.list(
+                CONFIG_MAPS,
+                self._namespace or None,
+                label_selector=names.LABEL_HISTORY,
+                limit=PAGE_SIZE,
+                continue_token=token,
+                type=StoredRecord,
+            )
+            summaries = (summary_of_object(each.metadata) for each in page.items)
+            found |= {summary.uid: summary for summary in summaries if summary}
+            token = page.metadata.continue_token
+            if not token:
+                return found
+
+    def _look(self) -> None:
+        """Follow the jobs that there are, and end the records of those that are gone."""
+        clock = asyncio.get_running_loop().time()
+        present = set()
+        for job in self._state.jobs:
+            uid = job.metadata.uid
+            present.add(uid)
+            if job.spec.managed_by in ("", names.CONTROLLER_NAME):
+                self._follow(job, clock)
+        self._done &= present
+        for uid in [uid for uid in self._tracks if uid not in present]:
+            self._end_deleted(uid)
+        for uid, summary in self._kept.items():
+            if not summary.is_final and uid not in present and uid not in self._tracks:
+                self._tracks[uid] = _Track(_last_seen(summary), summary.attempt)
+                self._end_deleted(uid)
+
+    def _follow(self, job: PaddleJob, clock: float) -> None:
+        uid, status = job.metadata.uid, job.status
+        if uid in self._done or (uid not in self._tracks and self._is_over(job)):
+            return
+        track = self._track(job)
+        track.sample(status)
+        if track.has_ended:
+            self._close(uid, track, clock)
+        elif status.phase.is_terminal or status.attempt > track.recorded:
+            track.recorded = status.attempt
+            track.ended_clock = clock if status.phase.is_terminal else None
+            track.end_attempt(compose.remembered_attempt(job))
+            self._due[uid] = None
+        elif track.curve and clock >= track.saved_at + SAVE_SECONDS:
+            self._due[uid] = None
+
+    def _is_over(self, job: PaddleJob) -> bool:
+        """Tell whether a job that this operator did not see end needs no record any more."""
+        kept, ended = self._kept.get(job.metadata.uid), job.status.completion_time
+        if not job.status.phase.is_terminal:
+            return False
+        return kept.is_final if kept else ended is None or ended < self._now() - CATCH_UP
+
+    def _close(self, uid: str, track: _Track, clock: float) -> None:
+        """Forget a job that has ended, after what its log tells of its end has come too."""
+        assert track.ended_clock is not None
+        if uid in self._due or clock < track.ended_clock + LINGER_SECONDS:
+            return
+        if track.curve:
+            self._due[uid] = None
+        else:
+            del self._tracks[uid]
+            self._done.add(uid)
+
+    def _end_deleted(self, uid: str) -> None:
+        track = self._tracks[uid]
+        if track.has_ended:
+            if uid not in self._due:
+                del self._tracks[uid]
+            return
+        track.ended_clock, track.deleted_at = asyncio.get_running_loop().time(), self._now()
+        track.end_attempt(compose.remembered_attempt(track.job, deleted_at=track.deleted_at))
+        self._due[uid] = None
+
+    def _track(self, job: PaddleJob) -> _Track:
+        uid = job.metadata.uid
+        track = self._tracks.get(uid)
+        if track is None:
+            kept = self._kept.get(uid)
+            track = self._tracks[uid] = _Track(job, kept.attempt if kept else 0)
+        elif not track.has_ended and track.recorded <= job.status.attempt:
+            track.job = job
+        return track
+
+    async def _write(self, uid: str) -> None:
+        """Write a record; a job that cannot be recorded is given up after a few tries."""
+        del self._due[uid]
+        track = self._tracks[uid]
+        attempts, entries, curve = len(track.attempts), len(track.timeline), track.curve
+        track.saved_at = asyncio.get_running_loop().time()
+        try:
+            await self._save(track)
+        except errors.KubeError as error:
+            track.tries += 1
+            if track.tries < MAX_TRIES:
+                self._due[uid] = None
+                return
+            log.info("%s is not recorded: %s", track.job.metadata.key, error)
+            if uid in self._kept:
+                self._kept[uid] = track.summary
+        # What came meanwhile stays.
+        del track.attempts[:attempts], track.timeline[:entries]
+        track.curve = [] if track.curve is curve else track.curve
+        track.tries = 0
+
+    async def _save(self, track: _Track) -> None:
+        key = object_key(track.summary)
+        try:
+            found = await self._client.get(CONFIG_MAPS, key.namespace, key.name, type=StoredRecord)
+        except errors.NotFoundError:
+            summary = track.summary
+            await self._client.create(CONFIG_MAPS, key.namespace, manifest(track.merged_into(None)))
+            self._kept[summary.uid] = summary
+            return
+        known = summary_of_object(found.metadata)
+        if known is None or known.uid != track.summary.uid:
+            log.warning("%s: ConfigMap %s is in the way of its record", track.job.metadata.key, key.name)
+            return
+        record = track.merged_into(unpack(found.binary_data.get(RECORD_KEY, b"")))
+        body = manifest(record, found.metadata.resource_version)
+        await self._client.replace(CONFIG_MAPS, key.namespace, key.name, body)
+        self._kept[record.summary.uid] = record.summary
+
+    # Limits.
+
+    def _surplus(self) -> list[Summary]:
+        """Return the records that are too old or too many, the oldest of a namespace first."""
+        oldest_first = sorted(
+            (each for each in self._kept.values() if each.is_final and each.uid not in self._tracks),
+            key=lambda each: (each.ended or each.created or _LONG_AGO, each.uid),
+        )
+        counts = Counter(each.namespace for each in self._kept.values())
+        expiry = self._now() - timedelta(days=self._settings.days)
+        found = []
+        for each in oldest_first:
+            expired = each.ended is not None and each.ended < expiry
+            if expired or counts[each.namespace] > self._settings.per_namespace:
+                counts[each.namespace] -= 1
+                found.append(each)
+        return found
+
+    async def _remove(self, summaries: list[Summary]) -> None:
+        for summary in summaries:
+            key: ObjectKey = object_key(summary)
+            try:
+                await self._client.delete(CONFIG_MAPS, key.namespace, key.name)
+            except errors.NotFoundError:
+                log.debug("record %s was deleted already", key)
+            except errors.KubeError as error:
+                log.warning("cannot delete the record %s, will be retried: %s", key, error)
+                return
+            self._kept.pop(summary.uid, None)
+            await asyncio.sleep(1 / WRITES_PER_SECOND)
+
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def _last_seen(summary: Summary) -> PaddleJob:
+    """Return what is still known of a job that was deleted while no operator looked."""
+    metadata = ObjectMeta(summary.name, summary.namespace, summary.uid, creation_timestamp=summary.created)
+    status = PaddleJobStatus(
+        phase=Phase(summary.result),
+        mode=summary.mode,
+        start_time=summary.started,
+        attempt=summary.attempt,
+        restarts=summary.restarts,
+        last_failure=summary.failure,
+    )
+    return PaddleJob(metadata, status=status)

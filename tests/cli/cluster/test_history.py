@@ -1,0 +1,121 @@
+"""`history` and `postmortem`: jobs that exist, jobs that are gone, runs on this machine."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from local.jobs import job as local_job
+from local.jobs import role
+from paddlejob.api.v1 import Failure
+from paddlejob.client.local_runs import LocalRuns
+from paddlejob.history.record import AttemptRecord, RankEnd, Record, Summary, manifest, object_key
+from paddlejob.kube.resource import CONFIG_MAPS
+from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import Exit
+
+GONE = Summary(
+    "gone",
+    "default",
+    "0123456789",
+    result="Failed",
+    message="worker-1 exited with code 1",
+    created=datetime(2020, 1, 1, tzinfo=UTC),
+    ended=datetime(2020, 1, 1, 0, 5, tzinfo=UTC),
+    attempt=2,
+    failure=Failure(attempt=2, pod="gone-worker-1", message="worker-1 exited with code 1"),
+)
+
+
+@pytest.fixture
+def keep(cluster):
+    """Store a record as the operator does."""
+
+    def store(summary: Summary, *ranks: RankEnd) -> None:
+        body = manifest(Record(summary, attempts=(AttemptRecord(2, "Failed", ranks=ranks),)))
+        cluster.do(lambda scene: scene.client.create(CONFIG_MAPS, "default", body))
+
+    return store
+
+
+def test_jobs_that_exist_and_jobs_that_are_gone_are_listed_newest_first(cluster, pdj, file, keep):
+    keep(GONE)
+    cluster.scene.fates.set("demo-worker-0", Exit(1, 1, message="boom"))
+    pdj("submit", file(job().worker(1)))
+    pdj("wait", "demo", "--timeout", "60s")
+    headings, first, second = pdj("history").stdout.splitlines()
+    assert headings.split() == ["NAME", "RESULT", "AGE", "DURATION", "ATTEMPTS", "FIRST", "FAILURE"]
+    assert first.split()[:2] == ["demo", "Failed"]
+    assert first.endswith("worker-0 exited with code 1: boom")
+    assert second.split()[:2] == ["gone", "Failed"]
+    assert second.split()[3:5] == ["5m", "3"]
+    (only,) = json.loads(pdj("history", "gone", "-o", "json").stdout)
+    assert only["message"] == GONE.message
+    (newest,) = json.loads(pdj("history", "@latest", "-o", "json").stdout)
+    assert newest["name"] == "demo"
+    assert object_key(GONE).name in pdj("history", "-o", "wide").stdout
+    assert pdj("history", "-A").stdout.startswith("NAMESPACE")
+    record = json.loads(pdj("postmortem", "demo", "-o", "json").stdout)
+    assert record["attempts"][0]["ranks"][0]["text"] == "boom"
+
+
+def test_nothing_to_list_is_said(pdj):
+    result = pdj("history", "nothing")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "There is no record of nothing.\n"
+
+
+def test_a_post_mortem_is_one_file_or_goes_to_standard_output(pdj, keep, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keep(GONE, RankEnd("worker-1", "failed", 1, text="Traceback"))
+    assert pdj("postmortem", "gone").stdout == "wrote gone.html\n"
+    page = (tmp_path / "gone.html").read_text()
+    assert "Traceback" in page
+    assert pdj("postmortem", object_key(GONE).name, "--to", "-").stdout == page
+    result = pdj("postmortem", "gone", "--to", str(tmp_path / "none" / "page.html"))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: cannot write ")
+
+
+def test_a_job_that_nobody_knows_is_told_so(pdj):
+    result = pdj("postmortem", "nobody")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: there is no PaddleJob nobody in namespace default, and no record of one; "
+        "`kubectl pdj history` lists what there is\n"
+    )
+
+
+async def test_runs_on_this_machine_have_the_same(tmp_path):
+    script = (
+        "echo epoch 1 step 1/2 loss 0.5; sleep 1.1; echo epoch 1 step 2/2 loss 0.25; echo boom >&2; exit 3"
+    )
+    runs = LocalRuns(tmp_path / "runs")
+    started = await runs.submit(local_job(worker=role(1, script)))
+    await started.wait(timeout_seconds=60)
+    (summary,) = await runs.history()
+    assert (summary.name, summary.result) == (started.name, "Failed")
+    assert "exited with code 3" in summary.message
+    assert await runs.history(name="another") == ()
+    for name in (started.name, "job", "@latest"):
+        record = await runs.record(name)
+        assert record.summary == summary
+    (attempt,) = record.attempts
+    (rank,) = attempt.ranks
+    assert (rank.rank, rank.exit_code, rank.from_log) == ("worker-0", 3, True)
+    assert rank.text.splitlines()[-1] == "boom"
+    assert [(each.step, each.loss) for each in record.curve] == [(1, "0.5"), (2, "0.25")]
+
+
+async def test_a_restart_on_this_machine_is_an_attempt_of_the_record(tmp_path):
+    script = 'echo attempt $PADDLEJOB_ATTEMPT; [ "$PADDLEJOB_ATTEMPT" = 1 ] || exit 137'
+    runs = LocalRuns(tmp_path / "runs")
+    body = local_job(worker=role(1, script))
+    body["spec"]["restartPolicy"] = {"delaySeconds": 0}
+    started = await runs.submit(body)
+    assert (await started.wait(timeout_seconds=60)).status.phase == "Completed"
+    record = await runs.record(started.name)
+    assert [(each.attempt, each.result) for each in record.attempts] == [(0, "Restarting"), (1, "Completed")]
+    assert "137" in record.attempts[0].message

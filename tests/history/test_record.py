@@ -1,0 +1,177 @@
+"""The record of a job: its bounds, whatever a job prints."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import random
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from paddlejob.api import names
+from paddlejob.api.meta import ObjectMeta
+from paddlejob.api.v1 import Failure
+from paddlejob.history import compose
+from paddlejob.history.record import (
+    MAX_ATTEMPTS,
+    MAX_BYTES,
+    MAX_PLAIN_BYTES,
+    MAX_POINTS,
+    AttemptRecord,
+    PhaseEntry,
+    Point,
+    RankEnd,
+    Record,
+    Summary,
+    bounded,
+    manifest,
+    pack,
+    summary_of_object,
+    thinned,
+    unpack,
+)
+from paddlejob.testing.build import job, snapshot
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DEMO = Summary("demo", "default", "0123456789", result="Failed")
+
+
+def noise(length: int, seed: int) -> str:
+    """A text that does not compress."""
+    return base64.b85encode(random.Random(seed).randbytes(length)).decode()[:length]
+
+
+def attempt(number: int, ranks: int, length: int) -> AttemptRecord:
+    ends = tuple(RankEnd(f"worker-{at}", "failed", 1, text=noise(length, at)) for at in range(ranks))
+    return AttemptRecord(number, "Failed", message=noise(1000, number), ranks=ends)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "ranks", "length"),
+    [(1, 1, 10), (1, 1000, 180), (64, 8, 8192), (200, 3, 100), (1, 1, 500_000)],
+)
+def test_a_packed_record_is_never_too_large_and_keeps_who_failed_first(attempts, ranks, length):
+    full = Record(
+        DEMO,
+        attempts=tuple(attempt(number, ranks, length) for number in range(attempts)),
+        timeline=tuple(PhaseEntry(NOW, "Running", message=noise(300, at)) for at in range(400)),
+        curve=tuple(Point(at, 1, at, "0.5") for at in range(3000)),
+        environment={noise(100, at): noise(200, at) for at in range(256)},
+    )
+    packed = pack(full)
+    read = unpack(packed)
+    assert len(packed) <= MAX_BYTES
+    assert read is not None
+    assert read.summary == DEMO
+    assert len(read.attempts) <= MAX_ATTEMPTS
+    assert read.attempts[-1].attempt == attempts - 1
+    assert read.attempts[-1].ranks[0].rank == "worker-0"
+    assert read.attempts[-1].ranks[0].text
+
+
+def test_a_thousand_ranks_with_ordinary_logs_are_all_kept():
+    failed = snapshot(job().worker(1000)).pods_running()
+    text = "\n".join(f"[Train][Epoch 1/20][Iter: {step}/500] loss: 0.{step}" for step in range(200))
+    for index in range(1000):
+        failed.failed("worker", index, code=1, message=f"rank {index}\n{text}")
+    given = failed.build()
+    members = compose.ended_ranks(given.job, given.pods)
+    ranks = [compose.rank_end(member) for member in members]
+    record = Record(DEMO, attempts=(compose.attempt_record(given.job, given.job.status, NOW, ranks),))
+    packed = pack(record)
+    read = unpack(packed)
+    assert len(packed) <= MAX_BYTES
+    assert read is not None
+    assert [each.rank for each in read.attempts[0].ranks] == [f"worker-{index}" for index in range(1000)]
+    assert all(each.text.endswith("loss: 0.199") for each in read.attempts[0].ranks)
+
+
+def test_ranks_beyond_the_limit_are_counted():
+    ranks = [RankEnd(f"worker-{index}") for index in range(compose.MAX_RANKS + 7)]
+    demo = job().worker(1).build()
+    ended = compose.attempt_record(demo, demo.status, NOW, ranks)
+    assert (len(ended.ranks), ended.more_ranks) == (compose.MAX_RANKS, 7)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"",
+        b"not gzip",
+        gzip.compress(b"{}"),
+        gzip.compress(b"[" * 100_000),
+        pack(Record(DEMO))[:-9],
+        gzip.compress(b" " * (MAX_PLAIN_BYTES + 1)),
+    ],
+    ids=["empty", "not gzip", "another object", "deep", "cut", "bomb"],
+)
+def test_what_is_not_a_record_is_not_read(packed):
+    assert unpack(packed) is None
+
+
+def test_the_first_and_the_newest_attempts_stay():
+    kept = bounded(Record(DEMO, attempts=tuple(AttemptRecord(number) for number in range(100))))
+    assert [each.attempt for each in kept.attempts] == [0, *range(37, 100)]
+    assert kept.more_attempts == 36
+    again = bounded(msgspec.structs.replace(kept, attempts=(*kept.attempts, AttemptRecord(100))))
+    assert again.more_attempts == 37
+
+
+@pytest.mark.parametrize("count", [0, 1, MAX_POINTS, MAX_POINTS + 1, 10 * MAX_POINTS + 3])
+def test_a_curve_is_thinned_out_evenly_and_keeps_its_newest_point(count):
+    points = tuple(Point(at) for at in range(count))
+    kept = thinned(points, MAX_POINTS)
+    assert len(kept) <= MAX_POINTS
+    assert len(kept) > MAX_POINTS // 2 - 1 or kept == points
+    assert kept[-1:] == points[-1:]
+    assert len({later.time - sooner.time for sooner, later in itertools.pairwise(kept)}) <= 1
+
+
+def test_a_configmap_that_only_looks_like_a_record_is_not_one():
+    made = manifest(Record(DEMO))["metadata"]
+    metadata = msgspec.convert(made, ObjectMeta)
+    assert summary_of_object(metadata) == DEMO
+    assert summary_of_object(msgspec.structs.replace(metadata, name="other")) is None
+    assert summary_of_object(msgspec.structs.replace(metadata, namespace="other")) is None
+    for text in ("", "{}", "[", '{"name": 1}'):
+        broken = {names.ANNOTATION_SUMMARY: text}
+        assert summary_of_object(msgspec.structs.replace(metadata, annotations=broken)) is None
+
+
+def test_the_environment_tells_what_changed_and_hides_secrets():
+    def environment(image: str, token: str, replicas: int = 2) -> dict[str, str]:
+        env = [
+            {"name": "API_TOKEN", "value": token},
+            {"name": "LR", "value": "0.1"},
+            {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        ]
+        built = job().worker(replicas, image=image, env=env, resources={"limits": {"cpu": "2"}})
+        return compose.environment_of(built.build(), ())
+
+    before, after = environment("a:1", "hunter2"), environment("a:2", "hunter3", replicas=3)
+    changed = {each.name: (each.before, each.after) for each in compose.changes(before, after)}
+    assert changed.pop("worker.containers.paddle.image") == ("a:1", "a:2")
+    assert changed.pop("worker.replicas") == ("2", "3")
+    hidden = changed.pop("worker.containers.paddle.env.API_TOKEN")
+    assert hidden[0] != hidden[1]
+    assert not changed
+    assert "hunter" not in str(before) + str(after)
+    assert before["worker.containers.paddle.env.LR"] == "0.1"
+    assert before["worker.containers.paddle.resources.limits.cpu"] == "2"
+
+
+def test_an_attempt_nobody_saw_end_is_made_up_from_the_status():
+    failure = Failure(attempt=3, pod="demo-worker-1", message="worker-1 exited with code 137")
+    demo = job().worker(2).status(phase="Restarting", attempt=4).build()
+    status = msgspec.structs.replace(demo.status, last_failure=failure, attempt_time=NOW)
+    made_up = compose.remembered_attempt(msgspec.structs.replace(demo, status=status))
+    assert (made_up.attempt, made_up.failure, made_up.ended) == (3, failure, NOW)
+    deleted = compose.remembered_attempt(demo, deleted_at=NOW + timedelta(hours=1))
+    assert (deleted.attempt, deleted.result, deleted.message) == (
+        4,
+        "Deleted",
+        "deleted while it was Restarting",
+    )

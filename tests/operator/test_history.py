@@ -1,0 +1,388 @@
+"""Records of jobs, kept by an operator on an in-memory API server, that outlive the jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+import yaml
+
+from paddlejob.api import names
+from paddlejob.client.errors import NoSuchJobError
+from paddlejob.history.record import MAX_BYTES, Record, Summary, manifest, object_key
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.operator.history import CATCH_UP, LOGS_AT_ONCE
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.settings import HistorySettings, OperatorSettings
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import Exit
+from paddlejob.testing.operator import Operator
+from tests.client.scene import CRD, Scene
+from tests.operator.test_progress import Logs, Refused
+
+
+class Kept(Scene):
+    """An operator that also keeps records, as the process does."""
+
+    def __init__(self, server: ApiServer, settings: HistorySettings) -> None:
+        super().__init__(server)
+        self.logs = Logs(server.transport("operator"))
+        self.operator_client = Client(self.logs)
+        self.settings: HistorySettings | None = settings
+        self.reads_progress = True
+
+    def operator(self) -> Operator:
+        settings = OperatorSettings(namespace="default", history=self.settings)
+        return Operator(self.operator_client, settings, rng=self.rng, reads_progress=self.reads_progress)
+
+    async def record(self, name: str = "demo") -> Record:
+        return await self.cluster.record(name)
+
+    async def recorded(self, result: str, name: str = "demo") -> Record:
+        """Wait until the record of a job has a result, and return it as a user reads it."""
+
+        async def is_there() -> bool:
+            return any(each.result == result and each.name == name for each in await self.stored())
+
+        await self.until(is_there, f"{name} is recorded as {result}")
+        return await self.record(name)
+
+    async def stored(self) -> list[Summary]:
+        """Return the summaries on the ConfigMaps, not those of jobs."""
+        listed = await self.client.list(CONFIG_MAPS, "default", label_selector=names.LABEL_HISTORY)
+        texts = (each["metadata"]["annotations"][names.ANNOTATION_SUMMARY] for each in listed.items)
+        return [msgspec.json.decode(text, type=Summary) for text in texts]
+
+    async def deleted(self, name: str = "demo") -> None:
+        """Delete a job, and wait until nothing of it is left."""
+        await self.client.delete(PADDLE_JOBS, "default", name)
+
+        async def is_gone() -> bool:
+            return name not in await self.names(PADDLE_JOBS) and not await self.names(PODS)
+
+        await self.until(is_gone, f"{name} is gone")
+
+
+def play(act, settings: HistorySettings | None = None) -> None:
+    async def main() -> None:
+        server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
+        server.install(yaml.safe_load(CRD.read_text()))
+        await Kept(server, settings or HistorySettings()).play(act)
+
+    virtual_loop.run(main(), seed=1)
+
+
+def test_a_failed_job_can_be_looked_into_when_job_and_pods_are_gone():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-1", 1, message="ValueError: no data")
+        await stage.submit(job().worker(2))
+        await stage.phase("Running")
+        stage.write(
+            "demo-worker-1", "loading data", "Traceback (most recent call last):", "ValueError: no data"
+        )
+        stage.let_go("demo-worker-1")
+        await stage.recorded("Failed")
+        await stage.deleted()
+
+        record = await stage.record()
+        assert record.summary.message == "worker-1 exited with code 1: ValueError: no data"
+        assert record.summary.ended is not None
+        (attempt,) = record.attempts
+        assert attempt.failure is not None
+        assert attempt.failure.pod == "demo-worker-1"
+        first = attempt.ranks[0]
+        assert (first.rank, first.exit_code, first.from_log) == ("worker-1", 1, True)
+        assert first.text.splitlines() == [
+            "loading data",
+            "Traceback (most recent call last):",
+            "ValueError: no data",
+        ]
+        assert [each.phase for each in record.timeline][-2:] == ["Running", "Failed"]
+        assert [each.name for each in await stage.cluster.history()] == ["demo"]
+
+    play(act)
+
+
+def test_every_restart_is_recorded_with_what_changed():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 137)
+        await stage.submit(job().worker(2, image="paddle:1"))
+        await stage.phase("Running")
+        template = job().worker(2, image="paddle:2").manifest["spec"]["worker"]["template"]
+        await stage.edit(worker={"template": template})
+        stage.write("demo-worker-0", "out of memory")
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Restarting")
+        stage.hold("demo-worker-0", 1)
+        await stage.phase("Running")
+        stage.let_go("demo-worker-0")
+        record = await stage.recorded("Failed")
+        first, second = record.attempts
+        assert (first.attempt, first.result, first.ranks[0].text) == (0, "Restarting", "out of memory")
+        assert first.ranks[0].exit_code == 137
+        assert not first.changes
+        assert (second.attempt, second.result) == (1, "Failed")
+        changed = {each.name: (each.before, each.after) for each in second.changes}
+        assert changed["worker.containers.paddle.image"] == ("paddle:1", "paddle:2")
+
+    play(act)
+
+
+def test_the_curve_follows_the_progress_that_the_log_tells():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 0)
+        await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
+        await stage.phase("Running")
+        for step in (10, 20, 30):
+            stage.write("demo-worker-0", f"epoch 1 step {step}/62 loss {1 / step:.3f}")
+            await asyncio.sleep(40)
+        stage.write("demo-worker-0", "epoch 1 step 62/62 loss 0.001")
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Completed")
+        await asyncio.sleep(120)
+        record = await stage.record()
+        assert [(each.step, each.loss) for each in record.curve] == [
+            (10, "0.1"),
+            (20, "0.05"),
+            (30, "0.033"),
+            (62, "0.001"),
+        ]
+
+    play(act)
+
+
+def test_a_job_that_is_deleted_while_it_runs_is_recorded_as_deleted():
+    async def act(stage: Kept) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await stage.deleted()
+        record = await stage.recorded("Deleted")
+        assert record.summary.message.startswith("deleted while it was ")
+        assert record.attempts[-1].result == "Deleted"
+
+    play(act)
+
+
+def test_a_job_that_is_deleted_while_no_operator_runs_is_recorded_by_the_next():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 137)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Restarting")
+        await stage.stop_operator()
+        await stage.deleted()
+        stage.start_operator()
+        record = await stage.recorded("Deleted")
+        assert [(each.attempt, each.result) for each in record.attempts] == [
+            (0, "Restarting"),
+            (1, "Deleted"),
+        ]
+        assert record.summary.failure is not None
+
+    play(act)
+
+
+def test_an_end_that_no_record_was_written_of_is_made_up_by_the_next_operator():
+    async def act(stage: Kept) -> None:
+        stage.settings = None
+        await stage.stop_operator()
+        stage.start_operator()
+        stage.fates.set("demo-worker-0", Exit(1, message="boom"))
+        stage.fates.set("old-worker-0", Exit(1, message="boom"))
+        await stage.submit(job("old").worker(1))
+        await stage.phase("Failed", "old")
+        await stage.stop_operator()
+        await asyncio.sleep(CATCH_UP.total_seconds())
+        stage.start_operator()
+        await stage.submit(job().worker(1))
+        await stage.phase("Failed")
+        await stage.stop_operator()
+        stage.settings = HistorySettings()
+        stage.start_operator()
+        record = await stage.recorded("Failed")
+        assert record.attempts[0].failure is not None
+        assert record.attempts[0].failure.message == "worker-0 exited with code 1: boom"
+        assert [each.name for each in await stage.stored()] == ["demo"]
+
+    play(act)
+
+
+@pytest.mark.parametrize("code", [403, 500])
+def test_without_logs_the_termination_message_stands_in(code):
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 1, message="ValueError: no data")
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", "never seen")
+        stage.logs.code = code
+        stage.let_go("demo-worker-0")
+        record = await stage.recorded("Failed")
+        assert (record.attempts[0].ranks[0].text, record.attempts[0].ranks[0].from_log) == (
+            "ValueError: no data",
+            False,
+        )
+
+    play(act)
+
+
+def test_a_log_that_does_not_come_holds_nothing_up():
+    class Silent(Refused):
+        async def chunks(self):
+            await asyncio.sleep(3600)
+            yield b""
+
+    async def act(stage: Kept) -> None:
+        stage.fates.set("demo-worker-0", Exit(137, 1))
+        transport = stage.logs._transport
+
+        def stream(path: str, **options):
+            return nullcontext(Silent(200)) if path.endswith("/log") else transport.stream(path, **options)
+
+        stage.logs.stream = stream
+        await stage.submit(job().worker(1))
+        record = await stage.recorded("Restarting")
+        assert record.attempts[0].ranks[0].exit_code == 137
+        status = await stage.phase("Running")
+        assert status["attempt"] == 1
+
+    play(act)
+
+
+def test_many_jobs_that_fail_at_once_cost_few_log_reads_and_all_are_recorded():
+    async def act(stage: Kept) -> None:
+        names = [f"job-{number}" for number in range(40)]
+        await stage.stop_operator()
+        stage.reads_progress = False
+        stage.start_operator()
+        for name in names:
+            stage.hold(f"{name}-worker-0", 1, message=f"boom of {name}")
+            await stage.submit(job(name).worker(1))
+        for name in names:
+            await stage.phase("Running", name)
+        for name in names:
+            stage.let_go(f"{name}-worker-0")
+        for name in names:
+            await stage.phase("Failed", name)
+        assert LOGS_AT_ONCE <= stage.logs.asked < LOGS_AT_ONCE + 10
+        for name in names:
+            assert (await stage.recorded("Failed", name)).summary.message.endswith(f"boom of {name}")
+
+    play(act)
+
+
+def test_the_oldest_records_of_a_namespace_go_first_and_do_not_come_back():
+    async def act(stage: Kept) -> None:
+        for number in range(5):
+            stage.fates.set(f"job-{number}-worker-0", Exit(1, 1))
+            await stage.submit(job(f"job-{number}").worker(1))
+            await stage.phase("Failed", f"job-{number}")
+            await asyncio.sleep(60)
+        await asyncio.sleep(120)
+        creates = list(stage.server.log.select(verb="create", resource="configmaps"))
+        assert sorted(each.name for each in await stage.stored()) == ["job-3", "job-4"]
+        await asyncio.sleep(600)
+        assert creates == list(stage.server.log.select(verb="create", resource="configmaps"))
+
+    play(act, HistorySettings(per_namespace=2))
+
+
+def test_a_record_expires():
+    async def act(stage: Kept) -> None:
+        stage.fates.set("demo-worker-0", Exit(1, 1))
+        await stage.submit(job().worker(1))
+        await stage.recorded("Failed")
+        await stage.deleted()
+        await asyncio.sleep(timedelta(days=2).total_seconds())
+        assert await stage.stored() == []
+        with pytest.raises(NoSuchJobError, match="no record of one"):
+            await stage.record()
+
+    play(act, HistorySettings(days=1))
+
+
+def test_a_configmap_of_somebody_else_in_the_place_of_a_record_is_left_alone():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 1)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        uid = (await stage.job())["metadata"]["uid"]
+        name = object_key(Summary("demo", "default", uid)).name
+        mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}}
+        await stage.client.create(CONFIG_MAPS, "default", mine)
+        stage.let_go("demo-worker-0")
+        await stage.phase("Failed")
+        await asyncio.sleep(60)
+        assert (await stage.client.get(CONFIG_MAPS, "default", name))["data"] == {"a": "b"}
+
+    play(act)
+
+
+def test_a_record_that_cannot_be_read_is_written_again():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 137)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Restarting")
+        name = object_key((await stage.stored())[0]).name
+        await stage.client.patch(CONFIG_MAPS, "default", name, {"binaryData": {"record.json.gz": "AAAA"}})
+        stage.hold("demo-worker-0", 1)
+        await stage.phase("Running")
+        stage.let_go("demo-worker-0")
+        record = await stage.recorded("Failed")
+        assert [each.attempt for each in record.attempts] == [1]
+
+    play(act)
+
+
+def test_a_record_belongs_to_nobody_and_is_small():
+    async def act(stage: Kept) -> None:
+        stage.fates.set("demo-worker-0", Exit(1, 1))
+        await stage.submit(job().worker(1))
+        await stage.recorded("Failed")
+        (stored,) = (
+            await stage.client.list(CONFIG_MAPS, "default", label_selector=names.LABEL_HISTORY)
+        ).items
+        assert "ownerReferences" not in stored["metadata"]
+        assert stored["metadata"]["labels"][names.LABEL_JOB] == "demo"
+        assert len(stored["binaryData"]["record.json.gz"]) < MAX_BYTES // 100
+
+    play(act)
+
+
+def test_two_jobs_of_one_name_have_a_record_each_and_the_newest_is_meant():
+    async def act(stage: Kept) -> None:
+        for code in (1, 2):
+            stage.fates.set("demo-worker-0", Exit(code, 1))
+            await stage.submit(job().worker(1))
+            await stage.phase("Failed")
+            await stage.recorded("Failed")
+            await stage.deleted()
+            await asyncio.sleep(10)
+        newest, oldest = await stage.cluster.history(name="demo")
+        assert (await stage.record()).summary == newest
+        assert "code 2" in newest.message
+        assert (await stage.record(object_key(oldest).name)).summary == oldest
+
+    play(act)
+
+
+def test_an_old_record_of_another_version_does_no_harm():
+    async def act(stage: Kept) -> None:
+        long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+        body = manifest(Record(Summary("gone", "default", "f" * 8, result="Running", created=long_ago)))
+        body["binaryData"] = {}
+        await stage.client.create(CONFIG_MAPS, "default", body)
+        await stage.stop_operator()
+        stage.start_operator()
+        record = await stage.recorded("Deleted", "gone")
+        assert record.summary.message == "deleted while it was Running"
+
+    play(act)
