@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # One seed for hashes, so that a simulated history is the same in every process.
 # LOOP=uvloop runs the tests that need a real event loop on uvloop.
 PYTEST := PYTHONHASHSEED=0 PADDLEJOB_TEST_LOOP=$(LOOP) $(BIN)/python -m pytest
-UNIT := not apiserver and not paddle and not node and not gang
+UNIT := not apiserver and not paddle and not node and not gang and not browser
 CORE_COVERAGE := 100
 KUBE_COVERAGE := 98
 OPERATOR_COVERAGE := 98
@@ -57,7 +57,7 @@ demo-resnet: $(RUNTIME) ## Train ResNet collectively, here and now
 
 test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
 
-test-all: test-pythons coverage test-tools test-gang test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, coverage, kubectl, helm, gangs, all seeds, a node, a bare Debian
+test-all: test-pythons coverage test-browser test-tools test-gang test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, coverage, kubectl, helm, gangs, all seeds, a node, a bare Debian
 
 test-fast: lint test-unit ## `make test` without the real API server and without real Paddle
 
@@ -86,10 +86,17 @@ coverage: $(STAMP) ## Branches that the tests of core, kube and operator take, w
 	$(BIN)/coverage report --include='src/paddlejob/operator/*' --fail-under=$(OPERATOR_COVERAGE)
 
 test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
-	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools and not thorough'
+	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools and not thorough and not browser'
 
 test-tools: $(STAMP) ## The suite that runs kubectl, helm and an API server of Kubernetes 1.21, and what takes long
 	$(PYTEST) -n 2 --dist loadgroup -m 'tools or thorough'
+
+test-browser: $(STAMP) ## The dashboard in Chromium, which is installed where it is missing; PADDLEJOB_SCREENSHOTS=1 makes its pictures
+	@command -v chromium > /dev/null || \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+			apt-get update -q && apt-get install -q -y --no-install-recommends chromium; \
+		else echo "Chromium is needed: apt-get install chromium"; exit 1; fi
+	$(PYTEST) -n 2 --dist loadgroup -m browser
 
 test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which knows gangs
 	$(PYTEST) -m gang
@@ -140,4 +147,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local soak generate format constraints clean

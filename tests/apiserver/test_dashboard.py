@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
+from playwright.async_api import expect
 
 from apiserver.real_cluster import RealCluster
 from devcluster import Cluster as ControlPlane
 from paddlejob.api import names
 from paddlejob.client.cluster import Cluster
 from paddlejob.client.job import CHANGES
+from paddlejob.dashboard.server import Dashboard
 from paddlejob.testing.build import JobBuilder, job
+from tests.dashboard.browser import chromium, tab
 from tests.dashboard.pages import opened
 
 pytestmark = pytest.mark.apiserver
@@ -102,3 +106,50 @@ async def test_a_viewer_sees_jobs_and_is_refused_changes_by_the_server(real, kub
         # Pods and their logs are not among his rights: the page says so, and shows the rest.
         async with pages.stream(f"/api/jobs/{namespace}/demo/stream?logs=1") as events:
             assert "cannot list" in await events.until("trouble")
+
+
+@pytest.mark.browser
+async def test_the_pages_show_what_a_user_may_see_and_do(real, kubeconfig_of, namespace):
+    read = rule("paddlejobs", "get", "list", "watch")
+    pods = {
+        "apiGroups": [""],
+        "resources": ["pods", "pods/log", "events"],
+        "verbs": ["get", "list", "watch"],
+    }
+    users = {
+        "nobody": kubeconfig_of("nobody"),
+        "viewer": kubeconfig_of("viewer", read, pods),
+        "owner": kubeconfig_of("owner", rule("paddlejobs", "*"), rule("paddlejobs/scale", "*"), pods),
+    }
+    await submit(real, job("demo").worker(2))
+    await submit(real, job("other").worker(1))
+    async with chromium() as browser, contextlib.AsyncExitStack() as stack:
+        pages = {}
+        for name, kubeconfig in users.items():
+            jobs = await stack.enter_async_context(Cluster.open(kubeconfig=kubeconfig, namespace=namespace))
+            dashboard = await stack.enter_async_context(Dashboard(jobs))
+            link = await dashboard.serve()
+            found = await stack.enter_async_context(tab(browser, link))
+            await found.page.goto(link)
+            pages[name] = found
+        nobody = pages["nobody"]
+        await expect(nobody.page.get_by_role("alert")).to_contain_text("cannot list paddlejobs")
+        assert await nobody.violations() == []
+        for name in ("viewer", "owner"):
+            await expect(pages[name].page.locator("a.job")).to_have_count(2)
+            await pages[name].open(f"jobs/{namespace}/demo")
+            await expect(pages[name].page.locator(".title .phase")).to_have_text("Running")
+        viewer, owner = pages["viewer"].page, pages["owner"].page
+        await expect(owner.get_by_role("button", name="Suspend")).to_be_visible()
+        await expect(viewer.locator(".actions button")).to_have_count(0)
+        await owner.get_by_role("button", name="Suspend").click()
+        for page in (viewer, owner):
+            await expect(page.locator(".title .phase")).to_have_text("Suspended")
+        await owner.get_by_role("button", name="Undo").click()
+        await expect(viewer.locator(".title .phase")).to_have_text("Running")
+        await owner.get_by_role("button", name="Delete", exact=True).click()
+        await owner.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(owner.locator("a.job")).to_have_count(1)
+        await expect(viewer.get_by_role("heading", name="This job was deleted")).to_be_visible()
+        assert [pages[name].foreign for name in users] == [[], [], []]
+        assert pages["owner"].errors == []

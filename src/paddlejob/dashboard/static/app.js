@@ -24,12 +24,14 @@ function useJobs() {
     let lost = 0;
     const draw = () => setShown([...rows.current.values()]);
     return stream("api/jobs", {
-      open: () => clearTimeout(lost),
-      broken: (isOver) => {
+      open: () => {
         clearTimeout(lost);
-        const told = { state: isOver ? "signedOut" : "disconnected", message: t("reconnecting") };
+        lost = 0;
+      },
+      broken: (isOver) => {
+        if (isOver) setState({ state: "signedOut", message: "" });
         // A connection that comes back at once is not worth a word.
-        lost = setTimeout(() => setState(told), isOver ? 0 : PATIENCE_MILLISECONDS);
+        else lost ||= setTimeout(() => setState({ state: "disconnected", message: t("reconnecting") }), PATIENCE_MILLISECONDS);
       },
       state: setState,
       all: (all) => {

@@ -1,9 +1,10 @@
 // Curves of numbers that grow while one looks at them.
 import uPlot from "./vendor/uPlot.js";
-import { duration, html, number, useEffect, useRef } from "./lib.js";
+import { duration, html, number, useEffect, useRef, useState } from "./lib.js";
 
 const HEIGHT = 190;
 const FEW_POINTS = 3;
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800];
 
 // What a variable of the style sheet is right now; a canvas knows neither variables nor themes.
 function colour(name) {
@@ -16,6 +17,7 @@ function colour(name) {
 
 // `series`: [{label, colour}], `data`: x and then the values of each series, `marks`: [{x, label}].
 export function Chart({ title, series, data, marks = [], isTime = true }) {
+  const [pointed, setPointed] = useState(null);
   const place = useRef();
   const plot = useRef();
   const marked = useRef(marks);
@@ -26,7 +28,7 @@ export function Chart({ title, series, data, marks = [], isTime = true }) {
     const theme = matchMedia("(prefers-color-scheme: dark)");
     const make = () => {
       plot.current?.destroy();
-      plot.current = new uPlot(options(title, series, place.current.clientWidth, marked, isTime), data, place.current);
+      plot.current = new uPlot(options(series, place.current.clientWidth, { marked, isTime, setPointed }), data, place.current);
     };
     make();
     const resize = new ResizeObserver(() => plot.current.setSize({ width: place.current.clientWidth, height: HEIGHT }));
@@ -45,25 +47,26 @@ export function Chart({ title, series, data, marks = [], isTime = true }) {
     if (plot.current && plot.current.data !== data) plot.current.setData(data);
   }, [data]);
 
-  const last = data[1].length ? data[1][data[1].length - 1] : null;
+  const last = data[1].findLast((value) => value !== null);
   return html`<figure class="chart"><figcaption><span>${title}</span>
       ${series.length > 1 ? series.map((each) => html`<span class="key" key=${each.label}><i style=${{ background: `var(${each.colour})` }}></i>${each.label}</span>`)
-        : html`<b class="num">${number(last)}</b>`}</figcaption>
+        : html`<b class="num">${number(data[1][pointed] ?? last)}</b>`}</figcaption>
     <div ref=${place} role="img" aria-label=${`${title}: ${number(last)}`}></div></figure>`;
 }
 
-function options(title, series, width, marked, isTime) {
+function options(series, width, { marked, isTime, setPointed }) {
   const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const x = (_, values) => values.map((value) => (isTime ? duration(value * 1000) : number(value)));
   return {
     width, height: HEIGHT, legend: { show: false }, padding: [8, 12, 0, 0],
     cursor: { points: { size: 6 }, drag: { x: true, y: false } },
     scales: { x: { time: false } },
-    axes: [{ ...axis, values: x, size: 28, grid: { show: false } }, { ...axis, size: 56, values: (_, values) => values.map(number) }],
+    axes: [{ ...axis, values: x, size: 28, grid: { show: false }, ...(isTime ? { incrs: SECONDS } : {}) }, { ...axis, size: 56, space: 34, values: (_, values) => values.map(number) }],
     series: [{}, ...series.map((each) => ({
-      label: each.label, stroke: colour(each.colour), width: 1.75, spanGaps: true, points: { show: (self) => self.data[0].length < FEW_POINTS },
+      label: each.label, stroke: colour(each.colour), width: 1.75, spanGaps: series.length > 1,
+      points: { show: (self, index) => self.data[index].filter((value) => value !== null).length < FEW_POINTS },
     }))],
-    hooks: { draw: [(self) => drawMarks(self, marked.current)], setCursor: [showValue] },
+    hooks: { draw: [(self) => drawMarks(self, marked.current)], setCursor: [(self) => setPointed(self.cursor.left >= 0 ? self.cursor.idx : null)] },
   };
 }
 
@@ -73,6 +76,7 @@ function drawMarks(self, marks) {
   ctx.save();
   ctx.strokeStyle = ctx.fillStyle = colour("--amber");
   ctx.setLineDash([4, 4]);
+  ctx.textAlign = "left";
   ctx.font = `${11 * devicePixelRatio}px system-ui`;
   for (const { x, label } of marks) {
     const at = Math.round(self.valToPos(x, "x", true));
@@ -86,14 +90,6 @@ function drawMarks(self, marks) {
   ctx.restore();
 }
 
-function showValue(self) {
-  const place = self.root.parentElement.parentElement.querySelector("figcaption b");
-  if (!place) return;
-  const values = self.data[1];
-  const index = self.cursor.left >= 0 ? self.cursor.idx : values.length - 1;
-  place.textContent = number(values[index]);
-}
-
 // Join points over restarts into columns; x is the time since the first, or the step.
 export function columns(points, { byStep = false } = {}) {
   const begin = points.length ? Date.parse(points[0].time) : 0;
@@ -105,8 +101,10 @@ export function columns(points, { byStep = false } = {}) {
 
 const finite = (value) => (Number.isFinite(value) ? value : null);
 
-export function restarts(points) {
-  const begin = points.length ? Date.parse(points[0].time) : 0;
-  return points.filter((each, index) => index && each.attempt !== points[index - 1].attempt)
-    .map((each) => ({ x: (Date.parse(each.time) - begin) / 1000, label: `#${each.attempt}` }));
+// Leave a gap in a curve where an attempt begins: nothing was trained meanwhile.
+export function withGaps(data, marks) {
+  const rows = data[0].map((x, index) => [x, ...data.slice(1).map((values) => values[index])]);
+  rows.push(...marks.map(({ x }) => [x, ...data.slice(1).map(() => null)]));
+  rows.sort((a, b) => a[0] - b[0]);
+  return data.map((_, column) => rows.map((row) => row[column]));
 }

@@ -2,7 +2,7 @@
 import { clock, duration, get, html, jobPath, since, stream, useEffect, useMemo, useNow, useRef, useState } from "./lib.js";
 import { t } from "./i18n.js";
 import { Actions } from "./actions.js";
-import { Chart, columns } from "./charts.js";
+import { Chart, columns, withGaps } from "./charts.js";
 import { jobHash, stepText } from "./jobs.js";
 import { Log } from "./log.js";
 import { Bar, Command, Dialog, Empty, Phase, toneOf } from "./ui.js";
@@ -147,10 +147,10 @@ function Overview({ job, known }) {
 }
 
 function Why({ explain, job }) {
-  if (!explain) return html`<div class="why ${toneOf(job.phase)}"><p class="sentence">${job.message || t("loading")}</p></div>`;
+  if (!explain) return html`<div class="why ${toneOf(job.phase)}"><h2 class="sentence">${job.message || t("loading")}</h2></div>`;
   const [first, ...others] = explain.findings;
   return html`<div class="why ${toneOf(job.phase)}">
-    <p class="sentence">${first.summary}</p>
+    <h2 class="sentence">${first.summary}</h2>
     <${Finding} finding=${first} />
     ${explain.log.length > 0 && html`<h3>${t("lastLines")} ${explain.rank}</h3><pre class="last" tabindex="0">${explain.log.join("\n")}</pre>`}
     ${others.map((each) => html`<h3 key=${each.summary}>${t("also")}: ${each.summary}</h3><${Finding} finding=${each} />`)}
@@ -166,9 +166,8 @@ function Finding({ finding }) {
 function Curves({ points, attempts }) {
   const data = useMemo(() => columns(points), [points]);
   const begin = points.length ? Date.parse(points[0].time) : 0;
-  const marks = attempts.slice(1).map((each) => ({ x: (each.began - begin) / 1000, label: `#${each.number}` }));
-  const loss = useMemo(() => [data.x, data.loss], [data]);
-  const speed = useMemo(() => [data.x, data.throughput], [data]);
+  const marks = useMemo(() => attempts.slice(1).map((each) => ({ x: (each.began - begin) / 1000, label: `#${each.number}` })), [attempts, begin]);
+  const [loss, speed] = useMemo(() => [withGaps([data.x, data.loss], marks), withGaps([data.x, data.throughput], marks)], [data, marks]);
   if (!points.length) return html`<div class="quietbox">${t("noCurve")}</div>`;
   return html`<div class="charts">
     <${Chart} title=${t("loss")} series=${[{ label: "loss", colour: "--blue" }]} data=${loss} marks=${marks} />
@@ -247,7 +246,7 @@ function Ranks({ job, known }) {
   const [chosen, setChosen] = useState(null);
   const ranks = known.job?.ranks || [];
   if (!ranks.length) return html`<div class="quietbox">${t("noRanks")}</div>`;
-  return html`<table class="plain"><thead><tr><th scope="col">${t("rank")}</th><th scope="col">${t("status")}</th>
+  return html`<table class="plain ranks"><thead><tr><th scope="col">${t("rank")}</th><th scope="col">${t("status")}</th>
       <th scope="col">${t("node")}</th><th scope="col" class="num">${t("attempt")}</th><th scope="col" class="num">${t("restarts")}</th>
       <th scope="col" class="num">${t("age")}</th><th scope="col">${t("environment")}</th></tr></thead>
     <tbody>${ranks.map((each) => html`<tr key=${each.rank}><td class="num">${each.rank}</td>

@@ -88,7 +88,7 @@ export function Jobs({ rows, state, about, mayCreate }) {
     </div>
     ${shown.length
       ? html`<${Table} rows=${shown} order=${order} setOrder=${setOrder} manyNamespaces=${namespaces.length > 1} />`
-      : html`<${Empty} title=${t("noMatch")}><button type="button" onClick=${clear}>${t("clearFilter")}</button><//>`}`;
+      : html`<${Empty} level="h2" title=${t("noMatch")}><button type="button" onClick=${clear}>${t("clearFilter")}</button><//>`}`;
 }
 
 function Table({ rows, order, setOrder, manyNamespaces }) {

@@ -35,9 +35,9 @@ export function Bar({ percent, tone, label }) {
 }
 
 // What a page shows in place of its content.
-export function Empty({ title, tone, children }) {
+export function Empty({ title, tone, level = "h1", children }) {
   return html`<div class="empty ${tone || ""}" role=${tone === "red" ? "alert" : "status"}>
-    <h2>${title}</h2>${children}</div>`;
+    <${level}>${title}<//>${children}</div>`;
 }
 
 export function Command({ text }) {

@@ -1,0 +1,288 @@
+"""Every page in a real browser, over real local runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import expect
+
+from local.jobs import job, role, text
+from paddlejob.client.cluster import Cluster
+from paddlejob.dashboard.server import Dashboard
+from paddlejob.testing.build import job as build
+from tests.dashboard.browser import Tab, chromium, tab
+from tests.dashboard.test_streams import FAILS
+from tests.support.served_api import served_cluster
+
+pytestmark = pytest.mark.browser
+
+TRAINS = """
+i=0; [ "$PADDLEJOB_ATTEMPT" = 0 ] && last=40 || last=120
+while [ $i -lt $last ]; do i=$((i + 1)); awk -v i=$i -v r=$PADDLE_TRAINER_ID 'BEGIN {
+  printf "INFO: epoch [1/2] step %d/200 - loss: %.4f - ips: %.1f samples/s\\n",
+    i, 2.2 * exp(-i / 45) + 0.06 * sin(i * 1.7) + 0.35, 1180 + 60 * sin(i / 7 + r) }'; sleep 0.02; done
+[ "$PADDLEJOB_ATTEMPT" = 0 ] && [ $PADDLE_TRAINER_ID = 1 ] && exit 137
+trap 'exit 0' TERM; while :; do sleep 0.1; done
+"""
+BAD_BATCH = """
+echo "INFO: epoch [1/3] step 12/400 - loss: 1.8930"; echo "Traceback (most recent call last):"
+echo '  File "train.py", line 31, in <module>'; echo "ValueError: batch_size 48 does not divide 512"; exit 3
+"""
+TABS = ("overview", "logs", "ranks", "events", "manifest")
+
+
+@pytest.fixture
+async def browser():
+    async with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+async def link(runs) -> AsyncIterator[str]:
+    async with Dashboard(runs) as dashboard:
+        yield await dashboard.serve()
+
+
+@pytest.fixture
+async def page(browser, link) -> AsyncIterator[Tab]:
+    """The page of all runs; what must never happen in it is checked when the test is over."""
+    async with tab(browser, link) as found:
+        await found.page.goto(link)
+        yield found
+        assert found.errors == []
+        assert found.foreign == []
+
+
+async def training(runs, name="resnet50", workers=4):
+    """Start a job whose worker-1 fails once, and wait for its second attempt to be far on."""
+    demo = await runs.submit(
+        job(name, worker=role(workers, TRAINS), restartPolicy={"delaySeconds": 0, "maxDelaySeconds": 0})
+    )
+    async with asyncio.timeout(60):
+        async for look in demo.looks():
+            progress = look.state.status.progress
+            if look.state.status.attempt == 1 and progress and progress.step == 120:
+                return demo
+    raise AssertionError("the run ended")
+
+
+async def failed(runs, name="bert-finetune", script=BAD_BATCH):
+    demo = await runs.submit(job(name, worker=role(2, script), backoffLimit=0))
+    await demo.wait(timeout_seconds=60)
+    return demo
+
+
+async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
+    browser = page.page
+    await expect(browser.get_by_role("heading", name="No runs on this machine yet")).to_be_visible()
+    assert "token" not in browser.url
+    assert await page.violations() == []
+    done = await runs.submit(
+        job("mnist", worker=role(2, "echo epoch 1/1 step 9/9 loss: 0.02; echo done acc 0.98"))
+    )
+    await done.wait(timeout_seconds=60)
+    broken = await failed(runs)
+    demo = await training(runs)
+    rows = browser.locator("table.jobs tbody tr")
+    await expect(rows).to_have_count(3)
+    await expect(rows.filter(has_text="resnet50")).to_contain_text("30%")
+    await expect(rows.filter(has_text="bert-finetune")).to_contain_text("ValueError: batch_size 48")
+    assert await page.violations() == []
+    await page.picture("jobs")
+
+    await page.open(f"jobs/default/{broken.name}")
+    await expect(browser.locator(".sentence")).to_contain_text("exited with code 3: ValueError")
+    await expect(browser.locator(".chart")).to_have_count(1)
+    assert await page.violations() == []
+    await page.picture("failed")
+    for name in TABS:
+        await page.open(f"jobs/default/{demo.name}/{name}")
+        await expect(browser.get_by_role("tab", selected=True)).to_have_id(f"tab-{name}")
+        sign = {"overview": ".chart canvas", "logs": ".line", "manifest": "pre"}.get(name, "tbody tr")
+        await expect(browser.locator(f"#panel {sign}").first).to_be_visible()
+        if name == "overview":
+            await expect(browser.locator(".attempts tbody tr").nth(1)).to_contain_text("exited with code 137")
+            await expect(browser.locator(".strip > div")).to_have_count(4)
+        assert await page.violations() == [], name
+        if picture := {"overview": "job", "logs": "logs"}.get(name):
+            await page.picture(picture)
+    for name in ("new", f"compare?a=default/{demo.name}&b=default/{broken.name}"):
+        await page.open(name)
+        await expect(browser.get_by_role("heading", level=1)).to_be_visible()
+        await expect(browser.locator("textarea, .chart").first).to_be_visible()
+        assert await page.violations() == [], name
+        if name != "new":
+            await page.picture("compare")
+    await browser.emulate_media(color_scheme="dark")
+    await browser.set_viewport_size({"width": 400, "height": 800})
+    for name in ("", "new", *(f"jobs/default/{demo.name}/{each}" for each in TABS)):
+        await page.open(name)
+        await expect(browser.get_by_role("heading", level=1)).to_be_visible()
+        assert await page.overflow() <= 0, name
+        assert await page.violations() == [], name
+
+
+async def test_the_list_is_filtered_sorted_and_left_by_keys(runs, page):
+    for name in ("alpha", "beta", "gamma"):
+        await (await runs.submit(job(name, worker=role(1, "true")))).wait(timeout_seconds=60)
+    shown = page.page.locator("a.job")
+    await expect(shown).to_have_count(3)
+    await page.page.keyboard.press("/")
+    await page.page.keyboard.type("bet")
+    await expect(shown).to_have_count(1)
+    await page.page.keyboard.type("zz")
+    await page.page.get_by_role("button", name="Clear filters").click()
+    await expect(shown).to_have_count(3)
+    await page.page.get_by_role("button", name="Name", exact=True).click()
+    await expect(shown.first).to_contain_text("alpha")
+    await expect(page.page.get_by_role("columnheader", name="Name")).to_have_attribute(
+        "aria-sort", "ascending"
+    )
+    await page.page.get_by_role("button", name="Name", exact=True).click()
+    await expect(shown.first).to_contain_text("gamma")
+    await page.page.get_by_role("button", name="Failed 0").click()
+    await expect(page.page.get_by_text("No job matches")).to_be_visible()
+    await page.page.get_by_role("button", name="All 3").click()
+    await page.page.keyboard.press("Escape")
+    await page.page.keyboard.press("j")
+    await page.page.keyboard.press("j")
+    await page.page.keyboard.press("Enter")
+    await expect(page.page.get_by_role("heading", level=1)).to_contain_text("beta")
+    await page.page.keyboard.press("5")
+    await expect(page.page.locator("#panel pre")).to_contain_text("kind: PaddleJob")
+    await page.page.keyboard.press("Escape")
+    await expect(shown).to_have_count(3)
+    await page.page.keyboard.press("?")
+    await expect(page.page.get_by_role("dialog")).to_contain_text("Back to all jobs")
+    await page.page.keyboard.press("Escape")
+    await expect(page.page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_a_log_is_searched_filtered_and_led_to_its_first_error(runs, page):
+    script = f'for i in $(seq 1 3000); do echo "line $i of $PADDLE_TRAINER_ID"; done; {FAILS}'
+    demo = await failed(runs, "talkative", script)
+    await page.open(f"jobs/default/{demo.name}/logs")
+    lines = page.page.locator(".line")
+    await expect(page.page.locator(".logbar")).to_contain_text("6006 lines")
+    assert await lines.count() < 200
+    await page.page.get_by_label("Search the log").fill("line 1500 of 1")
+    await page.page.get_by_role("button", name="Next").click()
+    await expect(page.page.locator(".line.hit")).to_contain_text("line 1500 of 1")
+    await page.page.get_by_label("Matches only").check()
+    await expect(lines).to_have_count(1)
+    await page.page.get_by_label("Search the log").fill("")
+    await page.page.get_by_label("Rank", exact=True).select_option("worker-1")
+    await expect(page.page.locator(".logbar")).to_contain_text("3003 lines")
+    await page.page.get_by_label("Rank", exact=True).select_option("")
+    await page.page.get_by_role("button", name="First error").click()
+    await expect(page.page.locator(".line.hit")).to_contain_text("Traceback (most recent call last)")
+
+
+async def test_what_can_be_undone_is_undone_and_the_rest_is_asked_about(runs, page):
+    demo = await training(runs, "demo", workers=2)
+    await page.open(f"jobs/default/{demo.name}")
+    button = page.page.get_by_role("main").get_by_role("button", exact=True, name="Suspend")
+    phase = page.page.locator(".title .phase")
+    await button.click()
+    await expect(phase).to_have_text("Suspended")
+    await page.page.get_by_role("button", name="Undo").click()
+    await expect(phase).to_have_text("Running")
+    await page.page.get_by_role("button", name="Scale", exact=True).click()
+    await page.page.get_by_label("Workers").fill("3")
+    await page.page.get_by_role("dialog").get_by_role("button", name="Scale").click()
+    await expect(page.page.get_by_role("tab", name="Ranks 3")).to_be_visible()
+    await page.page.get_by_role("tab", name="Ranks 3").click()
+    await page.page.get_by_role("button", name="Environment of worker-1").click()
+    await expect(page.page.get_by_role("dialog")).to_contain_text("PADDLE_TRAINER_ID")
+    await page.page.keyboard.press("Escape")
+    await page.page.get_by_role("button", name="Stop", exact=True).click()
+    await page.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    await expect(phase).to_have_text("Running")
+    await page.page.get_by_role("button", name="Stop", exact=True).click()
+    await page.page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    await expect(phase).to_have_text("Failed")
+    await page.page.get_by_role("button", name="Delete", exact=True).click()
+    await page.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.page.get_by_role("heading", name="No runs on this machine yet")).to_be_visible()
+
+
+async def test_a_job_is_checked_as_one_types_and_then_run(page):
+    await page.open("new")
+    await expect(page.page.get_by_text("No problems found.")).to_be_visible()
+    await page.page.get_by_label("YAML").fill(text(job(werker=role(1))))
+    await expect(page.page.get_by_role("listitem")).to_contain_text(["werker"])
+    await expect(page.page.get_by_role("button", name="Run")).to_be_disabled()
+    await page.page.get_by_label("YAML").fill(text(job("mine", worker=role(1, "echo hello"))))
+    await page.page.get_by_role("button", name="Run").click()
+    await expect(page.page.locator(".title .phase")).to_have_text("Completed")
+    await expect(page.page.get_by_role("heading", level=1)).to_contain_text("mine-")
+
+
+async def test_what_a_program_prints_is_text(runs, page):
+    evil = "<img src=x onerror=document.title=1><script>document.title=2</script>"
+    script = f"echo '{evil}'; echo '{evil}' >&2; exit 1"
+    demo = await failed(runs, "evil", script)
+    for name in TABS:
+        await page.open(f"jobs/default/{demo.name}/{name}")
+        await expect(page.page.locator("#panel")).not_to_be_empty()
+    await page.open(f"jobs/default/{demo.name}/logs")
+    await expect(page.page.locator(".line").first).to_contain_text(evil)
+    assert await page.page.locator("img:not([alt=''])").count() == 0
+    assert await page.page.title() == f"{demo.name} · PaddleJob"
+
+
+async def test_all_is_said_in_chinese_to_who_reads_chinese(runs, browser, link):
+    await (await runs.submit(job("mnist", worker=role(1, "true")))).wait(timeout_seconds=60)
+    async with tab(browser, link, locale="zh-CN") as found:
+        await found.page.goto(link)
+        await expect(found.page.locator(".phase")).to_have_text("已完成")
+        assert await found.page.locator("html").get_attribute("lang") == "zh-CN"
+        await found.page.get_by_label("语言").select_option("en")
+        await expect(found.page.locator(".phase")).to_have_text("Completed")
+
+
+async def test_a_server_that_is_gone_is_told_and_a_second_browser_gets_nothing(runs, browser):
+    await (await runs.submit(job("mnist", worker=role(1, "true")))).wait(timeout_seconds=60)
+    async with contextlib.AsyncExitStack() as stack:
+        link = await (await stack.enter_async_context(Dashboard(runs))).serve()
+        async with tab(browser, link) as found, tab(browser, link) as other:
+            await found.page.goto(link)
+            await expect(found.page.locator("a.job")).to_have_count(1)
+            await other.page.goto(link)
+            await expect(other.page.locator("body")).to_contain_text("This page is private")
+            await stack.aclose()
+            await expect(found.page.get_by_role("alert")).to_contain_text("Connection lost")
+            await expect(found.page.locator("a.job")).to_have_count(1)
+            assert await found.violations() == []
+
+
+async def test_a_thousand_jobs_are_a_page_of_few_rows(browser, tmp_path):
+    with served_cluster(tmp_path) as cluster:
+
+        async def create(scene) -> None:
+            for number in range(1000):
+                # Another controller's, so that the operator of the test leaves them alone.
+                built = build(f"job-{number:04}").worker(1).spec(managedBy="example.org/other")
+                await scene.submit(built)
+
+        await asyncio.to_thread(cluster.do, create)
+        async with (
+            Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
+            Dashboard(jobs) as dashboard,
+            tab(browser, link := await dashboard.serve()) as found,
+        ):
+            await found.page.goto(link)
+            await expect(found.page.get_by_role("button", name="All 1000")).to_be_visible()
+            rows = found.page.locator("a.job")
+            await found.page.get_by_role("button", name="Name", exact=True).click()
+            await expect(rows.first).to_have_text("job-0000")
+            assert await rows.count() < 60
+            await found.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+            await expect(rows.last).to_have_text("job-0999")
+            assert await rows.count() < 60
+            await found.page.get_by_label("Filter by name").fill("job-0123")
+            await expect(rows).to_have_count(1)
+            assert found.errors == []
