@@ -19,7 +19,7 @@ INTRODUCTION = """\
 [简体中文](cli.zh-CN.md)
 
 Submit, follow and change PaddleJobs on a cluster, with kubectl's flags and your own rights. `pip install
-paddlejob` puts the plugin and its completion (`kubectl_complete-pdj`) on the PATH.
+.` in a clone puts the plugin and its completion (`kubectl_complete-pdj`) on the PATH.
 
 ```bash
 kubectl pdj submit job.yaml --workers 4 --logs      # follow all ranks to the end; exit with the job's result
@@ -53,7 +53,7 @@ CHINESE_INTRODUCTION = """\
 [English](cli.md)
 
 在集群上提交、跟踪和修改 PaddleJob，参数与 kubectl 一致，使用您自己的权限。
-`pip install paddlejob` 会把插件及其补全程序（`kubectl_complete-pdj`）放到 PATH 上。
+在源码目录执行 `pip install .` 会把插件及其补全程序（`kubectl_complete-pdj`）放到 PATH 上。
 
 ```bash
 kubectl pdj submit job.yaml --workers 4 --logs      # 跟踪所有 rank 直到结束，退出码即作业结果

@@ -95,6 +95,16 @@ def test_the_operators_pod_is_admitted_where_the_restricted_standard_is_enforced
         ready.request("POST", path, pod)
 
 
+def test_the_operator_for_old_clusters_is_accepted_as_it_is(ready: Cluster) -> None:
+    """By a server of today: what old servers do not know, it has left out."""
+    file = installed.DEPLOY / "v1beta1" / "operator.yaml"
+    ready.kubectl("create", "namespace", "old-system")
+    text = file.read_text().replace(installed.NAMESPACE, "old-system")
+    options = ("--server-side", "--force-conflicts", "--validate=strict", "--dry-run=server")
+    said = ready.kubectl("apply", *options, "--filename=-", stdin=text)
+    assert said.count("serverside-applied (server dry run)") == len(installed.objects(file))
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_accepted_as_it_is(ready: Cluster, example: Path) -> None:
     definition = open_crd("scheduling.volcano.sh", "v1beta1", "PodGroup")

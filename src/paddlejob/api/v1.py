@@ -204,8 +204,8 @@ class PaddleJobSpec(View, frozen=True):
     with_gloo: Annotated[
         int | None,
         about(
-            "Gloo barriers of parameter server jobs: 0 off, 1 workers (default), 2 workers and servers. "
-            "Ignored without parameter servers.",
+            "Gloo barriers of parameter server jobs: 0 off, 1 workers (default), 2 workers and servers, "
+            "which Paddle 2.6 and 3.x treat like 1. Ignored without parameter servers.",
             minimum=0,
             maximum=2,
         ),
