@@ -134,6 +134,35 @@ ENDINGS = {
 }
 
 
+def stopped(name, code):
+    return {
+        "name": name,
+        "state": {"terminated": {"exitCode": code, "reason": "Error", "message": "no data"}},
+    }
+
+
+OTHERS = {
+    "an init container": (
+        {"initContainerStatuses": [stopped("fetch", 4)]},
+        "exited with code 4 in init container fetch: no data",
+    ),
+    "a sidecar": (
+        {"containerStatuses": [stopped("paddle", 0), stopped("proxy", 3)]},
+        "exited with code 3 in container proxy: no data",
+    ),
+    "the training container": (
+        {"containerStatuses": [stopped("paddle", 5), stopped("proxy", 3)]},
+        "exited with code 5: no data",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), OTHERS.values(), ids=OTHERS.keys())
+def test_which_container_of_a_pod_ended_is_named_unless_it_trains(status, expected):
+    built = one(**{**status, "phase": "Failed"})
+    assert ending(pod_set_of("demo", built.spec.roles, built.build().pods).active[0]) == expected
+
+
 @pytest.mark.parametrize(("status", "expected"), ENDINGS.values(), ids=ENDINGS.keys())
 def test_how_a_pod_ended(status, expected):
     built = snapshot(job().worker(1)).failed("worker", 0, code=143)

@@ -155,7 +155,7 @@ async def test_a_failed_init_container_fails_the_pod(finish):
     bad = container("echo cannot fetch; exit 4", name="fetch")
     run = await finish(job(worker=role(1, "echo never", initContainers=[bad])))
     assert run.container("worker-0").state.waiting.reason == "PodInitializing"
-    assert run.status.message == "worker-0 exited with code 4: cannot fetch"
+    assert run.status.message == "worker-0 exited with code 4 in init container fetch: cannot fetch"
     assert run.log("worker-0") == ""
 
 

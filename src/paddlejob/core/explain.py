@@ -65,7 +65,20 @@ def ending(member: ObservedPod) -> str:
         detail = f": {termination_message(status.message)}" if status.message else ""
         return f"failed ({status.reason or 'no container started'}){detail}"
     words = termination_message(terminated.message)
-    return f"exited with {_exit(terminated)}" + (f": {words}" if words else "")
+    return f"exited with {_exit(terminated)}{_where(member, terminated)}" + (f": {words}" if words else "")
+
+
+def _where(member: ObservedPod, terminated: ContainerTerminated) -> str:
+    """Name the container that ended, unless it is the one that trains."""
+    status = member.pod.status
+    kinds = {"init container": status.init_container_statuses, "container": status.container_statuses}
+    others = (
+        f" in {kind} {each.name}"
+        for kind, statuses in kinds.items()
+        for each in statuses
+        if each.state.terminated is terminated and each is not member.training
+    )
+    return next(others, "")
 
 
 def termination_message(text: str) -> str:
