@@ -19,6 +19,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, QUEUES
 from paddlejob.operator.manager import LEASE_NAME
+from paddlejob.operator.reports.certificate import SECRET_NAME
 
 NAMESPACE = "paddle-system"
 PREFIX = "paddle"
@@ -29,6 +30,9 @@ The names are those that paddle-operator gives its objects, so that applying the
 IMAGE = f"paddlejob-operator:{paddlejob.__version__}"
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
+REPORTS_PORT = 8443
+REPORTS_SERVICE = f"{PREFIX}-controller-manager-reports"
+REPORTS: JsonObject = {"name": "reports", "containerPort": REPORTS_PORT, "protocol": "TCP"}
 USER = 65532
 SELECTOR = {"control-plane": "controller-manager"}
 LABELS = {"app.kubernetes.io/name": "paddlejob", "app.kubernetes.io/component": "operator"}
@@ -74,6 +78,14 @@ LOG_RULES = (Rule("", "pods/log", ("get",)),)
 
 HISTORY_RULES = (Rule("", "configmaps", ("delete",)),)
 """What it removes old records of jobs with; without it, turn `--history` off."""
+REVIEW_RULES = (Rule("authentication.k8s.io", "tokenreviews", ("create",)),)
+"""What it verifies the reports of pods by. It belongs to no namespace."""
+
+REPORT_RULES = (
+    Rule("", "secrets", ("create",)),
+    Rule("", "secrets", ("get",), (SECRET_NAME,)),
+)
+"""What the certificate that reports are sent to is kept by, where the operator is."""
 
 GANG_RULES = (
     *(Rule(group, plural, _GANG_VERBS) for group, plural in _GANG_OBJECTS),
@@ -122,6 +134,11 @@ class Install(msgspec.Struct, frozen=True):
     old_cluster: bool = False
     """For Kubernetes before 1.16: no Lease to be elected by, and seccomp is an annotation."""
 
+    @property
+    def takes_reports(self) -> bool:
+        """Whether pods may report: that needs tokens bound to pods, and a right of the whole cluster."""
+        return not self.namespaced and not self.old_cluster
+
 
 def operator_objects(install: Install) -> list[JsonObject]:
     """Return all objects of an installation, in the order in which they are to be created."""
@@ -141,6 +158,12 @@ def operator_objects(install: Install) -> list[JsonObject]:
         objects[-2:-2] = [
             _user_role("job-editor", EDITOR_RULES, "edit"),
             _user_role("job-viewer", VIEWER_RULES, "view"),
+        ]
+    if install.takes_reports:
+        objects += [
+            *_granted("report-reviewer-role", REVIEW_RULES, None),
+            *_granted("report-certificate-role", REPORT_RULES, NAMESPACE),
+            _reports_service(),
         ]
     return objects
 
@@ -220,6 +243,8 @@ def _container(install: Install) -> JsonObject:
     arguments = [] if install.old_cluster else ["--leader-elect"]
     if install.namespaced:
         arguments.append(f"--namespace={NAMESPACE}")
+    if install.takes_reports:
+        arguments.append(f"--reports-url=https://{REPORTS_SERVICE}.{NAMESPACE}.svc:{REPORTS_PORT}")
     return {
         "name": "manager",
         "image": IMAGE,
@@ -229,6 +254,7 @@ def _container(install: Install) -> JsonObject:
         "ports": [
             {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
             {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
+            *([REPORTS] if install.takes_reports else ()),
         ],
         "livenessProbe": _probe("/healthz", period_seconds=20),
         "readinessProbe": _probe("/readyz", period_seconds=5),
@@ -261,6 +287,13 @@ def _metrics_service() -> JsonObject:
     return service | {"spec": {"selector": SELECTOR, "ports": [port]}}
 
 
+def _reports_service() -> JsonObject:
+    """Return the address of all replicas; of these only the leader listens."""
+    port = {"name": "reports", "port": REPORTS_PORT, "targetPort": "reports", "protocol": "TCP"}
+    service = _object("v1", "Service", REPORTS_SERVICE.removeprefix(f"{PREFIX}-"))
+    return service | {"spec": {"selector": SELECTOR, "ports": [port]}}
+
+
 def chart_rules() -> str:
     """Return the permissions as named templates of the chart."""
     templates = {
@@ -268,6 +301,8 @@ def chart_rules() -> str:
         "paddlejob.clusterRules": CLUSTER_RULES,
         "paddlejob.logRules": LOG_RULES,
         "paddlejob.historyRules": HISTORY_RULES,
+        "paddlejob.reviewRules": REVIEW_RULES,
+        "paddlejob.reportRules": REPORT_RULES,
         "paddlejob.leaseRules": LEASE_RULES,
         "paddlejob.editorRules": EDITOR_RULES,
         "paddlejob.viewerRules": VIEWER_RULES,

@@ -59,6 +59,7 @@ def test_fields_are_named_as_in_yaml() -> None:
         "activeDeadlineSeconds",
         "startupDeadlineSeconds",
         "ttlSecondsAfterFinished",
+        "recorder",
         "managedBy",
     ]
 

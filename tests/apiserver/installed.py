@@ -61,6 +61,7 @@ class OperatorProcess:
     def __init__(self, kubeconfig: Path, arguments: list[str], log: Path) -> None:
         program = Path(sys.executable).parent / "paddlejob"
         quiet = ["--metrics-bind-address=0", "--health-probe-bind-address=0"]
+        quiet.append("--reports-bind-address=127.0.0.1:0")
         command = [program, "operator", f"--kubeconfig={kubeconfig}", *quiet, *arguments]
         self.log = log
         with log.open("wb") as sink:

@@ -41,6 +41,7 @@ from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
 from scripts import manifests
 from tests.apiserver import gang_acts, installed
+from tests.apiserver.test_reports import Reporting
 
 Act = Callable[[Stage], Awaitable[None]]
 
@@ -181,6 +182,19 @@ async def lead_once(restricted: Client) -> None:
         await elector.run(work)
 
 
+async def take_a_report(plane: ControlPlane, admin: Client, restricted: Client, directory: Path) -> None:
+    """Make a certificate where the operator is, and hear a pod elsewhere."""
+    stage = Reporting(admin, await fresh_namespace(admin), plane, directory)
+    stage.operator_client, stage.home = restricted, installed.NAMESPACE
+
+    async def act(stage: Reporting) -> None:
+        await stage.submit(job().worker(1).spec(recorder=True))
+        await stage.phase("Running")
+        assert await stage.post(await stage.token("demo-worker-0")) == 200
+
+    await stage.play(act)  # type: ignore[arg-type]
+
+
 def requests_of(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
@@ -196,7 +210,7 @@ def rights(rules: tuple[manifests.Rule, ...]) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.timeout(300)
-async def test_the_role_is_enough_and_every_right_in_it_is_used(strict: Strict) -> None:
+async def test_the_role_is_enough_and_every_right_in_it_is_used(strict: Strict, tmp_path: Path) -> None:
     kubeconfig = installed.account_kubeconfig(strict.plane)
     async with (
         Client(HttpTransport(load_config(strict.plane.kubeconfig))) as admin,
@@ -204,11 +218,13 @@ async def test_the_role_is_enough_and_every_right_in_it_is_used(strict: Strict) 
     ):
         await play_all(admin, restricted, [*behaviour_acts(), *FURTHER_ACTS])
         await lead_once(restricted)
+        await take_a_report(strict.plane, admin, restricted, tmp_path)
     requests = requests_of(strict.audit_log)
     decided = [request["annotations"]["authorization.k8s.io/decision"] for request in requests]
     assert set(decided) == {"allow"}
     used = {right_used(request) for request in requests if "objectRef" in request}
-    assert used | NEVER_REQUESTED == rights(manifests.JOB_RULES) | rights(manifests.LEASE_RULES)
+    granted = (*manifests.JOB_RULES, *manifests.LEASE_RULES, *manifests.REVIEW_RULES, *manifests.REPORT_RULES)
+    assert used | NEVER_REQUESTED == rights(granted)
 
 
 @pytest.mark.timeout(300)

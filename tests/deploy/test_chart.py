@@ -116,6 +116,25 @@ def test_jobs_may_be_elsewhere_than_the_operator(render):
     assert {kind for kind, _ in rendered if kind.startswith("Cluster")} == set()
 
 
+def test_pods_report_only_where_their_tokens_can_be_reviewed(render):
+    parts = {
+        ("ClusterRole", "paddle-report-reviewer-role"),
+        ("Role", "paddle-report-certificate-role"),
+        ("Service", "paddle-controller-manager-reports"),
+    }
+    rendered = render("operator.recorder=true")
+    assert parts <= rendered.keys()
+    pods = rendered["Deployment", "paddle-controller-manager"]["spec"]["template"]["metadata"]["labels"]
+    service = rendered["Service", "paddle-controller-manager-reports"]["spec"]
+    assert service["selector"].items() <= pods.items()
+    assert meaning(container(rendered)["args"])["recorder"] == "on"
+    for settings in (("operator.reports=false",), ("watchNamespace=team-a", "operator.recorder=true")):
+        rendered = render(*settings)
+        assert not parts & rendered.keys()
+        assert meaning(container(rendered)["args"])["reports_url"] == ""
+        assert len(container(rendered)["ports"]) == 2
+
+
 def test_without_an_election_the_old_operator_goes_first(render):
     rendered = render("leaderElection.enabled=false")
     assert rendered["Deployment", "paddle-controller-manager"]["spec"]["strategy"] == {"type": "Recreate"}

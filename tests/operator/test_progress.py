@@ -8,13 +8,17 @@ from contextlib import nullcontext
 import pytest
 import yaml
 
+from paddlejob.api.meta import ObjectKey
+from paddlejob.api.v1 import TrainingProgress
+from paddlejob.core.recording.progress import Origin
 from paddlejob.kube.client import Client
 from paddlejob.operator.progress import (
     READ_SECONDS,
     READS_PER_SECOND,
-    WRITE_SECONDS,
     progress_of,
 )
+from paddlejob.operator.reports.writer import WRITE_SECONDS
+from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.progress import Tracker
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
@@ -66,7 +70,16 @@ class Read(Scene):
         self.operator_client = Client(self.logs)
 
     def operator(self) -> Operator:
-        return Operator(self.operator_client, rng=self.rng, reads_progress=True)
+        self.running = Operator(self.operator_client, rng=self.rng, reads_progress=True)
+        return self.running
+
+    def report(self, step: int, *, resumed: bool = False, **more) -> None:
+        """Let worker 0 report, as it does after it has proved who it is."""
+        state = self.running.controller.state
+        [job] = state.jobs
+        pod = state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
+        told = TrainingProgress(step=step, **more)
+        self.running.besides.writer.report(job, pod, told, Origin(resumed=resumed))
 
     async def progress(self, name: str = "demo") -> dict:
         return (await self.status(name)).get("progress") or {}
@@ -187,3 +200,79 @@ def test_an_error_costs_one_read_unless_logs_may_not_be_read_at_all(code, goes_o
 
 def test_nothing_is_said_of_a_program_that_tells_nothing():
     assert progress_of(Tracker(), 0.0) is None
+
+
+# --- reports of recorders, beside logs
+
+
+def test_reports_win_and_logs_fill_in_what_only_the_program_knows():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", line(10))
+        await stage.reaches(10)
+        stage.report(12, loss="0.4", phase="training")
+        told = await stage.reaches(12)
+        assert (told["loss"], told["percent"], told["eta"]) == ("0.4", 1, "1h")
+        assert (told["throughput"], told["phase"]) == ("12.5 samples/s", "training")
+        stage.write("demo-worker-0", line(20, loss=9.9))
+        await asyncio.sleep(2 * WRITE_SECONDS)
+        assert ((await stage.progress())["step"], (await stage.progress())["loss"]) == (12, "0.4")
+
+    play(act)
+
+
+def test_logs_are_not_read_while_reports_tell_everything():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.report(12, steps=100, percent=12)
+        await stage.reaches(12)
+        read = stage.logs.asked
+        await asyncio.sleep(10 * READ_SECONDS)
+        assert stage.logs.asked == read
+
+    play(act)
+
+
+def test_steps_that_a_restart_repeats_are_lost_and_the_furthest_stays():
+    async def act(stage: Read) -> None:
+        stage.fates.set("demo-worker-0", Exit(137, after_seconds=60))
+        await stage.submit(job().worker(1).spec(restartPolicy={"delaySeconds": 0}))
+        await stage.phase("Running")
+        stage.report(150, saved_step=150)
+        await stage.reaches(150)
+        # Not written before the pod fails, and counted all the same.
+        stage.report(180, saved_step=150)
+        await stage.phase("Restarting")
+        await stage.phase("Running")
+        stage.report(5, resumed=True)
+
+        async def is_lost() -> bool:
+            return (await stage.progress()).get("lostSteps") == 30
+
+        await stage.until(is_lost, "the lost steps are counted")
+        told = await stage.progress()
+        assert (told["step"], told["attemptStep"], told["resumedStep"]) == (180, 155, 150)
+        assert told["attempt"] == 1
+        stage.report(60, resumed=True)
+        assert (await stage.reaches(210))["lostSteps"] == 30
+        assert "attemptStep" not in await stage.progress()
+
+    play(act)
+
+
+def test_a_job_of_the_same_name_begins_with_nothing():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.report(150)
+        await stage.reaches(150)
+        await stage.client.delete(PADDLE_JOBS, stage.namespace, "demo")
+        await stage.gone()
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.report(1)
+        assert "lostSteps" not in await stage.reaches(1)
+
+    play(act)

@@ -267,6 +267,13 @@ class PaddleJobSpec(View, frozen=True):
             maximum=MAX_SECONDS,
         ),
     ] = None
+    recorder: Annotated[
+        bool | None,
+        about(
+            "Whether workers report step, loss and phase from inside their Python, without a change of the "
+            "program. Default: as the operator's --recorder says."
+        ),
+    ] = None
     managed_by: Annotated[
         str,
         about(
@@ -330,9 +337,15 @@ class Failure(View, frozen=True, omit_defaults=False):
 
 
 class TrainingProgress(View, frozen=True):
-    """How far training is, as worker 0 prints it."""
+    """How far training is, as the recorder of worker 0 reports it or worker 0 prints it."""
 
-    step: Annotated[int, about("Step that training is at, in the epoch where epochs are counted.")] = 0
+    step: Annotated[
+        int,
+        about(
+            "Furthest step of all attempts, in the epoch where epochs are counted; attemptStep where the "
+            "attempt is behind it."
+        ),
+    ] = 0
     steps: Annotated[int, about("Steps in all, or of an epoch where epochs are counted; 0: unknown.")] = 0
     epoch: Annotated[int, about("Epoch that training is in; 0: unknown.")] = 0
     epochs: Annotated[int, about("Epochs in all; 0: unknown.")] = 0
@@ -340,6 +353,14 @@ class TrainingProgress(View, frozen=True):
     loss: Annotated[str, about("Newest loss; also nan and inf.")] = ""
     throughput: Annotated[str, about("Speed with its unit, such as 123.4 samples/s.")] = ""
     eta: Annotated[str, about("Time to the end as of the last update, such as 1h20m.")] = ""
+    phase: Annotated[str, about("What worker 0 does: training, evaluating or saving; empty: unknown.")] = ""
+    attempt: Annotated[int, about("Attempt that this is about.")] = 0
+    attempt_step: Annotated[
+        int, about("Step that the attempt is at, over all epochs, while it repeats those of an earlier one.")
+    ] = 0
+    resumed_step: Annotated[int, about("Step of the checkpoint that the attempt began with.")] = 0
+    saved_step: Annotated[int, about("Step of the last checkpoint; 0: none, or unknown.")] = 0
+    lost_steps: Annotated[int, about("Steps that restarts have thrown away, of all attempts.")] = 0
     updated: Annotated[datetime | None, about("When this was last written.")] = None
 
 
@@ -407,7 +428,8 @@ class PaddleJobStatus(View, frozen=True):
     active_since: Annotated[datetime | None, about("When the job started or was last resumed.")] = None
     active_seconds: Annotated[int, about("How long the job had run before its last suspension.")] = 0
     progress: Annotated[
-        TrainingProgress | None, about("How far training is, if worker 0 prints lines that tell it.")
+        TrainingProgress | None,
+        about("How far training is, if worker 0 reports it, or prints lines that tell it."),
     ] = None
 
 

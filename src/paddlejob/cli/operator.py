@@ -8,6 +8,7 @@ import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -27,7 +28,7 @@ from paddlejob.core.snapshot import Settings
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.lease import LeaseLostError
 from paddlejob.kube.transport.config import load_config
-from paddlejob.operator.settings import HistorySettings, OperatorSettings, ProcessSettings
+from paddlejob.operator.settings import HistorySettings, OperatorSettings, ProcessSettings, ReportSettings
 
 DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
 
@@ -107,6 +108,26 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     show_default=True,
     help="Number of records to keep in a namespace; the oldest are deleted first.",
 )
+@click.option(
+    "--reports-url",
+    default="",
+    metavar="URL",
+    help="URL at which pods reach the port for reports; without it pods are given no recorder.",
+)
+@click.option(
+    "--reports-bind-address",
+    default=":8443",
+    show_default=True,
+    help="Address to take the reports of pods on, over TLS, while this operator is the leader.",
+)
+@click.option(
+    "--recorder",
+    default="off",
+    show_default=True,
+    type=click.Choice(["off", "on"]),
+    help="Whether jobs without spec.recorder report step and loss from inside their Python; needs "
+    "--reports-url.",
+)
 @click.option("--workers", default=100, show_default=True, help="Number of jobs to reconcile concurrently.")
 @click.option(
     "--kubeconfig",
@@ -145,6 +166,9 @@ def command(
     history: bool,
     history_days: int,
     history_per_namespace: int,
+    reports_url: str,
+    reports_bind_address: str,
+    recorder: str,
     workers: int,
     kubeconfig: str,
     context: str | None,
@@ -171,6 +195,7 @@ def command(
         workers=workers,
         progress_from_logs=progress_from_logs,
         history=HistorySettings(history_days, history_per_namespace) if history else None,
+        reports=ReportSettings(_read_url(reports_url), reports_bind_address, recorder == "on"),
         jobs=jobs,
     )
     process = ProcessSettings(
@@ -196,6 +221,16 @@ def _read_port_range(text: str) -> tuple[int, int]:
         f"{text!r}: must be FIRST,LAST between 1024 and 65535, with at least {names.PORTS_PER_POD} ports",
         param_hint="--port-range",
     )
+
+
+def _read_url(text: str) -> str:
+    url = urlsplit(text)
+    if text and (url.scheme != "https" or not url.hostname):
+        raise click.BadParameter(
+            f"{text!r}: must be like https://paddle-controller-manager-reports.paddle-system.svc:8443",
+            param_hint="--reports-url",
+        )
+    return text
 
 
 def _set_up_logging(level: str, form: str) -> None:

@@ -33,6 +33,13 @@ class Create(msgspec.Struct, frozen=True):
     manifest: JsonObject
 
 
+class InstallRecorder(msgspec.Struct, frozen=True):
+    """Create the namespace's ConfigMap with the recorder; no job fails or waits because that fails."""
+
+    name: str
+    manifest: JsonObject
+
+
 class ReplaceConfig(msgspec.Struct, frozen=True):
     """Give the job's ConfigMap new data, if it is still the version that was looked at."""
 
@@ -88,7 +95,9 @@ class RemoveFinalizer(msgspec.Struct, frozen=True):
     finalizer: str
 
 
-Action = Create | ReplaceConfig | PatchGroup | AnnotatePod | Delete | DeleteJob | RemoveFinalizer
+Action = (
+    Create | InstallRecorder | ReplaceConfig | PatchGroup | AnnotatePod | Delete | DeleteJob | RemoveFinalizer
+)
 
 Stages = tuple[tuple[Action, ...], ...]
 """Actions side by side, one stage after the other."""

@@ -32,6 +32,7 @@ from paddlejob.core.pod_set import PodSet, Replica, pod_name
 from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.policy.holds import Hold
+from paddlejob.core.recording.recorder import recorder_stage
 from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.status import plural
@@ -101,10 +102,11 @@ def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
     created = (_pods_of(context, pods, role, mark) for role, _ in context.spec.roles)
     written = _config(job.snapshot, config.data) if config.data else ()
     annotations = _annotate_pods(pods, config.fingerprint) if config.fingerprint else ()
+    recorder = recorder_stage(job)
     first = (*_services(job.snapshot, context, pods), written) if context.knows_hosts_beforehand else ()
     last = () if context.knows_hosts_beforehand else (written,)
     standby = _standby_pods(job.snapshot, context, pods)
-    stages = _nonempty(job.gang.actions, removed, *first, *created, *last, annotations, standby)
+    stages = _nonempty(job.gang.actions, removed, recorder, *first, *created, *last, annotations, standby)
     return stages, tuple(_events(pods, removed))
 
 

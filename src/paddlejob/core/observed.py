@@ -18,6 +18,7 @@ from paddlejob.core.gang.state import GangState
 from paddlejob.core.paddle_env import DesiredConfig, JobContext, desired_config_of
 from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of
 from paddlejob.core.policy import invalid_spec
+from paddlejob.core.recording.recorder import recorder_of
 from paddlejob.core.snapshot import Snapshot
 
 
@@ -105,7 +106,13 @@ class Observed:
         settings = self.given.settings
         port = self.host_port or settings.base_port
         return JobContext(
-            self.job, self.spec, port, settings.pods_have_ipv6, self.status.attempt, self.gang.gang
+            self.job,
+            self.spec,
+            port,
+            settings.pods_have_ipv6,
+            self.status.attempt,
+            self.gang.gang,
+            recorder_of(self.job, self.given.recorder),
         )
 
     @cached_property

@@ -22,6 +22,7 @@ from paddlejob.core.accelerators import accelerators
 from paddlejob.core.gang.model import Gang
 from paddlejob.core.network import Network, network_of
 from paddlejob.core.pod_set import PodSet, Replica, pod_name
+from paddlejob.core.recording.recorder import Recorder
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
 
@@ -41,6 +42,8 @@ class JobContext(msgspec.Struct, frozen=True):
     pods_have_ipv6: bool = False
     attempt: int = 0
     gang: Gang | None = None
+    recorder: Recorder | None = None
+    """Set where the job's workers report how far they are."""
 
     @property
     def network(self) -> Network:

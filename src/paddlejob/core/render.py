@@ -13,6 +13,7 @@ from paddlejob.core import paddle_env
 from paddlejob.core.gang.registry import mark_pod
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import Replica, pod_name
+from paddlejob.core.recording.recorder import with_recorder
 
 
 def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None = None) -> JsonObject:
@@ -97,6 +98,8 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     pod_spec = _given(context.role_spec(replica.role).template.get("spec") or {})
     first, *others = pod_spec.get("containers") or [{}]
     pod_spec["containers"] = [_training_container(context, replica, first), *others]
+    if context.recorder is not None and replica.role is not Role.PS:
+        pod_spec = with_recorder(pod_spec, context.recorder)
     pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
     return context.network.settings(name) | pod_spec | context.network.forced()
 

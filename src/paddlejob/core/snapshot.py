@@ -14,6 +14,7 @@ from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import GangApis, Scheduling
+from paddlejob.core.recording.recorder import Recorder
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -124,6 +125,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What the last pass could not write; empty on a first try."""
     state_seconds: dict[str, float] = {}
     """For how long pods have been seen in their present state, by UID; see `StateTimer`."""
+
+    recorder: Recorder | None = None
+    """What pods may be given to report with, None where nobody takes reports."""
+    has_recorder: bool = False
+    """Whether its ConfigMap is there, in the job's namespace."""
 
     def seconds_in_state(self, pod: Pod) -> float:
         """Return for how long a pod has been seen ended, or not ready."""

@@ -24,6 +24,7 @@ from paddlejob.core.actions import (
     Delete,
     DeleteJob,
     Event,
+    InstallRecorder,
     Kind,
     PatchGroup,
     Plan,
@@ -235,8 +236,8 @@ class LocalRunner:
             case RemoveFinalizer():
                 self._update_job(metadata=self._metadata(finalizers=()))
                 self._changes.set()
-            case Create() | PatchGroup():
-                raise AssertionError(action.kind)
+            case Create() | PatchGroup() | InstallRecorder():
+                raise AssertionError(action)
             case _:
                 assert_never(action)
 

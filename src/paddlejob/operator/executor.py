@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import assert_never
 
@@ -18,6 +19,7 @@ from paddlejob.core.actions import (
     Create,
     Delete,
     DeleteJob,
+    InstallRecorder,
     PatchGroup,
     RemoveFinalizer,
     ReplaceConfig,
@@ -30,6 +32,8 @@ from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.responses import Written
 from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF
+
+log = logging.getLogger(__name__)
 
 FIRST_BATCH = 8
 """How many writes of a stage are tried first; the rest follows only if all of them succeed."""
@@ -112,6 +116,8 @@ class Executor:
         match action:
             case Create():
                 await self._create(job, action)
+            case InstallRecorder():
+                await self._install_recorder(job, action)
             case ReplaceConfig():
                 await self._replace_config(job, action)
             case PatchGroup():
@@ -133,6 +139,18 @@ class Executor:
             resource, job.metadata.namespace, action.manifest, strict=True, type=Written
         )
         self._consistency.wrote(job.metadata.key, resource, written.metadata.resource_version)
+
+    async def _install_recorder(self, job: PaddleJob, action: InstallRecorder) -> None:
+        """Create the ConfigMap that jobs share, if it can be; pods start without it too."""
+        namespace = job.metadata.namespace
+        try:
+            written = await self._client.create(CONFIG_MAPS, namespace, action.manifest, type=Written)
+        except errors.AlreadyExistsError:
+            return
+        except errors.KubeError as error:
+            log.warning("%s: pods start without the recorder: %s", job.metadata.key, error)
+            return
+        self._consistency.wrote(job.metadata.key, CONFIG_MAPS, written.metadata.resource_version)
 
     async def _replace_config(self, job: PaddleJob, action: ReplaceConfig) -> None:
         metadata = {**action.manifest["metadata"], "resourceVersion": action.resource_version}
@@ -215,6 +233,8 @@ def _failure(action: Action, message: str, *, rejected: bool = False) -> WriteFa
     match action:
         case Create():
             verb, kind, name = "create", str(action.kind), action.name
+        case InstallRecorder():
+            verb, kind, name = "create", "ConfigMap", action.name
         case ReplaceConfig():
             verb, kind, name = "update", "ConfigMap", action.name
         case PatchGroup():

@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +23,10 @@ from paddlejob.operator import serving
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.metrics import Metrics
 from paddlejob.operator.progress import ProgressReader
+from paddlejob.operator.reports.intake import ReportIntake
+from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.settings import OperatorSettings, ProcessSettings
+from paddlejob.operator.state import ClusterState
 
 log = logging.getLogger(__name__)
 
@@ -47,22 +50,23 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
 
         recorder = EventRecorder(client, COMPONENT, rng=rng, now=now)
         await stack.enter_async_context(recorder)
-        elector = await _elector(stack, config, process, rng) if process.leader_election else None
+        namespace = process.lease_namespace or config.namespace or "default"
+        elector = await _elector(stack, config, namespace, rng) if process.leader_election else None
         writer = client.fenced(lambda: elector.is_leader) if elector else client
         controller = Controller(writer, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
         await _serve(stack, controller, metrics, process)
-        progress = ProgressReader(writer, controller.state, now=now) if settings.progress_from_logs else None
-        await _until_signalled(lead(controller, elector, progress))
+        besides = Besides(writer, controller.state, settings, now=now, namespace=namespace)
+        await _until_signalled(lead(controller, elector, besides))
 
 
 async def _elector(
-    stack: AsyncExitStack, config: ClusterConfig, process: ProcessSettings, rng: random.Random
+    stack: AsyncExitStack, config: ClusterConfig, namespace: str, rng: random.Random
 ) -> LeaderElector:
     # With a connection of its own: a renewal must not wait behind the requests of a hundred jobs.
     client = await stack.enter_async_context(Client(HttpTransport(config, connection_limit=1), rng=rng))
     return LeaderElector(
         client,
-        namespace=process.lease_namespace or config.namespace or "default",
+        namespace=namespace,
         name=LEASE_NAME,
         identity=f"{socket.gethostname()}_{uuid.uuid4()}",
         rng=rng,
@@ -70,25 +74,56 @@ async def _elector(
     )
 
 
-async def lead(
-    controller: Controller, elector: LeaderElector | None, progress: ProgressReader | None = None
-) -> None:
+class Besides:
+    """What a leader does besides reconciling, and loses without harm: it learns how far jobs are."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: ClusterState,
+        settings: OperatorSettings,
+        *,
+        now: Callable[[], datetime],
+        namespace: str,
+    ) -> None:
+        self.writer = writer = ProgressWriter(client, state, now=now)
+        reader = ProgressReader(client, state, writer)
+        self.intake = (
+            ReportIntake(client, state, writer, settings.reports, now=now, namespace=namespace)
+            if settings.reports.url
+            else None
+        )
+        self._parts = (writer, reader if settings.progress_from_logs else None, self.intake)
+
+    async def start(self) -> list[asyncio.Task[None]]:
+        """Begin; return when pods can be given the recorder, or it turns out that they cannot for now."""
+        tasks = [
+            asyncio.create_task(part.run(), name=type(part).__name__)
+            for part in self._parts
+            if part is not None
+        ]
+        if self.intake is not None:
+            await self.intake.prepared()
+        return tasks
+
+
+async def lead(controller: Controller, elector: LeaderElector | None, besides: Besides | None = None) -> None:
     """Watch always, so that a standby takes over with complete caches; reconcile only as the leader."""
 
     async def work() -> None:
         controller.metrics.leader.set(1)
         log.info("reconciling jobs")
-        beside = [
-            asyncio.create_task(each.run(), name=type(each).__name__)
-            for each in (progress, controller.history)
-            if each
-        ]
+        beside = await besides.start() if besides else []
+        if controller.history is not None:
+            beside.append(asyncio.create_task(controller.history.run(), name="record history"))
         try:
             await controller.work()
         finally:
             controller.metrics.leader.set(0)
             for task in beside:
                 task.cancel()
+            if beside:
+                await asyncio.wait(beside)
 
     watching = asyncio.create_task(controller.watch(), name="watch")
     leading = asyncio.create_task(work() if elector is None else elector.run(work), name="lead")

@@ -1,4 +1,4 @@
-"""How far jobs are, read from the newest log lines of their worker 0 and written to `status.progress`.
+"""How far jobs are, read from the newest log lines of their worker 0.
 
 Reads take turns: so many a second for the whole operator, however many jobs there are. Progress decides
 nothing about a job, so it is written beside the reconciler and lost without harm.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-
-import msgspec
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import PaddleJob, Phase, Role, TrainingProgress
@@ -22,7 +19,7 @@ from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.operator import pod_log
-from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.state import ClusterState
 from paddlejob.progress import Tracker
 
@@ -31,8 +28,6 @@ log = logging.getLogger(__name__)
 READS_PER_SECOND = 3.0
 READ_SECONDS = 5.0
 """The shortest time between two reads of a job's log."""
-WRITE_SECONDS = 15.0
-"""The shortest time between two writes of a job's progress."""
 TAIL_LINES = 50
 LIMIT_BYTES = 65536
 
@@ -45,7 +40,6 @@ class _Followed:
         self.tracker = Tracker()
         self.newest = -math.inf
         """Time of the newest line, by the clock of its node; compared with that of other lines only."""
-        self.written_at = -math.inf
         self.is_final = False
 
     def feed(self, text: str) -> None:
@@ -63,10 +57,10 @@ class _Followed:
 class ProgressReader:
     """Follows the running jobs of the cluster."""
 
-    def __init__(self, client: Client, state: ClusterState, *, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: Client, state: ClusterState, writer: ProgressWriter) -> None:
         self._client = client
         self._state = state
-        self._now = now
+        self._writer = writer
         self._followed: dict[ObjectKey, _Followed] = {}
 
     async def run(self) -> None:
@@ -96,6 +90,8 @@ class ProgressReader:
         return [key for key, job in jobs.items() if self._is_due(key, job)]
 
     def _is_due(self, key: ObjectKey, job: PaddleJob) -> bool:
+        if self._writer.knows_all(key):
+            return False
         if job.status.phase is Phase.RUNNING:
             return True
         followed = self._followed.get(key)
@@ -124,25 +120,8 @@ class ProgressReader:
                 timestamps=True,
             )
         )
-        await self._write(job, followed, at_once=ended)
-
-    async def _write(self, job: PaddleJob, followed: _Followed, *, at_once: bool) -> None:
-        clock = asyncio.get_running_loop().time()
-        told = progress_of(followed.tracker, followed.newest)
-        if told is None or (clock < followed.written_at + WRITE_SECONDS and not at_once):
-            return
-        before = job.status.progress
-        if before is not None and told == msgspec.structs.replace(before, updated=None):
-            return
-        fresh = msgspec.structs.replace(told, updated=self._now().replace(microsecond=0))
-        old = msgspec.to_builtins(before) if before else {}
-        new = msgspec.to_builtins(fresh)
-        patch = {
-            "metadata": {"uid": job.metadata.uid},
-            "status": {"progress": {**dict.fromkeys(old.keys() - new.keys()), **new}},
-        }
-        await self._client.patch(PADDLE_JOBS, job.metadata.namespace, job.name, patch, subresource="status")
-        followed.written_at = clock
+        if (told := progress_of(followed.tracker, followed.newest)) is not None:
+            self._writer.read(job, pod, told, at_once=ended)
 
 
 def progress_of(tracker: Tracker, now: float) -> TrainingProgress | None:

@@ -16,6 +16,17 @@ class HistorySettings(msgspec.Struct, frozen=True):
     """How many there may be in a namespace; the oldest go first."""
 
 
+class ReportSettings(msgspec.Struct, frozen=True):
+    """How pods report how far they are."""
+
+    url: str = ""
+    """Where pods reach the operator; empty: pods are given no recorder."""
+    address: str = ":8443"
+    """Where reports are taken, host:port."""
+    recorder_by_default: bool = False
+    """Whether jobs have the recorder that do not say anything about it."""
+
+
 class OperatorSettings(msgspec.Struct, frozen=True):
     """How the operator runs; `jobs` is how it treats jobs."""
 
@@ -42,6 +53,7 @@ class OperatorSettings(msgspec.Struct, frozen=True):
     """Whether the log of worker 0 is read for the job's progress."""
     history: HistorySettings | None = None
     """How jobs are recorded; None: they are not."""
+    reports: ReportSettings = ReportSettings()
     reconcile_timeout_seconds: float = 120.0
     """A reconcile that takes longer is cancelled and retried."""
     jobs: JobSettings = JobSettings()

@@ -20,6 +20,7 @@ from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.network import network_of
+from paddlejob.core.recording.recorder import Recorder, recorder_of
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import decoding
 from paddlejob.kube.cache import Cache
@@ -61,6 +62,8 @@ class ClusterState:
         self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name})
         self.services: Cache[Service] = Cache({"owner": _controller})
         self.config_maps: Cache[ConfigMap] = Cache()
+        self.recorder: Recorder | None = None
+        """What pods are given to report with; set once reports can be taken."""
         self._host_ports: dict[ObjectKey, int] = {}
         self._state_timers: dict[ObjectKey, StateTimer] = {}
         self._spec_errors: dict[ObjectKey, tuple[tuple[object, ...], tuple[FieldError, ...]]] = {}
@@ -93,6 +96,14 @@ class ClusterState:
         """Return a job, also one whose stored form does not fit the API's types."""
         return self.jobs.get(key)
 
+    def job_of(self, pod: Pod) -> PaddleJob | None:
+        """Return the job that controls a pod, None where it is gone."""
+        for key in _owning_jobs(pod.metadata):
+            job = self.jobs.get(key)
+            if job is not None and job.metadata.uid == pod.metadata.controller_uid:
+                return job
+        return None
+
     def snapshot(self, job: PaddleJob, now: datetime, failures: tuple[WriteFailure, ...]) -> Snapshot:
         """Return everything that a decision about a job may depend on."""
         uid, key = job.metadata.uid, job.metadata.key
@@ -113,8 +124,13 @@ class ClusterState:
             spec_errors=None if job.status.phase.is_terminal else self._validated(job),
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),
             failures=failures,
+            recorder=self.recorder,
+            has_recorder=self._has_recorder(job.metadata.namespace),
             state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
         )
+
+    def _has_recorder(self, namespace: str) -> bool:
+        return self.recorder is not None and ObjectKey(namespace, self.recorder.name) in self.config_maps
 
     def _validated(self, job: PaddleJob) -> tuple[FieldError, ...]:
         """Return what is wrong with a spec, which changes only with its generation."""
@@ -213,9 +229,17 @@ class ClusterState:
     def _child_changed(self, old: HasMeta | None, new: HasMeta | None, *, initial: bool) -> None:
         known = new or old
         assert known is not None
+        if new is None and self.recorder is not None and known.metadata.name == self.recorder.name:
+            self._recorder_gone(known.metadata.namespace)
         for key in _owning_jobs(known.metadata):
             idle = predicates.is_idle(old, new) or self._waits_for_others(old, new)
             self._on_touched(key, Trigger(initial=initial, child=True, idle=idle))
+
+    def _recorder_gone(self, namespace: str) -> None:
+        """Let the jobs whose pods have yet to mount the recorder see that the job that owned it is gone."""
+        for job in self.jobs:
+            if job.metadata.namespace == namespace and recorder_of(job, self.recorder):
+                self._on_touched(job.metadata.key, Trigger(initial=False, child=True))
 
     def _waits_for_others(self, old: HasMeta | None, new: HasMeta | None) -> bool:
         """Tell whether other pods of the job have yet to come as far as this one.

@@ -82,11 +82,21 @@ class _Hooks:
         base.__init_subclass__ = classmethod(init_subclass)
 
     def _hook_optimizer(self, cls: Any) -> None:
+        if "set_state_dict" in cls.__dict__:
+            _replace(cls, "set_state_dict", self._resume)
         for name in ("step", "minimize"):
             if name in cls.__dict__:
                 _replace(cls, name, self._step)
         for subclass in cls.__subclasses__():
             self._hook_optimizer(subclass)
+
+    def _resume(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def resume(*arguments: Any, **options: Any) -> Any:
+            self.progress.resume()
+            return original(*arguments, **options)
+
+        return resume
 
     def _step(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -178,9 +188,11 @@ class _Hooks:
             before = self.progress.phase
             self.progress.change_phase(SAVING)
             try:
-                return original(*arguments, **options)
+                result = original(*arguments, **options)
             finally:
                 self.progress.change_phase(before)
+            self.progress.saved_step = self.progress.step
+            return result
 
         return save
 

@@ -24,7 +24,12 @@ class Progress:
         """Time of steps outside backward and the optimizer: data, forward, the program's own code."""
         self.waiting_seconds = 0.0
         """Time inside them, where ranks wait for each other: the slowest rank has the least of it."""
-        self._says_its_steps = False
+        self.says_its_steps = False
+        """Whether steps come from the program; those that are counted begin with 0 in every process."""
+        self.saved_step: int | None = None
+        """Step of the last checkpoint."""
+        self.resumed = False
+        """Whether an optimizer was given the state of a checkpoint before the first step."""
         self._depth = 0
         self._entered = 0.0
         self._left: float | None = None
@@ -43,7 +48,7 @@ class Progress:
     ) -> None:
         """Take what the program itself says."""
         if step is not None:
-            self._says_its_steps = True
+            self.says_its_steps = True
             self.step = int(step)
         if total is not None:
             self.total = int(total)
@@ -77,6 +82,11 @@ class Progress:
             self.phase = phase
             self._left = None
 
+    def resume(self) -> None:
+        """Note that an optimizer is given the state of a checkpoint."""
+        if not self.step:
+            self.resumed = True
+
     def wants_loss(self) -> bool:
         """Tell whether it is time to read a loss."""
         return self._clock() - self._loss_read >= LOSS_SECONDS
@@ -92,7 +102,7 @@ class Progress:
 
     def _count(self, steps: int) -> None:
         self.phase = TRAINING
-        if not self._says_its_steps:
+        if not self.says_its_steps:
             self.step += steps
         if self._loader is not None:
             if self._training_loader in (None, self._loader):

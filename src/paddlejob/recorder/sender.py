@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import Any, Iterator
 
+from .operator_sink import REPORT_URL, OperatorSink
 from .progress import Progress
 
 PROGRESS_FILE = "PADDLEJOB_PROGRESS_FILE"
@@ -24,20 +25,19 @@ REPORTS_PER_DOUBLING = 60
 
 
 class Sender:
-    """Appends JSON lines to PROGRESS_FILE while anything happens; off when there is no such file."""
+    """Sends reports while anything happens, to a file or to the operator; off where nobody listens."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._path = os.environ.get(PROGRESS_FILE, "")
+        self._sink = _sink()
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
-        self._sent = ""
 
     @property
     def is_on(self) -> bool:
         """Whether there is somebody to send to, in this process: a forked child is not the rank."""
-        return bool(self._path) and os.getpid() == self._pid
+        return self._sink is not None and os.getpid() == self._pid
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -45,8 +45,8 @@ class Sender:
         try:
             yield
         except Exception as error:
-            if self._path:
-                self._path = ""
+            if self._sink is not None:
+                self._sink = None
                 # Not through sys.stderr: Python aborts if a thread holds its lock while the program ends.
                 with suppress(OSError):
                     os.write(2, f"paddlejob recorder is off: {type(error).__name__}: {error}\n".encode())
@@ -70,26 +70,43 @@ class Sender:
 
     def _run(self) -> None:
         with self.guard():
-            for pause in pauses():
-                self._send()
-                if self._stopped.wait(pause) or not self.is_on:
+            is_last = False
+            while self.is_on and self._sink is not None:
+                pause = self._sink.send({"rank": rank(), **state_of(self._progress)})
+                if is_last:
+                    self._sink.close()
                     return
+                is_last = self._stopped.wait(pause)
 
     def _finish(self) -> None:
+        """Let the thread send the last state; the end of the program does not wait for an operator."""
         self._stopped.set()
         with self.guard():
-            assert self._thread is not None
-            self._thread.join(timeout=LAST_SECONDS)
-            if self.is_on:
-                self._send()
+            if self.is_on and self._sink is not None and self._thread is not None:
+                self._thread.join(timeout=self._sink.exit_seconds)
 
-    def _send(self) -> None:
-        state = state_of(self._progress)
-        text = json.dumps(state)
-        if text == self._sent:
-            return
-        self._sent = text
-        line = json.dumps({"time": round(time.time(), 3), "rank": rank(), **state}) + "\n"
+
+class FileSink:
+    """Appends JSON lines to a file that the local runner reads."""
+
+    exit_seconds = LAST_SECONDS
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._sent: dict[str, Any] = {}
+        self._pauses = pauses()
+
+    def send(self, report: dict[str, Any]) -> float:
+        """Append a report unless it says nothing new; return the seconds until the next."""
+        if report != self._sent:
+            self._sent = report
+            self._append(json.dumps({"time": round(time.time(), 3), **report}) + "\n")
+        return next(self._pauses)
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+    def _append(self, line: str) -> None:
         # One write of an append-only file: lines of several processes of a pod do not mix.
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -98,8 +115,16 @@ class Sender:
             os.close(file)
 
 
+def _sink() -> FileSink | OperatorSink | None:
+    if os.environ.get(PROGRESS_FILE):
+        return FileSink(os.environ[PROGRESS_FILE])
+    if os.environ.get(REPORT_URL):
+        return OperatorSink(os.environ[REPORT_URL], os.path.dirname(os.path.abspath(__file__)))
+    return None
+
+
 def pauses() -> Iterator[float]:
-    """Yield the seconds until each next report, without end."""
+    """Yield the seconds until each next report to a file, without end."""
     pause = FIRST_SECONDS
     while True:
         for _ in range(REPORTS_PER_DOUBLING):
@@ -123,6 +148,9 @@ def state_of(progress: Progress) -> dict[str, Any]:
         "loss": _number(progress.loss),
         "ownSeconds": round(progress.own_seconds, 3),
         "waitingSeconds": round(progress.waiting_seconds, 3),
+        "savedStep": progress.saved_step,
+        "resumed": progress.resumed or None,
+        "counted": not progress.says_its_steps or None,
     }
     return {name: value for name, value in known.items() if value is not None}
 

@@ -31,6 +31,7 @@ from paddlejob.core.gang.model import Gang, GangApis, GangSystem
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.plan import plan
 from paddlejob.core.pod_set import Replica, pod_name
+from paddlejob.core.recording.recorder import Recorder, recorder_of
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
 from paddlejob.testing.plausible import check_plausible
@@ -101,6 +102,8 @@ class SnapshotBuilder:
         self.job = of.build() if isinstance(of, JobBuilder) else of
         self.now = NOW
         self.settings = Settings()
+        self.recorder: Recorder | None = None
+        self.has_recorder = False
         self.taken_ports: frozenset[int] = frozenset()
         self.failures: tuple[WriteFailure, ...] = ()
         self._seen_for: float | None = None
@@ -123,7 +126,8 @@ class SnapshotBuilder:
         status = self.job.status
         port = status.host_port or names.BASE_PORT
         by_name = self.settings.pods_have_ipv6
-        return JobContext(self.job, self.spec, port, by_name, attempt=status.attempt, gang=self._gang)
+        recorder = recorder_of(self.job, self.recorder)
+        return JobContext(self.job, self.spec, port, by_name, status.attempt, self._gang, recorder)
 
     def replicas(self) -> list[Replica]:
         """Return every replica in order."""
@@ -350,6 +354,8 @@ class SnapshotBuilder:
             settings=self.settings,
             taken_host_ports=self.taken_ports,
             failures=self.failures,
+            recorder=self.recorder,
+            has_recorder=self.has_recorder,
             state_seconds={pod.metadata.uid: self._state_seconds(pod) for pod in pods},
         )
         check_plausible(snapshot)

@@ -13,7 +13,7 @@ from paddlejob.kube.events import EventLimits, EventRecorder
 from paddlejob.kube.lease import LeaderElector
 from paddlejob.operator import manager
 from paddlejob.operator.controller import Controller
-from paddlejob.operator.progress import ProgressReader
+from paddlejob.operator.manager import Besides
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
 
@@ -31,6 +31,7 @@ class Operator:
         event_limits: EventLimits | None = None,
         elector: LeaderElector | None = None,
         reads_progress: bool = False,
+        namespace: str = "default",
     ) -> None:
         def server_now() -> datetime:
             return client.server_now() or now()
@@ -42,8 +43,12 @@ class Operator:
         self.controller = Controller(
             self.client, settings or OperatorSettings(), rng=rng, now=now, recorder=self._recorder
         )
-        progress = ProgressReader(self.client, self.controller.state, now=server_now)
-        self._lead = partial(manager.lead, self.controller, elector, progress if reads_progress else None)
+        settings = settings or OperatorSettings()
+        self.besides = Besides(
+            self.client, self.controller.state, settings, now=server_now, namespace=namespace
+        )
+        learns = reads_progress or bool(settings.reports.url)
+        self._lead = partial(manager.lead, self.controller, elector, self.besides if learns else None)
 
     async def run(self) -> None:
         """Reconcile jobs until cancelled; reconciles under way finish first, and events are written."""

@@ -2,6 +2,11 @@
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- end }}
 
+{{- /* Whether pods report to the operator; not empty if so. */ -}}
+{{- define "paddlejob.reports" -}}
+{{- if and .Values.operator.reports (not .Values.watchNamespace) }}yes{{ end -}}
+{{- end }}
+
 {{- define "paddlejob.serviceAccount" -}}
 {{- default (printf "%s-manager-sa" (include "paddlejob.prefix" .)) .Values.serviceAccount.name -}}
 {{- end }}

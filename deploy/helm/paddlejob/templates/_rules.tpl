@@ -85,6 +85,20 @@
   resources: [configmaps]
   verbs: [delete]
 {{- end }}
+{{- define "paddlejob.reviewRules" -}}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+{{- end }}
+{{- define "paddlejob.reportRules" -}}
+- apiGroups: ['']
+  resources: [secrets]
+  verbs: [create]
+- apiGroups: ['']
+  resources: [secrets]
+  resourceNames: [paddlejob-reports]
+  verbs: [get]
+{{- end }}
 {{- define "paddlejob.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]

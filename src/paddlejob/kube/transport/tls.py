@@ -59,7 +59,7 @@ def _verifying_context(config: ClusterConfig) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, client_certificate: ClientCertificate) -> None:
-    with _private_file(client_certificate.certificate + b"\n" + client_certificate.key) as path:
+    with private_file(client_certificate.certificate + b"\n" + client_certificate.key) as path:
         try:
             context.load_cert_chain(path, password=_refuse_encrypted_key)
         except OSError as error:
@@ -68,16 +68,16 @@ def _load(context: ssl.SSLContext, client_certificate: ClientCertificate) -> Non
 
 
 @contextmanager
-def _private_file(content: bytes) -> Iterator[str]:
+def private_file(content: bytes) -> Iterator[str]:
     """Give OpenSSL, which wants a path, a file that only we can read and that is removed afterwards."""
     if hasattr(os, "memfd_create"):
         # Never on a disk, and possible where every disk is read-only.
-        with os.fdopen(os.memfd_create("client-certificate"), "wb") as memory:
+        with os.fdopen(os.memfd_create("certificate"), "wb") as memory:
             memory.write(content)
             memory.flush()
             yield f"/proc/self/fd/{memory.fileno()}"
     else:
-        with tempfile.NamedTemporaryFile(prefix="client-certificate-") as file:
+        with tempfile.NamedTemporaryFile(prefix="certificate-") as file:
             file.write(content)
             file.flush()
             yield file.name

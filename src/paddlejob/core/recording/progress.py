@@ -1,0 +1,87 @@
+"""Progress over attempts: a step that never falls, and how many steps restarts have thrown away."""
+
+from __future__ import annotations
+
+import msgspec
+
+from paddlejob.api.v1 import TrainingProgress
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a process that counts its own steps began."""
+
+    resumed: bool = False
+    """From a checkpoint; else from the beginning."""
+
+
+def advanced(
+    before: TrainingProgress | None, told: TrainingProgress, *, attempt: int, origin: Origin | None = None
+) -> TrainingProgress:
+    """Return the progress of a job after what a process has told.
+
+    `told` has the steps of that process. With an `origin` it counts them from 0, also after a restart;
+    without one it says which step of all training it is at.
+    """
+    told = msgspec.structs.replace(told, attempt=attempt)
+    if before is None:
+        return told
+    begins = attempt != before.attempt or (origin is not None and _done(told) < _counted(before))
+    start = _start(before, told, origin) if begins else before.resumed_step
+    lost = before.lost_steps + (_lost(before, start, origin) if begins else 0)
+    if origin is not None:
+        told = _shifted(told, start)
+    known = msgspec.structs.replace(
+        told,
+        resumed_step=start if origin is not None else 0,
+        saved_step=told.saved_step or before.saved_step,
+        lost_steps=lost,
+        steps=told.steps or before.steps,
+    )
+    if _done(known) >= _done(before):
+        return known
+    return msgspec.structs.replace(
+        known, step=before.step, epoch=before.epoch, percent=before.percent, attempt_step=_done(known)
+    )
+
+
+def _start(before: TrainingProgress, told: TrainingProgress, origin: Origin | None) -> int:
+    if origin is None:
+        return _done(told)
+    return before.saved_step if origin.resumed else 0
+
+
+def _lost(before: TrainingProgress, start: int, origin: Origin | None) -> int:
+    """Return how many steps are to be done again, negative where the checkpoint is ahead of them."""
+    lost = _reached(before) - start
+    # A step that is said is seen a little after the process began there.
+    return max(0, lost) if origin is None else lost
+
+
+def _shifted(told: TrainingProgress, start: int) -> TrainingProgress:
+    """Return what a process tells with its steps counted from the beginning of the job."""
+    if not start:
+        return told
+    step = told.step + start
+    return msgspec.structs.replace(
+        told,
+        step=step,
+        saved_step=told.saved_step + start if told.saved_step else 0,
+        percent=min(100, 100 * step // told.steps) if told.steps else told.percent,
+    )
+
+
+def _reached(progress: TrainingProgress) -> int:
+    """Return the step that the attempt itself is at."""
+    return progress.attempt_step or _done(progress)
+
+
+def _counted(progress: TrainingProgress) -> int:
+    """Return how many steps a process has counted that is at this point."""
+    return _reached(progress) - progress.resumed_step
+
+
+def _done(progress: TrainingProgress) -> int:
+    """Return the step over all epochs."""
+    if progress.epochs and progress.steps:
+        return (max(1, progress.epoch) - 1) * progress.steps + progress.step
+    return progress.step

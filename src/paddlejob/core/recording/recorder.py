@@ -1,0 +1,130 @@
+"""Gives a pod the recorder, a package that its Python imports by itself: a mount, a token and two variables.
+
+The code comes from a ConfigMap that the jobs of a namespace share. Whichever job is the first to need it owns
+it; when that job is deleted, the next that still has pods to start creates it again. The mount is optional: a
+pod whose ConfigMap is missing starts, and reports nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.names import Env
+from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.core.actions import InstallRecorder
+
+if TYPE_CHECKING:
+    from paddlejob.core.observed import Observed
+
+SITE = f"{names.RECORDER_MOUNT}/site"
+"""What goes on PYTHONPATH: a directory with nothing but a sitecustomize, so that no other name is hidden."""
+TOKEN_SECONDS = 3600
+"""The kubelet renews a token when four fifths of this are over."""
+
+
+class Recorder(msgspec.Struct, frozen=True):
+    """The recorder as this operator installs it."""
+
+    name: str
+    """Of its ConfigMap, with a hash of the files: another version has another name."""
+    files: Mapping[str, str]
+    """Content by path: the code, and the certificate that reports are sent to."""
+    url: str
+    by_default: bool = False
+    """Whether jobs that do not say anything have it."""
+
+    @classmethod
+    def of(cls, files: Mapping[str, str], url: str, *, by_default: bool = False) -> Self:
+        """Return the recorder that consists of these files."""
+        digest = hashlib.sha256()
+        for path in sorted(files):
+            digest.update(f"{path}\0{files[path]}\0".encode())
+        return cls(f"{names.RECORDER}-{digest.hexdigest()[:10]}", files, url, by_default)
+
+
+def recorder_of(job: PaddleJob, available: Recorder | None) -> Recorder | None:
+    """Return the recorder that a job is to have."""
+    if available is None:
+        return None
+    wanted = available.by_default if job.spec.recorder is None else job.spec.recorder
+    return available if wanted else None
+
+
+def recorder_stage(job: Observed) -> tuple[InstallRecorder, ...]:
+    """Return how the ConfigMap is created, if it is missing and there are pods that have yet to mount it."""
+    recorder, pods = job.context.recorder, job.pods
+    if recorder is None or job.given.has_recorder:
+        return ()
+    starting = (member.replica for member in pods.active if not member.has_started)
+    if all(replica.role is Role.PS for replica in (*pods.to_create, *starting)):
+        return ()
+    return (InstallRecorder(recorder.name, _config_map(job.job, recorder)),)
+
+
+def _config_map(job: PaddleJob, recorder: Recorder) -> JsonObject:
+    owner = {**msgspec.to_builtins(job.owner_reference), "controller": False, "blockOwnerDeletion": False}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": recorder.name,
+            "namespace": job.metadata.namespace,
+            "labels": {names.LABEL_RESOURCE_NAME: recorder.name},
+            "ownerReferences": [owner],
+        },
+        "immutable": True,
+        "data": {_key(path): content for path, content in recorder.files.items()},
+    }
+
+
+def _key(path: str) -> str:
+    """Return the key of a file; keys have no slashes, the paths of a mount may."""
+    return path.replace("/", ".")
+
+
+def with_recorder(pod_spec: JsonObject, recorder: Recorder) -> JsonObject:
+    """Return a pod's spec whose first container has the recorder."""
+    first, *others = pod_spec["containers"]
+    mount = {"name": names.RECORDER, "mountPath": names.RECORDER_MOUNT, "readOnly": True}
+    recording = {
+        **first,
+        "env": [*_with_path(first["env"]), {"name": Env.REPORT_URL, "value": recorder.url}],
+        "volumeMounts": [*(first.get("volumeMounts") or ()), mount],
+    }
+    return {
+        **pod_spec,
+        "containers": [recording, *others],
+        "volumes": [*(pod_spec.get("volumes") or ()), _volume(recorder)],
+    }
+
+
+def _volume(recorder: Recorder) -> JsonObject:
+    items = [{"key": _key(path), "path": path} for path in sorted(recorder.files)]
+    token = {"audience": names.RECORDER, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+    code = {"name": recorder.name, "items": items, "optional": True}
+    return {
+        "name": names.RECORDER,
+        "projected": {"sources": [{"configMap": code}, {"serviceAccountToken": token}]},
+    }
+
+
+def _with_path(env: list[JsonObject]) -> Iterator[JsonObject]:
+    """Put the recorder in front of the PYTHONPATH of the template, in its place among the variables."""
+    is_set = False
+    for variable in env:
+        if variable.get("name") != "PYTHONPATH":
+            yield variable
+            continue
+        is_set, given = True, variable.get("value") or ""
+        if variable.get("valueFrom"):
+            yield {**variable, "name": Env.GIVEN_PYTHONPATH}
+            given = f"$({Env.GIVEN_PYTHONPATH})"
+        yield {"name": "PYTHONPATH", "value": f"{SITE}:{given}" if given else SITE}
+    if not is_set:
+        yield {"name": "PYTHONPATH", "value": SITE}

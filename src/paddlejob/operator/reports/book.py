@@ -1,0 +1,102 @@
+"""What the ranks of jobs reported last; bounded and without a clock of its own."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import msgspec
+
+from paddlejob.api.meta import ObjectKey
+from paddlejob.operator.reports.pace import LONGEST_SECONDS
+from paddlejob.progress import Tracker
+
+MOST_RANKS = 64
+"""Of one pod: one for each of its accelerators, so this is plenty."""
+SILENT_SECONDS = 2 * LONGEST_SECONDS
+
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
+Word = Annotated[str, msgspec.Meta(max_length=16)]
+
+
+class Report(msgspec.Struct, frozen=True, rename="camel"):
+    """What a recorder sends; a field that is not known here is left aside."""
+
+    rank: Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)] = 0
+    phase: Word = ""
+    step: Count = 0
+    total: Count | None = None
+    epoch: Count | None = None
+    loss: float | Word | None = None
+    """A number; as a word where JSON has none: nan, inf, -inf."""
+    own_seconds: Seconds = 0.0
+    waiting_seconds: Seconds = 0.0
+    saved_step: Count | None = None
+    resumed: bool = False
+    counted: bool = False
+
+
+class Rank:
+    """What one process has reported since it began."""
+
+    def __init__(self, pod_uid: str) -> None:
+        self.pod_uid = pod_uid
+        self.tracker = Tracker()
+        self.last = Report()
+        self.at = -math.inf
+        self.steps_per_second: float | None = None
+
+    def take(self, report: Report, now: float) -> None:
+        """Note a report; the speed is that since the one before."""
+        steps, seconds = report.step - self.last.step, now - self.at
+        if steps < 0:
+            # The container was started again: what was measured is of another process.
+            self.tracker = Tracker()
+        if seconds > 0:
+            self.steps_per_second = steps / seconds if steps > 0 and math.isfinite(seconds) else None
+        self.last, self.at = report, now
+
+
+class Book:
+    """The ranks of all jobs."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[ObjectKey, dict[tuple[str, int], Rank]] = {}
+        self._leaders: dict[ObjectKey, int] = {}
+        self._pruned_at = -math.inf
+        self.reporters = 0
+        """How many ranks report."""
+
+    def take(self, job: ObjectKey, pod: str, pod_uid: str, report: Report, now: float) -> Rank:
+        """Note a report and return its rank.
+
+        Raises ValueError for a pod that reports for more ranks than it can have.
+        """
+        ranks = self._jobs.setdefault(job, {})
+        rank = ranks.get((pod, report.rank))
+        if rank is None and sum(name == pod for name, _ in ranks) >= MOST_RANKS:
+            raise ValueError(f"more than {MOST_RANKS} ranks in one pod")
+        if rank is None:
+            self.reporters += 1
+            self._leaders[job] = min(report.rank, self._leaders.get(job, report.rank))
+        if rank is None or rank.pod_uid != pod_uid:
+            rank = ranks[(pod, report.rank)] = Rank(pod_uid)
+        rank.take(report, now)
+        if now > self._pruned_at + SILENT_SECONDS / 10:
+            self._prune(now)
+        return rank
+
+    def leader(self, job: ObjectKey) -> int:
+        """Return the rank whose progress is the job's: the first that reports."""
+        return self._leaders[job]
+
+    def _prune(self, now: float) -> None:
+        self._pruned_at = now
+        for job, ranks in list(self._jobs.items()):
+            for place in [place for place, rank in ranks.items() if rank.at < now - SILENT_SECONDS]:
+                del ranks[place]
+            if not ranks:
+                del self._jobs[job]
+        self._leaders = {job: min(rank for _, rank in ranks) for job, ranks in self._jobs.items()}
+        self.reporters = sum(len(ranks) for ranks in self._jobs.values())

@@ -1,0 +1,152 @@
+"""Takes reports while this process leads: gives pods the recorder, and hears who proves to be one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import datetime
+from importlib import resources
+from urllib.parse import urlsplit
+
+import msgspec
+
+from paddlejob.api.meta import ObjectKey
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.core.recording.progress import Origin
+from paddlejob.core.recording.recorder import Recorder, recorder_of
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.operator.progress import progress_of
+from paddlejob.operator.reports import pace, server
+from paddlejob.operator.reports.book import Book, Report
+from paddlejob.operator.reports.certificate import CertificateError, shared_certificate
+from paddlejob.operator.reports.server import Answer
+from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
+from paddlejob.operator.reports.writer import ProgressWriter
+from paddlejob.operator.settings import ReportSettings
+from paddlejob.operator.state import ClusterState
+from paddlejob.progress import Progress
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 10.0
+PREPARE_SECONDS = 5.0
+_DECODER = msgspec.json.Decoder(Report)
+
+
+class ReportIntake:
+    """Serves the port of reports, with what it needs for that."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: ClusterState,
+        writer: ProgressWriter,
+        settings: ReportSettings,
+        *,
+        now: Callable[[], datetime],
+        namespace: str,
+    ) -> None:
+        """`namespace` is the operator's own, where the certificate is kept."""
+        self._client = client
+        self._state = state
+        self._writer = writer
+        self._settings = settings
+        self._namespace = namespace
+        self._reviewer = TokenReviewer(client, is_known=lambda pod: self._sender(pod) is not None, now=now)
+        self._book = Book()
+        self._tried = asyncio.Event()
+        self.port = 0
+
+    async def prepared(self) -> None:
+        """Wait until pods can be given the recorder, for a moment: jobs do not depend on it."""
+        try:
+            async with asyncio.timeout(PREPARE_SECONDS):
+                await self._tried.wait()
+        except TimeoutError:
+            return
+
+    async def run(self) -> None:
+        """Take reports until cancelled; what is missing for that is tried again, and said once."""
+        said = ""
+        while True:
+            try:
+                context = await self._prepare()
+                async with server.serve(self._settings.address, context, self.handle) as self.port:
+                    log.info("taking reports on port %s for %s", self.port, self._settings.url)
+                    self._tried.set()
+                    await asyncio.get_running_loop().create_future()
+            except (errors.KubeError, CertificateError, OSError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("reports are not taken: %s", error)
+            self._tried.set()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _prepare(self) -> ssl.SSLContext:
+        host = urlsplit(self._settings.url).hostname or ""
+        certificate = await shared_certificate(self._client, self._namespace, host)
+        context = certificate.server_context()
+        files = {**recorder_files(), "ca.crt": certificate.certificate}
+        self._state.recorder = Recorder.of(
+            files, self._settings.url, by_default=self._settings.recorder_by_default
+        )
+        return context
+
+    async def handle(self, token: str, body: bytes) -> Answer:
+        """Return the answer to one report."""
+        try:
+            identity = await self._reviewer.identify(token)
+        except RefusedError as error:
+            return Answer(401, {"message": str(error)})
+        except BusyError:
+            return Answer(429, {"nextSeconds": pace.next_seconds(self._book.reporters)})
+        sender = self._sender(identity)
+        if sender is None:
+            return Answer(401, {"message": "the pod is gone"})
+        try:
+            report = _DECODER.decode(body)
+            self._take(*sender, report)
+        except (msgspec.DecodeError, ValueError) as error:
+            return Answer(400, {"message": str(error)})
+        return Answer(200, {"nextSeconds": pace.next_seconds(self._book.reporters)})
+
+    def _sender(self, identity: PodIdentity) -> tuple[PaddleJob, Pod] | None:
+        """Return a pod that may report and its job: one that exists, of a job that has the recorder."""
+        pod = self._state.pods.get(ObjectKey(identity.namespace, identity.name))
+        if pod is None or pod.metadata.uid != identity.uid:
+            return None
+        job = self._state.job_of(pod)
+        return (job, pod) if job is not None and recorder_of(job, self._state.recorder) else None
+
+    def _take(self, job: PaddleJob, pod: Pod, report: Report) -> None:
+        key, clock = job.metadata.key, asyncio.get_running_loop().time()
+        loss = None if report.loss is None else float(report.loss)
+        rank = self._book.take(key, pod.metadata.name, pod.metadata.uid, report, clock)
+        rank.tracker.tell(
+            Progress(
+                step=report.step,
+                steps=report.total,
+                epoch=report.epoch,
+                loss=loss,
+                throughput=rank.steps_per_second,
+                throughput_unit="steps/s",
+            ),
+            clock,
+        )
+        told = progress_of(rank.tracker, clock)
+        if told is not None and report.rank == self._book.leader(key):
+            told = msgspec.structs.replace(told, phase=report.phase, saved_step=report.saved_step or 0)
+            origin = Origin(resumed=report.resumed) if report.counted else None
+            self._writer.report(job, pod, told, origin)
+
+
+def recorder_files() -> dict[str, str]:
+    """Return the files of the recorder by their paths."""
+    package = resources.files("paddlejob.recorder")
+    modules = (each for place in (package, package / "site") for each in place.iterdir())
+    files = {each.name: each.read_text("utf-8") for each in modules if each.name.endswith(".py")}
+    return {f"site/{name}" if name == "sitecustomize.py" else name: text for name, text in files.items()}

@@ -1,0 +1,67 @@
+"""The port that reports are sent to. Only the leader opens it, so a report reaches the leader or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+MOST_BYTES = 1 << 16
+READ_SECONDS = 10.0
+IDLE_SECONDS = 15.0
+"""How long a connection is kept for the next report: long enough where jobs are few, so that they need not
+shake hands again, and short enough that those of thousands of ranks are not all open."""
+PATH = "/v1/report"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A status and what is said with it."""
+
+    status: int
+    body: dict[str, Any]
+
+
+Handler = Callable[[str, bytes], Awaitable[Answer]]
+"""Is given the bearer's token and the body."""
+
+
+@asynccontextmanager
+async def serve(address: str, context: ssl.SSLContext, handle: Handler) -> AsyncIterator[int]:
+    """Take reports on `host:port` and yield the port; an empty host means all addresses."""
+    host, _, port = address.rpartition(":")
+
+    async def answer(request: web.Request) -> web.Response:
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not token:
+            return _response(Answer(401, {"message": "a bearer token is needed"}))
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                body = await request.read()
+        except TimeoutError:
+            return _response(Answer(408, {"message": f"no body within {READ_SECONDS:.0f} s"}))
+        return _response(await handle(token.strip(), body))
+
+    app = web.Application(client_max_size=MOST_BYTES)
+    app.router.add_post(PATH, answer)
+    runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host or None, int(port), ssl_context=context)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _response(answer: Answer) -> web.Response:
+    response = web.Response(
+        status=answer.status, body=msgspec.json.encode(answer.body), content_type="application/json"
+    )
+    if answer.status not in (200, 429):
+        response.force_close()
+    return response

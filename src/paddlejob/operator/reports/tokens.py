@@ -1,0 +1,175 @@
+"""Who sent a report: the pod that its service-account token is bound to, as the API server says.
+
+A token costs one TokenReview every few minutes. What cannot be a token of one of our pods is refused without
+asking, and the number of reviews a second is bounded, so that nobody reaches the API server through us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import Resource
+from paddlejob.operator.reports.pace import Bucket
+
+Value = TypeVar("Value")
+
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+
+VALID_SECONDS = 300.0
+"""How long a review holds. A pod that is gone by then is not known any more, so its token is of no use."""
+REFUSED_SECONDS = 60.0
+MOST_BYTES = 16384
+MOST_VALID, MOST_REFUSED = 50_000, 1_000
+REVIEWS_PER_SECOND, REVIEWS_AT_ONCE = 40.0, 80.0
+_ACCOUNT = "system:serviceaccount:"
+_POD_NAME, _POD_UID = "authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"
+
+
+class RefusedError(Exception):
+    """The token does not prove which of our pods its bearer is."""
+
+
+class BusyError(Exception):
+    """It is not known yet whether the token is valid; to be tried again."""
+
+
+class PodIdentity(msgspec.Struct, frozen=True):
+    """A pod that has proved to be itself."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class _PodClaim(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
+class _Binding(msgspec.Struct, frozen=True):
+    namespace: str
+    pod: _PodClaim
+
+
+class _Claims(msgspec.Struct, frozen=True):
+    aud: tuple[str, ...] | str
+    exp: float
+    binding: _Binding = msgspec.field(name="kubernetes.io")
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class _ReviewStatus(msgspec.Struct, frozen=True):
+    authenticated: bool = False
+    audiences: tuple[str, ...] = ()
+    user: _User = _User()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _ReviewStatus = _ReviewStatus()
+
+
+class TokenReviewer:
+    """Asks the API server about tokens, once each."""
+
+    def __init__(
+        self, client: Client, *, is_known: Callable[[PodIdentity], bool], now: Callable[[], datetime]
+    ) -> None:
+        """`is_known` tells whether a pod is one of those that may report."""
+        self._client = client
+        self._is_known = is_known
+        self._now = now
+        self._valid: OrderedDict[bytes, tuple[PodIdentity, float]] = OrderedDict()
+        self._refused: OrderedDict[bytes, float] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[PodIdentity]] = {}
+        self._budget = Bucket(REVIEWS_PER_SECOND, REVIEWS_AT_ONCE)
+
+    async def identify(self, token: str) -> PodIdentity:
+        """Return whose token this is. Raises RefusedError or BusyError."""
+        claims = _claims(token)
+        claimed = PodIdentity(claims.binding.namespace, claims.binding.pod.name, claims.binding.pod.uid)
+        if not self._is_known(claimed):
+            raise RefusedError("not a pod of a running PaddleJob")
+        key, clock = hashlib.sha256(token.encode()).digest(), asyncio.get_running_loop().time()
+        identity, until = self._valid.get(key, (None, 0.0))
+        if identity is not None and clock < until:
+            return identity
+        if clock < self._refused.get(key, 0.0):
+            raise RefusedError("token refused by the API server")
+        # Processes of a pod share a token, and report at the same time.
+        task = self._asking.get(key)
+        if task is None:
+            if not self._budget.take(clock):
+                raise BusyError
+            task = self._asking[key] = asyncio.create_task(self._ask(key, token, claims, claimed))
+            task.add_done_callback(lambda done: self._answered(key, done))
+        return await asyncio.shield(task)
+
+    def _answered(self, key: bytes, done: asyncio.Task[PodIdentity]) -> None:
+        del self._asking[key]
+        if not done.cancelled():
+            # Whoever asked may have hung up since; then nobody else looks at the error.
+            done.exception()
+
+    async def _ask(self, key: bytes, token: str, claims: _Claims, claimed: PodIdentity) -> PodIdentity:
+        spec = {"token": token, "audiences": [names.RECORDER]}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+        try:
+            review = await self._client.create(TOKEN_REVIEWS, None, body, type=_Review)
+        except errors.KubeError as error:
+            raise BusyError(str(error)) from error
+        clock = asyncio.get_running_loop().time()
+        if _identity(review.status) != claimed:
+            _keep(self._refused, key, clock + REFUSED_SECONDS, MOST_REFUSED)
+            raise RefusedError("token refused by the API server")
+        left = claims.exp - self._now().timestamp()
+        _keep(self._valid, key, (claimed, clock + min(VALID_SECONDS, left)), MOST_VALID)
+        return claimed
+
+
+def _keep(store: OrderedDict[bytes, Value], key: bytes, value: Value, most: int) -> None:
+    store.pop(key, None)
+    store[key] = value
+    if len(store) > most:
+        store.popitem(last=False)
+
+
+def _identity(status: _ReviewStatus) -> PodIdentity | None:
+    """Return the pod that a review vouches for: one with our audience, bound to a pod."""
+    user = status.user
+    account, pods, uids = user.username, user.extra.get(_POD_NAME), user.extra.get(_POD_UID)
+    if not (status.authenticated and names.RECORDER in status.audiences and account.startswith(_ACCOUNT)):
+        return None
+    if not pods or not uids:
+        return None
+    return PodIdentity(account.removeprefix(_ACCOUNT).partition(":")[0], pods[0], uids[0])
+
+
+def _claims(token: str) -> _Claims:
+    """Return what a token says of itself, which nobody has verified yet. Raises RefusedError."""
+    if len(token) > MOST_BYTES or token.count(".") != 2:
+        raise RefusedError("not a service-account token")
+    payload = token.split(".")[1]
+    try:
+        text = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+        claims = msgspec.json.decode(text, type=_Claims)
+    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+        raise RefusedError("not a service-account token bound to a pod") from error
+    if names.RECORDER not in ([claims.aud] if isinstance(claims.aud, str) else claims.aud):
+        raise RefusedError(f"the token's audience is not {names.RECORDER}")
+    return claims

@@ -1,0 +1,155 @@
+"""Writes `status.progress`: every 15 seconds a job, and so many a second for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from paddlejob.api import names
+from paddlejob.api.meta import ObjectKey
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, TrainingProgress
+from paddlejob.core.recording.progress import Origin, advanced
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.state import ClusterState
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 15.0
+"""The shortest time between two writes of a job's progress."""
+WRITES_PER_SECOND = 5.0
+REPORTS_WIN_SECONDS = 600.0
+"""How long a report tells more than a log; longer than the longest pause between two."""
+
+
+class _Kept:
+    """What is known of a job's progress."""
+
+    def __init__(self, job: PaddleJob) -> None:
+        self.uid = job.metadata.uid
+        self.known = job.status.progress
+        self.logged: TrainingProgress | None = None
+        self.reported_at = -math.inf
+        self.reports_total = False
+        """Whether the reports tell how many steps there are."""
+        self.due_at = -math.inf
+        """When it may be written next."""
+
+
+class ProgressWriter:
+    """Joins what logs and reports tell of jobs. Reports win; logs fill in what a program only prints."""
+
+    def __init__(self, client: Client, state: ClusterState, *, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._state = state
+        self._now = now
+        self._kept: dict[ObjectKey, _Kept] = {}
+        self._pending: set[ObjectKey] = set()
+        self._news = asyncio.Event()
+
+    def read(self, job: PaddleJob, pod: Pod, told: TrainingProgress, *, at_once: bool) -> None:
+        """Take in what the log of a pod tells."""
+        kept = self._keep(job)
+        kept.logged = told
+        if not self._is_reported(kept):
+            kept.known = advanced(kept.known, told, attempt=_attempt(pod))
+        self._write_soon(job, kept, at_once=at_once)
+
+    def report(self, job: PaddleJob, pod: Pod, told: TrainingProgress, origin: Origin | None) -> None:
+        """Take in what a pod reports; a pod of an attempt that is over is not heard any more."""
+        kept, attempt = self._keep(job), _attempt(pod)
+        if kept.known is not None and attempt < kept.known.attempt:
+            return
+        kept.reported_at = asyncio.get_running_loop().time()
+        kept.reports_total = bool(told.steps)
+        kept.known = advanced(kept.known, told, attempt=attempt, origin=origin)
+        self._write_soon(job, kept, at_once=False)
+
+    def knows_all(self, key: ObjectKey) -> bool:
+        """Tell whether reports leave nothing to be read from a log."""
+        kept = self._kept.get(key)
+        return kept is not None and self._is_reported(kept) and kept.reports_total
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._pending:
+                key = min(self._pending, key=lambda key: self._kept[key].due_at)
+                if (due_at := self._kept[key].due_at) > clock():
+                    # Something else may come that is due sooner.
+                    asyncio.get_running_loop().call_at(due_at, self._news.set)
+                    break
+                self._pending.discard(key)
+                try:
+                    await self._write(key)
+                except Exception:
+                    log.exception("%s: bug in the operator; its progress is written again later", key)
+                await asyncio.sleep(1 / WRITES_PER_SECOND)
+
+    def _keep(self, job: PaddleJob) -> _Kept:
+        key = job.metadata.key
+        kept = self._kept.get(key)
+        if kept is None or kept.uid != job.metadata.uid:
+            for gone in [other for other in self._kept if other not in self._state.jobs]:
+                del self._kept[gone]
+                self._pending.discard(gone)
+            kept = self._kept[key] = _Kept(job)
+        return kept
+
+    def _is_reported(self, kept: _Kept) -> bool:
+        return asyncio.get_running_loop().time() < kept.reported_at + REPORTS_WIN_SECONDS
+
+    def _write_soon(self, job: PaddleJob, kept: _Kept, *, at_once: bool) -> None:
+        if at_once:
+            kept.due_at = -math.inf
+        self._pending.add(job.metadata.key)
+        self._news.set()
+
+    async def _write(self, key: ObjectKey) -> None:
+        job, kept = self._state.job(key), self._kept[key]
+        if job is None or job.metadata.uid != kept.uid:
+            return
+        before, known = job.status.progress, kept.known
+        assert known is not None
+        if kept.logged is not None and self._is_reported(kept):
+            known = _filled_in(known, kept.logged)
+        if before is not None and msgspec.structs.replace(known, updated=before.updated) == before:
+            return
+        fresh = msgspec.structs.replace(known, updated=self._now().replace(microsecond=0))
+        old = msgspec.to_builtins(before) if before else {}
+        new = msgspec.to_builtins(fresh)
+        patch = {
+            "metadata": {"uid": kept.uid},
+            "status": {"progress": {**dict.fromkeys(old.keys() - new.keys()), **new}},
+        }
+        try:
+            await self._client.patch(PADDLE_JOBS, key.namespace, key.name, patch, subresource="status")
+        except errors.KubeError as error:
+            # What comes next says more than what could not be written.
+            log.debug("%s: progress not written: %s", key, error)
+        kept.due_at = asyncio.get_running_loop().time() + WRITE_SECONDS
+
+
+def _filled_in(known: TrainingProgress, logged: TrainingProgress) -> TrainingProgress:
+    """Add what only the program knows: how much there is to do, and samples rather than steps a second."""
+    return msgspec.structs.replace(
+        known,
+        percent=logged.percent if known.percent is None else known.percent,
+        eta=known.eta or logged.eta,
+        throughput=logged.throughput or known.throughput,
+    )
+
+
+def _attempt(pod: Pod) -> int:
+    label = pod.metadata.labels.get(names.LABEL_ATTEMPT, "")
+    return int(label) if label.isascii() and label.isdecimal() else 0

@@ -1,0 +1,227 @@
+"""Pods report to an operator, with tokens that a real API server has made, and refuses or accepts."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from behaviour.stage import SETTINGS, Stage
+from devcluster import Cluster
+from paddlejob.api import names
+from paddlejob.kube.client import Client
+from paddlejob.kube.errors import NotFoundError
+from paddlejob.kube.resource import CONFIG_MAPS, PODS, SECRETS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
+from paddlejob.operator.settings import OperatorSettings, ReportSettings
+from paddlejob.testing.build import job
+from paddlejob.testing.operator import Operator
+from tests.apiserver import installed
+
+TRAINS = """
+from paddlejob.recorder import report
+for step in range(1, 4):
+    report(step, total=30, epoch=1, loss=1 / step)
+"""
+OTHER = {"metadata": {"name": "other"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+class Reporting(Stage):
+    """A namespace with an operator that takes reports on a port of this machine."""
+
+    def __init__(self, client: Client, namespace: str, cluster: Cluster, directory: Path) -> None:
+        super().__init__(client, namespace)
+        self.cluster = cluster
+        self.directory = directory
+        self.home = namespace
+        """The operator's own namespace."""
+        self.url = f"https://127.0.0.1:{free_port()}"
+
+    def operator(self) -> Operator:
+        reports = ReportSettings(self.url, self.url.removeprefix("https://"))
+        settings = OperatorSettings(namespace=self.namespace, reports=reports, jobs=SETTINGS)
+        return Operator(self.operator_client, settings, rng=self.rng, namespace=self.home)
+
+    async def token(self, pod: str = "", *, audience: str = names.RECORDER) -> str:
+        """Return a token as the kubelet asks for it, of the namespace's own account."""
+        spec: dict[str, Any] = {"audiences": [audience], "expirationSeconds": 600}
+        if pod:
+            uid = (await self.pod(pod))["metadata"]["uid"]
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default/token"
+        answer = await asyncio.to_thread(self.cluster.request, "POST", path, {"spec": spec})
+        return str(answer["status"]["token"])
+
+    async def mount(self, pod: str) -> Path:
+        """Write what the kubelet would mount into a pod, and return where."""
+        manifest = await self.pod(pod)
+        [volume] = [each for each in manifest["spec"]["volumes"] if each["name"] == names.RECORDER]
+        code, token = volume["projected"]["sources"]
+        data = (await self.client.get(CONFIG_MAPS, self.namespace, code["configMap"]["name"]))["data"]
+        place = self.directory / pod
+        for item in code["configMap"]["items"]:
+            file = place / item["path"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(data[item["key"]])
+        asked = token["serviceAccountToken"]
+        (place / asked["path"]).write_text(await self.token(pod, audience=asked["audience"]))
+        return place
+
+    async def train(self, pod: str, program: str) -> subprocess.CompletedProcess[str]:
+        """Run a program with the environment of a pod, in an interpreter of its own."""
+        place = await self.mount(pod)
+        [container, *_] = (await self.pod(pod))["spec"]["containers"]
+        env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        env["PYTHONPATH"] = env["PYTHONPATH"].replace(names.RECORDER_MOUNT, str(place))
+        command = [sys.executable, "-c", program]
+        return await asyncio.to_thread(
+            subprocess.run, command, env=env, cwd=place, capture_output=True, text=True, check=False
+        )
+
+    async def post(self, token: str, body: bytes = b'{"step": 1}', *, path: str = "/v1/report") -> int:
+        """Return the status that a report is answered with, by a server that proves to be the operator."""
+        authority = (await self.client.get(SECRETS, self.home, "paddlejob-reports"))["data"]["tls.crt"]
+        context = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        request = Request(self.url + path, body, headers)
+
+        def send() -> int:
+            try:
+                with urlopen(request, context=context, timeout=30) as answer:
+                    assert json.loads(answer.read())["nextSeconds"] > 0
+                    return int(answer.status)
+            except HTTPError as error:
+                error.close()
+                return error.code
+
+        return await asyncio.to_thread(send)
+
+    async def progress(self) -> dict[str, Any]:
+        return (await self.status()).get("progress") or {}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])
+
+
+@pytest.fixture
+def play(control_plane: Cluster, namespace: str, tmp_path: Path) -> Callable[..., Awaitable[None]]:
+    installed.apply(control_plane, installed.CRD)
+
+    async def play(act: Callable[[Reporting], Awaitable[None]]) -> None:
+        async with Client(HttpTransport(load_config(control_plane.kubeconfig))) as client:
+            stage = Reporting(client, namespace, control_plane, tmp_path)
+            await stage.play(act)  # type: ignore[arg-type]
+
+    return play
+
+
+async def test_a_program_that_is_not_changed_tells_its_step(play) -> None:
+    async def act(stage: Reporting) -> None:
+        await stage.submit(job().worker(2).spec(recorder=True))
+        await stage.phase("Running")
+        done = await stage.train("demo-worker-0", TRAINS)
+        assert (done.returncode, done.stderr) == (0, "")
+
+        async def is_there() -> bool:
+            return (await stage.progress()).get("step") == 3
+
+        await stage.until(is_there, "demo is at step 3")
+        told = await stage.progress()
+        assert (told["steps"], told["percent"], told["loss"], told["phase"]) == (30, 10, "0.3333", "training")
+
+    await play(act)
+
+
+async def test_only_a_pod_of_a_job_reports_and_only_for_itself(play) -> None:
+    async def act(stage: Reporting) -> None:
+        await stage.submit(job().worker(1).spec(recorder=True))
+        await stage.submit(job("silent").worker(1))
+        await stage.phase("Running")
+        await stage.phase("Running", "silent")
+        await stage.client.create(PODS, stage.namespace, OTHER)
+        right = await stage.token("demo-worker-0")
+        head, claims, signature = right.split(".")
+        forged = ".".join((head, claims, signature[::-1]))
+        assert await stage.post(right) == 200
+        refused = {
+            "not a token": "abc",
+            "a signature of somebody else": forged,
+            "another audience": await stage.token("demo-worker-0", audience="https://kubernetes.default.svc"),
+            "not bound to a pod": await stage.token(),
+            "a pod of nobody's job": await stage.token("other"),
+            "a job that did not ask for it": await stage.token("silent-worker-0"),
+        }
+        assert {case: await stage.post(token) for case, token in refused.items()} == dict.fromkeys(
+            refused, 401
+        )
+        assert await stage.post(forged) == 401
+        bodies = {b"{": 400, b'{"step": -1}': 400, b'{"loss": "much"}': 400, b" " * 70000: 413}
+        assert {body: await stage.post(right, body) for body in bodies} == bodies
+        assert await stage.post(right, path="/elsewhere") == 404
+        assert await stage.post(right) == 200
+        await stage.client.delete(PODS, stage.namespace, "demo-worker-0", grace_seconds=0)
+
+        async def is_replaced() -> bool:
+            try:
+                return await stage.token("demo-worker-0") != "" and await stage.post(right) == 401
+            except NotFoundError:
+                return False
+
+        await stage.until(is_replaced, "the token of a pod that is gone is refused")
+
+    await play(act)
+
+
+async def test_pods_with_the_recorder_are_admitted_where_the_restricted_standard_is_enforced(
+    play, control_plane: Cluster, namespace: str
+) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    control_plane.request(
+        "PATCH",
+        f"/api/v1/namespaces/{namespace}",
+        {"metadata": {"labels": labels}},
+        content_type="application/merge-patch+json",
+    )
+    careful = {
+        "allowPrivilegeEscalation": False,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+    async def act(stage: Reporting) -> None:
+        await stage.submit(job().worker(1, securityContext=careful).spec(recorder=True))
+        await stage.phase("Running")
+        assert await stage.mount("demo-worker-0")
+
+    await play(act)
+
+
+async def test_the_next_job_brings_the_recorder_back_when_its_owner_is_deleted(play) -> None:
+    async def act(stage: Reporting) -> None:
+        await stage.submit(job("first").worker(1).spec(recorder=True))
+        await stage.phase("Running", "first")
+        [name] = [each for each in await stage.names(CONFIG_MAPS) if each.startswith(names.RECORDER)]
+        old = (await stage.client.get(CONFIG_MAPS, stage.namespace, name))["metadata"]["uid"]
+        await stage.client.delete(CONFIG_MAPS, stage.namespace, name)
+        await stage.submit(job().worker(1).spec(recorder=True))
+        await stage.phase("Running")
+        new = (await stage.client.get(CONFIG_MAPS, stage.namespace, name))["metadata"]
+        assert new["uid"] != old
+        assert [owner["name"] for owner in new["ownerReferences"]] == ["demo"]
+
+    await play(act)

@@ -1,0 +1,247 @@
+"""What becomes of a report once it is known who sent it, and how often reports are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from paddlejob.api.meta import ObjectKey
+from paddlejob.kube import errors
+from paddlejob.operator.reports import pace, tokens
+from paddlejob.operator.reports.book import MOST_RANKS, SILENT_SECONDS, Book, Report
+from paddlejob.operator.reports.intake import recorder_files
+from paddlejob.operator.reports.pace import Bucket
+from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
+from paddlejob.recorder import operator_sink
+from paddlejob.testing import virtual_loop
+from tests.recorder.interpreter import PACKAGE
+
+JOB, OTHER = ObjectKey("team", "demo"), ObjectKey("team", "other")
+POD = PodIdentity("team", "demo-worker-0", "uid-0")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+# --- pace
+
+
+@pytest.mark.parametrize(
+    ("reporters", "seconds"), [(0, 5), (1, 5), (250, 5), (1_000, 20), (10_000, 200), (1_000_000, 300)]
+)
+def test_however_many_report_the_operator_hears_so_many_a_second(reporters: int, seconds: float):
+    assert pace.next_seconds(reporters) == seconds
+
+
+def test_recorders_do_what_the_longest_pause_asks_for():
+    assert pace.LONGEST_SECONDS <= operator_sink.LONGEST_SECONDS < SILENT_SECONDS
+
+
+def test_a_bucket_is_filled_at_its_rate_and_no_further_than_its_size():
+    bucket = Bucket(rate=2, burst=3)
+    assert [bucket.take(100.0) for _ in range(4)] == [True, True, True, False]
+    assert [bucket.take(101.0) for _ in range(3)] == [True, True, False]
+    assert [bucket.take(1000.0) for _ in range(4)] == [True, True, True, False]
+
+
+# --- book
+
+
+def test_the_first_rank_that_reports_speaks_for_the_job():
+    book = Book()
+    book.take(JOB, "demo-worker-3", "uid-3", Report(rank=3), 0.0)
+    assert book.leader(JOB) == 3
+    book.take(JOB, "demo-worker-1", "uid-1", Report(rank=1), 1.0)
+    book.take(OTHER, "other-worker-0", "uid-0", Report(rank=0), 1.0)
+    assert (book.leader(JOB), book.leader(OTHER), book.reporters) == (1, 0, 3)
+
+
+def test_ranks_that_are_silent_are_forgotten():
+    book = Book()
+    book.take(JOB, "demo-worker-0", "uid-0", Report(rank=0), 0.0)
+    for second in range(0, int(2 * SILENT_SECONDS), 60):
+        book.take(JOB, "demo-worker-1", "uid-1", Report(rank=1), float(second))
+    assert (book.leader(JOB), book.reporters) == (1, 1)
+
+
+def test_a_pod_fills_no_memory_with_ranks_that_it_cannot_have():
+    book = Book()
+    for rank in range(MOST_RANKS):
+        book.take(JOB, "demo-worker-0", "uid-0", Report(rank=rank), 0.0)
+    with pytest.raises(ValueError, match="more than 64 ranks in one pod"):
+        book.take(JOB, "demo-worker-0", "uid-0", Report(rank=MOST_RANKS), 0.0)
+    book.take(JOB, "demo-worker-1", "uid-1", Report(rank=MOST_RANKS), 0.0)
+    book.take(JOB, "demo-worker-0", "uid-0", Report(rank=5), 1.0)
+    assert book.reporters == MOST_RANKS + 1
+
+
+def test_speed_is_measured_between_reports_of_one_process():
+    book = Book()
+
+    def take(step: int, now: float, uid: str = "uid-0"):
+        return book.take(JOB, "demo-worker-0", uid, Report(step=step), now)
+
+    assert take(100, 10.0).steps_per_second is None
+    assert take(150, 20.0).steps_per_second == 5.0
+    assert take(150, 30.0).steps_per_second is None
+    restarted = take(3, 40.0)
+    assert (restarted.steps_per_second, restarted.tracker.progress) == (None, None)
+    assert take(9, 50.0, "uid-1").steps_per_second is None
+
+
+# --- tokens
+
+
+def token_of(pod: PodIdentity = POD, *, lasts_seconds: float = 3600, audience="paddlejob-recorder", mark=""):
+    binding = {"namespace": pod.namespace, "pod": {"name": pod.name, "uid": pod.uid}}
+    claims = {
+        "aud": [audience],
+        "exp": (NOW + timedelta(seconds=lasts_seconds)).timestamp(),
+        "kubernetes.io": binding,
+        "jti": mark,
+    }
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.c2ln"
+
+
+class Reviews:
+    """Stands for the API server's answers, which tests/apiserver has from a real one."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.status = {
+            "authenticated": True,
+            "audiences": ["paddlejob-recorder"],
+            "user": {
+                "username": "system:serviceaccount:team:default",
+                "extra": {
+                    "authentication.kubernetes.io/pod-name": ["demo-worker-0"],
+                    "authentication.kubernetes.io/pod-uid": ["uid-0"],
+                },
+            },
+        }
+        self.error: errors.KubeError | None = None
+
+    async def create(self, _resource, _namespace, body, *, type):  # noqa: A002
+        self.asked += 1
+        assert body["spec"]["audiences"] == ["paddlejob-recorder"]
+        await asyncio.sleep(0.1)
+        if self.error:
+            raise self.error
+        return msgspec.convert({"status": self.status}, type)
+
+
+def reviewed(act, *, known=lambda _: True) -> None:
+    async def main() -> None:
+        reviews = Reviews()
+        await act(TokenReviewer(reviews, is_known=known, now=lambda: NOW), reviews)
+
+    virtual_loop.run(main(), seed=1)
+
+
+def test_a_token_is_reviewed_once_for_all_processes_of_its_pod():
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        identities = await asyncio.gather(*(reviewer.identify(token_of()) for _ in range(8)))
+        assert set(identities) == {POD}
+        await reviewer.identify(token_of())
+        assert reviews.asked == 1
+        await asyncio.sleep(tokens.VALID_SECONDS)
+        await reviewer.identify(token_of())
+        assert reviews.asked == 2
+
+    reviewed(act)
+
+
+def test_a_review_does_not_outlast_its_token():
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        await reviewer.identify(token_of(lasts_seconds=60))
+        reviews.status = {"authenticated": False}
+        await asyncio.sleep(61)
+        with pytest.raises(RefusedError):
+            await reviewer.identify(token_of(lasts_seconds=60))
+
+    reviewed(act)
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"authenticated": False}, id="refused"),
+        pytest.param({"audiences": ["https://kubernetes.default.svc"]}, id="an audience that does not count"),
+        pytest.param({"user": {"username": "system:serviceaccount:team:default"}}, id="not bound to a pod"),
+        pytest.param({"user": {"username": "system:node:a"}}, id="not a service account"),
+    ],
+)
+def test_what_the_api_server_does_not_vouch_for_is_refused_and_not_asked_again(status: dict):
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        reviews.status |= status
+        for _ in range(3):
+            with pytest.raises(RefusedError, match="refused by the API server"):
+                await reviewer.identify(token_of())
+        assert reviews.asked == 1
+
+    reviewed(act)
+
+
+def test_claims_that_the_review_does_not_confirm_are_refused():
+    async def act(reviewer: TokenReviewer, _: Reviews) -> None:
+        with pytest.raises(RefusedError):
+            await reviewer.identify(token_of(PodIdentity("team", "other-worker-0", "uid-9")))
+
+    reviewed(act)
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", "a.b", "a.b.c", "a.e30.c", "x" * 20000, "ä.ö.ü", token_of(audience="vault"), "a." + "A" * 5 + ".c"],
+)
+def test_what_cannot_be_a_token_of_ours_costs_no_review(token: str):
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        with pytest.raises(RefusedError):
+            await reviewer.identify(token)
+        assert reviews.asked == 0
+
+    reviewed(act)
+
+
+def test_a_pod_that_nobody_knows_costs_no_review():
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        with pytest.raises(RefusedError, match="not a pod of a running PaddleJob"):
+            await reviewer.identify(token_of())
+        assert reviews.asked == 0
+
+    reviewed(act, known=lambda _: False)
+
+
+def test_no_flood_of_tokens_reaches_the_api_server():
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        reviews.status = {"authenticated": False}
+        flood = (reviewer.identify(token_of(mark=str(number))) for number in range(1000))
+        answers = await asyncio.gather(*flood, return_exceptions=True)
+        assert reviews.asked == tokens.REVIEWS_AT_ONCE
+        assert {type(answer) for answer in answers} == {RefusedError, BusyError}
+
+    reviewed(act)
+
+
+def test_an_api_server_that_does_not_answer_refuses_nobody():
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        reviews.error = errors.TransportError("connection refused")
+        with pytest.raises(BusyError):
+            await reviewer.identify(token_of())
+        reviews.error = None
+        assert await reviewer.identify(token_of()) == POD
+
+    reviewed(act)
+
+
+# --- what pods are given
+
+
+def test_pods_are_given_all_modules_of_the_recorder():
+    files = recorder_files()
+    assert {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")} == files.keys()
+    assert "site/sitecustomize.py" in files
+    assert sum(map(len, files.values())) < 500_000

@@ -1,0 +1,165 @@
+"""The recorder of a pod and the port that it reports to, over TLS on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from paddlejob.operator.reports import certificate, server
+from paddlejob.operator.reports.certificate import Certificate
+from paddlejob.operator.reports.server import Answer
+from paddlejob.recorder import operator_sink
+from paddlejob.recorder.operator_sink import OperatorSink
+from tests.recorder.interpreter import PACKAGE
+
+TRAINS = """
+import random
+from paddlejob.recorder import report
+random.seed(1)
+for step in range(1, 4):
+    report(step, total=30, loss=float("nan"))
+print(random.random())
+"""
+
+
+@pytest.fixture(scope="module")
+def made() -> Certificate:
+    return asyncio.run(certificate._make("127.0.0.1"))
+
+
+@pytest.fixture(scope="module")
+def other() -> Certificate:
+    return asyncio.run(certificate._make("operator.example.org"))
+
+
+def mount(directory: Path, trusted: Certificate) -> Path:
+    """Lay the recorder out as the kubelet does."""
+    place = directory / "recorder"
+    shutil.copytree(PACKAGE, place, ignore=shutil.ignore_patterns("__pycache__"))
+    (place / "ca.crt").write_text(trusted.certificate)
+    (place / "token").write_text("secret\n")
+    return place
+
+
+async def train(place: Path, url: str, program: str = TRAINS) -> subprocess.CompletedProcess[str]:
+    env = {"PYTHONPATH": str(place / "site"), "PADDLEJOB_REPORT_URL": url, "PADDLE_TRAINER_ID": "2"}
+    command = [sys.executable, "-c", program]
+    return await asyncio.to_thread(
+        subprocess.run, command, env=env, cwd=place, capture_output=True, text=True, check=False
+    )
+
+
+class Operator:
+    """Takes reports and answers as it is told."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.got: list[tuple[str, dict]] = []
+
+    async def handle(self, token: str, body: bytes) -> Answer:
+        self.got.append((token, json.loads(body)))
+        return self.answers.pop(0) if self.answers else Answer(200, {"nextSeconds": 5.0})
+
+    async def hears(self, identity: Certificate, act: Callable[[str], object]) -> None:
+        context = identity.server_context()
+        async with server.serve("127.0.0.1:0", context, self.handle) as port:
+            await act(f"https://127.0.0.1:{port}")
+
+
+async def test_ranks_report_numbers_over_tls_and_the_last_state_at_the_end(tmp_path: Path, made):
+    operator, place = Operator(), mount(tmp_path, made)
+
+    async def act(url: str) -> None:
+        done = await train(place, url)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    await operator.hears(made, act)
+    token, last = operator.got[-1]
+    assert token == "secret"
+    assert (last["rank"], last["step"], last["total"], last["loss"]) == (2, 3, 30, "nan")
+    assert {type(value) for value in last.values()} <= {int, float, str, bool}
+
+
+async def test_without_an_operator_training_goes_on_and_gives_the_same(tmp_path: Path, made, other):
+    place = mount(tmp_path, made)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"https://127.0.0.1:{closed.getsockname()[1]}"
+    expected = await train(place, "")
+    refused, broken = await train(place, nobody), Operator(Answer(500, {}), Answer(500, {}))
+    results = [expected, refused]
+
+    async def act(url: str) -> None:
+        results.append(await train(place, url))
+
+    await broken.hears(made, act)
+    assert {(done.returncode, done.stdout, done.stderr) for done in results} == {(0, expected.stdout, "")}
+
+
+async def test_nothing_is_sent_to_whoever_is_not_the_operator(tmp_path: Path, made, other):
+    impostor, place = Operator(), mount(tmp_path, made)
+
+    async def act(url: str) -> None:
+        assert (await train(place, url)).returncode == 0
+
+    await impostor.hears(other, act)
+    assert impostor.got == []
+
+
+async def test_the_answer_says_when_the_next_report_is_due(tmp_path: Path, made):
+    answers = (
+        Answer(200, {"nextSeconds": 40.0}),
+        Answer(429, {"nextSeconds": 20.0}),
+        Answer(200, {"nextSeconds": 1e9}),
+        Answer(200, {"nextSeconds": 0}),
+    )
+    operator, place = Operator(*answers), mount(tmp_path, made)
+    pauses: list[float] = []
+
+    async def act(url: str) -> None:
+        with closing(OperatorSink(url, str(place))) as sink:
+            pauses.extend([await asyncio.to_thread(sink.send, {"step": 1}) for _ in answers])
+
+    await operator.hears(made, act)
+    for pause, asked in zip(pauses, (40, 20, operator_sink.LONGEST_SECONDS, 1), strict=True):
+        assert 0.8 * asked <= pause <= 1.2 * asked
+
+
+async def test_failures_in_a_row_are_further_and_further_apart(tmp_path: Path, made):
+    place = mount(tmp_path, made)
+    operator = Operator(
+        *(Answer(401, {"message": "no"}) for _ in range(3)), Answer(200, {"nextSeconds": 5.0})
+    )
+    pauses: list[float] = []
+
+    async def act(url: str) -> None:
+        with closing(OperatorSink(url, str(place))) as sink:
+            pauses.extend([await asyncio.to_thread(sink.send, {"step": 1}) for _ in range(4)])
+
+    await operator.hears(made, act)
+    for pause, expected in zip(pauses, (2, 4, 8, 5), strict=True):
+        assert 0.8 * expected <= pause <= 1.2 * expected
+
+
+async def test_a_connection_serves_many_reports_and_is_opened_again_when_it_is_closed(tmp_path: Path, made):
+    operator, place = Operator(), mount(tmp_path, made)
+
+    async def act(url: str) -> None:
+        with closing(OperatorSink(url, str(place))) as sink:
+            for _ in range(2):
+                await asyncio.to_thread(sink.send, {"step": 1})
+            connection = sink._connection
+            connection.sock.close()
+            await asyncio.to_thread(sink.send, {"step": 2})
+            assert sink._connection is not connection
+
+    await operator.hears(made, act)
+    assert [report["step"] for _, report in operator.got] == [1, 1, 2]
