@@ -50,9 +50,11 @@ def mount(directory: Path, trusted: Certificate) -> Path:
     return place
 
 
-async def train(place: Path, url: str, program: str = TRAINS) -> subprocess.CompletedProcess[str]:
+async def train(
+    place: Path, url: str, program: str = TRAINS, *, python: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
     env = {"PYTHONPATH": str(place / "site"), "PADDLEJOB_REPORT_URL": url, "PADDLE_TRAINER_ID": "2"}
-    command = [sys.executable, "-c", program]
+    command = [python, "-c", program]
     return await asyncio.to_thread(
         subprocess.run, command, env=env, cwd=place, capture_output=True, text=True, check=False
     )
@@ -87,6 +89,25 @@ async def test_ranks_report_numbers_over_tls_and_the_last_state_at_the_end(tmp_p
     assert token == "secret"
     assert (last["rank"], last["step"], last["total"], last["loss"]) == (2, 3, 30, "nan")
     assert {type(value) for value in last.values()} <= {int, float, str, bool}
+
+
+def interpreters() -> list[str]:
+    """Return a Python of every version that the recorder runs on, as far as this machine has them."""
+    places = sorted((Path.home() / ".pyenv" / "versions").glob("3.*/bin/python"))
+    found = {place.parent.parent.name.split(".")[1]: str(place) for place in places}
+    return [found[minor] for minor in map(str, range(8, 14)) if minor in found] or [sys.executable]
+
+
+@pytest.mark.parametrize("python", interpreters(), ids=lambda python: Path(python).parent.parent.name)
+async def test_every_python_of_a_users_image_can_report(tmp_path: Path, made, python: str):
+    operator, place = Operator(), mount(tmp_path, made)
+
+    async def act(url: str) -> None:
+        done = await train(place, url, python=python)
+        assert (done.returncode, done.stderr) == (0, "")
+
+    await operator.hears(made, act)
+    assert operator.got[-1][1]["step"] == 3
 
 
 async def test_without_an_operator_training_goes_on_and_gives_the_same(tmp_path: Path, made, other):
