@@ -122,6 +122,7 @@ bench: $(STAMP) ## Measure the operator beside a bare create loop
 	PYTHONPATH=. $(BIN)/python bench/bench_operator.py --memory 10000
 	PYTHONPATH=. $(BIN)/python bench/bench_requests.py
 	PYTHONPATH=. $(BIN)/python bench/bench_transport.py
+	PYTHONPATH=. $(BIN)/python bench/bench_reports.py
 
 bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
 	$(BIN)/python bench/local_start.py

@@ -4,6 +4,7 @@ import re
 
 from paddlejob.kube.client import RequestRecord
 from paddlejob.operator.metrics import Metrics
+from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 from tests.support.simulated import simulated
 
@@ -48,7 +49,28 @@ async def test_what_the_parts_count_is_exported_with_a_help_text(cluster):
 
 
 @simulated
-async def test_no_series_is_labelled_by_job(cluster):
+async def test_progress_is_exported_while_a_job_lives(cluster):
+    for name, status in {
+        "demo": {"progress": {"step": 7, "loss": "nan", "lostSteps": 3}},
+        "silent": {"progress": {"step": 1}},
+        "ended": {"phase": "Completed", "progress": {"step": 9}},
+    }.items():
+        cluster.submit(job(name).worker(1))
+        cluster.server.patch(PADDLE_JOBS, "default", name, {"status": status}, subresource="status")
+    await cluster.operate(3)
+    lines = cluster.controller.metrics.render().decode().splitlines()
+    told = sorted(line for line in lines if line.startswith("paddlejob_job_") and "namespace=" in line)
+    assert told == [
+        'paddlejob_job_loss{job="demo",namespace="default"} NaN',
+        'paddlejob_job_lost_steps{job="demo",namespace="default"} 3.0',
+        'paddlejob_job_lost_steps{job="silent",namespace="default"} 0.0',
+        'paddlejob_job_step{job="demo",namespace="default"} 7.0',
+        'paddlejob_job_step{job="silent",namespace="default"} 1.0',
+    ]
+
+
+@simulated
+async def test_no_other_series_is_labelled_by_job(cluster):
     cluster.submit(job("a-name-like-no-other").worker(1))
     await cluster.operate(3)
     assert "a-name-like-no-other" not in cluster.controller.metrics.render().decode()

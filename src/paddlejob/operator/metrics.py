@@ -1,4 +1,4 @@
-"""Prometheus metrics. No series is labelled by job, so their number does not grow."""
+"""Prometheus metrics. Only the progress of live jobs is labelled by job, and goes with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from paddlejob.api.meta import ObjectKey
-from paddlejob.api.v1 import Phase
+from paddlejob.api.v1 import Phase, TrainingProgress
 from paddlejob.kube.client import RequestRecord
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.events import EventRecorder
@@ -97,6 +97,7 @@ class StateCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield the series."""
         yield self._jobs()
+        yield from self._progress()
         yield from self._watches()
         yield from self._work()
 
@@ -107,6 +108,20 @@ class StateCollector(Collector):
             if phase:
                 jobs.add_metric([str(phase)], phases[phase])
         return jobs
+
+    def _progress(self) -> Iterable[Metric]:
+        """Yield how far the jobs are that have not ended; series of others would stay where they were."""
+        told = [
+            ([job.metadata.namespace, job.name], job.status.progress)
+            for job in self._state.jobs
+            if job.status.progress is not None and not job.status.phase.is_terminal
+        ]
+        for name, text, read in _PROGRESS_SERIES:
+            metric = GaugeMetricFamily(name, text, labels=["namespace", "job"])
+            for labels, progress in told:
+                if (value := read(progress)) is not None:
+                    metric.add_metric(labels, value)
+            yield metric
 
     def _watches(self) -> Iterable[Metric]:
         watched: dict[str, Informer[Any]] = {each.resource.plural: each for each in self._state.informers}
@@ -142,6 +157,24 @@ class StateCollector(Collector):
             "Kubernetes events that were never written.",
             value=self._recorder.dropped,
         )
+
+
+def _loss(progress: TrainingProgress) -> float | None:
+    try:
+        return float(progress.loss)
+    except ValueError:
+        return None
+
+
+_PROGRESS_SERIES: tuple[tuple[str, str, Callable[[TrainingProgress], float | None]], ...] = (
+    ("paddlejob_job_step", "Furthest step of a live job.", lambda progress: progress.step),
+    ("paddlejob_job_loss", "Newest loss of a live job; also NaN and Inf.", _loss),
+    (
+        "paddlejob_job_lost_steps",
+        "Steps that restarts have thrown away.",
+        lambda progress: progress.lost_steps,
+    ),
+)
 
 
 class _Series(NamedTuple):
