@@ -213,7 +213,7 @@ def test_reports_win_and_logs_fill_in_what_only_the_program_knows():
         await stage.reaches(10)
         stage.report(12, loss="0.4", phase="training")
         told = await stage.reaches(12)
-        assert (told["loss"], told["percent"], told["eta"]) == ("0.4", 1, "1h")
+        assert (told["loss"], told["percent"], told["eta"]) == ("0.4", 1, "60m")
         assert (told["throughput"], told["phase"]) == ("12.5 samples/s", "training")
         stage.write("demo-worker-0", line(20, loss=9.9))
         await asyncio.sleep(2 * WRITE_SECONDS)
