@@ -36,12 +36,9 @@ def main() -> None:
     data = Path(os.environ.get("DATA_DIR") or Path(__file__).resolve().parent / "data")
     numbers, ids, labels = read(data)
     probabilities = predict(arguments.model, numbers, ids)
-    for person, (probability, label) in enumerate(zip(probabilities, labels, strict=True)):
-        if person < arguments.people:
-            truth = "does" if label else "does not"
-            print(
-                f"person {person}: earns more than 50,000 dollars with probability {probability:.3f}; {truth}"
-            )
+    for person, probability in enumerate(probabilities[: arguments.people]):
+        truth = "more" if labels[person] else "not more"
+        print(f"person {person}: more than 50,000 dollars: probability {probability:.3f}, in fact {truth}")
     print(f"auc {auc(probabilities, labels):.4f} of {len(labels)} people")
 
 
