@@ -109,6 +109,11 @@ async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
         assert await page.violations() == [], name
         if picture := {"overview": "job", "logs": "logs"}.get(name):
             await page.picture(picture)
+    for name in ("history", f"history/default/{broken.name}"):
+        await page.open(name)
+        await expect(browser.get_by_role("heading", level=1)).to_be_visible()
+        await expect(browser.get_by_text("ValueError: batch_size 48").first).to_be_visible()
+        assert await page.violations() == [], name
     for name in ("new", f"compare?a=default/{demo.name}&b=default/{broken.name}"):
         await page.open(name)
         await expect(browser.get_by_role("heading", level=1)).to_be_visible()
@@ -118,7 +123,8 @@ async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
             await page.picture("compare")
     await browser.emulate_media(color_scheme="dark")
     await browser.set_viewport_size({"width": 400, "height": 800})
-    for name in ("", "new", *(f"jobs/default/{demo.name}/{each}" for each in TABS)):
+    others = ("", "new", "history", f"history/default/{broken.name}")
+    for name in (*others, *(f"jobs/default/{demo.name}/{each}" for each in TABS)):
         await page.open(name)
         await expect(browser.get_by_role("heading", level=1)).to_be_visible()
         assert await page.overflow() <= 0, name

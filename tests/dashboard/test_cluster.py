@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from paddlejob.api.v1 import Failure
 from paddlejob.client.cluster import Cluster
+from paddlejob.history.record import AttemptRecord, Point, RankEnd, Record, Summary, manifest
+from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
 from tests.dashboard.pages import Pages, opened
@@ -57,13 +63,16 @@ async def test_a_job_with_its_pods_is_followed_over_a_restart(cluster, pages):
         await do(cluster, lambda scene: scene.submit(job().worker(2)))
         await events.until("change", running("demo"))
     async with pages.stream("/api/jobs/default/demo/stream?logs=1") as events:
-        await events.until("job", lambda each: [rank["state"] for rank in each["ranks"]] == ["Running"] * 2)
+        told = await events.until("ranks")
+        assert [rank["state"] for rank in told["changed"]] == ["Running"] * 2
         await asyncio.to_thread(cluster.write, "demo-worker-0", "step 1/4 loss: 0.25")
         assert (await events.until("lines"))[0][::3] == ["worker-0", "step 1/4 loss: 0.25"]
         cluster.scene.fates.set("demo-worker-1", Exit(0, 600))
         cluster.let_go("demo-worker-1")
         told = await events.until("job", lambda each: each["attempt"] == 1)
         assert told["failure"]["exitCode"] == 137
+        await events.until("ranks", lambda each: any(rank["attempt"] == 1 for rank in each["changed"]))
+    async with pages.stream("/api/jobs/default/demo/stream") as events:
         found = await events.until("events", lambda all_: any("attempt 1:" in e["message"] for e in all_))
         assert any("exited with code 137" in each["message"] for each in found)
 
@@ -98,10 +107,60 @@ async def test_a_cluster_that_is_away_at_the_start_is_told(cluster):
 
 
 async def test_a_manifest_that_the_server_refuses_is_told_with_its_problems(cluster, pages):
-    import json
-
     manifest = job().worker(1).manifest
     body = {**manifest, "metadata": {"name": "demo", "labels": {"a": "not a label!"}}}
     answer = await pages.post("/api/jobs", {"text": json.dumps(body)})
     assert answer.status == 422
     assert answer.json["problems"]
+
+
+GONE = Summary(
+    "gone",
+    "default",
+    "0123456789",
+    result="Failed",
+    message="worker-1 exited with code 1",
+    created=datetime(2020, 1, 1, tzinfo=UTC),
+    ended=datetime(2020, 1, 1, 0, 5, tzinfo=UTC),
+    attempt=1,
+    failure=Failure(attempt=1, pod="gone-worker-1", message="worker-1 exited with code 1"),
+)
+RECORD = Record(
+    GONE,
+    attempts=(
+        AttemptRecord(0, "Restarting", message="worker-0 was evicted"),
+        AttemptRecord(1, "Failed", ranks=(RankEnd("worker-1", "failed", 1, text="ValueError: <b>x</b>"),)),
+    ),
+    curve=(Point(1577836800, 1, 5, "0.5"), Point(1577836810, 1, 6, "nan")),
+)
+
+
+async def keep(cluster, record):
+    """Store a record as the operator does."""
+    await do(cluster, lambda scene: scene.client.create(CONFIG_MAPS, "default", manifest(record)))
+
+
+async def test_a_job_that_is_gone_has_a_post_mortem(cluster, pages):
+    await keep(cluster, RECORD)
+    (row,) = (await pages.get("/api/history")).json
+    assert (row["name"], row["result"], row["attempt"]) == ("gone", "Failed", 1)
+    record = (await pages.get(f"/api/history/default/{row['record']}")).json
+    assert [each["message"] for each in record["attempts"][:1]] == ["worker-0 was evicted"]
+    assert record["attempts"][1]["ranks"][0]["text"] == "ValueError: <b>x</b>"
+    assert [each["loss"] for each in record["curve"]] == [0.5, None]
+    missing = await pages.get("/api/history/default/nobody")
+    assert missing.status == 404
+    assert "no record of one" in missing.json["error"]
+
+
+async def test_the_page_of_a_job_knows_attempts_whose_pods_and_events_are_gone(cluster, pages):
+    async with pages.stream("/api/jobs") as events:
+        await do(cluster, lambda scene: scene.submit(job().worker(1)))
+        row = (await events.until("change", running("demo")))["rows"][0]
+    found = await do(cluster, lambda scene: scene.cluster.get("demo"))
+    summary = msgspec.structs.replace(GONE, name="demo", uid=found.state.metadata.uid)
+    await keep(cluster, msgspec.structs.replace(RECORD, summary=summary))
+    async with pages.stream(f"/api/jobs/{row['key']}/stream") as events:
+        record = await events.until("record")
+        assert record["attempts"][0]["message"] == "worker-0 was evicted"
+        assert record["curve"][0]["step"] == 5

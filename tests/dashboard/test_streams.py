@@ -63,8 +63,9 @@ async def test_the_page_of_a_job_gets_all_about_it_over_one_connection(runs, pag
         await events.until("change", lambda each: any(r["phase"] == "Running" for r in each["rows"]))
     path = f"/api/jobs/default/{demo.name}"
     async with pages.stream(f"{path}/stream?logs=1") as events:
-        told = await events.until("job", lambda each: len(each["ranks"]) == 2)
-        assert [each["rank"] for each in told["ranks"]] == ["worker-0", "worker-1"]
+        assert (await events.until("job"))["phase"] == "Running"
+        told = await events.until("ranks")
+        assert [each["rank"] for each in told["changed"]] == ["worker-0", "worker-1"]
     async with pages.stream(f"{path}/stream?logs=1") as events:
         points = await events.until("points")
         assert (points[0]["loss"], points[0]["step"], points[0]["throughput"]) == (0.5, 3, 7.0)

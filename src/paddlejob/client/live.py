@@ -11,7 +11,7 @@ from paddlejob.api.meta import ObjectKey, View
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import ranks
-from paddlejob.client.job import CHANGES, Job, Listing, Look
+from paddlejob.client.job import CHANGES, Job, Jobs, Listing, Look
 from paddlejob.client.watching import watching
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
@@ -35,6 +35,15 @@ _NEEDS = {
     "delete": ("delete", ""),
 }
 """The verb and the subresource that a change needs."""
+
+
+def within(jobs: Jobs, namespace: str) -> Jobs:
+    """Return the jobs of one namespace, over the same connections; this machine has only one."""
+    from paddlejob.client.cluster import Cluster  # noqa: PLC0415 - which imports this module
+
+    if not isinstance(jobs, Cluster) or jobs.namespace == namespace:
+        return jobs
+    return Cluster(jobs.client, namespace, context=jobs.context)
 
 
 async def changes(cluster: Cluster, namespace: str | None, selector: str) -> AsyncGenerator[Job, None]:

@@ -1,6 +1,8 @@
 """Everything about one job over one connection: a browser has only six for a whole site.
 
-job      the job and its ranks, whenever they change
+job      the job, whenever it changes
+ranks    its ranks: all of them first, then those that changed and those that are gone
+record   attempts and progress of which the pods and events are gone
 events   what happened, all of it
 explain  why the job is where it is
 points   what the first worker told of its progress: new points of the curves
@@ -18,12 +20,14 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any
 
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.pod import Pod
 from paddlejob.client.errors import ClientError, sentence
-from paddlejob.client.job import Job, Look
+from paddlejob.client.job import Job, Jobs, Look
 from paddlejob.client.logs import training_metrics
 from paddlejob.client.logs.model import LogBlock, LogQuery
 from paddlejob.client.logs.training_metrics import Metrics
-from paddlejob.dashboard.rows import detail_of, events_of, lines_of
+from paddlejob.dashboard.rows import detail_of, events_of, lines_of, rank_of, record_of
 from paddlejob.dashboard.sse import Message
 from paddlejob.kube.errors import KubeError
 
@@ -33,11 +37,15 @@ LINES_AT_FIRST = 20_000
 FEWEST_LINES, MOST_LINES = 50, 5_000
 EVENTS_SECONDS = 5.0
 BATCH_SECONDS = 0.1
+PODS_A_SECOND = 5_000
+"""So many pods are looked through at most: the page of a job of 10,000 is renewed every two seconds."""
 
 
-async def job_stream(job: Job, *, with_logs: bool) -> AsyncGenerator[Message, None]:
-    """Yield all about a job until it is gone, or until nothing more can happen to it."""
-    stream = _JobStream(copy.copy(job))
+async def job_stream(
+    job: Job, *, with_logs: bool, records: Jobs | None = None
+) -> AsyncGenerator[Message, None]:
+    """Yield all about a job until the reader has enough; `records` knows earlier attempts."""
+    stream = _JobStream(copy.copy(job), records)
     parts: list[Coroutine[Any, Any, None]] = [stream.look(), stream.tell_events(), stream.draw()]
     if with_logs:
         parts.append(stream.read_logs())
@@ -52,8 +60,10 @@ async def job_stream(job: Job, *, with_logs: bool) -> AsyncGenerator[Message, No
 
 
 class _JobStream:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, records: Jobs | None) -> None:
         self._job = job
+        self._records = records
+        self._ranks: dict[str, tuple[Pod, JsonObject]] = {}
         self.queue: asyncio.Queue[Message | None] = asyncio.Queue(QUEUED_MESSAGES)
         self._seen = asyncio.Event()
         """Set when anything about the job has changed."""
@@ -74,15 +84,30 @@ class _JobStream:
         async with aclosing(self._job.looks()) as looks:
             async for look in looks:
                 await self._tell(look)
-                await asyncio.sleep(BATCH_SECONDS)
+                await asyncio.sleep(max(BATCH_SECONDS, len(look.pods) / PODS_A_SECOND))
         # A local run that is over stays as it is; a job on a cluster was deleted.
         if not self._is_over:
             await self._put("gone", None)
 
     async def _tell(self, look: Look) -> None:
         self._is_over = look.state.status.phase.is_terminal
-        await self._put("job", {**detail_of(self._job, look.pods), "trouble": look.trouble})
+        await self._put("job", {**detail_of(self._job), "trouble": look.trouble})
+        await self._tell_ranks(look)
         self._seen.set()
+
+    async def _tell_ranks(self, look: Look) -> None:
+        before, self._ranks, changed = self._ranks, {}, []
+        for pod in look.pods:
+            name, known = pod.metadata.name, before.get(pod.metadata.name)
+            if known is None or known[0] is not pod:
+                fresh = rank_of(look.state, pod)
+                if known is None or known[1] != fresh:
+                    changed.append(fresh)
+                known = (pod, fresh)
+            self._ranks[name] = known
+        gone = [rank["rank"] for name, (_, rank) in before.items() if name not in self._ranks]
+        if changed or gone:
+            await self._put("ranks", {"changed": changed, "gone": gone})
 
     async def tell_events(self) -> None:
         """Tell events and the explanation: after each change, and events of pods also in between."""
@@ -104,11 +129,23 @@ class _JobStream:
             status = self._job.state.status
             reasons = (status.phase, status.reason, status.message, status.attempt)
             if reasons != before:
+                if before is None or before[-1] != status.attempt:
+                    await self._tell_record()
                 before = reasons
                 told = (await copy.copy(self._job).explain()).to_dict()
                 if told != explained:
                     explained = told
                     await self._put("explain", explained)
+
+    async def _tell_record(self) -> None:
+        """Tell what is kept of earlier attempts, whose pods and events are gone; it may be nothing."""
+        if self._records is None:
+            return
+        try:
+            record = await self._records.record(self._job.name)
+        except (ClientError, KubeError):
+            return
+        await self._put("record", record_of(record))
 
     async def draw(self) -> None:
         """Tell the points of the curves."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import ranks
 from paddlejob.client.job import Job, JobEvent
 from paddlejob.client.logs.model import LogLine
+from paddlejob.history.record import Record, Summary, object_key
 from paddlejob.local.ui.view import describe
 
 
@@ -49,8 +52,8 @@ def row_of(job: Job) -> JsonObject:
     }
 
 
-def detail_of(job: Job, pods: Iterable[Pod]) -> JsonObject:
-    """Return a job with its ranks, as its own page shows it."""
+def detail_of(job: Job) -> JsonObject:
+    """Return a job as its own page shows it."""
     state, status = job.state, job.state.status
     return {
         **row_of(job),
@@ -60,11 +63,11 @@ def detail_of(job: Job, pods: Iterable[Pod]) -> JsonObject:
         "elastic": state.spec.elastic is not None,
         "labels": state.metadata.labels,
         "failure": msgspec.to_builtins(status.last_failure) if status.last_failure else None,
-        "ranks": [_rank(state, pod) for pod in pods],
     }
 
 
-def _rank(state: PaddleJob, pod: Pod) -> JsonObject:
+def rank_of(state: PaddleJob, pod: Pod) -> JsonObject:
+    """Return a pod as a line of the table of ranks."""
     container = ranks.training_container(state, pod)
     statuses = pod.status.container_statuses
     found = next((each for each in statuses if each.name == container), None)
@@ -81,6 +84,40 @@ def _rank(state: PaddleJob, pod: Pod) -> JsonObject:
         "ended": ended.finished_at if ended else None,
         "exitCode": ended.exit_code if ended else None,
     }
+
+
+def summary_of(summary: Summary) -> JsonObject:
+    """Return a job that may be gone as a line of the history."""
+    told: JsonObject = msgspec.json.decode(msgspec.json.encode(summary))
+    # A run on this machine is its own record.
+    record = summary.name if summary.uid == summary.name else object_key(summary).name
+    return {**told, "key": f"{summary.namespace}/{summary.name}", "record": record}
+
+
+def record_of(record: Record) -> JsonObject:
+    """Return what is kept of a job, with its curve as a live one has it."""
+    told: JsonObject = msgspec.json.decode(msgspec.json.encode(record))
+    curve = [
+        {
+            "time": datetime.fromtimestamp(each.time, UTC),
+            "attempt": each.attempt,
+            "epoch": each.epoch,
+            "step": each.step,
+            "loss": _number(each.loss),
+            "throughput": None,
+        }
+        for each in record.curve
+    ]
+    return {"attempts": [], "timeline": [], **told, "curve": curve}
+
+
+def _number(text: str) -> float | None:
+    """Return a loss, None for one that JSON cannot write."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def events_of(events: Sequence[JobEvent]) -> list[Any]:

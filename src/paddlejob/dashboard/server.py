@@ -16,11 +16,13 @@ import paddlejob
 from paddlejob.api.meta import JsonObject
 from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError, sentence
 from paddlejob.client.job import Job, Jobs
+from paddlejob.client.live import within
 from paddlejob.client.local_runs import LocalRuns
 from paddlejob.dashboard import changes, sse
 from paddlejob.dashboard.guard import Guard, Handler, add_headers
 from paddlejob.dashboard.hub import Hub
 from paddlejob.dashboard.job_stream import job_stream
+from paddlejob.dashboard.rows import record_of, summary_of
 from paddlejob.kube.errors import ForbiddenError, KubeError, UnauthorizedError
 
 STATIC = Path(__file__).parent / "static"
@@ -88,6 +90,8 @@ class Dashboard:
             web.get("/api/jobs", self._stream),
             web.post("/api/jobs", self._submit),
             web.post("/api/validate", self._validate),
+            web.get("/api/history", self._history),
+            web.get("/api/history/{namespace}/{name}", self._record),
             web.get(f"{job}/stream", self._job_stream),
             web.get(f"{job}/manifest", self._manifest),
             web.get(f"{job}/environment/{{rank}}", self._environment),
@@ -117,7 +121,19 @@ class Dashboard:
         return await sse.respond(request, self._hub.stream(_last_id(request)))
 
     async def _job_stream(self, request: web.Request) -> web.StreamResponse:
-        return await sse.respond(request, job_stream(self._job(request), with_logs="logs" in request.query))
+        job = self._job(request)
+        # The directory of a local run has its logs and events from the first attempt on.
+        records = None if isinstance(self._jobs, LocalRuns) else within(self._jobs, job.namespace)
+        stream = job_stream(job, with_logs="logs" in request.query, records=records)
+        return await sse.respond(request, stream)
+
+    async def _history(self, _: web.Request) -> web.Response:
+        found = await self._jobs.history(all_namespaces=self._all_namespaces)
+        return _json([summary_of(each) for each in found])
+
+    async def _record(self, request: web.Request) -> web.Response:
+        jobs = within(self._jobs, request.match_info["namespace"])
+        return _json(record_of(await jobs.record(request.match_info["name"])))
 
     async def _manifest(self, request: web.Request) -> web.Response:
         return _json({"text": await changes.manifest_text(self._job(request))})

@@ -14,6 +14,7 @@ const PAGES = {
   jobs: () => import("./job.js"),
   compare: () => import("./compare.js"),
   new: () => import("./submit.js"),
+  history: () => import("./history.js"),
 };
 
 function useJobs() {
@@ -78,7 +79,7 @@ function App() {
   speak(language);
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const [first, ...rest] = path.split("/").map(decodeURIComponent);
-  const pageName = first === "jobs" && rest.length >= 2 ? "jobs" : ["compare", "new"].includes(first) ? first : "";
+  const pageName = first === "jobs" && rest.length >= 2 ? "jobs" : ["compare", "history", "new"].includes(first) ? first : "";
   const Page = usePage(pageName);
   const namespace = pageName === "jobs" ? rest[0] : about?.isLocal ? "default" : about?.namespace;
   const rights = useRights(namespace);
@@ -107,6 +108,7 @@ function App() {
       <${Place} about=${about} />
       <nav>
         <a href="#/" aria-current=${!pageName ? "page" : undefined}>${t(about.isLocal ? "runs" : "jobs")}</a>
+        <a href="#/history" aria-current=${pageName === "history" ? "page" : undefined}>${t("history")}</a>
         <a href="#/compare" aria-current=${pageName === "compare" ? "page" : undefined}>${t("compare")}</a>
         ${rights.has("submit") && html`<a href="#/new" aria-current=${pageName === "new" ? "page" : undefined}>${t("new")}</a>`}
       </nav>

@@ -5,11 +5,13 @@ import { Actions } from "./actions.js";
 import { Chart, columns, withGaps } from "./charts.js";
 import { jobHash, stepText } from "./jobs.js";
 import { Log } from "./log.js";
-import { Bar, Command, Dialog, Empty, Phase, toneOf } from "./ui.js";
+import { Bar, Command, Dialog, Empty, Phase, Space, toneOf, useWindowed } from "./ui.js";
 
 const TABS = ["overview", "logs", "ranks", "events", "manifest"];
 const MOST_LINES = 50000;
 const MOST_POINTS = 40000;
+const MOST_LANES = 64;
+const RANK_HEIGHT = 36;
 
 // All that the server tells of a job, over one connection.
 function useJob(namespace, name) {
@@ -18,6 +20,7 @@ function useJob(namespace, name) {
   if (!kept.current) kept.current = empty();
   useEffect(() => {
     let frame = 0;
+    const ranks = new Map();
     // Lines come faster than anybody reads: draw once a frame, whatever arrives meanwhile.
     const soon = () => {
       frame ||= requestAnimationFrame(() => {
@@ -32,15 +35,21 @@ function useJob(namespace, name) {
     const close = stream(`${jobPath(namespace, name)}/stream?logs=1`, {
       open: () => {
         // Logs and points come again from their beginning.
-        Object.assign(kept.current, { lines: [], points: [], trouble: "", isBroken: false });
+        ranks.clear();
+        Object.assign(kept.current, { lines: [], points: [], ranks: [], trouble: "" });
         soon();
       },
       broken: (isOver) => {
-        kept.current.isBroken = true;
         kept.current.isMissing = isOver && !kept.current.job;
         soon();
       },
       job: set("job"),
+      record: set("record"),
+      ranks: ({ changed, gone }) => {
+        for (const rank of gone) ranks.delete(rank);
+        for (const rank of changed) ranks.set(rank.rank, rank);
+        set("ranks")([...ranks.values()].sort(byRank));
+      },
       events: set("events"),
       explain: set("explain"),
       trouble: set("trouble"),
@@ -67,7 +76,12 @@ function useJob(namespace, name) {
   return kept.current;
 }
 
-const empty = () => ({ job: null, events: [], explain: null, points: [], lines: [], trouble: "", isGone: false, isMissing: false });
+const empty = () => ({ job: null, ranks: [], record: { attempts: [], curve: [] }, events: [], explain: null, points: [], lines: [], trouble: "", isGone: false, isMissing: false });
+
+const ROLES = ["ps", "worker", "heter"];
+const roleOf = (rank) => rank.rank.slice(0, rank.rank.lastIndexOf("-"));
+const indexOf = (rank) => Number(rank.rank.slice(rank.rank.lastIndexOf("-") + 1));
+const byRank = (a, b) => ROLES.indexOf(roleOf(a)) - ROLES.indexOf(roleOf(b)) || indexOf(a) - indexOf(b);
 
 // Ranks are read side by side; what was written before the page was opened is put in order of time.
 function merged(lines, more) {
@@ -90,7 +104,7 @@ export default function Job({ namespace, name, tab, row, about, rights, isLoaded
   return html`
     <${Head} job=${job} about=${about} rights=${rights} />
     ${known.trouble && html`<div class="banner" role="alert">${known.trouble}</div>`}
-    <${Tabs} job=${job} chosen=${chosen} counts=${{ ranks: known.job?.ranks.length, events: known.events.length }} />
+    <${Tabs} job=${job} chosen=${chosen} counts=${{ ranks: known.ranks.length, events: known.events.length }} />
     <section id="panel" role="tabpanel" aria-labelledby=${`tab-${chosen}`} tabindex="0" class=${`tab-${chosen}`}>
       <${pages[chosen]} job=${job} known=${known} />
     </section>`;
@@ -138,12 +152,19 @@ function Tabs({ job, chosen, counts }) {
 }
 
 function Overview({ job, known }) {
-  const attempts = useMemo(() => attemptsOf(job, known.events), [job, known.events]);
+  const attempts = useMemo(() => attemptsOf(job, known.events, known.record.attempts), [job, known.events, known.record]);
+  const points = useMemo(() => joined(known.record.curve, known.points), [known.record, known.points]);
   return html`
     <${Why} explain=${known.explain} job=${job} />
-    <${Curves} points=${known.points} attempts=${attempts} />
+    <${Curves} points=${points} attempts=${attempts} />
     <${Timeline} job=${job} attempts=${attempts} />
-    ${known.job && html`<${Strip} job=${known.job} />`}`;
+    <${Strip} job=${job} ranks=${known.ranks} />`;
+}
+
+// What is kept of attempts whose logs are gone comes before what the log tells.
+function joined(kept, points) {
+  if (!points.length) return kept;
+  return [...kept.filter((each) => each.time < points[0].time), ...points];
 }
 
 function Why({ explain, job }) {
@@ -176,18 +197,24 @@ function Curves({ points, attempts }) {
 }
 
 // Read the attempts of a job from its events: when each began, why, and when it ran.
-function attemptsOf(job, events) {
+function attemptsOf(job, events, kept) {
   const begin = Date.parse(job.created);
   const attempts = [{ number: 0, began: begin, ran: Date.parse(job.started) || null, cause: "" }];
+  for (const each of kept.filter((one) => (one.attempt || 0) < job.attempt && one.ended)) {
+    const time = Date.parse(each.ended);
+    attempts[attempts.length - 1].ended = time;
+    attempts.push({ number: (each.attempt || 0) + 1, began: time, ran: null, cause: each.failure?.message || each.message || "" });
+  }
   const own = events.filter((event) => event.object.startsWith("PaddleJob/") && event.time);
   for (const event of own) {
     const last = attempts[attempts.length - 1], time = Date.parse(event.time);
     const found = /^attempt (\d+): (.*)/s.exec(event.message);
+    const running = attempts.findLast((each) => each.began <= time) || last;
     if (found && Number(found[1]) > last.number) {
       last.ended = time;
       attempts.push({ number: Number(found[1]), began: time, ran: null, cause: found[2] });
     } else if (event.reason === "Running") {
-      last.ran ||= time;
+      running.ran ||= time;
     }
   }
   const last = attempts[attempts.length - 1];
@@ -220,21 +247,22 @@ function Timeline({ job, attempts }) {
 }
 
 // Each rank over time: waiting for its container, running, and how it ended.
-function Strip({ job }) {
+function Strip({ job, ranks }) {
   const now = useNow();
-  if (!job.ranks.length) return null;
-  const begins = job.ranks.map((each) => Date.parse(each.created)).filter(Number.isFinite);
+  if (!ranks.length) return null;
+  const begins = ranks.map((each) => Date.parse(each.created)).filter(Number.isFinite);
   const begin = Math.min(...begins), end = Date.parse(job.ended) || now;
   const at = (time) => `${Math.min(100, Math.max(0, (100 * (time - begin)) / (end - begin || 1)))}%`;
   const span = (from, to) => ({ left: at(from), width: `${Math.max(0.4, (100 * (to - from)) / (end - begin || 1))}%` });
   return html`<h2>${t("ranks")} <span class="dim">${t("strip").toLowerCase()}</span></h2>
-    <div class="strip">${job.ranks.slice(0, 256).map((each) => {
+    <div class="strip">${ranks.slice(0, MOST_LANES).map((each) => {
       const created = Date.parse(each.created) || begin, started = Date.parse(each.started), ended = Date.parse(each.ended) || end;
       return html`<div key=${each.rank}><span class="num">${each.rank}</span><span class="lane">
         <i class="wait" style=${span(created, started || ended)}></i>
         ${started && html`<i class="run ${each.exitCode ? "red" : each.exitCode === 0 ? "green" : "blue"}" style=${span(started, ended)}></i>`}
         </span><span class="dim">${each.state}</span></div>`;
-    })}</div>`;
+    })}</div>
+    ${ranks.length > MOST_LANES && html`<p><a href=${jobHash(job.key, "ranks")}>${ranks.length - MOST_LANES} ${t("more")}</a></p>`}`;
 }
 
 function LogTab({ job, known }) {
@@ -244,17 +272,21 @@ function LogTab({ job, known }) {
 function Ranks({ job, known }) {
   const now = useNow();
   const [chosen, setChosen] = useState(null);
-  const ranks = known.job?.ranks || [];
+  const body = useRef();
+  const ranks = known.ranks;
+  const [first, last] = useWindowed(ranks.length, RANK_HEIGHT, body);
   if (!ranks.length) return html`<div class="quietbox">${t("noRanks")}</div>`;
   return html`<table class="plain ranks"><thead><tr><th scope="col">${t("rank")}</th><th scope="col">${t("status")}</th>
       <th scope="col">${t("node")}</th><th scope="col" class="num">${t("attempt")}</th><th scope="col" class="num">${t("restarts")}</th>
       <th scope="col" class="num">${t("age")}</th><th scope="col">${t("environment")}</th></tr></thead>
-    <tbody>${ranks.map((each) => html`<tr key=${each.rank}><td class="num">${each.rank}</td>
+    <tbody ref=${body}><${Space} rows=${first} height=${RANK_HEIGHT} columns="7" />
+      ${ranks.slice(first, last).map((each) => html`<tr key=${each.rank}><td class="num">${each.rank}</td>
       <td><span class=${each.exitCode ? "red" : each.state === "Running" ? "blue" : ""}>${each.state}</span></td>
       <td>${each.node || "–"}</td><td class="num">${each.attempt}</td><td class="num">${each.restarts}</td>
       <td class="num">${since(each.created, null, now)}</td>
       <td><button type="button" class="quiet small" onClick=${() => setChosen(each.rank)}
-        aria-label=${`${t("environmentOf")} ${each.rank}`}>${t("environment")}</button></td></tr>`)}</tbody></table>
+        aria-label=${`${t("environmentOf")} ${each.rank}`}>${t("environment")}</button></td></tr>`)}
+      <${Space} rows=${ranks.length - last} height=${RANK_HEIGHT} columns="7" /></tbody></table>
     ${chosen && html`<${Environment} job=${job} rank=${chosen} onClose=${() => setChosen(null)} />`}`;
 }
 

@@ -1,7 +1,7 @@
 // The list of all jobs: filtered, sorted, and only as many rows in the page as are in sight.
 import { html, since, useEffect, useKept, useMemo, useNow, useRef } from "./lib.js";
 import { t } from "./i18n.js";
-import { Bar, Command, Empty, Phase, toneOf, useWindowed } from "./ui.js";
+import { Bar, Command, Empty, Phase, Space, toneOf, useWindowed } from "./ui.js";
 
 const GROUPS = {
   all: () => true,
@@ -103,10 +103,10 @@ function Table({ rows, order, setOrder, manyNamespaces }) {
       ${by ? html`<button type="button" onClick=${() => turn(id)}>${t(id)}${direction(id) && html`<i aria-hidden="true">${
         direction(id) === "ascending" ? "↑" : "↓"}</i>`}</button>` : t(id)}</th>`)}</tr></thead>
     <tbody ref=${body}>
-      ${first > 0 && html`<tr class="space" aria-hidden="true"><td colspan=${COLUMNS.length} style=${{ height: `${first * rowHeight}px` }}></td></tr>`}
+      <${Space} rows=${first} height=${rowHeight} columns=${COLUMNS.length} />
       ${rows.slice(first, last).map((row, index) => html`<${Row} key=${row.key} row=${row} now=${now} index=${first + index}
         manyNamespaces=${manyNamespaces} />`)}
-      ${last < rows.length && html`<tr class="space" aria-hidden="true"><td colspan=${COLUMNS.length} style=${{ height: `${(rows.length - last) * rowHeight}px` }}></td></tr>`}
+      <${Space} rows=${rows.length - last} height=${rowHeight} columns=${COLUMNS.length} />
     </tbody></table>`;
 }
 

@@ -111,3 +111,8 @@ export function useWindowed(count, rowHeight, anchor) {
   }, [count, rowHeight]);
   return [Math.min(range[0], count), Math.min(range[1], count)];
 }
+
+// The rows of a table that are out of sight.
+export function Space({ rows, height, columns }) {
+  return rows > 0 && html`<tr class="space" aria-hidden="true"><td colspan=${columns} style=${{ height: `${rows * height}px` }}></td></tr>`;
+}
