@@ -232,12 +232,12 @@ async def _with_queue(reader: Reader, gang: Gang, resource: Resource) -> Gang:
     if gang.system is GangSystem.KUEUE and gang.group.spec.queue_name:
         queues = Resource(resource.group, resource.version, "localqueues", "LocalQueue")
         local = await reader.get(queues, gang.group.spec.queue_name, objects.LocalQueue)
-        pending = await _pending(reader, local.metadata.name) if local else ()
+        pending = await queue_order(reader, local.metadata.name) if local else ()
         return replace(gang, local_queue=local, pending=pending)
     return gang
 
 
-async def _pending(reader: Reader, queue: str) -> tuple[objects.PendingWorkload, ...]:
+async def queue_order(reader: Reader, queue: str) -> tuple[objects.PendingWorkload, ...]:
     """Return what waits in a queue of Kueue, nothing where that is not served or not allowed."""
     for version in ("v1beta2", "v1beta1"):
         resource = Resource("visibility.kueue.x-k8s.io", version, "localqueues", "LocalQueue")
