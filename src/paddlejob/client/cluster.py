@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob
+from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError
@@ -387,10 +387,12 @@ class ClusterJob(Job):
 
     async def scale(self, workers: int) -> str:
         """Set the number of workers through the scale subresource."""
+        from paddlejob.core.status import plural  # noqa: PLC0415 - not needed for most verbs
+
         await self._check_not_ended("scale")
         patch = {"spec": {"replicas": workers}}
         await self._patch(patch, subresource="scale")
-        return f"scaling to {workers} workers"
+        return f"scaling to {plural(workers, Role.WORKER)}"
 
     async def suspend(self) -> str:
         """Delete the pods until `resume`."""

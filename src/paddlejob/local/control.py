@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
+from paddlejob.api.v1 import Role
+from paddlejob.core.status import plural
 from paddlejob.local.errors import InputError
 from paddlejob.local.runner import LocalRunner
 from paddlejob.local.store.run_directory import RunDirectory
@@ -35,7 +37,7 @@ def handle(runner: LocalRunner, order: Command) -> Reply:
         match order.verb:
             case "scale":
                 runner.scale(order.workers)
-                return Reply(done=f"scaling to {order.workers} workers")
+                return Reply(done=f"scaling to {plural(order.workers, Role.WORKER)}")
             case "suspend":
                 runner.suspend()
                 return Reply(done="suspending")

@@ -289,6 +289,7 @@ def test_changes_of_a_job(cluster, pdj, file):
     pdj("submit", file(job().worker(1)))
     prefix = "paddlejob.batch.paddlepaddle.org/demo"
     assert pdj("scale", "demo", "--replicas=2").stdout == f"{prefix} scaling to 2 workers\n"
+    assert pdj("scale", "demo", "1").stdout == f"{prefix} scaling to 1 worker\n"
     assert pdj("scale", "demo", "3").stdout == f"{prefix} scaling to 3 workers\n"
     assert stored(cluster)["spec"]["worker"]["replicas"] == 3
     assert pdj("scale", "demo").exit_code == 2
