@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from paddlejob.cli.cluster import complete as completion
 from paddlejob.cli.cluster.flags import means_cluster
 from paddlejob.cli.cluster.main import VERBS
+from paddlejob.cli.verbs import load
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 
@@ -75,6 +79,27 @@ def test_help_of_every_verb_is_complete_and_needs_no_cluster(pdj, verb):
     result = pdj(verb, "--help")
     assert result.exit_code == 0
     assert "Usage:" in result.stdout
+
+
+ROOT = Path(__file__).parents[3]
+COMMAND = re.compile(r"^ *(?:\$ )?kubectl pdj ([^#\n]+)", re.MULTILINE)
+SHOWN = [
+    pytest.param(found[1], id=f"{path.name}: {found[1].strip()}")
+    for path in sorted((*ROOT.glob("README*.md"), *ROOT.glob("docs/*.md")))
+    for found in COMMAND.finditer(path.read_text())
+]
+
+
+@pytest.mark.parametrize("words", SHOWN)
+def test_a_command_of_the_documents_is_one(words):
+    """Parsed only: the options of its verb and of all flags."""
+    verb, *arguments = [each for each in shlex.split(words) if each not in ("-n", "team-a")]
+    command = load(VERBS[verb][0])
+    assert command.make_context(verb, arguments)
+
+
+def test_the_readme_shows_the_first_lines():
+    assert sum(each.id.startswith("README.md: ") for each in SHOWN) >= 5
 
 
 NOT_FOR_HELP = {"asyncio", "msgspec", "yaml", "ssl", "paddlejob.client", "paddlejob.kube", "paddlejob.api"}
