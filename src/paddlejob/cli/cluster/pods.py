@@ -89,7 +89,8 @@ def _raw_terminal() -> Iterator[None]:
 
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
-    tty.setraw(descriptor)
+    # What was typed ahead is for the command, and not flushed.
+    tty.setraw(descriptor, termios.TCSADRAIN)
     try:
         yield
     finally:
