@@ -309,6 +309,13 @@ BAD_LIVES = [
         "Invalid value: 1: must be between 10 and 86400",
         "spec.restartPolicy.nodeLostSeconds in body should be greater than or equal to 10",
     ),
+    BadJob(
+        "no restart to make progress in",
+        restarts(noProgressLimit=0),
+        "spec.restartPolicy.noProgressLimit",
+        "Invalid value: 0: must be between 1 and 1000",
+        "spec.restartPolicy.noProgressLimit in body should be greater than or equal to 1",
+    ),
 ]
 
 BAD_JOBS = [*BAD_NAMES, *BAD_TEXTS, *BAD_ROLES, *BAD_LIVES]

@@ -43,6 +43,7 @@ GOOD_JOBS: dict[str, JobBuilder] = {
             "delaySeconds": 0,
             "maxDelaySeconds": 0,
             "nodeLostSeconds": 10,
+            "noProgressLimit": 1,
         },
     ),
     "elastic": job().worker(2).spec(elastic=0),

@@ -88,7 +88,8 @@ class Invariants:
             if attempt < self._attempt[uid]:
                 self._fail(write, f"attempt {self._attempt[uid]} became {attempt}")
             budget = each["spec"].get("backoffLimit", 3)
-            if budget >= 0 and status.get("restarts", 0) > budget:
+            limited = (each["spec"].get("restartPolicy") or {}).get("noProgressLimit")
+            if budget >= 0 and not limited and status.get("restarts", 0) > budget:
                 self._fail(write, f"{status['restarts']} restarts are more than the budget")
             least = each["spec"].get("worker", {}).get("requests") or 1
             if 0 < status.get("workers", 0) < least:

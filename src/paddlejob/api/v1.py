@@ -176,6 +176,16 @@ class RestartPolicy(View, frozen=True):
         int,
         about("How long a node may be unreachable before its pods are replaced.", minimum=10, maximum=86400),
     ] = 120
+    no_progress_limit: Annotated[
+        int | None,
+        about(
+            "Number of restarts in a row without a new step after which the job fails. Where it is set and "
+            "steps are known (status.progress), it takes the place of backoffLimit, and every new step "
+            "refills it. Default: backoffLimit alone.",
+            minimum=1,
+            maximum=MAX_BACKOFF_LIMIT,
+        ),
+    ] = None
 
 
 class PaddleJobSpec(View, frozen=True):
@@ -364,6 +374,13 @@ class TrainingProgress(View, frozen=True):
     updated: Annotated[datetime | None, about("When this was last written.")] = None
 
 
+class ProgressMark(View, frozen=True, omit_defaults=False):
+    """The furthest step of a job."""
+
+    epoch: Annotated[int, about("Epoch; 0: unknown.")] = 0
+    step: Annotated[int, about("Step, in the epoch where epochs are counted.")] = 0
+
+
 class PaddleJobStatus(View, frozen=True):
     """What the operator reports about a job."""
 
@@ -402,7 +419,9 @@ class PaddleJobStatus(View, frozen=True):
         int, about("Attempt in which all pods were last recreated; older pods no longer belong to the job.")
     ] = 0
     attempt_time: Annotated[datetime | None, about("When the attempt began.")] = None
-    consecutive_restarts: Annotated[int, about("Restarts in a row; running for 10 minutes ends the row.")] = 0
+    consecutive_restarts: Annotated[
+        int, about("Restarts in a row; a new step, or running for 10 minutes, ends the row.")
+    ] = 0
     rounds: Annotated[int, about("How often objects were created or changed in this attempt.")] = 0
     retry_time: Annotated[datetime | None, about("Nothing is created before this time.")] = None
     resume_time: Annotated[datetime | None, about("When the job was last resumed.")] = None
@@ -431,6 +450,15 @@ class PaddleJobStatus(View, frozen=True):
         TrainingProgress | None,
         about("How far training is, if worker 0 reports it, or prints lines that tell it."),
     ] = None
+    progress_mark: Annotated[
+        ProgressMark | None, about("Furthest step that the attempts before the present one have reached.")
+    ] = None
+    restarts_without_progress: Annotated[
+        int, about("Restarts that counted since an attempt last made a new step, where steps are known.")
+    ] = 0
+    suspect_nodes: Annotated[
+        tuple[str, ...], about("Nodes that computed wrong results; the job's pods prefer others.")
+    ] = ()
 
 
 class PaddleJob(View, frozen=True):

@@ -15,6 +15,8 @@ from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.core.recording.recorder import with_recorder
 
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
 
 def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None = None) -> JsonObject:
     """Return the pod of a replica; `config_hash` is given when the ConfigMap is known beforehand."""
@@ -101,7 +103,17 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     if context.recorder is not None and replica.role is not Role.PS:
         pod_spec = with_recorder(pod_spec, context.recorder)
     pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
+    if context.job.status.suspect_nodes:
+        pod_spec["affinity"] = _away_from(context.job.status.suspect_nodes, pod_spec.get("affinity") or {})
     return context.network.settings(name) | pod_spec | context.network.forced()
+
+
+def _away_from(nodes: tuple[str, ...], affinity: JsonObject) -> JsonObject:
+    """Prefer other nodes, with everything else that the template prefers or requires."""
+    of_nodes = affinity.get("nodeAffinity") or {}
+    others = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    preferred = [*(of_nodes.get(_PREFERRED) or ()), {"weight": 100, "preference": {"matchFields": others}}]
+    return {**affinity, "nodeAffinity": {**of_nodes, _PREFERRED: preferred}}
 
 
 def _given(fields: JsonObject) -> JsonObject:

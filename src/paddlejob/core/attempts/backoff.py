@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, RestartPolicy, Role
 from paddlejob.core.actions import Action, Create, Delete, PatchGroup, ReplaceConfig, Stages
+from paddlejob.core.attempts.advance import has_advanced
 
 PROGRESS_SECONDS = 600.0
 """A job that was Running for this long has made progress, and its next restart is the first in a row again.
@@ -33,7 +34,9 @@ MAX_ROUND_SECONDS = 120.0
 
 
 def restarts_in_a_row(status: PaddleJobStatus, now: datetime) -> int:
-    """Return how often a job has been restarted since it last made progress."""
+    """Return how often a job has been restarted since it last made progress: a new step, or enough time."""
+    if has_advanced(status):
+        return 0
     for condition in status.conditions:
         since = condition.last_transition_time
         if condition.type == Phase.RUNNING and condition.status == "True" and since is not None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from paddlejob.api.pod import ContainerTerminated
 from paddlejob.api.v1 import RestartPolicy
+from paddlejob.core.attempts import known_errors
 from paddlejob.core.pod_set import ObservedPod, ended_at, ending_of
 from paddlejob.core.snapshot import Snapshot
 
@@ -56,18 +57,21 @@ class Cause(enum.Enum):
 
 
 def cause_of(member: ObservedPod, policy: RestartPolicy) -> Cause:
-    """Return how a failed pod counts: the platform's doing, then the user's rules, then the defaults."""
+    """Return how a failed pod counts: the platform's doing, the user's rules, known errors, defaults."""
     if was_disrupted(member):
         return Cause.IGNORED
     ending = ending_of(member)
     if ending is None:
         return Cause.RETRYABLE
-    if by_rule := _by_rule(ending.exit_code, policy):
+    if by_rule := rule_for(ending.exit_code, policy):
         return by_rule
+    if ending.exit_code and (known := known_errors.from_last_words(ending.message)):
+        return Cause.PERMANENT if known.is_final else Cause.RETRYABLE
     return Cause.RETRYABLE if member.pod.status.reason == _OWN_DEADLINE else _by_default(ending)
 
 
-def _by_rule(code: int, policy: RestartPolicy) -> Cause | None:
+def rule_for(code: int, policy: RestartPolicy) -> Cause | None:
+    """Return what the job's own rules say of an exit code."""
     if code in policy.permanent_exit_codes:
         return Cause.PERMANENT
     if code in policy.retryable_exit_codes:
@@ -81,6 +85,11 @@ def _by_default(ending: ContainerTerminated) -> Cause:
     if ending.reason in _NEVER_STARTED or 0 < ending.exit_code < 128:
         return Cause.PERMANENT
     return Cause.RETRYABLE
+
+
+def is_outside_kill(code: int) -> bool:
+    """Return whether an exit code is that of a kill, which tells nothing about the program."""
+    return code in _OUTSIDE_KILLS
 
 
 def was_disrupted(member: ObservedPod) -> bool:
@@ -103,7 +112,7 @@ def first_failure(failed: list[ObservedPod], policy: RestartPolicy, snapshot: Sn
         ending = ending_of(member)
         code = ending.exit_code if ending else 0
         cause = cause_of(member, policy)
-        if cause in (Cause.PLANNED, Cause.IGNORED) or code in _OUTSIDE_KILLS:
+        if cause in (Cause.PLANNED, Cause.IGNORED) or is_outside_kill(code):
             return believed_end(member, snapshot), 0
         return believed_end(member, snapshot), 1 if cause is Cause.PERMANENT else 2
 

@@ -16,10 +16,20 @@ import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import Failure, Phase, Role
+from paddlejob.api.v1 import Failure, PaddleJobStatus, Phase, ProgressMark, Role
 from paddlejob.core import explain
-from paddlejob.core.attempts import backoff
-from paddlejob.core.attempts.causes import Cause, believed_end, cause_of, first_failure
+from paddlejob.core.attempts import advance, backoff, known_errors
+from paddlejob.core.attempts.causes import (
+    PLANNED_EXIT_CODES,
+    Cause,
+    believed_end,
+    cause_of,
+    first_failure,
+    is_outside_kill,
+    rule_for,
+    was_disrupted,
+)
+from paddlejob.core.attempts.known_errors import KnownError
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers
 from paddlejob.core.messages import PhaseReason, Verdict
 from paddlejob.core.network import with_ipv6_warning
@@ -125,8 +135,15 @@ def _after_failure(
     counted = cause is Cause.RETRYABLE or (cause is Cause.PLANNED and is_habit)
     failure = _failure(snapshot, first, what, counted=counted)
     if cause is Cause.PERMANENT:
-        return Verdict(PhaseReason(Phase.FAILED, _reason(first), what), failure)
-    if counted and (status.restarts >= snapshot.job.spec.backoff_limit or _exhausted(snapshot, first)):
+        named = _known_error(snapshot, first)
+        return Verdict(PhaseReason(Phase.FAILED, named.reason if named else _reason(first), what), failure)
+    limit = policy.no_progress_limit
+    if counted and limit and advance.knows_steps(status) and not _exhausted(snapshot, first):
+        if advance.is_stuck(status, limit):
+            return Verdict(
+                PhaseReason(Phase.FAILED, Reason.NO_PROGRESS, _stuck(what, status, limit)), failure
+            )
+    elif counted and (status.restarts >= snapshot.job.spec.backoff_limit or _exhausted(snapshot, first)):
         tries = f"{status.restarts} restart{'' if status.restarts == 1 else 's'}"
         sentence = f"{what}; gave up after {tries} (backoffLimit {snapshot.job.spec.backoff_limit})"
         return Verdict(PhaseReason(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence), failure)
@@ -136,12 +153,36 @@ def _after_failure(
     )
 
 
-def _failure(snapshot: Snapshot, member: ObservedPod, what: str, *, counted: bool) -> Failure:
+def _stuck(what: str, status: PaddleJobStatus, limit: int) -> str:
+    mark = status.progress_mark or ProgressMark()
+    where = f"epoch {mark.epoch} step {mark.step}" if mark.epoch else f"step {mark.step}"
+    times = "1 restart" if limit == 1 else f"{limit} restarts"
+    return f"{what}; no progress beyond {where} in {times} (noProgressLimit {limit})"
+
+
+def _known_error(snapshot: Snapshot, member: ObservedPod) -> KnownError | None:
+    """Return the named error that a pod ended with: in its last words, else in the job's last loss.
+
+    A loss explains no end that came from outside, nor one that the job's own rules explain.
+    """
     ending = ending_of(member)
+    if member.state is not PodState.FAILED or ending is None or was_disrupted(member):
+        return None
+    if not ending.exit_code or rule_for(ending.exit_code, snapshot.job.spec.restart_policy):
+        return None
+    if named := known_errors.from_last_words(ending.message):
+        return named
+    by_itself = ending.exit_code not in PLANNED_EXIT_CODES and not is_outside_kill(ending.exit_code)
+    return known_errors.from_loss(snapshot.job.status) if by_itself else None
+
+
+def _failure(snapshot: Snapshot, member: ObservedPod, what: str, *, counted: bool) -> Failure:
+    ending, named = ending_of(member), _known_error(snapshot, member)
+    usual = member.pod.status.reason or (ending.reason if ending else "") or _reason(member)
     return Failure(
         attempt=snapshot.job.status.attempt,
         pod=member.pod.metadata.name,
-        reason=member.pod.status.reason or (ending.reason if ending else "") or _reason(member),
+        reason=named.reason if named else usual,
         exit_code=ending.exit_code if ending else 0,
         message=what,
         time=believed_end(member, snapshot),
@@ -154,6 +195,9 @@ def _cause(snapshot: Snapshot, member: ObservedPod) -> Cause:
         return Cause.RETRYABLE if _exhausted(snapshot, member) else Cause.IGNORED
     if member.state is PodState.SUCCEEDED:
         return Cause.RETRYABLE
+    named = _known_error(snapshot, member)
+    if named is not None and named.is_final:
+        return Cause.PERMANENT
     return cause_of(member, snapshot.job.spec.restart_policy)
 
 
@@ -165,7 +209,8 @@ def _what_happened(snapshot: Snapshot, member: ObservedPod) -> str:
     if member.state is PodState.SUCCEEDED:
         return f"{member.replica} {explain.ending(member)} before the workers were done"
     if member.state is PodState.FAILED:
-        return f"{member.replica} {explain.ending(member)}"
+        named = _known_error(snapshot, member)
+        return f"{member.replica} {explain.ending(member)}" + (f" ({named.reason})" if named else "")
     if _exhausted(snapshot, member):
         return f"{member.replica} {explain.obstacle(member) or 'was restarted in place too often'}"
     return f"{member.replica} is lost: node {member.pod.spec.node_name or '(unknown)'} is not responding"

@@ -10,7 +10,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Phase, WorldSize
 from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
-from paddlejob.core.attempts import backoff, drift, elastic, failures, inherited
+from paddlejob.core.attempts import advance, backoff, drift, elastic, failures, inherited, known_errors
 from paddlejob.core.attempts.new_attempt import NewAttempt, was_established, world_size_of
 from paddlejob.core.gang import kueue, registry
 from paddlejob.core.messages import PhaseReason
@@ -19,6 +19,10 @@ from paddlejob.core.policy.cleanup import deletions
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed
+
+
+MAX_SUSPECT_NODES = 8
+BLAMES_NODE = frozenset(each.reason for each in known_errors.RECALL_ERRORS.values() if each.blames_node)
 
 
 def quota_lost(job: Observed) -> NewAttempt | None:
@@ -81,6 +85,8 @@ def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
         world_size=_kept_world_size(job, new),
         last_failure=new.failure or old.last_failure,
         replaced_workers=_replaced_workers(job, new),
+        suspect_nodes=_suspect_nodes(job, new),
+        **advance.after_attempt(old, counted=new.failure is not None and new.failure.counted),
         **({"succeeded_workers": ""} if new.all_pods else {}),
     )
     stage = deletions(Kind.POD, _replaced(job, new))
@@ -102,6 +108,16 @@ def _replaced_workers(job: Observed, new: NewAttempt) -> str:
         return ""
     earlier = (member for member in job.pods.outdated if member.attempt >= job.status.base_attempt)
     return index_set.compact(member.replica.index for member in (*earlier, *new.to_delete))
+
+
+def _suspect_nodes(job: Observed, new: NewAttempt) -> tuple[str, ...]:
+    """Add the node of a pod whose failure its machine is blamed for; the newest few are kept."""
+    known = job.status.suspect_nodes
+    if new.failure is None or new.failure.reason not in BLAMES_NODE:
+        return known
+    found = (pod.spec.node_name for pod in job.given.pods if pod.metadata.name == new.failure.pod)
+    fresh = [node for node in found if node and node not in known]
+    return (*known, *fresh)[-MAX_SUSPECT_NODES:]
 
 
 def _restart_delay(job: Observed, new: NewAttempt) -> tuple[int, float]:
