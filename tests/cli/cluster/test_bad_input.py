@@ -73,6 +73,15 @@ def test_a_kubeconfig_that_cannot_be_read_is_named(pdj, tmp_path, text, expected
     assert expected in sentence
 
 
+@pytest.mark.parametrize("text", ["[" * 200_000, "[" * 2000 + "]" * 2000, "- " * 200_000])
+@pytest.mark.parametrize("verb", ["submit", "validate"])
+def test_a_file_that_is_nested_too_deeply_is_refused(pdj, tmp_path, verb, text):
+    path = tmp_path / "deep.yaml"
+    path.write_text(text)
+    result = pdj(verb, path)
+    assert (result.exit_code, result.stderr) == (2, f"error: {path} is nested too deeply\n")
+
+
 def test_a_mistake_of_ours_is_a_sentence_too(pdj, monkeypatch):
     async def broken(*_, **__):
         raise KeyError("rank")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +17,6 @@ from paddlejob.kube.transport.url import parse_url, usable_proxy
 
 EXEC_API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
-DEEPEST = 100
-"""How deeply a kubeconfig may be nested: extensions hold anything."""
 _REMOVED_PROVIDERS = ("gcp", "azure", "openstack")
 _PLUGINS = {
     "oidc": "kubelogin (kubectl oidc-login)",
@@ -213,11 +211,13 @@ def _read_files(paths: Sequence[Path]) -> _Kubeconfig:
 def _parse(path: Path) -> _File:
     import yaml  # noqa: PLC0415 - in a pod there is no kubeconfig
 
+    from paddlejob.yaml_depth import check_depth  # noqa: PLC0415
+
     try:
         # That of libyaml reads certificates twenty times as fast.
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         text = path.read_bytes()
-        _check_depth(yaml.parse(text, Loader=loader))
+        check_depth(text, loader)
         content = yaml.load(text, Loader=loader)  # noqa: S506 - both are safe
         return msgspec.convert(_without_nulls(content or {}), _File)
     except OSError as error:
@@ -230,17 +230,6 @@ def _parse(path: Path) -> _File:
         raise ConfigError(f"kubeconfig {path}: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError):
         raise ConfigError(f"kubeconfig {path} is not valid YAML") from None
-
-
-def _check_depth(events: Iterable[Any]) -> None:
-    """Raise RecursionError for what is nested so deeply that libyaml's loader would crash."""
-    import yaml  # noqa: PLC0415
-
-    depth = 0
-    for event in events:
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise RecursionError
 
 
 def _without_nulls(value: Any) -> Any:

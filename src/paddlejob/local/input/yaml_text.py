@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from paddlejob.local.errors import InputError
+from paddlejob.yaml_depth import check_depth
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
@@ -24,7 +25,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 def load_all(text: str, source: str) -> list[Any]:
     """Return the documents of a text. Raises InputError, which calls the text `source`."""
     try:
+        check_depth(text, _Loader)
         return list(_documents(text))
+    except RecursionError as error:
+        raise InputError(f"{source} is nested too deeply") from error
     except yaml.YAMLError as error:
         raise InputError(f"{source} is not valid YAML: {_sentence(error, text)}") from error
     except ValueError as error:
