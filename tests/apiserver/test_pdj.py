@@ -20,7 +20,7 @@ from paddlejob.client.cluster import Cluster
 from paddlejob.client.streams.port_forward import Forward
 from paddlejob.testing.build import JobBuilder, job
 from scripts import manifests
-from tests.support.waiting import eventually
+from tests.support.editor import editor_kubeconfig
 
 pytestmark = pytest.mark.apiserver
 
@@ -44,23 +44,7 @@ def editor(control_plane: DevCluster, namespace: str) -> Path:
     ]
     assert len(roles) == 2
     control_plane.apply(*roles)
-    control_plane.request(
-        "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "eve"}}
-    )
-    binding = {
-        "metadata": {"name": "eve"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-        "subjects": [{"kind": "ServiceAccount", "name": "eve", "namespace": namespace}],
-    }
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings"
-    control_plane.request("POST", path, binding)
-
-    def is_aggregated() -> bool:
-        role = control_plane.request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/edit")
-        return any("paddlejobs" in rule.get("resources", ()) for rule in role["rules"] or ())
-
-    eventually(is_aggregated)
-    return control_plane.service_account_kubeconfig(namespace, "eve")
+    return editor_kubeconfig(control_plane, namespace)
 
 
 @pytest.fixture
