@@ -146,3 +146,10 @@ def test_what_counts_as_an_advance(progress, mark, expected):
     assert backoff.restarts_in_a_row(status, built.now) == (0 if expected else 4)
     later = msgspec.structs.replace(status, attempt=1, base_attempt=1)
     assert not has_advanced(later)
+
+
+def test_a_job_that_is_suspended_keeps_how_far_it_got():
+    built = snapshot(job().worker(1).spec(suspend=True)).pods_running().formed().phase(Phase.RUNNING)
+    built.status(msgspec.structs.replace(built.job.status, progress=TrainingProgress(step=8)))
+    status = built.plan().status
+    assert (status.phase, status.progress_mark) == (Phase.SUSPENDED, ProgressMark(0, 8))

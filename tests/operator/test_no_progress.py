@@ -31,6 +31,10 @@ def test_it_is_ended_with_the_reason_and_was_restarted_while_it_got_further():
             await crash(stage, attempt, *steps)
         status = await stage.phase("Failed")
         assert (status["reason"], status["attempt"], status["restarts"]) == ("NoProgress", 4, 4)
+        spent = status["goodput"]
+        # Attempts 1 and 2 got further after 40 seconds and took 40 more; 3 and 4 never did.
+        assert 60 <= spent["repeatingSeconds"] - 120 <= 130
+        assert 80 <= spent["trainingSeconds"] <= 200
         assert status["message"].endswith(
             "no progress beyond epoch 1 step 30 in 2 restarts (noProgressLimit 2)"
         )

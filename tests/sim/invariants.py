@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import datetime
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
@@ -88,16 +89,29 @@ class Invariants:
             if attempt < self._attempt[uid]:
                 self._fail(write, f"attempt {self._attempt[uid]} became {attempt}")
             budget = each["spec"].get("backoffLimit", 3)
-            limited = (each["spec"].get("restartPolicy") or {}).get("noProgressLimit")
-            if budget >= 0 and not limited and status.get("restarts", 0) > budget:
+            if budget >= 0 and status.get("restarts", 0) > budget:
                 self._fail(write, f"{status['restarts']} restarts are more than the budget")
             least = each["spec"].get("worker", {}).get("requests") or 1
             if 0 < status.get("workers", 0) < least:
                 self._fail(write, f"{status['workers']} workers are fewer than {least}")
             if phase == "Running" and before != "Running":
                 self._check_attempts(write, each)
+            self._check_time(write, each)
             self._phase[uid], self._attempt[uid] = phase, attempt
         self._check_ports(write)
+
+    def _check_time(self, write: WriteRecord, of: JsonObject) -> None:
+        """The parts of a job's time sum to its life, and of one that has ended they are all of it."""
+        status, created = of.get("status") or {}, of["metadata"]["creationTimestamp"]
+        spent = status.get("goodput")
+        if spent is None:
+            return
+        parts = [seconds for part, seconds in spent.items() if part.endswith("Seconds")]
+        life = datetime.fromisoformat(spent["updated"]) - datetime.fromisoformat(created)
+        if sum(parts) != life.total_seconds() or min(parts) < 0:
+            self._fail(write, f"{spent} does not sum to {life.total_seconds()} s since {created}")
+        if status["phase"] in TERMINAL and spent["updated"] < status["completionTime"]:
+            self._fail(write, f"{spent} was not counted up to the end at {status['completionTime']}")
 
     def _check_attempts(self, write: WriteRecord, of: JsonObject) -> None:
         base = of["status"].get("baseAttempt", 0)

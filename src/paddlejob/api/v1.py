@@ -374,6 +374,21 @@ class TrainingProgress(View, frozen=True):
     updated: Annotated[datetime | None, about("When this was last written.")] = None
 
 
+class Goodput(View, frozen=True, omit_defaults=False):
+    """Where the time of a job went: the parts sum to the time from its creation to `updated`."""
+
+    queued_seconds: Annotated[int, about("Pending: waiting for a place in the cluster.")] = 0
+    starting_seconds: Annotated[int, about("Starting, also again after failures and changes of size.")] = 0
+    training_seconds: Annotated[int, about("Running, as far as steps are new.")] = 0
+    repeating_seconds: Annotated[
+        int, about("Running, until an attempt got further than those before it: time lost to restarts.")
+    ] = 0
+    suspended_seconds: Annotated[int, about("Suspended.")] = 0
+    updated: Annotated[
+        datetime | None, about("Up to when this is counted; the time since then is of the present phase.")
+    ] = None
+
+
 class ProgressMark(View, frozen=True, omit_defaults=False):
     """The furthest step of a job."""
 
@@ -450,6 +465,7 @@ class PaddleJobStatus(View, frozen=True):
         TrainingProgress | None,
         about("How far training is, if worker 0 reports it, or prints lines that tell it."),
     ] = None
+    goodput: Annotated[Goodput | None, about("Where the time of the job went.")] = None
     progress_mark: Annotated[
         ProgressMark | None, about("Furthest step that the attempts before the present one have reached.")
     ] = None

@@ -25,6 +25,7 @@ from paddlejob.core.endings import clean_up, end, leave_to_garbage_collector
 from paddlejob.core.observed import Observed
 from paddlejob.core.policy.cleanup import stuck_terminating
 from paddlejob.core.policy.deadline import deadline_exceeded
+from paddlejob.core.policy.goodput import with_goodput
 from paddlejob.core.policy.holds import first_hold
 from paddlejob.core.policy.invalid_spec import report_invalid_spec
 from paddlejob.core.policy.success import succeeded
@@ -72,6 +73,7 @@ def finish(job: Observed, decided: Plan) -> Plan:
     )
     return msgspec.structs.replace(
         decided,
+        status=with_goodput(job.given.job, decided.status, job.now),
         events=() if job.is_being_deleted or job.is_finished else tuple(_events(job, decided.status)),
         stages=(stuck, *decided.stages) if stuck else decided.stages,
         requeue_after_seconds=soonest(decided.requeue_after_seconds, wait),

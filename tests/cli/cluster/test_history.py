@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 
 import pytest
@@ -119,3 +120,11 @@ async def test_a_restart_on_this_machine_is_an_attempt_of_the_record(tmp_path):
     record = await runs.record(started.name)
     assert [(each.attempt, each.result) for each in record.attempts] == [(0, "Restarting"), (1, "Completed")]
     assert "137" in record.attempts[0].message
+
+
+def test_a_description_says_where_the_time_went(cluster, pdj, file):
+    cluster.scene.fates.set("demo-worker-0", Exit(0, 3))
+    pdj("submit", file(job().worker(1)))
+    pdj("wait", "demo", "--timeout", "60s")
+    (told,) = [line for line in pdj("describe", "demo").stdout.splitlines() if line.startswith("Time:")]
+    assert re.fullmatch(r"Time: +\S.* \(\d+% training\)", told)

@@ -7,6 +7,7 @@ from paddlejob.api.v1 import Phase
 from paddlejob.api.validation.errors import join
 from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
+from paddlejob.core.attempts import advance
 from paddlejob.core.endings import gang_removals
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.observed import Observed
@@ -38,4 +39,5 @@ def _afresh(job: Observed) -> dict[str, object]:
         "retry_time": None,
         "active_since": None,
         "active_seconds": int(deadline.active_seconds(job.job, job.now)),
+        **advance.after_attempt(job.status, counted=False),
     }

@@ -11,9 +11,10 @@ from datetime import datetime
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import ObjectKey
+from paddlejob.api.meta import JsonObject, ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, TrainingProgress
+from paddlejob.core.policy import goodput
 from paddlejob.core.recording.progress import Origin, advanced
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
@@ -128,10 +129,15 @@ class ProgressWriter:
         fresh = msgspec.structs.replace(known, updated=self._now().replace(microsecond=0))
         old = msgspec.to_builtins(before) if before else {}
         new = msgspec.to_builtins(fresh)
-        patch = {
+        patch: JsonObject = {
             "metadata": {"uid": kept.uid},
             "status": {"progress": {**dict.fromkeys(old.keys() - new.keys()), **new}},
         }
+        if goodput.gets_ahead(job.status, fresh):
+            # The reconciler counts too, so this must not be written over what it has counted.
+            spent = goodput.goodput_at(job, self._now().replace(microsecond=0))
+            patch["status"]["goodput"] = msgspec.to_builtins(spent)
+            patch["metadata"]["resourceVersion"] = job.metadata.resource_version
         try:
             await self._client.patch(PADDLE_JOBS, key.namespace, key.name, patch, subresource="status")
         except errors.KubeError as error:

@@ -1,0 +1,121 @@
+"""Where the time of a job went: the parts sum to its life, whatever happens to it."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from paddlejob.api.v1 import Goodput, Phase, ProgressMark, TrainingProgress
+from paddlejob.core.policy.goodput import gets_ahead, goodput_at, with_goodput
+from paddlejob.testing.build import job, snapshot
+
+DEMO = job().worker(1).metadata(creationTimestamp="2020-01-01T00:00:00Z")
+PARTS = [field for field in Goodput.__struct_fields__ if field.endswith("_seconds")]
+
+
+def total(spent: Goodput) -> int:
+    return sum(getattr(spent, part) for part in PARTS)
+
+
+def changed(demo, phase: Phase, now, **fields):
+    """Return a job after a phase of it was written."""
+    fresh = msgspec.structs.replace(demo.status, phase=phase, **fields)
+    return msgspec.structs.replace(demo, status=with_goodput(demo, fresh, now))
+
+
+def test_each_phase_has_its_part():
+    demo = DEMO.build()
+    now = demo.metadata.creation_timestamp
+    for phase, seconds in (
+        (Phase.PENDING, 2),
+        (Phase.STARTING, 30),
+        (Phase.RUNNING, 5),
+        (Phase.RESTARTING, 600),
+        (Phase.RUNNING, 7),
+        (Phase.SCALING, 300),
+        (Phase.RUNNING, 11),
+        (Phase.SUSPENDED, 100),
+        (Phase.PENDING, 50),
+    ):
+        now += timedelta(seconds=seconds)
+        demo = changed(demo, phase, now)
+    assert demo.status.goodput == Goodput(
+        queued_seconds=2 + 30,
+        starting_seconds=5 + 7 + 11,
+        training_seconds=600 + 300 + 100,
+        suspended_seconds=50,
+        updated=now,
+    )
+
+
+def test_nothing_is_counted_while_nothing_changes_nor_after_the_end():
+    demo = DEMO.build()
+    now = demo.metadata.creation_timestamp + timedelta(seconds=9)
+    demo = changed(demo, Phase.RUNNING, now)
+    before = demo.status.goodput
+    assert changed(demo, Phase.RUNNING, now + timedelta(hours=1)).status.goodput == before
+    end = now + timedelta(hours=2)
+    demo = changed(demo, Phase.COMPLETED, now + timedelta(hours=1), completion_time=end)
+    assert (demo.status.goodput.training_seconds, demo.status.goodput.updated) == (7200, end)
+    assert changed(demo, Phase.TERMINATING, end + timedelta(days=1)).status.goodput == demo.status.goodput
+
+
+def test_steps_that_are_made_again_are_told_apart():
+    demo = DEMO.build()
+    begin = demo.metadata.creation_timestamp
+    demo = changed(demo, Phase.RUNNING, begin, attempt_time=begin, progress_mark=ProgressMark(0, 100))
+    later = begin + timedelta(seconds=60)
+    assert goodput_at(demo, later).repeating_seconds == 60
+    for step, part in ((100, "repeating_seconds"), (101, "training_seconds")):
+        told = TrainingProgress(step=step, updated=later)
+        status = msgspec.structs.replace(demo.status, progress=told)
+        assert getattr(goodput_at(msgspec.structs.replace(demo, status=status), later), part) == 60
+        assert gets_ahead(demo.status, told) == (step > 100)
+    assert not gets_ahead(status, told)
+    assert not gets_ahead(msgspec.structs.replace(demo.status, phase=Phase.STARTING), told)
+
+
+def test_a_clock_that_goes_back_takes_nothing_away():
+    demo = DEMO.build()
+    now = demo.metadata.creation_timestamp + timedelta(seconds=60)
+    demo = changed(demo, Phase.RUNNING, now)
+    spent = goodput_at(demo, now - timedelta(seconds=30))
+    assert spent == demo.status.goodput
+
+
+def test_a_job_without_a_date_has_none():
+    demo = DEMO.build()
+    unborn = msgspec.structs.replace(demo.metadata, creation_timestamp=None)
+    assert goodput_at(msgspec.structs.replace(demo, metadata=unborn), snapshot(DEMO).now) is None
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_parts_sum_to_the_life_of_the_job_in_every_history(seed):
+    rng = random.Random(seed)
+    demo = DEMO.build()
+    created = now = demo.metadata.creation_timestamp
+    live = [phase for phase in Phase if not phase.is_terminal]
+    for _ in range(50):
+        now += timedelta(seconds=rng.choice((-3, 0, 1, 17, 4000)))
+        phase = rng.choice(live)
+        demo = changed(demo, phase, now, attempt=demo.status.attempt + (rng.random() < 0.2))
+        spent = demo.status.goodput
+        if spent is not None:
+            assert total(spent) == (spent.updated - created).total_seconds()
+            assert all(getattr(spent, part) >= 0 for part in PARTS)
+    end = max(now, created) + timedelta(seconds=5)
+    spent = changed(demo, Phase.FAILED, end, completion_time=end).status.goodput
+    assert total(spent) == (spent.updated - created).total_seconds()
+
+
+def test_a_plan_counts_when_it_changes_the_phase():
+    built = snapshot(DEMO)
+    first = built.plan().status
+    assert (first.phase, total(first.goodput)) == (
+        Phase.PENDING,
+        (built.now - built.job.metadata.creation_timestamp).total_seconds(),
+    )
+    assert built.status(first).later(60).plan().status.goodput == first.goodput
