@@ -247,6 +247,13 @@ BAD_LIVES = [
         'spec.successPolicy: Unsupported value: "Anybody": supported values: "AllWorkers", "Worker0"',
     ),
     BadJob(
+        "a hang that is ignored",
+        job().worker().spec(hangPolicy="Ignore"),
+        "spec.hangPolicy",
+        'Unsupported value: "Ignore": supported values: "Report", "Restart"',
+        'spec.hangPolicy: Unsupported value: "Ignore": supported values: "Report", "Restart"',
+    ),
+    BadJob(
         "no time to run",
         job().worker().spec(activeDeadlineSeconds=0),
         "spec.activeDeadlineSeconds",

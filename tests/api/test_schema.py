@@ -60,6 +60,7 @@ def test_fields_are_named_as_in_yaml() -> None:
         "startupDeadlineSeconds",
         "ttlSecondsAfterFinished",
         "recorder",
+        "hangPolicy",
         "managedBy",
     ]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import nullcontext
 
+import msgspec
 import pytest
 import yaml
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import TrainingProgress
+from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.core.recording.progress import Origin
 from paddlejob.kube.client import Client
 from paddlejob.operator.progress import (
@@ -17,6 +19,8 @@ from paddlejob.operator.progress import (
     READS_PER_SECOND,
     progress_of,
 )
+from paddlejob.operator.reports.book import Book, Report
+from paddlejob.operator.reports.watchdog import Watchdog
 from paddlejob.operator.reports.writer import WRITE_SECONDS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.progress import Tracker
@@ -276,3 +280,85 @@ def test_a_job_of_the_same_name_begins_with_nothing():
         assert "lostSteps" not in await stage.reaches(1)
 
     play(act)
+
+
+# --- ranks that make no progress
+
+LIMITS = HangLimits(floor_seconds=60, ceiling_seconds=600)
+
+
+class Ranks:
+    """What the ranks of a job report while a watchdog looks on."""
+
+    def __init__(self, stage: Read) -> None:
+        self.stage = stage
+        self.controller = stage.running.controller
+        self.book = Book()
+        self.watchdog = Watchdog(self.controller.state, self.book, self.controller.record_event, LIMITS)
+        self.asked: set[str] = set()
+
+    async def report(self, step: int, *, silent: str = "", waiting: bool = True) -> None:
+        clock = asyncio.get_running_loop().time()
+        for pod in self.controller.state.pods:
+            name = pod.metadata.name
+            if name == silent:
+                continue
+            [job] = self.controller.state.jobs
+            report = Report(rank=int(name[-1]), step=step, phase="training", waiting=waiting)
+            self.book.take(job.metadata.key, pod, report, clock)
+            if self.watchdog.wants_stacks(job.metadata.key):
+                self.asked.add(name)
+                where = msgspec.structs.replace(report, stacks="File train.py, line 60 in backward")
+                self.book.take(job.metadata.key, pod, where, clock)
+        await asyncio.sleep(5)
+
+
+def watched(act, **spec) -> None:
+    async def main(stage: Read) -> None:
+        await stage.submit(job().worker(3).spec(**spec))
+        await stage.phase("Running")
+        ranks = Ranks(stage)
+        watching = asyncio.create_task(ranks.watchdog.run())
+        try:
+            for step in range(1, 10):
+                await ranks.report(step)
+            await act(stage, ranks)
+        finally:
+            watching.cancel()
+
+    play(main)
+
+
+def test_a_hang_is_told_with_the_rank_that_is_out_of_reach(caplog):
+    async def act(stage: Read, ranks: Ranks) -> None:
+        for _ in range(30):
+            await ranks.report(9, silent="demo-worker-1")
+        await stage.says("demo-worker-1 (rank 1)")
+        assert "no step for" in (await stage.status())["message"]
+        assert "Hung" in await stage.reasons()
+        assert ranks.asked == {"demo-worker-0", "demo-worker-2"}
+        assert "demo-worker-0 (rank 0) is at:\nFile train.py, line 60 in backward" in caplog.text
+        await ranks.report(10)
+        await stage.says("3 workers running")
+        for _ in range(5):
+            await ranks.report(11)
+        assert "no step" not in (await stage.status())["message"]
+
+    watched(act)
+
+
+def test_a_job_that_hangs_is_restarted_once_where_it_asks_for_that():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        for _ in range(30):
+            await ranks.report(9, silent="demo-worker-1")
+            if (await stage.status())["phase"] != "Running":
+                break
+        await stage.phase("Running")
+        status = await stage.status()
+        assert (status["attempt"], status["lastFailure"]["reason"]) == (1, "Hung")
+        assert status["lastFailure"]["pod"] == "demo-worker-1"
+        for step in range(1, 30):
+            await ranks.report(step)
+        assert (await stage.status())["attempt"] == 1
+
+    watched(act, hangPolicy="Restart")

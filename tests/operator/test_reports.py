@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from paddlejob.api.meta import ObjectKey
+from paddlejob.api.meta import ObjectKey, ObjectMeta
+from paddlejob.api.pod import Pod, PodSpec
 from paddlejob.kube import errors
 from paddlejob.operator.reports import pace, tokens
 from paddlejob.operator.reports.book import MOST_RANKS, SILENT_SECONDS, Book, Report
@@ -24,6 +25,10 @@ from tests.recorder.interpreter import PACKAGE
 JOB, OTHER = ObjectKey("team", "demo"), ObjectKey("team", "other")
 POD = PodIdentity("team", "demo-worker-0", "uid-0")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def pod(name: str, uid: str) -> Pod:
+    return Pod(ObjectMeta(name, "team", uid=uid), PodSpec(node_name="node-a"))
 
 
 # --- pace
@@ -52,29 +57,29 @@ def test_a_bucket_is_filled_at_its_rate_and_no_further_than_its_size():
 
 def test_the_first_rank_that_reports_speaks_for_the_job():
     book = Book()
-    book.take(JOB, "demo-worker-3", "uid-3", Report(rank=3), 0.0)
+    book.take(JOB, pod("demo-worker-3", "uid-3"), Report(rank=3), 0.0)
     assert book.leader(JOB) == 3
-    book.take(JOB, "demo-worker-1", "uid-1", Report(rank=1), 1.0)
-    book.take(OTHER, "other-worker-0", "uid-0", Report(rank=0), 1.0)
+    book.take(JOB, pod("demo-worker-1", "uid-1"), Report(rank=1), 1.0)
+    book.take(OTHER, pod("other-worker-0", "uid-0"), Report(rank=0), 1.0)
     assert (book.leader(JOB), book.leader(OTHER), book.reporters) == (1, 0, 3)
 
 
 def test_ranks_that_are_silent_are_forgotten():
     book = Book()
-    book.take(JOB, "demo-worker-0", "uid-0", Report(rank=0), 0.0)
+    book.take(JOB, pod("demo-worker-0", "uid-0"), Report(rank=0), 0.0)
     for second in range(0, int(2 * SILENT_SECONDS), 60):
-        book.take(JOB, "demo-worker-1", "uid-1", Report(rank=1), float(second))
+        book.take(JOB, pod("demo-worker-1", "uid-1"), Report(rank=1), float(second))
     assert (book.leader(JOB), book.reporters) == (1, 1)
 
 
 def test_a_pod_fills_no_memory_with_ranks_that_it_cannot_have():
     book = Book()
     for rank in range(MOST_RANKS):
-        book.take(JOB, "demo-worker-0", "uid-0", Report(rank=rank), 0.0)
+        book.take(JOB, pod("demo-worker-0", "uid-0"), Report(rank=rank), 0.0)
     with pytest.raises(ValueError, match="more than 64 ranks in one pod"):
-        book.take(JOB, "demo-worker-0", "uid-0", Report(rank=MOST_RANKS), 0.0)
-    book.take(JOB, "demo-worker-1", "uid-1", Report(rank=MOST_RANKS), 0.0)
-    book.take(JOB, "demo-worker-0", "uid-0", Report(rank=5), 1.0)
+        book.take(JOB, pod("demo-worker-0", "uid-0"), Report(rank=MOST_RANKS), 0.0)
+    book.take(JOB, pod("demo-worker-1", "uid-1"), Report(rank=MOST_RANKS), 0.0)
+    book.take(JOB, pod("demo-worker-0", "uid-0"), Report(rank=5), 1.0)
     assert book.reporters == MOST_RANKS + 1
 
 
@@ -82,7 +87,7 @@ def test_speed_is_measured_between_reports_of_one_process():
     book = Book()
 
     def take(step: int, now: float, uid: str = "uid-0"):
-        return book.take(JOB, "demo-worker-0", uid, Report(step=step), now)
+        return book.take(JOB, pod("demo-worker-0", uid), Report(step=step), now)
 
     assert take(100, 10.0).steps_per_second is None
     assert take(150, 20.0).steps_per_second == 5.0

@@ -19,7 +19,7 @@ from paddlejob.operator.reports.certificate import Certificate
 from paddlejob.operator.reports.server import Answer
 from paddlejob.recorder import operator_sink
 from paddlejob.recorder.operator_sink import OperatorSink
-from tests.recorder.interpreter import PACKAGE
+from tests.recorder.interpreter import PACKAGE, reports, run
 
 TRAINS = """
 import random
@@ -184,3 +184,24 @@ async def test_a_connection_serves_many_reports_and_is_opened_again_when_it_is_c
 
     await operator.hears(made, act)
     assert [report["step"] for _, report in operator.got] == [1, 1, 2]
+
+
+async def test_a_rank_says_where_it_is_when_it_is_asked(tmp_path: Path, made):
+    operator = Operator(Answer(200, {"nextSeconds": 5.0, "stacks": True}), Answer(200, {"nextSeconds": 7.0}))
+    place, pauses = mount(tmp_path, made), []
+
+    async def act(url: str) -> None:
+        with closing(OperatorSink(url, str(place))) as sink:
+            pauses.append(await asyncio.to_thread(sink.send, {"step": 1}))
+
+    await operator.hears(made, act)
+    (_, first), (_, second) = operator.got
+    assert "stacks" not in first
+    assert "operator_sink.py" in second["stacks"]
+    assert "test_operator_sink.py" in second["stacks"] or "base_events.py" in second["stacks"]
+    assert 0.8 * 7 <= pauses[0] <= 1.2 * 7
+
+
+def test_a_rank_says_at_its_end_that_it_has_ended_and_not_that_it_hangs(tmp_path: Path):
+    run("from paddlejob.recorder import report\nreport(1)", tmp_path)
+    assert reports(tmp_path)[-1]["phase"] == "ended"

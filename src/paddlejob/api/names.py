@@ -165,6 +165,7 @@ class Reason:
     DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
     STARTUP_DEADLINE_EXCEEDED: Final = "StartupDeadlineExceeded"
     POD_LOST: Final = "PodLost"
+    HUNG: Final = "Hung"
     ADDRESS_CHANGED: Final = "AddressChanged"
     QUOTA_LOST: Final = "QuotaLost"
     RESTARTING: Final = "Restarting"

@@ -80,6 +80,13 @@ class Phase(enum.StrEnum):
         return self in (Phase.COMPLETED, Phase.FAILED)
 
 
+class HangPolicy(enum.StrEnum):
+    """What becomes of a job that makes no progress any more."""
+
+    REPORT = "Report"
+    RESTART = "Restart"
+
+
 class SuccessPolicy(enum.StrEnum):
     """Whose success is the job's."""
 
@@ -284,6 +291,14 @@ class PaddleJobSpec(View, frozen=True):
             "program. Default: as the operator's --recorder says."
         ),
     ] = None
+    hang_policy: Annotated[
+        str,
+        about(
+            "What to do when workers with the recorder make no progress for much longer than ever before: "
+            "Report (default), or Restart, which counts against backoffLimit.",
+            enum=[str(policy) for policy in HangPolicy],
+        ),
+    ] = ""
     managed_by: Annotated[
         str,
         about(
@@ -363,7 +378,9 @@ class TrainingProgress(View, frozen=True):
     loss: Annotated[str, about("Newest loss; also nan and inf.")] = ""
     throughput: Annotated[str, about("Speed with its unit, such as 123.4 samples/s.")] = ""
     eta: Annotated[str, about("Time to the end as of the last update, such as 1h20m.")] = ""
-    phase: Annotated[str, about("What worker 0 does: training, evaluating or saving; empty: unknown.")] = ""
+    phase: Annotated[
+        str, about("What worker 0 does: training, evaluating, saving or ended; empty: unknown.")
+    ] = ""
     attempt: Annotated[int, about("Attempt that this is about.")] = 0
     attempt_step: Annotated[
         int, about("Step that the attempt is at, over all epochs, while it repeats those of an earlier one.")

@@ -24,6 +24,7 @@ from paddlejob.cli.go_flags import (
     truth,
 )
 from paddlejob.core.gang.model import Scheduling
+from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.lease import LeaseLostError
@@ -128,6 +129,14 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     help="Whether jobs without spec.recorder report step and loss from inside their Python; needs "
     "--reports-url.",
 )
+@click.option(
+    "--hang-seconds",
+    default="600,7200",
+    show_default=True,
+    metavar="LEAST,MOST",
+    help="Between what time-outs are after which jobs with the recorder count as hung; they are learned from "
+    "the job's own steps, and 6 times as long at least for evaluations and checkpoints.",
+)
 @click.option("--workers", default=100, show_default=True, help="Number of jobs to reconcile concurrently.")
 @click.option(
     "--kubeconfig",
@@ -169,6 +178,7 @@ def command(
     reports_url: str,
     reports_bind_address: str,
     recorder: str,
+    hang_seconds: str,
     workers: int,
     kubeconfig: str,
     context: str | None,
@@ -195,7 +205,9 @@ def command(
         workers=workers,
         progress_from_logs=progress_from_logs,
         history=HistorySettings(history_days, history_per_namespace) if history else None,
-        reports=ReportSettings(_read_url(reports_url), reports_bind_address, recorder == "on"),
+        reports=ReportSettings(
+            _read_url(reports_url), reports_bind_address, recorder == "on", _read_hang_limits(hang_seconds)
+        ),
         jobs=jobs,
     )
     process = ProcessSettings(
@@ -220,6 +232,15 @@ def _read_port_range(text: str) -> tuple[int, int]:
     raise click.BadParameter(
         f"{text!r}: must be FIRST,LAST between 1024 and 65535, with at least {names.PORTS_PER_POD} ports",
         param_hint="--port-range",
+    )
+
+
+def _read_hang_limits(text: str) -> HangLimits:
+    least, _, most = text.partition(",")
+    if least.isdecimal() and most.isdecimal() and 10 <= int(least) <= int(most):
+        return HangLimits(float(least), float(most))
+    raise click.BadParameter(
+        f"{text!r}: must be LEAST,MOST seconds, with at least 10", param_hint="--hang-seconds"
     )
 
 

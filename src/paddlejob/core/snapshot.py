@@ -14,6 +14,7 @@ from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import GangApis, Scheduling
+from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.recorder import Recorder
 
 
@@ -130,6 +131,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What pods may be given to report with, None where nobody takes reports."""
     has_recorder: bool = False
     """Whether its ConfigMap is there, in the job's namespace."""
+    hang: Hang | None = None
+    """Set while the pods of this attempt report that they make no progress."""
 
     def seconds_in_state(self, pod: Pod) -> float:
         """Return for how long a pod has been seen ended, or not ready."""

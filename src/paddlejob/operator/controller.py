@@ -61,7 +61,7 @@ class Controller:
             self.consistency,
             settings,
             now=self._now,
-            record_event=self._record_event,
+            record_event=self.record_event,
             on_status=self.history.on_status if self.history else None,
         )
         self.metrics.registry.register(StateCollector(self.state, self.queue, self.consistency, recorder))
@@ -145,7 +145,8 @@ class Controller:
             delay = self._settings.idle_batch_seconds if trigger.idle else self._settings.batch_seconds
         self.queue.add(key, priority=priority, after_seconds=delay)
 
-    def _record_event(self, job: PaddleJob, event: Event) -> None:
+    def record_event(self, job: PaddleJob, event: Event) -> None:
+        """Tell something on a job."""
         regarding = ObjectReference.to(PADDLE_JOBS, job.metadata)
         self._recorder.record(regarding, str(event.type), event.reason, event.message)
         log.info("%s: %s: %s", job.metadata.key, event.reason, event.message)

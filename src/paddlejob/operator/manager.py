@@ -26,7 +26,6 @@ from paddlejob.operator.progress import ProgressReader
 from paddlejob.operator.reports.intake import ReportIntake
 from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.settings import OperatorSettings, ProcessSettings
-from paddlejob.operator.state import ClusterState
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
         writer = client.fenced(lambda: elector.is_leader) if elector else client
         controller = Controller(writer, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
         await _serve(stack, controller, metrics, process)
-        besides = Besides(writer, controller.state, settings, now=now, namespace=namespace)
+        besides = Besides(writer, controller, settings, now=now, namespace=namespace)
         await _until_signalled(lead(controller, elector, besides))
 
 
@@ -80,20 +79,30 @@ class Besides:
     def __init__(
         self,
         client: Client,
-        state: ClusterState,
+        controller: Controller,
         settings: OperatorSettings,
         *,
         now: Callable[[], datetime],
         namespace: str,
     ) -> None:
+        state = controller.state
         self.writer = writer = ProgressWriter(client, state, now=now)
         reader = ProgressReader(client, state, writer)
         self.intake = (
-            ReportIntake(client, state, writer, settings.reports, now=now, namespace=namespace)
+            ReportIntake(
+                client,
+                state,
+                writer,
+                settings.reports,
+                now=now,
+                namespace=namespace,
+                record_event=controller.record_event,
+            )
             if settings.reports.url
             else None
         )
-        self._parts = (writer, reader if settings.progress_from_logs else None, self.intake)
+        watchdog = self.intake.watchdog if self.intake else None
+        self._parts = (writer, reader if settings.progress_from_logs else None, self.intake, watchdog)
 
     async def start(self) -> list[asyncio.Task[None]]:
         """Begin; return when pods can be given the recorder, or it turns out that they cannot for now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.core.snapshot import Settings as JobSettings
 
 
@@ -25,6 +26,8 @@ class ReportSettings(msgspec.Struct, frozen=True):
     """Where reports are taken, host:port."""
     recorder_by_default: bool = False
     """Whether jobs have the recorder that do not say anything about it."""
+    hangs: HangLimits = HangLimits()
+    """When a job makes no progress any more."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.network import network_of
+from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.recorder import Recorder, recorder_of
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import decoding
@@ -64,6 +65,7 @@ class ClusterState:
         self.config_maps: Cache[ConfigMap] = Cache()
         self.recorder: Recorder | None = None
         """What pods are given to report with; set once reports can be taken."""
+        self._hangs: dict[ObjectKey, Hang] = {}
         self._host_ports: dict[ObjectKey, int] = {}
         self._state_timers: dict[ObjectKey, StateTimer] = {}
         self._spec_errors: dict[ObjectKey, tuple[tuple[object, ...], tuple[FieldError, ...]]] = {}
@@ -125,12 +127,25 @@ class ClusterState:
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),
             failures=failures,
             recorder=self.recorder,
+            hang=self._hang(job),
             has_recorder=self._has_recorder(job.metadata.namespace),
             state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
         )
 
     def _has_recorder(self, namespace: str) -> bool:
         return self.recorder is not None and ObjectKey(namespace, self.recorder.name) in self.config_maps
+
+    def set_hang(self, key: ObjectKey, hang: Hang | None) -> None:
+        """Note that a job makes no progress, or does again, and let it be looked at."""
+        if hang is None:
+            self._hangs.pop(key, None)
+        else:
+            self._hangs[key] = hang
+        self._on_touched(key, Trigger(initial=False, child=True))
+
+    def _hang(self, job: PaddleJob) -> Hang | None:
+        hang = self._hangs.get(job.metadata.key)
+        return hang if hang is not None and hang.attempt == job.status.attempt else None
 
     def _validated(self, job: PaddleJob) -> tuple[FieldError, ...]:
         """Return what is wrong with a spec, which changes only with its generation."""
@@ -164,6 +179,7 @@ class ClusterState:
     def forget(self, key: ObjectKey) -> None:
         """Drop what is remembered of a job that is gone; its port not before its pods are."""
         self._state_timers.pop(key, None)
+        self._hangs.pop(key, None)
         self._spec_errors.pop(key, None)
         if not self._holds_host_port(key):
             self._host_ports.pop(key, None)

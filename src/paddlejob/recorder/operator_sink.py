@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
+import tempfile
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +20,7 @@ LONGEST_SECONDS = 300.0
 ADDRESSES_TRIED = 4
 """Of several operators only the leader listens, and a connection goes to any of them."""
 MOST_BYTES = 65536
+MOST_STACK_BYTES = 32768
 
 
 class OperatorSink:
@@ -37,7 +40,10 @@ class OperatorSink:
     def send(self, report: dict[str, Any]) -> float:
         """Post a report; return the seconds until the next, which are more after every failure in a row."""
         try:
-            pause = self._post(json.dumps(report).encode())
+            answer = self._post(report)
+            if answer.get("stacks"):
+                answer = self._post({**report, "stacks": stacks()})
+            pause = max(1.0, min(LONGEST_SECONDS, float(answer["nextSeconds"])))
             self._failures = 0
         except Exception:
             # Nobody is there, or nobody who understands; that is no reason to stop for good.
@@ -47,15 +53,16 @@ class OperatorSink:
         # Ranks that began together do not report together.
         return pause * self._random.uniform(0.8, 1.2)
 
-    def _post(self, body: bytes) -> float:
+    def _post(self, report: dict[str, Any]) -> dict[str, Any]:
         with open(os.path.join(self._directory, "token"), encoding="ascii") as file:
             token = file.read().strip()
         headers = {"Authorization": "Bearer " + token, "Content-Type": "application/json"}
-        response = self._exchange(body, headers)
-        answer = response.read(MOST_BYTES)
+        response = self._exchange(json.dumps(report).encode(), headers)
+        text = response.read(MOST_BYTES)
         if response.status not in (200, 429):
             raise ValueError(response.status)
-        return max(1.0, min(LONGEST_SECONDS, float(json.loads(answer)["nextSeconds"])))
+        answer: dict[str, Any] = json.loads(text)
+        return answer
 
     def _exchange(self, body: bytes, headers: dict[str, str]) -> Any:
         if self._connection is not None:
@@ -102,3 +109,17 @@ class OperatorSink:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def stacks() -> str:
+    """Return where every thread of this process is: files, lines and functions, and no values."""
+    with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else _memory() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        text: str = file.read(MOST_STACK_BYTES).decode("utf-8", "replace")
+        return text
+
+
+def _memory() -> Any:
+    # Also where every disk is read-only.
+    return os.fdopen(os.memfd_create("stacks"), "w+b")

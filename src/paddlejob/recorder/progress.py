@@ -6,6 +6,7 @@ import time
 from typing import Any, Callable
 
 STARTING, TRAINING, EVALUATING, SAVING = "starting", "training", "evaluating", "saving"
+ENDED = "ended"
 LOSS_SECONDS = 1.0
 """Reading a loss waits for the device, so it is read at most this often."""
 
@@ -75,6 +76,11 @@ class Progress:
         self.waiting_seconds += self._left - self._entered
         if steps:
             self._count(steps)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the training thread is in a section in which ranks wait for each other."""
+        return self._depth > 0
 
     def change_phase(self, phase: str) -> None:
         """Evaluate, save, or train again; the time of other phases is nobody's step."""

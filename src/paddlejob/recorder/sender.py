@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Iterator
 
 from .operator_sink import REPORT_URL, OperatorSink
-from .progress import Progress
+from .progress import ENDED, Progress
 
 PROGRESS_FILE = "PADDLEJOB_PROGRESS_FILE"
 STACKS_FILE = "PADDLEJOB_STACKS_FILE"
@@ -77,6 +77,8 @@ class Sender:
                     self._sink.close()
                     return
                 is_last = self._stopped.wait(pause)
+                if is_last:
+                    self._progress.phase = ENDED
 
     def _finish(self) -> None:
         """Let the thread send the last state; the end of the program does not wait for an operator."""
@@ -98,6 +100,8 @@ class FileSink:
 
     def send(self, report: dict[str, Any]) -> float:
         """Append a report unless it says nothing new; return the seconds until the next."""
+        # Whether it is waiting just now says nothing to those who read the file later.
+        report = {name: value for name, value in report.items() if name != "waiting"}
         if report != self._sent:
             self._sent = report
             self._append(json.dumps({"time": round(time.time(), 3), **report}) + "\n")
@@ -148,6 +152,7 @@ def state_of(progress: Progress) -> dict[str, Any]:
         "loss": _number(progress.loss),
         "ownSeconds": round(progress.own_seconds, 3),
         "waitingSeconds": round(progress.waiting_seconds, 3),
+        "waiting": progress.is_waiting or None,
         "savedStep": progress.saved_step,
         "resumed": progress.resumed or None,
         "counted": not progress.says_its_steps or None,

@@ -31,6 +31,7 @@ from paddlejob.core.gang.model import Gang, GangApis, GangSystem
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.plan import plan
 from paddlejob.core.pod_set import Replica, pod_name
+from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.recorder import Recorder, recorder_of
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
@@ -104,6 +105,7 @@ class SnapshotBuilder:
         self.settings = Settings()
         self.recorder: Recorder | None = None
         self.has_recorder = False
+        self.hang: Hang | None = None
         self.taken_ports: frozenset[int] = frozenset()
         self.failures: tuple[WriteFailure, ...] = ()
         self._seen_for: float | None = None
@@ -356,6 +358,7 @@ class SnapshotBuilder:
             failures=self.failures,
             recorder=self.recorder,
             has_recorder=self.has_recorder,
+            hang=self.hang,
             state_seconds={pod.metadata.uid: self._state_seconds(pod) for pod in pods},
         )
         check_plausible(snapshot)

@@ -44,9 +44,7 @@ class Operator:
             self.client, settings or OperatorSettings(), rng=rng, now=now, recorder=self._recorder
         )
         settings = settings or OperatorSettings()
-        self.besides = Besides(
-            self.client, self.controller.state, settings, now=server_now, namespace=namespace
-        )
+        self.besides = Besides(self.client, self.controller, settings, now=server_now, namespace=namespace)
         learns = reads_progress or bool(settings.reports.url)
         self._lead = partial(manager.lead, self.controller, elector, self.besides if learns else None)
 

@@ -16,6 +16,7 @@ from paddlejob.core.gang import kueue, registry
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import PodState
 from paddlejob.core.policy.cleanup import deletions
+from paddlejob.core.recording import hangs
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed
@@ -47,6 +48,7 @@ def gang_outgrown(job: Observed) -> NewAttempt | None:
 
 TRIGGERS = (
     failures.restart,
+    hangs.hung,
     drift.lost,
     drift.resized,
     drift.moved,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Set as AbstractSet
 from typing import Annotated
 
 import msgspec
 
 from paddlejob.api.meta import ObjectKey
+from paddlejob.api.pod import Pod
+from paddlejob.core.recording.hangs import ENDED, RankPace
 from paddlejob.operator.reports.pace import LONGEST_SECONDS
 from paddlejob.progress import Tracker
 
@@ -32,16 +35,19 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     """A number; as a word where JSON has none: nan, inf, -inf."""
     own_seconds: Seconds = 0.0
     waiting_seconds: Seconds = 0.0
+    waiting: bool = False
     saved_step: Count | None = None
     resumed: bool = False
     counted: bool = False
+    stacks: Annotated[str, msgspec.Meta(max_length=1 << 15)] = ""
 
 
 class Rank:
     """What one process has reported since it began."""
 
-    def __init__(self, pod_uid: str) -> None:
+    def __init__(self, pod_uid: str, pace: RankPace) -> None:
         self.pod_uid = pod_uid
+        self.pace = pace
         self.tracker = Tracker()
         self.last = Report()
         self.at = -math.inf
@@ -56,6 +62,11 @@ class Rank:
         if seconds > 0:
             self.steps_per_second = steps / seconds if steps > 0 and math.isfinite(seconds) else None
         self.last, self.at = report, now
+        # What a program does after its last step takes as long as it takes.
+        is_done = report.total is not None and report.step >= report.total
+        phase = ENDED if is_done else report.phase
+        self.pace.hear(report.step, phase, is_waiting=report.waiting, now=now)
+        self.pace.stack = report.stacks or self.pace.stack
 
 
 class Book:
@@ -68,24 +79,33 @@ class Book:
         self.reporters = 0
         """How many ranks report."""
 
-    def take(self, job: ObjectKey, pod: str, pod_uid: str, report: Report, now: float) -> Rank:
+    def take(self, job: ObjectKey, pod: Pod, report: Report, now: float) -> Rank:
         """Note a report and return its rank.
 
         Raises ValueError for a pod that reports for more ranks than it can have.
         """
-        ranks = self._jobs.setdefault(job, {})
-        rank = ranks.get((pod, report.rank))
-        if rank is None and sum(name == pod for name, _ in ranks) >= MOST_RANKS:
+        ranks, name = self._jobs.setdefault(job, {}), pod.metadata.name
+        rank = ranks.get((name, report.rank))
+        if rank is None and sum(other == name for other, _ in ranks) >= MOST_RANKS:
             raise ValueError(f"more than {MOST_RANKS} ranks in one pod")
         if rank is None:
             self.reporters += 1
             self._leaders[job] = min(report.rank, self._leaders.get(job, report.rank))
-        if rank is None or rank.pod_uid != pod_uid:
-            rank = ranks[(pod, report.rank)] = Rank(pod_uid)
+        if rank is None or rank.pod_uid != pod.metadata.uid:
+            pace = RankPace(f"{name} (rank {report.rank})", pod.spec.node_name, now)
+            rank = ranks[(name, report.rank)] = Rank(pod.metadata.uid, pace)
         rank.take(report, now)
         if now > self._pruned_at + SILENT_SECONDS / 10:
             self._prune(now)
         return rank
+
+    def jobs(self) -> list[ObjectKey]:
+        """Return the jobs whose ranks report."""
+        return list(self._jobs)
+
+    def ranks(self, job: ObjectKey, pod_uids: AbstractSet[str]) -> list[Rank]:
+        """Return the ranks of a job that are in pods which still exist."""
+        return [rank for rank in self._jobs.get(job, {}).values() if rank.pod_uid in pod_uids]
 
     def leader(self, job: ObjectKey) -> int:
         """Return the rank whose progress is the job's: the first that reports."""

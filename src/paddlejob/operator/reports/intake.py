@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from datetime import datetime
 from importlib import resources
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,6 +26,7 @@ from paddlejob.operator.reports.book import Book, Report
 from paddlejob.operator.reports.certificate import CertificateError, shared_certificate
 from paddlejob.operator.reports.server import Answer
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
+from paddlejob.operator.reports.watchdog import RecordEvent, Watchdog
 from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.settings import ReportSettings
 from paddlejob.operator.state import ClusterState
@@ -49,6 +51,7 @@ class ReportIntake:
         *,
         now: Callable[[], datetime],
         namespace: str,
+        record_event: RecordEvent,
     ) -> None:
         """`namespace` is the operator's own, where the certificate is kept."""
         self._client = client
@@ -58,6 +61,7 @@ class ReportIntake:
         self._namespace = namespace
         self._reviewer = TokenReviewer(client, is_known=lambda pod: self._sender(pod) is not None, now=now)
         self._book = Book()
+        self.watchdog = Watchdog(state, self._book, record_event, settings.hangs)
         self._tried = asyncio.Event()
         self.port = 0
 
@@ -112,7 +116,10 @@ class ReportIntake:
             self._take(*sender, report)
         except (msgspec.DecodeError, ValueError) as error:
             return Answer(400, {"message": str(error)})
-        return Answer(200, {"nextSeconds": pace.next_seconds(self._book.reporters)})
+        answer: dict[str, Any] = {"nextSeconds": pace.next_seconds(self._book.reporters)}
+        if not report.stacks and self.watchdog.wants_stacks(sender[0].metadata.key):
+            answer["stacks"] = True
+        return Answer(200, answer)
 
     def _sender(self, identity: PodIdentity) -> tuple[PaddleJob, Pod] | None:
         """Return a pod that may report and its job: one that exists, of a job that has the recorder."""
@@ -125,7 +132,7 @@ class ReportIntake:
     def _take(self, job: PaddleJob, pod: Pod, report: Report) -> None:
         key, clock = job.metadata.key, asyncio.get_running_loop().time()
         loss = None if report.loss is None else float(report.loss)
-        rank = self._book.take(key, pod.metadata.name, pod.metadata.uid, report, clock)
+        rank = self._book.take(key, pod, report, clock)
         rank.tracker.tell(
             Progress(
                 step=report.step,

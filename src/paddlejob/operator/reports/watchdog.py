@@ -1,0 +1,91 @@
+"""Looks for jobs whose ranks report that they make no progress, asks them where they are, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from paddlejob.api.meta import ObjectKey
+from paddlejob.api.names import Reason
+from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.core.actions import Event, EventType
+from paddlejob.core.recording.hangs import Hang, HangLimits, find_hang
+from paddlejob.operator.reports import pace
+from paddlejob.operator.reports.book import Book, Rank
+from paddlejob.operator.state import ClusterState
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+SILENT_SECONDS = 60.0
+"""A rank that was not heard for this long is out of reach, unless it was asked to be silent for longer."""
+STACKS_SECONDS = 15.0
+"""How much longer than until its next report a rank may take to say where it is."""
+
+RecordEvent = Callable[[PaddleJob, Event], None]
+
+
+class Watchdog:
+    """Tells the reconciler which jobs hang. What it knows is lost with the process, and learned again."""
+
+    def __init__(
+        self, state: ClusterState, book: Book, record_event: RecordEvent, limits: HangLimits
+    ) -> None:
+        self._state = state
+        self._book = book
+        self._record_event = record_event
+        self._limits = limits
+        self._asked: dict[ObjectKey, float] = {}
+        """Since when the ranks of a job are asked where they are."""
+        self._hung: dict[ObjectKey, Hang] = {}
+
+    def wants_stacks(self, job: ObjectKey) -> bool:
+        """Tell whether the ranks of a job are to say where they are."""
+        return job in self._asked and job not in self._hung
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for key in {*self._book.jobs(), *self._hung, *self._asked}:
+                try:
+                    self._look(key, asyncio.get_running_loop().time())
+                except Exception:
+                    log.exception("%s: bug in the operator; it is looked at again", key)
+
+    def _look(self, key: ObjectKey, now: float) -> None:
+        job = self._state.job(key)
+        pods = self._state.pods.find("owner", job.metadata.uid) if job else ()
+        ranks = self._book.ranks(key, {pod.metadata.uid for pod in pods})
+        hang = self._find(job, ranks, now) if job and job.status.phase is Phase.RUNNING else None
+        known = self._hung.get(key)
+        if hang is None or job is None:
+            self._asked.pop(key, None)
+            if self._hung.pop(key, None) is not None:
+                self._state.set_hang(key, None)
+        elif (known is None or known.attempt != hang.attempt) and self._has_asked(key, ranks, now):
+            self._hung[key] = hang
+            self._tell(job, hang, ranks)
+
+    def _find(self, job: PaddleJob, ranks: list[Rank], now: float) -> Hang | None:
+        return find_hang(
+            (rank.pace for rank in ranks),
+            now,
+            attempt=job.status.attempt,
+            silent_seconds=max(SILENT_SECONDS, 3 * pace.next_seconds(self._book.reporters)),
+            limits=self._limits,
+        )
+
+    def _has_asked(self, key: ObjectKey, ranks: list[Rank], now: float) -> bool:
+        """Ask the ranks where they are, and tell whether all have said so or had the time to."""
+        since = self._asked.setdefault(key, now)
+        late = since + pace.next_seconds(self._book.reporters) * 1.2 + STACKS_SECONDS
+        return now > late or all(rank.pace.stack for rank in ranks)
+
+    def _tell(self, job: PaddleJob, hang: Hang, ranks: list[Rank]) -> None:
+        self._state.set_hang(job.metadata.key, hang)
+        self._record_event(job, Event(EventType.WARNING, Reason.HUNG, hang.message))
+        for rank in ranks:
+            if rank.pace.stack:
+                log.warning("%s: %s is at:\n%s", job.metadata.key, rank.pace.name, rank.pace.stack)

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from paddlejob.api.v1 import Phase
+from paddlejob.core.plan import plan
+from paddlejob.core.recording.hangs import Hang, HangLimits, RankPace, find_hang
+from paddlejob.testing.build import SnapshotBuilder, job, snapshot
+
+LIMITS = HangLimits(floor_seconds=300, ceiling_seconds=7200)
+SILENT = 60.0
+EVERY = 5.0
+"""How often a rank reports."""
+
+
+class Play:
+    """Ranks of a job that report, on a clock of their own."""
+
+    def __init__(self, ranks: int = 3) -> None:
+        self.now = 1000.0
+        self.ranks = [RankPace(f"worker-{index}", f"node-{index}", self.now) for index in range(ranks)]
+
+    def report(self, step: int, phase: str = "training", *, waiting=(), silent=()) -> None:
+        for index, rank in enumerate(self.ranks):
+            if index not in silent:
+                rank.hear(step, phase, is_waiting=index in waiting, now=self.now)
+
+    def train(self, steps: int, *, each_seconds: float = 1.0, first: int = 1) -> None:
+        for step in range(first, first + steps):
+            self.now += each_seconds
+            self.report(step)
+
+    def stay(self, seconds: float, step: int, phase: str = "training", **how) -> None:
+        """Let the ranks go on reporting and not move."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += min(EVERY, end - self.now)
+            self.report(step, phase, **how)
+
+    def hang(self):
+        return find_hang(self.ranks, self.now, attempt=0, silent_seconds=SILENT, limits=LIMITS)
+
+
+def message(play: Play) -> str:
+    found = play.hang()
+    assert found is not None
+    return found.message
+
+
+def test_a_job_that_makes_progress_does_not_hang():
+    play = Play()
+    play.train(100)
+    assert play.hang() is None
+
+
+@pytest.mark.parametrize(
+    ("how", "text", "odd"),
+    [
+        pytest.param(
+            {"silent": (1,), "waiting": (0, 2)},
+            "no step for 5m (step 100): worker-1 on node-1 is out of reach",
+            ("worker-1 on node-1",),
+            id="a process that is stopped, or cut off",
+        ),
+        pytest.param(
+            {"waiting": (0, 2)},
+            "no step for 5m (step 100): worker-1 on node-1 does not take part where the others wait",
+            ("worker-1 on node-1",),
+            id="a deadlock in its own code",
+        ),
+        pytest.param(
+            {"waiting": (1,)},
+            "no step for 5m (step 100): worker-0 on node-0, worker-2 on node-2 do not take part where the "
+            "others wait",
+            ("worker-0 on node-0", "worker-2 on node-2"),
+            id="two of three",
+        ),
+        pytest.param(
+            {"waiting": (0, 1, 2)}, "no step for 5m (step 100): all 3 ranks wait", (), id="a lost message"
+        ),
+    ],
+)
+def test_the_rank_that_the_others_wait_for_is_named(how: dict, text: str, odd: tuple):
+    play = Play()
+    play.train(100)
+    play.stay(300, 100, **how)
+    found = play.hang()
+    assert found is not None
+    assert (found.message, found.odd, found.step, found.seconds) == (text, odd, 100, 300)
+
+
+def test_a_rank_that_is_behind_is_named():
+    play = Play()
+    play.train(100)
+    for rank in play.ranks[:2]:
+        rank.hear(101, "training", is_waiting=True, now=play.now)
+    play.ranks[2].hear(100, "training", is_waiting=True, now=play.now)
+    for _ in range(61):
+        play.now += EVERY
+        for rank, step in zip(play.ranks, (101, 101, 100), strict=True):
+            rank.hear(step, "training", is_waiting=True, now=play.now)
+    assert message(play).endswith(": worker-2 on node-2 is behind")
+
+
+def test_of_many_ranks_a_few_are_named():
+    play = Play(ranks=8)
+    play.train(10)
+    play.stay(300, 10, silent=range(1, 6))
+    assert message(play).endswith(
+        ": worker-1 on node-1, worker-2 on node-2, worker-3 on node-3 and 2 more are out of reach"
+    )
+
+
+def test_one_rank_alone_is_the_job():
+    play = Play(ranks=1)
+    play.ranks[0].node = ""
+    play.train(10)
+    play.stay(300, 10)
+    assert message(play) == "no step for 5m (step 10)"
+
+
+def test_while_nobody_is_heard_nothing_is_known():
+    play = Play()
+    play.train(100)
+    play.now += 100_000
+    assert play.hang() is None
+
+
+def test_slow_steps_are_given_longer():
+    play = Play()
+    play.train(5, each_seconds=200)
+    play.stay(999, 5)
+    assert play.hang() is None
+    play.stay(2, 5)
+    assert play.hang() is not None
+
+
+@pytest.mark.parametrize("phase", ["evaluating", "saving"])
+def test_other_phases_have_time_outs_of_their_own(phase: str):
+    play = Play()
+    play.train(100)
+    play.stay(1700, 100, phase)
+    assert play.hang() is None
+    play.train(100, first=101)
+    play.stay(6000, 200, phase)
+    assert play.hang() is None
+    play.stay(3000, 200, phase)
+    assert play.hang() is not None
+
+
+def test_a_hang_is_over_with_the_next_step():
+    play = Play()
+    play.train(100)
+    play.stay(400, 100)
+    assert play.hang() is not None
+    play.train(1, first=101)
+    assert play.hang() is None
+
+
+def test_a_new_process_is_not_measured_by_the_end_of_the_old_one():
+    play = Play()
+    play.train(100)
+    play.now += 10_000
+    play.report(1)
+    assert play.ranks[0].longest_pause("training") == 1.0
+
+
+def _history(rng: random.Random) -> tuple[Play, int]:
+    """Play a healthy job: steps of any length, evaluations and checkpoints that grow, lost reports."""
+    play, step = Play(ranks=rng.randint(1, 4)), 0
+    seconds = 10 ** rng.uniform(-2, 1.5)
+    pause = {"evaluating": 10 ** rng.uniform(0, 3), "saving": 10 ** rng.uniform(0, 3)}
+    for _ in range(rng.randint(2, 8)):
+        for _ in range(rng.randint(1, 20)):
+            step += max(1, int(EVERY / seconds))
+            play.now += max(EVERY, seconds * rng.uniform(0.5, 3.0))
+            play.report(step, silent=[rank for rank in range(len(play.ranks)) if rng.random() < 0.2])
+            assert play.hang() is None
+        phase = rng.choice(sorted(pause))
+        pause[phase] *= rng.uniform(0.7, 1.5)
+        end = play.now + pause[phase]
+        while play.now < end:
+            play.now += min(EVERY * rng.randint(1, 4), max(0.1, end - play.now))
+            play.report(step, phase)
+            assert play.hang() is None
+    return play, step
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_healthy_histories_raise_no_alarm_and_a_hang_after_them_does(seed: int):
+    for number in range(50):
+        rng = random.Random(seed * 1000 + number)
+        play, step = _history(rng)
+        play.train(1, first=step + 1)
+        play.stay(LIMITS.ceiling_seconds + 1, step + 1, silent=(0,) if len(play.ranks) > 1 else ())
+        assert play.hang() is not None
+
+
+def test_ranks_that_have_ended_are_not_waited_for():
+    play = Play()
+    play.train(100)
+    play.ranks[1].hear(100, "ended", is_waiting=False, now=play.now)
+    play.stay(400, 100, waiting=(0,), silent=(1,))
+    assert message(play).endswith(": worker-2 on node-2 does not take part where the others wait")
+
+
+# --- what becomes of the job
+
+HANG = Hang(0, 100, 300, ("demo-worker-1 (rank 1) on node-b",), "no step for 5m (step 100): it is stuck")
+
+
+def hanging(**spec) -> SnapshotBuilder:
+    builder = snapshot(job().worker(2).spec(**spec).status(phase="Running")).pods_running().config({})
+    builder.hang = HANG
+    return builder
+
+
+def test_a_hang_is_in_the_message_and_changes_nothing_else():
+    decided = plan(hanging().build())
+    assert (decided.status.phase, decided.status.attempt) == (Phase.RUNNING, 0)
+    assert decided.status.message == "2 workers running; no step for 5m (step 100): it is stuck"
+
+
+def test_a_job_that_asks_for_it_is_restarted_and_the_odd_rank_blamed():
+    status = plan(hanging(hangPolicy="Restart").build()).status
+    assert (status.phase, status.reason, status.attempt, status.restarts) == (Phase.RESTARTING, "Hung", 1, 1)
+    failure = status.last_failure
+    assert failure is not None
+    assert (failure.pod, failure.reason, failure.counted) == ("demo-worker-1", "Hung", True)
+
+
+def test_a_job_without_restarts_left_is_not_ended_for_a_guess():
+    status = plan(hanging(hangPolicy="Restart", backoffLimit=0).build()).status
+    assert (status.phase, status.attempt) == (Phase.RUNNING, 0)
