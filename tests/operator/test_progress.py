@@ -14,6 +14,7 @@ from paddlejob.api.v1 import TrainingProgress
 from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.core.recording.progress import Origin
 from paddlejob.kube.client import Client
+from paddlejob.kube.resource import EVENTS
 from paddlejob.operator.progress import (
     READ_SECONDS,
     READS_PER_SECOND,
@@ -362,3 +363,28 @@ def test_a_job_that_hangs_is_restarted_once_where_it_asks_for_that():
         assert (await stage.status())["attempt"] == 1
 
     watched(act, hangPolicy="Restart")
+
+
+def test_a_straggler_is_told_with_its_node_once():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        [found] = ranks.controller.state.jobs
+        for number in range(20):
+            for pod in ranks.controller.state.pods:
+                is_slow = pod.metadata.name.endswith("2")
+                times = (20.0, 5.0) if is_slow else (5.0, 20.0)
+                report = Report(
+                    rank=int(pod.metadata.name[-1]),
+                    step=10 + 20 * number,
+                    phase="training",
+                    own_seconds=times[0] * number,
+                    waiting_seconds=times[1] * number,
+                )
+                ranks.book.take(found.metadata.key, pod, report, asyncio.get_running_loop().time())
+            await asyncio.sleep(5)
+        listed = await stage.client.list(EVENTS, stage.namespace)
+        told = [each for each in listed.items if each["reason"] == "Straggler"]
+        assert [(each["type"], each.get("count", 1)) for each in told] == [("Warning", 1)]
+        node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
+        assert told[0]["message"].startswith(f"demo-worker-2 (rank 2) on {node} works ")
+
+    watched(act)

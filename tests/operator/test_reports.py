@@ -83,6 +83,13 @@ def test_a_pod_fills_no_memory_with_ranks_that_it_cannot_have():
     assert book.reporters == MOST_RANKS + 1
 
 
+def test_a_pod_that_does_not_keep_to_the_pace_is_not_heard_and_others_are():
+    book = Book()
+    assert sum(book.may_report("uid-0", 10.0) for _ in range(10_000)) == 2 * MOST_RANKS
+    assert book.may_report("uid-1", 10.0)
+    assert book.may_report("uid-0", 11.0)
+
+
 def test_speed_is_measured_between_reports_of_one_process():
     book = Book()
 

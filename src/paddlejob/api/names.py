@@ -166,6 +166,7 @@ class Reason:
     STARTUP_DEADLINE_EXCEEDED: Final = "StartupDeadlineExceeded"
     POD_LOST: Final = "PodLost"
     HUNG: Final = "Hung"
+    STRAGGLER: Final = "Straggler"
     ADDRESS_CHANGED: Final = "AddressChanged"
     QUOTA_LOST: Final = "QuotaLost"
     RESTARTING: Final = "Restarting"

@@ -378,9 +378,7 @@ class TrainingProgress(View, frozen=True):
     loss: Annotated[str, about("Newest loss; also nan and inf.")] = ""
     throughput: Annotated[str, about("Speed with its unit, such as 123.4 samples/s.")] = ""
     eta: Annotated[str, about("Time to the end as of the last update, such as 1h20m.")] = ""
-    phase: Annotated[
-        str, about("What worker 0 does: training, evaluating, saving or ended; empty: unknown.")
-    ] = ""
+    phase: Annotated[str, about("What worker 0 does: training, evaluating or saving; empty: unknown.")] = ""
     attempt: Annotated[int, about("Attempt that this is about.")] = 0
     attempt_step: Annotated[
         int, about("Step that the attempt is at, over all epochs, while it repeats those of an earlier one.")

@@ -6,7 +6,6 @@ import time
 from typing import Any, Callable
 
 STARTING, TRAINING, EVALUATING, SAVING = "starting", "training", "evaluating", "saving"
-ENDED = "ended"
 LOSS_SECONDS = 1.0
 """Reading a loss waits for the device, so it is read at most this often."""
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Iterator
 
 from .operator_sink import REPORT_URL, OperatorSink
-from .progress import ENDED, Progress
+from .progress import Progress
 
 PROGRESS_FILE = "PADDLEJOB_PROGRESS_FILE"
 STACKS_FILE = "PADDLEJOB_STACKS_FILE"
@@ -72,13 +72,12 @@ class Sender:
         with self.guard():
             is_last = False
             while self.is_on and self._sink is not None:
-                pause = self._sink.send({"rank": rank(), **state_of(self._progress)})
+                ending = {"ended": True} if is_last else {}
+                pause = self._sink.send({"rank": rank(), **state_of(self._progress), **ending})
                 if is_last:
                     self._sink.close()
                     return
                 is_last = self._stopped.wait(pause)
-                if is_last:
-                    self._progress.phase = ENDED
 
     def _finish(self) -> None:
         """Let the thread send the last state; the end of the program does not wait for an operator."""
@@ -100,8 +99,8 @@ class FileSink:
 
     def send(self, report: dict[str, Any]) -> float:
         """Append a report unless it says nothing new; return the seconds until the next."""
-        # Whether it is waiting just now says nothing to those who read the file later.
-        report = {name: value for name, value in report.items() if name != "waiting"}
+        # What holds for the moment only says nothing to those who read the file later.
+        report = {name: value for name, value in report.items() if name not in ("waiting", "ended")}
         if report != self._sent:
             self._sent = report
             self._append(json.dumps({"time": round(time.time(), 3), **report}) + "\n")

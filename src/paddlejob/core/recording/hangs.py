@@ -58,6 +58,11 @@ class RankPace:
         self._longest: dict[str, float] = {}
         """The longest pause between two moves, by phase."""
 
+    @property
+    def place(self) -> str:
+        """Its name and its node."""
+        return f"{self.name} on {self.node}" if self.node else self.name
+
     def hear(self, step: int, phase: str, *, is_waiting: bool, now: float) -> None:
         """Note a report. A step or another phase is a move; a smaller step is that of a new process."""
         if step != self.step or phase != self.phase:
@@ -105,7 +110,7 @@ def find_hang(
     step = max(rank.step for rank in every)
     text = f"no step for {duration(seconds)} (step {step})"
     message = f"{text}: {why}" if why else text
-    return Hang(attempt, step, seconds, tuple(_place(rank) for rank in odd), message)
+    return Hang(attempt, step, seconds, tuple(rank.place for rank in odd), message)
 
 
 def _odd(every: list[RankPace], heard: list[RankPace]) -> tuple[list[RankPace], str]:
@@ -125,13 +130,9 @@ def _odd(every: list[RankPace], heard: list[RankPace]) -> tuple[list[RankPace], 
 
 
 def _names(ranks: list[RankPace]) -> str:
-    named = ", ".join(_place(rank) for rank in ranks[:NAMED_RANKS])
+    named = ", ".join(rank.place for rank in ranks[:NAMED_RANKS])
     more = len(ranks) - NAMED_RANKS
     return f"{named} and {more} more" if more > 0 else named
-
-
-def _place(rank: RankPace) -> str:
-    return f"{rank.name} on {rank.node}" if rank.node else rank.name
 
 
 def _verb(ranks: list[RankPace], one: str, many: str) -> str:

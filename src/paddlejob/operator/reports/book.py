@@ -11,11 +11,13 @@ import msgspec
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.core.recording.hangs import ENDED, RankPace
-from paddlejob.operator.reports.pace import LONGEST_SECONDS
+from paddlejob.core.recording.stragglers import StepTimer
+from paddlejob.operator.reports.pace import LONGEST_SECONDS, SHORTEST_SECONDS, Bucket
 from paddlejob.progress import Tracker
 
 MOST_RANKS = 64
 """Of one pod: one for each of its accelerators, so this is plenty."""
+POD_REPORTS_PER_SECOND = 2.0 * MOST_RANKS / SHORTEST_SECONDS
 SILENT_SECONDS = 2 * LONGEST_SECONDS
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
@@ -36,6 +38,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     own_seconds: Seconds = 0.0
     waiting_seconds: Seconds = 0.0
     waiting: bool = False
+    ended: bool = False
     saved_step: Count | None = None
     resumed: bool = False
     counted: bool = False
@@ -48,6 +51,7 @@ class Rank:
     def __init__(self, pod_uid: str, pace: RankPace) -> None:
         self.pod_uid = pod_uid
         self.pace = pace
+        self.timer = StepTimer()
         self.tracker = Tracker()
         self.last = Report()
         self.at = -math.inf
@@ -63,10 +67,11 @@ class Rank:
             self.steps_per_second = steps / seconds if steps > 0 and math.isfinite(seconds) else None
         self.last, self.at = report, now
         # What a program does after its last step takes as long as it takes.
-        is_done = report.total is not None and report.step >= report.total
+        is_done = report.ended or (report.total is not None and report.step >= report.total)
         phase = ENDED if is_done else report.phase
         self.pace.hear(report.step, phase, is_waiting=report.waiting, now=now)
         self.pace.stack = report.stacks or self.pace.stack
+        self.timer.hear(report.step, report.own_seconds, report.waiting_seconds)
 
 
 class Book:
@@ -75,9 +80,14 @@ class Book:
     def __init__(self) -> None:
         self._jobs: dict[ObjectKey, dict[tuple[str, int], Rank]] = {}
         self._leaders: dict[ObjectKey, int] = {}
+        self._budgets: dict[str, Bucket] = {}
         self._pruned_at = -math.inf
         self.reporters = 0
         """How many ranks report."""
+
+    def may_report(self, pod_uid: str, now: float) -> bool:
+        """Tell whether a pod keeps to the pace, all of its ranks together and with plenty to spare."""
+        return self._budgets.setdefault(pod_uid, Bucket(POD_REPORTS_PER_SECOND, 2.0 * MOST_RANKS)).take(now)
 
     def take(self, job: ObjectKey, pod: Pod, report: Report, now: float) -> Rank:
         """Note a report and return its rank.
@@ -118,5 +128,7 @@ class Book:
                 del ranks[place]
             if not ranks:
                 del self._jobs[job]
+        alive = {rank.pod_uid for ranks in self._jobs.values() for rank in ranks.values()}
+        self._budgets = {uid: budget for uid, budget in self._budgets.items() if uid in alive}
         self._leaders = {job: min(rank for _, rank in ranks) for job, ranks in self._jobs.items()}
         self.reporters = sum(len(ranks) for ranks in self._jobs.values())

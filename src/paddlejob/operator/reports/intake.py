@@ -111,6 +111,8 @@ class ReportIntake:
         sender = self._sender(identity)
         if sender is None:
             return Answer(401, {"message": "the pod is gone"})
+        if not self._book.may_report(identity.uid, asyncio.get_running_loop().time()):
+            return Answer(429, {"nextSeconds": pace.LONGEST_SECONDS})
         try:
             report = _DECODER.decode(body)
             self._take(*sender, report)

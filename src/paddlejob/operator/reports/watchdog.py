@@ -11,6 +11,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.core.actions import Event, EventType
 from paddlejob.core.recording.hangs import Hang, HangLimits, find_hang
+from paddlejob.core.recording.stragglers import find_stragglers
 from paddlejob.operator.reports import pace
 from paddlejob.operator.reports.book import Book, Rank
 from paddlejob.operator.state import ClusterState
@@ -39,6 +40,8 @@ class Watchdog:
         self._asked: dict[ObjectKey, float] = {}
         """Since when the ranks of a job are asked where they are."""
         self._hung: dict[ObjectKey, Hang] = {}
+        self._slow: dict[ObjectKey, set[str]] = {}
+        """Stragglers that were told of."""
 
     def wants_stacks(self, job: ObjectKey) -> bool:
         """Tell whether the ranks of a job are to say where they are."""
@@ -48,7 +51,7 @@ class Watchdog:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for key in {*self._book.jobs(), *self._hung, *self._asked}:
+            for key in {*self._book.jobs(), *self._hung, *self._asked, *self._slow}:
                 try:
                     self._look(key, asyncio.get_running_loop().time())
                 except Exception:
@@ -59,6 +62,10 @@ class Watchdog:
         pods = self._state.pods.find("owner", job.metadata.uid) if job else ()
         ranks = self._book.ranks(key, {pod.metadata.uid for pod in pods})
         hang = self._find(job, ranks, now) if job and job.status.phase is Phase.RUNNING else None
+        if job is not None:
+            self._look_for_stragglers(job, ranks)
+        else:
+            self._slow.pop(key, None)
         known = self._hung.get(key)
         if hang is None or job is None:
             self._asked.pop(key, None)
@@ -67,6 +74,17 @@ class Watchdog:
         elif (known is None or known.attempt != hang.attempt) and self._has_asked(key, ranks, now):
             self._hung[key] = hang
             self._tell(job, hang, ranks)
+
+    def _look_for_stragglers(self, job: PaddleJob, ranks: list[Rank]) -> None:
+        """Tell of a rank once it has been slow for a whole window, as all others have been measured."""
+        if any(rank.timer.last is None for rank in ranks):
+            return
+        timed = ((rank.pace.place, rank.timer.last) for rank in ranks if rank.timer.last is not None)
+        found = {straggler.name: str(straggler) for straggler in find_stragglers(timed)}
+        known = self._slow.get(job.metadata.key, set())
+        for name in found.keys() - known:
+            self._record_event(job, Event(EventType.WARNING, Reason.STRAGGLER, found[name]))
+        self._slow[job.metadata.key] = set(found)
 
     def _find(self, job: PaddleJob, ranks: list[Rank], now: float) -> Hang | None:
         return find_hang(
