@@ -159,18 +159,23 @@ async def test_a_failed_init_container_fails_the_pod(finish):
     assert run.log("worker-0") == ""
 
 
+SHARED = {"volumeMounts": [{"name": "data", "mountPath": "/shared"}]}
+# The job ends with its training container, whatever runs beside it: that one waits for the other.
+AWAITS_THE_OTHER = container("until test -e /shared/up; do sleep 0.05; done", **SHARED)
+NEVER_ENDS = FOREVER.replace("echo up", "echo up; touch /shared/up")
+
+
 async def test_a_sidecar_that_never_ends_does_not_keep_the_job_alive(finish):
-    share = {"volumeMounts": [{"name": "data", "mountPath": "/shared"}]}
-    main = container("until test -e /shared/up; do sleep 0.05; done", **share)
-    sidecar = container(f"touch /shared/up; {FOREVER}", name="sidecar", **share)
+    sidecar = container(NEVER_ENDS, name="sidecar", **SHARED)
     pod = {"restartPolicy": "Never", "volumes": [{"name": "data", "emptyDir": {}}]}
-    run = await finish(job(worker=role(1, containers=[main, sidecar], **pod)))
+    run = await finish(job(worker=role(1, containers=[AWAITS_THE_OTHER, sidecar], **pod)))
     assert await run.ended() is Ending.COMPLETED
 
 
 async def test_a_restartable_init_container_runs_beside_the_others(finish):
-    sidecar = container(FOREVER, name="proxy", restartPolicy="Always")
-    run = await finish(job(worker=role(1, "echo done", initContainers=[sidecar])))
+    sidecar = container(NEVER_ENDS, name="proxy", restartPolicy="Always", **SHARED)
+    pod = {"initContainers": [sidecar], "volumes": [{"name": "data", "emptyDir": {}}]}
+    run = await finish(job(worker=role(1, containers=[AWAITS_THE_OTHER], **pod)))
     assert await run.ended() is Ending.COMPLETED
     assert run.log("worker-0", "proxy") == "up\n"
 
