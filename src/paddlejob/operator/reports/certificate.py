@@ -92,7 +92,7 @@ async def _make(host: str) -> Certificate:
     """Make a certificate with OpenSSL's own program: Python can use one, and not make one."""
     arguments = [
         *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-days", str(DAYS), "-subj", "/CN=paddlejob-operator", "-keyout", "/dev/stdout"),
+        *("-days", str(DAYS), "-subj", "/CN=paddlejob-operator", "-keyout", "-"),
         *("-addext", f"subjectAltName={_alternative_name(host)}"),
         *("-addext", "keyUsage=critical,digitalSignature,keyCertSign"),
     ]
