@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from paddlejob.api.v1 import Goodput, Phase, ProgressMark, TrainingProgress
-from paddlejob.core.policy.goodput import gets_ahead, goodput_at, with_goodput
+from paddlejob.core.policy.goodput import gets_ahead, goodput_at, in_words, with_goodput
 from paddlejob.testing.build import job, snapshot
 
 DEMO = job().worker(1).metadata(creationTimestamp="2020-01-01T00:00:00Z")
@@ -84,6 +84,22 @@ def test_a_clock_that_goes_back_takes_nothing_away():
     demo = changed(demo, Phase.RUNNING, now)
     spent = goodput_at(demo, now - timedelta(seconds=30))
     assert spent == demo.status.goodput
+
+
+def test_a_job_that_ran_before_anybody_counted_was_queued_until_it_ran():
+    demo = DEMO.build()
+    started = demo.metadata.creation_timestamp + timedelta(seconds=40)
+    demo = msgspec.structs.replace(
+        demo, status=msgspec.structs.replace(demo.status, phase=Phase.RUNNING, start_time=started)
+    )
+    spent = goodput_at(demo, started + timedelta(seconds=500))
+    assert (spent.queued_seconds, spent.training_seconds, total(spent)) == (40, 500, 540)
+
+
+def test_the_parts_in_words():
+    assert in_words(Goodput()) == ""
+    spent = Goodput(queued_seconds=20, training_seconds=80)
+    assert in_words(spent) == "training 80s, queued 20s (80% training)"
 
 
 def test_a_job_without_a_date_has_none():

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from paddlejob.api.v1 import Failure
+from paddlejob.api.v1 import Failure, Goodput
 from paddlejob.history.page import render
 from paddlejob.history.record import AttemptRecord, Change, PhaseEntry, Point, RankEnd, Record, Summary
 
@@ -116,13 +116,15 @@ def test_the_page_tells_who_failed_first_and_the_last_lines():
     rank = RankEnd(
         "worker-1", "failed", 1, node="node-7", text="Traceback\nValueError: no data", from_log=True
     )
-    summary = Summary("demo", result="Failed", message=failure.message, failure=failure)
+    spent = Goodput(training_seconds=60)
+    summary = Summary("demo", result="Failed", message=failure.message, failure=failure, goodput=spent)
     page = render(Record(summary, attempts=(AttemptRecord(0, "Failed", failure=failure, ranks=(rank,)),)))
     for expected in (
         "First to fail: demo-worker-1 at 2026-01-01 00:00:00 UTC",
         "Traceback\nValueError: no data",
         "worker-1 failed exited with code 1 on node-7",
         "end of its log",
+        "training 60s (100% training)",
     ):
         assert expected in page
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -111,3 +112,22 @@ async def test_a_job_that_has_ended_leaves_no_pod_group_of_the_operators(users):
     server.create(VOLCANO_POD_GROUPS, users_group("demo"))
     with nullcontext() if users else pytest.raises(BrokenInvariantError, match="still has PodGroup demo"):
         check_end(server, drawn)
+
+
+@pytest.mark.parametrize(
+    ("queued", "ended", "complaint"),
+    [
+        (60, "2030-01-01T00:01:00Z", ""),
+        (59, "2030-01-01T00:01:00Z", "does not sum to 60.0 s"),
+        (60, "2030-01-01T00:02:00Z", "was not counted up to the end"),
+    ],
+)
+async def test_the_parts_of_a_jobs_time_sum_to_its_life(queued, ended, complaint):
+    server = ApiServer(now=lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    server.install(DEFINITION)
+    Invariants(server, operators=1)
+    server.create(PADDLE_JOBS, job().worker(1).metadata(uid="").manifest)
+    spent = {"queuedSeconds": queued, "trainingSeconds": 0, "updated": "2030-01-01T00:01:00Z"}
+    status = {"phase": "Failed", "completionTime": ended, "goodput": spent}
+    with pytest.raises(BrokenInvariantError, match=complaint) if complaint else nullcontext():
+        server.patch(PADDLE_JOBS, "default", "demo", {"status": status}, subresource="status")

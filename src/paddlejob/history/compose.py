@@ -21,6 +21,7 @@ from paddlejob.core.pod_set import (
     replica_of,
     training_container_name,
 )
+from paddlejob.core.policy.goodput import goodput_at
 from paddlejob.history.record import DELETED, AttemptRecord, Change, PhaseEntry, Point, RankEnd, Summary
 
 MAX_RANKS = 1000
@@ -56,6 +57,7 @@ def summary_of(job: PaddleJob, *, deleted_at: datetime | None = None) -> Summary
         attempt=status.attempt,
         restarts=status.restarts,
         failure=status.last_failure,
+        goodput=goodput_at(job, deleted_at) if gone and deleted_at else status.goodput,
     )
 
 

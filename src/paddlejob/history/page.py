@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from paddlejob.core.messages import duration
+from paddlejob.core.policy.goodput import in_words
 from paddlejob.history.record import AttemptRecord, Change, PhaseEntry, Point, RankEnd, Record, Summary
 
 WIDTH, HEIGHT, MARGIN = 860, 200, 64
@@ -87,6 +88,7 @@ def _facts(summary: Summary) -> str:
         ("Started", _time(summary.started)),
         ("Ended", _time(summary.ended)),
         ("Took", took),
+        ("Time", in_words(summary.goodput) if summary.goodput else ""),
         ("Attempts", str(summary.attempt + 1)),
         ("Restarts that counted", str(summary.restarts)),
         ("First failure", first),

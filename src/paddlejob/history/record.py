@@ -12,7 +12,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
-from paddlejob.api.v1 import Failure, Phase
+from paddlejob.api.v1 import Failure, Goodput, Phase
 
 T = TypeVar("T")
 
@@ -110,6 +110,8 @@ class Summary(View, frozen=True):
     restarts: int = 0
     failure: Failure | None = None
     """First failure of the last failed attempt."""
+    goodput: Goodput | None = None
+    """Where its time went."""
 
     @property
     def is_final(self) -> bool:

@@ -70,22 +70,11 @@ def _facts(job: Job, state: PaddleJob, now: datetime) -> Iterator[tuple[str, str
 
 def _time_spent(state: PaddleJob, now: datetime) -> str:
     """Return where the time went, up to now or to the end, with the part that was training."""
-    from paddlejob.core.messages import duration  # noqa: PLC0415
-    from paddlejob.core.policy.goodput import goodput_at  # noqa: PLC0415
+    from paddlejob.core.policy import goodput  # noqa: PLC0415
 
-    spent = state.status.goodput if state.status.phase.is_terminal else goodput_at(state, now)
-    if spent is None:
-        return ""
-    parts = {
-        "training": spent.training_seconds,
-        "repeating steps": spent.repeating_seconds,
-        "starting": spent.starting_seconds,
-        "queued": spent.queued_seconds,
-        "suspended": spent.suspended_seconds,
-    }
-    percent = 100 * spent.training_seconds // max(1, sum(parts.values()))
-    told = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items() if seconds)
-    return f"{told} ({percent}% training)" if told else ""
+    is_over = state.status.phase.is_terminal
+    spent = state.status.goodput if is_over else goodput.goodput_at(state, now)
+    return goodput.in_words(spent) if spent else ""
 
 
 def rank_table(job: Job, pods: list[Pod], now: datetime, usage: Mapping[str, Usage] | None = None) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from paddlejob.api.v1 import Goodput, PaddleJob, PaddleJobStatus, Phase, TrainingProgress
 from paddlejob.core.attempts.advance import has_advanced
+from paddlejob.core.messages import duration
 
 _PARTS = {
     Phase.STARTING: "starting_seconds",
@@ -30,11 +31,31 @@ def goodput_at(job: PaddleJob, until: datetime) -> Goodput | None:
     status, created = job.status, job.metadata.creation_timestamp
     if created is None:
         return None
-    known = status.goodput or Goodput(updated=created)
+    known = status.goodput or _before_counting(status, created)
     since = known.updated or created
     seconds = max(0, int((until - since).total_seconds()))
     part = _part(status)
     return msgspec.structs.replace(known, updated=max(since, until), **{part: getattr(known, part) + seconds})
+
+
+def _before_counting(status: PaddleJobStatus, created: datetime) -> Goodput:
+    """Return the times of a job that an operator began which did not count them: until it first ran."""
+    started = max(created, status.start_time or created)
+    return Goodput(queued_seconds=int((started - created).total_seconds()), updated=started)
+
+
+def in_words(spent: Goodput) -> str:
+    """Return the times in one line; empty where there are none."""
+    parts = {
+        "training": spent.training_seconds,
+        "repeating steps": spent.repeating_seconds,
+        "starting": spent.starting_seconds,
+        "queued": spent.queued_seconds,
+        "suspended": spent.suspended_seconds,
+    }
+    percent = 100 * spent.training_seconds // max(1, sum(parts.values()))
+    told = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items() if seconds)
+    return f"{told} ({percent}% training)" if told else ""
 
 
 def gets_ahead(status: PaddleJobStatus, told: TrainingProgress) -> bool:
