@@ -17,17 +17,16 @@ def recorded(job: Body, **environment: object) -> Body:
 
 @pytest.mark.parametrize("name", ["resnet", "wide_and_deep"])
 def test_an_example_tells_its_step_from_inside(space: Space, name: str) -> None:
-    job = space.submit(recorded(without_gpu(example(name)), EPOCHS=3))
+    body = recorded(without_gpu(example(name)), EPOCHS=3)
+    body["spec"]["cleanPodPolicy"] = "Never"
+    job = space.submit(body)
     job.await_phase("Running")
-    with space.followed(f"{job.name}-worker-0") as log:
-        eventually(lambda: any(" step " in line for line in log), within_seconds=120)
-        began = time.monotonic()
-        eventually(lambda: reported(job.status()).get("step", 0) > 0, within_seconds=60)
-        REPORT.seconds(
-            f"{name}: first step in the log to a step reported in the status", time.monotonic() - began
-        )
-        job.await_phase("Completed", within_seconds=300)
-    assert not [line for line in log if "recorder is off" in line]
+    eventually(lambda: " step " in job.log("worker-0"), within_seconds=120)
+    began = time.monotonic()
+    eventually(lambda: reported(job.status()).get("step", 0) > 0, within_seconds=60)
+    REPORT.seconds(f"{name}: first step in the log to a reported step", time.monotonic() - began)
+    job.await_phase("Completed", within_seconds=300)
+    assert "recorder is off" not in job.log("worker-0")
     progress = job.status()["progress"]
     assert progress["step"] > 0
     assert float(progress["loss"]) > 0

@@ -19,7 +19,7 @@ from paddlejob.operator.state import ClusterState
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
-SILENT_SECONDS = 60.0
+SILENT_SECONDS = 30.0
 """A rank that was not heard for this long is out of reach, unless it was asked to be silent for longer."""
 STACKS_SECONDS = 15.0
 """How much longer than until its next report a rank may take to say where it is."""
