@@ -129,6 +129,9 @@ bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
 	$(BIN)/python bench/local_logs.py
 	$(BIN)/python bench/local_cpu.py
 
+bench-dashboard: $(STAMP) ## Measure the dashboard in Chromium: first paint, delay of a change, 1,000 jobs, 10,000 pods
+	$(BIN)/python bench/dashboard.py
+
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000))) --jobs 0
 
@@ -148,4 +151,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local bench-dashboard soak generate format constraints clean

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import statistics
 import sys
 import tempfile
@@ -19,20 +18,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from paddlejob.api import names  # noqa: E402
 from paddlejob.client.cluster import Cluster  # noqa: E402
 from paddlejob.dashboard.server import Dashboard  # noqa: E402
 from paddlejob.kube.resource import PODS  # noqa: E402
 from paddlejob.operator.resources import PADDLE_JOBS  # noqa: E402
 from paddlejob.testing.build import job  # noqa: E402
 from tests.dashboard.browser import chromium, tab  # noqa: E402
-from tests.support.served_api import served_cluster  # noqa: E402
+from tests.support.served_api import ServedCluster, served_cluster  # noqa: E402
 
 CHANGES = 20
 FRAMES = """() => new Promise((done) => {
   const gaps = []; let last = performance.now(), end = last + 4000;
   const step = (now) => {
     gaps.push(now - last); last = now;
-    scrollBy(0, 400);
+    scrollBy(0, 120);
     if (scrollY + innerHeight >= document.body.scrollHeight) scrollTo(0, 0);
     now < end ? requestAnimationFrame(step) : done(gaps);
   };
@@ -49,7 +49,7 @@ def owned_pod(uid: str, number: int) -> dict:
         "uid": uid,
         "controller": True,
     }
-    labels = {"batch.paddlepaddle.org/job-name": "large"}
+    labels = {names.LABEL_JOB: "large", names.LABEL_RESOURCE_TYPE: "worker"}
     return {
         "metadata": {"name": f"large-worker-{number}", "labels": labels, "ownerReferences": [owner]},
         "spec": {"containers": [{"name": "main", "image": "x"}]},
@@ -59,7 +59,7 @@ def owned_pod(uid: str, number: int) -> dict:
 async def measure(jobs_count: int, pods_count: int) -> None:
     """Print what was measured."""
     with tempfile.TemporaryDirectory() as directory, served_cluster(Path(directory)) as cluster:
-        await asyncio.to_thread(cluster.do, lambda scene: fill(scene, jobs_count, pods_count))
+        await fill(cluster, jobs_count, pods_count)
         async with (
             chromium() as browser,
             Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
@@ -94,16 +94,20 @@ async def measure(jobs_count: int, pods_count: int) -> None:
                     await memory(found, "ranks")
 
 
-async def fill(scene, jobs_count: int, pods_count: int) -> None:
+async def fill(cluster: ServedCluster, jobs_count: int, pods_count: int) -> None:
     """Create jobs of another controller, and pods of one of them."""
-    for number in range(jobs_count):
-        await scene.submit(job(f"job-{number:05}").worker(1).spec(managedBy="example.org/other"))
-    if pods_count:
-        await scene.submit(job("large").worker(5000).spec(managedBy="example.org/other"))
-        uid = (await scene.cluster.get("large")).state.metadata.uid
-        for number in range(pods_count):
-            with contextlib.suppress(StopIteration):
-                await scene.client.create(PODS, "default", owned_pod(uid, number))
+    theirs = [job(f"job-{number:05}").worker(1) for number in range(jobs_count)]
+    for built in (*theirs, job("large").worker(5000)):
+        await do(cluster, lambda scene, built=built: scene.submit(built.spec(managedBy="example.org/other")))
+    uid = (await do(cluster, lambda scene: scene.cluster.get("large"))).state.metadata.uid
+    for number in range(pods_count):
+        pod = owned_pod(uid, number)
+        await do(cluster, lambda scene, pod=pod: scene.client.create(PODS, "default", pod))
+
+
+async def do(cluster: ServedCluster, work):
+    """Do something inside the cluster, which has a thread of its own."""
+    return await asyncio.to_thread(cluster.do, work)
 
 
 async def delay(cluster, found) -> float:
@@ -113,8 +117,8 @@ async def delay(cluster, found) -> float:
     await asyncio.sleep(0.3)
     patch = {"status": {"phase": "Pending", "message": word}}
     began = time.monotonic()
-    await asyncio.to_thread(
-        cluster.do,
+    await do(
+        cluster,
         lambda scene: scene.client.patch(PADDLE_JOBS, "default", "job-00000", patch, subresource="status"),
     )
     await waiting

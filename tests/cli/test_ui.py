@@ -13,7 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from paddlejob.cli import ui
+
 LINK = re.compile(r"Dashboard: (http://127\.0\.0\.1:\d+/)\?token=(\S+)")
+
+
+def test_the_browser_is_opened_without_the_token_among_its_arguments():
+    link = "http://127.0.0.1:1/?token=secret"
+    with ui._page_to(link) as page:
+        assert "secret" not in page
+        path = Path(page.removeprefix("file://"))
+        assert link in path.read_text()
+        assert path.parent.stat().st_mode & 0o077 == 0
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("program", ["paddlejob.cli.main", "paddlejob.cli.cluster.main"])

@@ -23,6 +23,8 @@ async def test_a_run_is_submitted_suspended_resumed_scaled_stopped_retried_and_d
     assert answer.status == 200, answer.text
     (key,) = answer.json["keys"]
     name = key.partition("/")[2]
+    # The page of the new job is there at once.
+    assert (await pages.get(f"/api/jobs/{key}/manifest")).status == 200
     await shown(pages, name, "Running")
     path = f"/api/jobs/{key}"
     assert (await pages.post(f"{path}/suspend")).status == 200

@@ -123,3 +123,11 @@ def test_a_job_whose_types_do_not_fit_is_shown_with_the_reason():
     row = row_of(ClusterJob(Cluster(None), body))
     assert row["reason"] == "Undecodable"
     assert "replicas" in row["message"]
+
+
+async def test_a_job_is_found_as_soon_as_the_dashboard_answers(runs):
+    demo = await runs.submit(job(worker=role(1, "true")))
+    await demo.wait(timeout_seconds=60)
+    async with opened(runs) as pages:
+        await pages.get("/", query=pages.query)
+        assert (await pages.get(f"/api/jobs/default/{demo.name}/manifest")).status == 200

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
 import click
 
@@ -40,7 +42,21 @@ async def _serve(
     async with target.open() as jobs, Dashboard(jobs, all_namespaces=all_namespaces) as dashboard:
         url = await dashboard.serve(port, hosts)
         click.echo(f"Dashboard: {url}\nThe link works once. Press Ctrl+C to stop.")
-        if browser:
-            click.launch(url)
-        await dashboard.until_stopped()
+        with _page_to(url) if browser else contextlib.nullcontext("") as page:
+            if page:
+                click.launch(page)
+            await dashboard.until_stopped()
     return 0
+
+
+@contextlib.contextmanager
+def _page_to(url: str) -> Iterator[str]:
+    """Keep a private page that leads to the link: anybody on a machine can read the arguments of programs."""
+    import html  # noqa: PLC0415 - not needed for help
+    import tempfile  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory(prefix="paddlejob-") as directory:
+        page = Path(directory) / "dashboard.html"
+        page.write_text(f'<meta http-equiv="refresh" content="0;url={html.escape(url)}">')
+        yield page.as_uri()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from paddlejob.kube.errors import ForbiddenError, KubeError, UnauthorizedError
 KEPT_CHANGES = 1000
 BATCH_SECONDS = 0.1
 RETRY_SECONDS = 3.0
+PATIENCE_SECONDS = 5.0
 
 
 class _Change(NamedTuple):
@@ -62,12 +63,31 @@ class Hub:
                 self._tell("forbidden" if denied else "disconnected", sentence(error))
             await asyncio.sleep(RETRY_SECONDS)
 
-    def job(self, namespace: str, name: str) -> Job:
-        """Return a job that is there now. Raises NoSuchJobError."""
+    async def job(self, namespace: str, name: str) -> Job:
+        """Return a job that is there now; before the first listing, wait for that. Raises NoSuchJobError."""
+        await self._until(lambda: self._state["state"] != "loading")
         found = self._jobs.get(f"{namespace}/{name}")
         if found is None:
             raise NoSuchJobError(f"there is no job {name} in namespace {namespace}")
         return found
+
+    async def seen(self, key: str) -> None:
+        """Wait until a new job is known here; one of a namespace that is not watched never is."""
+        await self._until(lambda: key in self._jobs)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Wait for a condition, but not for long."""
+        woken = asyncio.Event()
+        self._waiting.add(woken)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not holds():
+                    woken.clear()
+                    await woken.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._waiting.discard(woken)
 
     async def stream(self, last_id: str = "") -> AsyncGenerator[Message, None]:
         """Yield all rows, or what came after `last_id`, and then every change."""

@@ -121,7 +121,7 @@ class Dashboard:
         return await sse.respond(request, self._hub.stream(_last_id(request)))
 
     async def _job_stream(self, request: web.Request) -> web.StreamResponse:
-        job = self._job(request)
+        job = await self._job(request)
         # The directory of a local run has its logs and events from the first attempt on.
         records = None if isinstance(self._jobs, LocalRuns) else within(self._jobs, job.namespace)
         stream = job_stream(job, with_logs="logs" in request.query, records=records)
@@ -136,19 +136,23 @@ class Dashboard:
         return _json(record_of(await jobs.record(request.match_info["name"])))
 
     async def _manifest(self, request: web.Request) -> web.Response:
-        return _json({"text": await changes.manifest_text(self._job(request))})
+        return _json({"text": await changes.manifest_text(await self._job(request))})
 
     async def _environment(self, request: web.Request) -> web.Response:
-        found = await self._job(request).environment(request.match_info["rank"])
+        found = await (await self._job(request)).environment(request.match_info["rank"])
         return _json(dict(sorted(found.items())))
 
     async def _first_error(self, request: web.Request) -> web.Response:
-        return _json(await self._job(request).first_error())
+        return _json(await (await self._job(request)).first_error())
 
     async def _change(self, request: web.Request) -> web.Response:
         change, body = request.match_info["change"], await _body(request)
         # Whoever closes the page in the middle of a change still gets all of it.
-        return _json(await asyncio.shield(changes.change(self._job(request), change, body)))
+        told = await asyncio.shield(changes.change(await self._job(request), change, body))
+        if "key" in told:
+            # The page of the new job is opened next.
+            await self._hub.seen(told["key"])
+        return _json(told)
 
     async def _validate(self, request: web.Request) -> web.Response:
         text = str((await _body(request)).get("text", ""))
@@ -156,10 +160,13 @@ class Dashboard:
 
     async def _submit(self, request: web.Request) -> web.Response:
         text = str((await _body(request)).get("text", ""))
-        return _json(await asyncio.shield(changes.submit(self._jobs, text)))
+        told = await asyncio.shield(changes.submit(self._jobs, text))
+        for key in told["keys"]:
+            await self._hub.seen(key)
+        return _json(told)
 
-    def _job(self, request: web.Request) -> Job:
-        return self._hub.job(request.match_info["namespace"], request.match_info["name"])
+    async def _job(self, request: web.Request) -> Job:
+        return await self._hub.job(request.match_info["namespace"], request.match_info["name"])
 
 
 def _in_words(check: Any) -> Any:

@@ -99,7 +99,7 @@ function App() {
   if (state.state === "signedOut") {
     return html`<main><${Empty} title=${t("signedOut")} tone="red"><p class="dim">${t("signedOutHint")}</p><//></main>`;
   }
-  if (!about) return null;
+  if (!about) return html`<header><span class="brand"><img src="static/icon.svg" alt="" width="20" height="20" />PaddleJob</span></header>`;
   const row = pageName === "jobs" ? rows.find((each) => each.key === `${rest[0]}/${rest[1]}`) : null;
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>${t("skip")}</a>
@@ -178,4 +178,6 @@ function Help({ onClose }) {
     <dl class="keys">${keys.map(([key, word]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${t(word)}</dd></div>`)}</dl><//>`;
 }
 
-render(html`<${App} />`, document.getElementById("app"));
+const place = document.getElementById("app");
+place.replaceChildren();
+render(html`<${App} />`, place);

@@ -1,5 +1,5 @@
 // The list of all jobs: filtered, sorted, and only as many rows in the page as are in sight.
-import { html, since, useEffect, useKept, useMemo, useNow, useRef } from "./lib.js";
+import { Component, html, since, useEffect, useKept, useMemo, useNow, useRef } from "./lib.js";
 import { t } from "./i18n.js";
 import { Bar, Command, Empty, Phase, Space, toneOf, useWindowed } from "./ui.js";
 
@@ -113,23 +113,30 @@ function Table({ rows, order, setOrder, manyNamespaces }) {
 export const jobHash = (key, tab = "") =>
   `#/jobs/${key.split("/").map(encodeURIComponent).join("/")}${tab ? `/${tab}` : ""}`;
 
-function Row({ row, now, index, manyNamespaces }) {
-  const told = TOLD.has(row.phase) ? row.message || row.reason : "";
-  const open = (event) => {
-    if (event.target.closest("a") || getSelection().toString()) return;
-    location.hash = jobHash(row.key);
-  };
-  return html`<tr aria-rowindex=${index + 2} onClick=${open}>
-    <td class="c-name"><a href=${jobHash(row.key)} class="job">${manyNamespaces && html`<span class="dim">${row.namespace}/</span>`}${row.name}</a>
-      <span class="reason ${toneOf(row.phase)}" title=${told}>${told || [row.mode, row.restarts && restartsText(row.restarts)].filter(Boolean).join(" · ")}</span></td>
-    <td class="c-status"><${Phase} phase=${row.phase} /></td>
-    <td class="c-progress"><${Progress} row=${row} /></td>
-    <td class="c-loss num">${row.progress?.loss}</td>
-    <td class="c-throughput num"><${Quantity} text=${row.progress?.throughput} /></td>
-    <td class="c-ready num"><${Ready} ready=${Object.entries(row.ready)} /></td>
-    <td class="c-duration num">${since(row.started, row.ended, now)}</td>
-    <td class="c-age num">${since(row.created, null, now)}</td>
-  </tr>`;
+// Drawn again only when something in it has changed: there are as many as fit into the window.
+class Row extends Component {
+  shouldComponentUpdate(next) {
+    return Object.keys(next).some((name) => next[name] !== this.props[name]);
+  }
+
+  render({ row, now, index, manyNamespaces }) {
+    const told = TOLD.has(row.phase) ? row.message || row.reason : "";
+    const open = (event) => {
+      if (event.target.closest("a") || getSelection().toString()) return;
+      location.hash = jobHash(row.key);
+    };
+    return html`<tr aria-rowindex=${index + 2} onClick=${open}>
+      <td class="c-name"><a href=${jobHash(row.key)} class="job">${manyNamespaces && html`<span class="dim">${row.namespace}/</span>`}${row.name}</a>
+        <span class="reason ${toneOf(row.phase)}" title=${told}>${told || [row.mode, row.restarts && restartsText(row.restarts)].filter(Boolean).join(" · ")}</span></td>
+      <td class="c-status"><${Phase} phase=${row.phase} /></td>
+      <td class="c-progress"><${Progress} row=${row} /></td>
+      <td class="c-loss num">${row.progress?.loss}</td>
+      <td class="c-throughput num"><${Quantity} text=${row.progress?.throughput} /></td>
+      <td class="c-ready num"><${Ready} ready=${Object.entries(row.ready)} /></td>
+      <td class="c-duration num">${since(row.started, row.ended, now)}</td>
+      <td class="c-age num">${since(row.created, null, now)}</td>
+    </tr>`;
+  }
 }
 
 export const restartsText = (count) => `${count} ${t(count === 1 ? "restart" : "restarts").toLowerCase()}`;

@@ -1,10 +1,10 @@
 // What every module uses: Preact with htm, requests, streams, and the ways of writing numbers and times.
-import { h, render, Fragment } from "./vendor/preact.js";
+import { h, render, Component, Fragment } from "./vendor/preact.js";
 import { useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact-hooks.js";
 import htm from "./vendor/htm.js";
 
 export const html = htm.bind(h);
-export { Fragment, render, useCallback, useEffect, useMemo, useRef, useState };
+export { Component, Fragment, render, useCallback, useEffect, useMemo, useRef, useState };
 
 // Raised for an answer that is not a success; `message` is a sentence.
 export class Refused extends Error {

@@ -91,14 +91,17 @@ export function Notices() {
     </div>`)}</div>`;
 }
 
+const STEP = 10;
+
 // Which rows of a long list are in sight. Rows are equally high; the window scrolls.
 export function useWindowed(count, rowHeight, anchor) {
   const [range, setRange] = useState([0, 60]);
   useEffect(() => {
     const measure = () => {
       const top = anchor.current ? anchor.current.getBoundingClientRect().top : 0;
-      const first = Math.max(0, Math.floor(-top / rowHeight) - 10);
-      const last = Math.min(count, first + Math.ceil(innerHeight / rowHeight) + 20);
+      // In steps, so that most of scrolling changes nothing in the page.
+      const first = Math.max(0, (Math.floor(-top / rowHeight / STEP) - 1) * STEP);
+      const last = Math.min(count, first + Math.ceil(innerHeight / rowHeight) + 3 * STEP);
       setRange((before) => (before[0] === first && before[1] === last ? before : [first, last]));
     };
     measure();
