@@ -95,7 +95,7 @@ async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
 
     await page.open(f"jobs/default/{broken.name}")
     await expect(browser.locator(".sentence")).to_contain_text("exited with code 3: ValueError")
-    await expect(browser.locator(".chart")).to_have_count(1)
+    await expect(browser.locator(".attempts tbody tr")).to_have_count(1)
     assert await page.violations() == []
     await page.picture("failed")
     for name in TABS:

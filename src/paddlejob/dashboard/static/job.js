@@ -189,6 +189,8 @@ function Curves({ points, attempts }) {
   const begin = points.length ? Date.parse(points[0].time) : 0;
   const marks = useMemo(() => attempts.slice(1).map((each) => ({ x: (each.began - begin) / 1000, label: `#${each.number}` })), [attempts, begin]);
   const [loss, speed] = useMemo(() => [withGaps([data.x, data.loss], marks), withGaps([data.x, data.throughput], marks)], [data, marks]);
+  // One point is not a curve, and the list of facts has its number.
+  if (points.length === 1) return null;
   if (!points.length) return html`<div class="quietbox">${t("noCurve")}</div>`;
   return html`<div class="charts">
     <${Chart} title=${t("loss")} series=${[{ label: "loss", colour: "--blue" }]} data=${loss} marks=${marks} />
