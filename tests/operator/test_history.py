@@ -15,6 +15,7 @@ from paddlejob.client.errors import NoSuchJobError
 from paddlejob.history.record import MAX_BYTES, Record, Summary, manifest, object_key
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.kube.transport import Response
 from paddlejob.operator.history import CATCH_UP, LOGS_AT_ONCE
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
@@ -338,6 +339,37 @@ def test_a_record_that_cannot_be_read_is_written_again():
         stage.let_go("demo-worker-0")
         record = await stage.recorded("Failed")
         assert [each.attempt for each in record.attempts] == [1]
+
+    play(act)
+
+
+@pytest.mark.parametrize("code", [403, 500])
+def test_a_record_that_is_refused_is_given_up_and_one_that_fails_is_not(code):
+    class Refuses(Logs):
+        code = 0
+
+        async def request(self, method: str, path: str, **options):
+            if (
+                self.code
+                and method == "POST"
+                and path.endswith("/configmaps")
+                and b"history" in options["body"]
+            ):
+                body = {"kind": "Status", "code": self.code, "reason": "Forbidden", "message": "no"}
+                return Response(self.code, msgspec.json.encode(body), {})
+            return await self._transport.request(method, path, **options)
+
+    async def act(stage: Kept) -> None:
+        stage.logs.code = 200
+        stage.operator_client._transport = refuses = Refuses(stage.logs)
+        stage.fates.set("demo-worker-0", Exit(1, 1))
+        refuses.code = code
+        await stage.submit(job().worker(1))
+        await stage.phase("Failed")
+        await asyncio.sleep(300)
+        refuses.code = 0
+        await asyncio.sleep(60)
+        assert [each.name for each in await stage.stored()] == ([] if code == 403 else ["demo"])
 
     play(act)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from datetime import datetime
 
@@ -224,6 +225,19 @@ def check_end(server: ApiServer, gangs: Gangs) -> None:
     for uid, each in jobs.items():
         _check_rest(server, uid, each)
         _check_gang(server, gangs, each)
+
+
+def check_records(server: ApiServer) -> None:
+    """Check that every job that has ended, whatever happened to its operators, has a record that says how."""
+    kept = {}
+    for each in server.objects(CONFIG_MAPS):
+        if text := each["metadata"].get("annotations", {}).get(names.ANNOTATION_SUMMARY):
+            summary = json.loads(text)
+            kept[summary["uid"]] = summary["result"]
+    for each in server.objects(PADDLE_JOBS):
+        phase, uid = (each.get("status") or {}).get("phase", ""), each["metadata"]["uid"]
+        if phase in TERMINAL and kept.get(uid) != phase:
+            raise BrokenInvariantError(f"{each['metadata']['name']} is {phase}, its record {kept.get(uid)}")
 
 
 def _check_gang(server: ApiServer, gangs: Gangs, each: JsonObject) -> None:

@@ -20,7 +20,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.errors import ApiError
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.operator.settings import OperatorSettings
+from paddlejob.operator.settings import HistorySettings, OperatorSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.apiserver.fake_log import WriteRecord
@@ -102,6 +102,7 @@ class Simulation:
             if not self.invariants.excuses(start):
                 invariants.check_start(start)
         invariants.check_end(self.server, self.scenario.gangs)
+        invariants.check_records(self.server)
 
     async def suffer(self, seconds: float) -> None:
         """Play for a time, without asking for an end."""
@@ -182,7 +183,7 @@ class Simulation:
     async def _one_life(self, transport: FaultyTransport) -> None:
         scheduling = Scheduling(self.scenario.gangs.scheduling)
         jobs = Settings(pods_have_ipv6=self.scenario.ip_family == "IPv6", scheduling=scheduling)
-        settings = OperatorSettings(workers=4, jobs=jobs)
+        settings = OperatorSettings(workers=4, history=HistorySettings(), jobs=jobs)
         now = _clock(self.scenario.operator_skew_seconds)
         await Operator(Client(transport, rng=self.rng), settings, rng=self.rng, now=now).run()
 

@@ -61,6 +61,7 @@ LINGER_SECONDS = 30.0
 """How long after the end of a job its last progress may come."""
 PAGE_SIZE = 20
 MAX_TRIES = 5
+RETRY_SECONDS = 1.0
 
 LOGS_PER_END = 8
 """So many logs are read when an attempt ends: of the rank that failed first, then of others."""
@@ -374,9 +375,11 @@ class HistoryKeeper:
         try:
             await self._save(track)
         except errors.KubeError as error:
-            track.tries += 1
+            # Refused for good is what the server refuses again; all else passes, however long it takes.
+            track.tries += isinstance(error, _REFUSALS)
             if track.tries < MAX_TRIES:
                 self._due[uid] = None
+                await asyncio.sleep(RETRY_SECONDS)
                 return
             log.info("%s is not recorded: %s", track.job.metadata.key, error)
             if uid in self._kept:
@@ -436,6 +439,7 @@ class HistoryKeeper:
             await asyncio.sleep(1 / WRITES_PER_SECOND)
 
 
+_REFUSALS = (errors.ForbiddenError, errors.NotFoundError, errors.BadRequestError, errors.InvalidError)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
