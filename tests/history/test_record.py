@@ -163,6 +163,14 @@ def test_the_environment_tells_what_changed_and_hides_secrets():
     assert before["worker.containers.paddle.resources.limits.cpu"] == "2"
 
 
+def test_a_template_that_is_nested_without_end_does_no_harm():
+    deep: dict = {"leaf": 1}
+    for _ in range(5000):
+        deep = {"a": deep}
+    demo = job().worker(1, pod={"odd": deep, "priority": 3}).build()
+    assert compose.environment_of(demo, ())["worker.priority"] == "3"
+
+
 def test_an_attempt_nobody_saw_end_is_made_up_from_the_status():
     failure = Failure(attempt=3, pod="demo-worker-1", message="worker-1 exited with code 137")
     demo = job().worker(2).status(phase="Restarting", attempt=4).build()

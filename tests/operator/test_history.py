@@ -12,6 +12,7 @@ import yaml
 
 from paddlejob.api import names
 from paddlejob.client.errors import NoSuchJobError
+from paddlejob.history import compose
 from paddlejob.history.record import MAX_BYTES, Record, Summary, manifest, object_key
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
@@ -370,6 +371,21 @@ def test_a_record_that_is_refused_is_given_up_and_one_that_fails_is_not(code):
         refuses.code = 0
         await asyncio.sleep(60)
         assert [each.name for each in await stage.stored()] == ([] if code == 403 else ["demo"])
+
+    play(act)
+
+
+def test_a_mistake_in_a_record_does_not_hold_up_the_job(monkeypatch):
+    def broken(*_) -> None:
+        raise ValueError("a bug")
+
+    async def act(stage: Kept) -> None:
+        monkeypatch.setattr(compose, "rank_end", broken)
+        stage.fates.set("demo-worker-0", Exit(137, 1), Exit(0, 1))
+        await stage.submit(job().worker(1))
+        await stage.phase("Completed")
+        record = await stage.recorded("Completed")
+        assert record.summary.restarts == 1
 
     play(act)
 

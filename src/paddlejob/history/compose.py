@@ -33,6 +33,7 @@ MAX_VALUES = 256
 """So many values of the environment are kept, each of at most VALUE_LENGTH characters."""
 VALUE_LENGTH = 200
 PHASE_MESSAGE_LENGTH = 300
+MAX_DEPTH = 16
 NAMED_NODES = 64
 """The nodes of so many pods are part of the environment."""
 
@@ -209,18 +210,23 @@ def _shown(name: str, value: str) -> str:
     return value if len(value) <= VALUE_LENGTH else f"{value[: VALUE_LENGTH - 3]}..."
 
 
-def _flat(path: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield the leaves of a template by path; items of lists are named by their name, if they have one."""
+def _flat(path: str, value: object, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield the leaves of a template by path; items of lists are named by their name, if they have one.
+
+    What is nested more deeply than anything in a pod is left out.
+    """
+    if depth > MAX_DEPTH:
+        return
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from _flat(f"{path}.{key}", each)
+            yield from _flat(f"{path}.{key}", each, depth + 1)
     elif isinstance(value, list):
         for position, each in enumerate(value):
             name = each.get("name", position) if isinstance(each, dict) else position
             if isinstance(each, dict) and path.endswith(".env"):
                 yield f"{path}.{name}", _variable(each)
             else:
-                yield from _flat(f"{path}.{name}", each)
+                yield from _flat(f"{path}.{name}", each, depth + 1)
     else:
         yield path, str(value)
 

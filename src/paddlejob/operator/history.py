@@ -171,13 +171,16 @@ class HistoryKeeper:
     async def on_status(self, job: PaddleJob, new: PaddleJobStatus) -> None:
         """Take in a status that was written; before pods are deleted, keep what they tell. Never raises."""
         old = job.status
-        if old.phase.is_terminal or (old.phase, old.reason, old.attempt) == (
-            new.phase,
-            new.reason,
-            new.attempt,
-        ):
+        same = (old.phase, old.reason, old.attempt) == (new.phase, new.reason, new.attempt)
+        if same or old.phase.is_terminal:
             return
-        track = self._track(job)
+        try:
+            await self._take_in(job, new)
+        except Exception:
+            log.exception("%s: bug in the operator; its record is incomplete", job.metadata.key)
+
+    async def _take_in(self, job: PaddleJob, new: PaddleJobStatus) -> None:
+        old, track = job.status, self._track(job)
         track.job = msgspec.structs.replace(job, status=new)
         track.enter(new, self._now())
         pods = self._state.pods.find("owner", job.metadata.uid)
@@ -188,14 +191,14 @@ class HistoryKeeper:
         track.recorded = new.attempt
         if new.phase.is_terminal:
             track.ended_clock = asyncio.get_running_loop().time()
+        ranks: list[RankEnd] = []
         try:
             ranks = await self._ranks(job, new, pods)
-        except Exception:
-            log.exception("%s: bug in the operator; the record of an attempt is incomplete", job.metadata.key)
-            ranks = []
-        environment = track.environment or compose.environment_of(job, pods)
-        track.end_attempt(compose.attempt_record(job, new, self._now(), ranks), environment)
-        self._due[job.metadata.uid] = None
+        finally:
+            # Whatever is wrong with the ranks, that the attempt ended is recorded.
+            environment = track.environment or compose.environment_of(job, pods)
+            track.end_attempt(compose.attempt_record(job, new, self._now(), ranks), environment)
+            self._due[job.metadata.uid] = None
 
     async def _ranks(self, job: PaddleJob, new: PaddleJobStatus, pods: tuple[Pod, ...]) -> list[RankEnd]:
         failure = compose.failure_of_attempt(new.last_failure, job.status.attempt)
@@ -231,10 +234,12 @@ class HistoryKeeper:
 
         if chosen:
             tasks = [asyncio.create_task(read(member)) for member in chosen]
-            await asyncio.wait(tasks, timeout=LOG_SECONDS)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            try:
+                await asyncio.wait(tasks, timeout=LOG_SECONDS)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         return found
 
     def _log_allowance(self, wanted: int) -> int:
