@@ -167,6 +167,21 @@ def test_out_of_memory():
     assert first.then is Then.RETRY
 
 
+def test_an_error_with_a_name_and_where_the_time_went():
+    failure = {**CRASH, "reason": "LossNaN"}
+    spent = {"trainingSeconds": 90, "queuedSeconds": 10, "updated": "2026-01-01T00:00:00Z"}
+    built = job().worker(1).status(goodput=spent)
+    details = (
+        explain(ended("worker-0 exited with code 1", failure, reason="LossNaN", built=built))
+        .findings[0]
+        .details
+    )
+    assert (
+        "exit code 1 (LossNaN): the loss was not a number, and would be again with the same data" in details
+    )
+    assert "time: training 90s, queued 10s (90% training)" in details
+
+
 TRACEBACK = (
     "epoch 1",
     "Traceback (most recent call last):",

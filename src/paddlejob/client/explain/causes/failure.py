@@ -16,6 +16,7 @@ from paddlejob.client.explain.result import Advice, Finding, Then
 from paddlejob.client.logs.first_error import from_traceback
 from paddlejob.client.ranks import rank_of
 from paddlejob.core.messages import LONGEST_TEXT, duration, printable
+from paddlejob.core.policy.goodput import in_words
 
 SHOWN_LINES = 12
 LINE_LENGTH = 200
@@ -41,6 +42,12 @@ REASONS = {
     "StartError": "its command could not be started",
     "ContainerCannotRun": "its command could not be started",
     "DeadlineExceeded": "its own activeDeadlineSeconds has passed",
+    Reason.LOSS_NAN: "the loss was not a number, and would be again with the same data",
+    Reason.LOSS_INF: "the loss was infinite, and would be again with the same data",
+    Reason.AA_DIFF: "the same computation gave two results; its node is suspected",
+    Reason.SHARDING_PAD_NON_ZERO: "padding of a sharded parameter was not zero; its node is suspected",
+    Reason.DOWNLOAD_FAILED: "Paddle could not download a checkpoint",
+    Reason.CHECKPOINT_FAILED: "Paddle could not write a checkpoint",
 }
 HINTS = (
     (re.compile(r"No module named '?([\w.]+)"), "install the Python module {0} in the image"),
@@ -110,6 +117,8 @@ def _details(evidence: Evidence, failure: Failure, rank: str) -> Iterator[str]:
         yield f"{code}{f' ({failure.reason})' if failure.reason in REASONS else ''}: {meaning}"
     counted = "counted" if failure.counted else "not counted"
     yield f"restarted {status.restarts} of at most {spec.backoff_limit} times; this failure was {counted}"
+    if status.goodput and (spent := in_words(status.goodput)):
+        yield f"time: {spent}"
     if not evidence.log and not any(pod.metadata.name == failure.pod for pod in evidence.pods):
         yield f"the pod {failure.pod} is gone, and its log with it; cleanPodPolicy: Never keeps pods"
 
