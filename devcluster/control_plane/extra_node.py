@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from devcluster.cache import cache_directory
 from devcluster.control_plane.cluster import Cluster
 from devcluster.control_plane.plane import ControlPlane
 from devcluster.control_plane.provisioning import issue_for_kubelet, write_node_files
@@ -30,7 +28,9 @@ def extra_node(cluster: Cluster) -> Iterator[Node]:
     """
     settings = Settings.with_node()
     programs = programs_for(settings)
-    directory = Path(tempfile.mkdtemp(dir=cache_directory(), prefix="node-"))
+    # Inside the cluster's own, with which it is removed after a crash.
+    directory = cluster.directory / NAME
+    shutil.rmtree(directory, ignore_errors=True)
     site = Site(directory, {}, choose_link(), NAME)
     plane = ControlPlane(replace(cluster.access, directory=directory), settings, site, programs)
     try:
@@ -47,7 +47,7 @@ def extra_node(cluster: Cluster) -> Iterator[Node]:
 
 def _prepare(cluster: Cluster, settings: Settings, site: Site, pki: Path) -> None:
     """Write what the node's components read."""
-    (site.directory / "logs").mkdir()
+    (site.directory / "logs").mkdir(parents=True)
     shutil.copytree(cluster.directory / "pki", site.directory / "pki")
     for old in (site.directory / "pki").glob("kubelet.*"):
         old.unlink()
