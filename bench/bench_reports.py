@@ -21,7 +21,7 @@ from process import Process, running
 
 from devcluster import Cluster, ControlPlane
 from paddlejob.api import names
-from paddlejob.operator.reports import pace
+from paddlejob.operator.reports import pace, tokens
 from paddlejob.recorder.operator_sink import OperatorSink
 from paddlejob.testing.build import job
 
@@ -89,6 +89,18 @@ def measure(title: str, operator: Process, reporters: list[OperatorSink], *, ste
     )
 
 
+def await_reviews(reporters: list[OperatorSink]) -> None:
+    """Let every token be reviewed, at the pace that spares the API server."""
+    deadline = time.monotonic() + 2 * len(reporters) / tokens.REVIEWS_PER_SECOND
+    with ThreadPoolExecutor(THREADS) as pool:
+        while time.monotonic() < deadline:
+            list(
+                pool.map(
+                    lambda reporter: (reporter.send({"rank": 0, "step": 1}), reporter.close()), reporters
+                )
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=1000)
@@ -105,6 +117,7 @@ def main() -> None:
             reporters = sinks(plane, await_pods(plane, ranks), url, Path(place))
             print(f"{ranks} ranks, asked to report every {pace.next_seconds(ranks):.0f} s:")
             measure("tokens not seen before", operator, reporters, step=1, keep=False)
+            await_reviews(reporters)
             measure("a new connection each", operator, reporters, step=2, keep=True)
             measure("connections that are kept", operator, reporters, step=3, keep=False)
             print(f"  memory of the operator at most: {operator.memory_megabytes('VmHWM'):.0f} MB")
