@@ -13,8 +13,7 @@ import pytest
 from paddlejob.api.meta import ObjectKey, ObjectMeta
 from paddlejob.api.pod import Pod, PodSpec
 from paddlejob.kube import errors
-from paddlejob.operator.manager import new_event_loop
-from paddlejob.operator.reports import certificate, pace, tokens
+from paddlejob.operator.reports import pace, tokens
 from paddlejob.operator.reports.book import MOST_RANKS, SILENT_SECONDS, Book, Report
 from paddlejob.operator.reports.intake import recorder_files
 from paddlejob.operator.reports.pace import Bucket
@@ -248,19 +247,6 @@ def test_an_api_server_that_does_not_answer_refuses_nobody():
         assert await reviewer.identify(token_of()) == POD
 
     reviewed(act)
-
-
-# --- the certificate
-
-
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, new_event_loop])
-def test_a_certificate_is_made_on_either_event_loop(new_loop):
-    """The operator's loop has sockets for pipes, which no program can open by a path."""
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        made = runner.run(certificate._make("reports.paddle-system.svc"))
-    assert made.server_context().cert_store_stats() == {"x509": 0, "crl": 0, "x509_ca": 0}
-    assert "PRIVATE" not in made.certificate
-    assert "PRIVATE" not in repr(made)
 
 
 # --- what pods are given

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import ipaddress
 import ssl
+from contextlib import suppress
 
 import msgspec
 
@@ -109,7 +110,8 @@ async def _make(host: str) -> Certificate:
         async with asyncio.timeout(OPENSSL_SECONDS):
             output, complaint = await process.communicate()
     except BaseException:
-        process.kill()
+        with suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise
     if process.returncode:
