@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Create, InstallRecorder, Kind
+from paddlejob.core.gang.model import GangApis
 from paddlejob.core.plan import plan
 from paddlejob.core.pod_set import Replica
 from paddlejob.core.recording.recorder import Recorder
@@ -187,3 +189,18 @@ def test_pods_of_servers_alone_do_not_bring_it_back():
 def test_another_version_has_another_name():
     other = Recorder.of({**FILES, "ca.crt": "another"}, RECORDER.url)
     assert Recorder.of(dict(reversed(FILES.items())), RECORDER.url).name == RECORDER.name != other.name
+
+
+@pytest.mark.parametrize(
+    ("asked", "recorder", "apis", "told"),
+    [
+        pytest.param(True, None, GangApis(), ["NoRecorder"], id="nobody takes reports"),
+        pytest.param(True, RECORDER, GangApis(), [], id="there is one"),
+        pytest.param(False, None, GangApis(), [], id="nobody asked"),
+        pytest.param(True, None, None, [], id="on a laptop"),
+    ],
+)
+def test_who_asks_for_what_there_is_not_is_told(asked, recorder, apis, told):
+    given = of_recorded(job().worker(1).spec(recorder=asked).metadata(generation=1), recorder).build()
+    decided = plan(msgspec.structs.replace(given, gang_apis=apis))
+    assert [event.reason for event in decided.events if event.reason == "NoRecorder"] == told

@@ -21,9 +21,14 @@ from paddlejob.core.actions import InstallRecorder
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed
+    from paddlejob.core.snapshot import Snapshot
 
 SITE = f"{names.RECORDER_MOUNT}/site"
 """What goes on PYTHONPATH: a directory with nothing but a sitecustomize, so that no other name is hidden."""
+NO_RECORDER = (
+    "spec.recorder is true, but the operator takes no reports: see --reports-url and its log; "
+    "progress is read from the log of worker 0"
+)
 TOKEN_SECONDS = 3600
 """The kubelet renews a token when four fifths of this are over."""
 
@@ -54,6 +59,11 @@ def recorder_of(job: PaddleJob, available: Recorder | None) -> Recorder | None:
         return None
     wanted = available.by_default if job.spec.recorder is None else job.spec.recorder
     return available if wanted else None
+
+
+def lacks_recorder(snapshot: Snapshot) -> bool:
+    """Tell whether a job asks for what its cluster does not have; a laptop has a recorder of its own."""
+    return bool(snapshot.job.spec.recorder) and snapshot.recorder is None and snapshot.gang_apis is not None
 
 
 def recorder_stage(job: Observed) -> tuple[InstallRecorder, ...]:
