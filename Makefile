@@ -135,6 +135,9 @@ bench-dashboard: $(STAMP) ## Measure the dashboard in Chromium: first paint, del
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000))) --jobs 0
 
+proof: $(STAMP) ## Let one fault strike every call of the operator, and write docs/proof.md
+	PYTHONHASHSEED=0 $(BIN)/python tests/sim/every_call.py > docs/proof.md.new && mv docs/proof.md.new docs/proof.md
+
 generate: $(STAMP) ## Write the generated files: CRDs, manifests, references
 	$(BIN)/python scripts/generate.py
 
@@ -151,4 +154,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local bench-dashboard soak generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local bench-dashboard soak proof generate format constraints clean

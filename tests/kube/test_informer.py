@@ -48,6 +48,24 @@ def test_the_cache_follows_the_server(streaming_list: bool):
 
 
 @pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
+def test_everything_is_listed_again_though_a_watch_is_silent(streaming_list: bool):
+    async def scenario(scene: Scene) -> None:
+        scene.put("a")
+        if streaming_list:
+            scene.transport.streams = [silent]
+        async with scene.running():
+            await (scene.informer.synced.wait() if not streaming_list else asyncio.sleep(1))
+            scene.put("b")
+            scene.informer.relist()
+            assert not scene.informer.synced.is_set()
+            await scene.informer.synced.wait()
+            assert set(scene.cached()) == {"a", "b"}
+            assert not scene.informer.last_error
+
+    play(scenario, streaming_list=streaming_list)
+
+
+@pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
 def test_what_was_there_at_the_start_is_told_as_initial(streaming_list: bool):
     async def scenario(scene: Scene) -> None:
         scene.put("a")

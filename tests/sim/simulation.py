@@ -254,7 +254,7 @@ def play(seed: int, **changes: object) -> Simulation:
         await simulation.play()
         return simulation
 
-    with _silence():
+    with silence():
         return virtual_loop.run(main(), seed=seed, max_steps=3_000_000)
 
 
@@ -263,7 +263,7 @@ def _clock(skew_seconds: float) -> Callable[[], datetime]:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Let the operator complain of the faults to nobody; there are thousands."""
     log = logging.getLogger("paddlejob")
     before = log.level

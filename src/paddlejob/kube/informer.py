@@ -88,7 +88,9 @@ class Informer(Generic[T]):
         self._page_size: int | None = None
         """Less than PAGE_SIZE once a list was too large to be read; no list is read whole after that."""
         self.synced = asyncio.Event()
-        """Set once the cache has been complete for the first time."""
+        """Set once the cache has been complete, for the first time or since `relist`."""
+        self._must_list = False
+        self._idle: asyncio.Timeout | None = None
         self.last_error = ""
         """The last error, empty while the watch is healthy."""
         self._streams_at_error = 0
@@ -126,12 +128,20 @@ class Informer(Generic[T]):
         """The last error unless a stream was opened since, which may have nothing to say for a minute."""
         return "" if self.streams > self._streams_at_error else self.last_error
 
+    def relist(self) -> None:
+        """List everything again: a watch may be behind what others have written, a new list is not."""
+        self.synced.clear()
+        self._must_list = True
+        if self._idle is not None:
+            self._idle.reschedule(_now())
+
     async def run(self) -> None:
         """Watch until cancelled."""
         self._alive_at = _now()
-        self._state = watch.Empty()
-        request = self._next_request(watch.Woke())
+        request = self._begin()
         while True:
+            if self._must_list:
+                request = self._begin()
             match request:
                 case watch.OpenStream():
                     request = await self._stream(request)
@@ -143,6 +153,11 @@ class Informer(Generic[T]):
                 case _:
                     assert_never(request)
 
+    def _begin(self) -> watch.Request:
+        self._must_list = False
+        self._state = watch.Empty()
+        return self._next_request(watch.Woke())
+
     async def _stream(self, request: watch.OpenStream) -> watch.Request:
         """Read one stream until the machine asks for something else."""
         opened_at: float | None = None
@@ -151,19 +166,25 @@ class Informer(Generic[T]):
                 asyncio.timeout(watch.IDLE_LIMIT_SECONDS) as idle,
                 self._client.watch_stream(self._resource, self._namespace, self._query(request)) as stream,
             ):
+                self._idle = idle
                 if stream.status != 200:
                     raise await responses.error_from_stream(stream)
                 self.streams += 1
                 opened_at = self._alive()
                 splitter = LineSplitter()
                 async for chunk in stream.chunks():
-                    idle.reschedule(self._alive() + watch.IDLE_LIMIT_SECONDS)
+                    if not self._must_list:
+                        idle.reschedule(self._alive() + watch.IDLE_LIMIT_SECONDS)
                     if (following := self._read(splitter.feed(chunk), opened_at)) is not None:
                         return following
                 following = self._read([splitter.finish()], opened_at)
                 return following or self._next_request(watch.Eof(_now() - opened_at))
         except (TimeoutError, errors.KubeError, *decoding.DECODE_ERRORS) as error:
+            if self._must_list:
+                return watch.Wait(0, 0)
             return self._next_request(_ending(error, None if opened_at is None else _now() - opened_at))
+        finally:
+            self._idle = None
 
     def _query(self, request: watch.OpenStream) -> dict[str, str]:
         query = {
@@ -315,7 +336,8 @@ class Informer(Generic[T]):
         listed = (entry for entry in staged.values() if not isinstance(entry, _Undecodable))
         self.lists += 1
         self._notify(self._cache.replace(listed, resource_version), initial=not self.synced.is_set())
-        self.synced.set()
+        if not self._must_list:
+            self.synced.set()
 
     def _leave_out(self, undecodable: _Undecodable) -> None:
         key = undecodable.metadata.key

@@ -79,6 +79,11 @@ class Controller:
             await informer.synced.wait()
         await self.state.gangs.settled()
 
+    def relist(self) -> None:
+        """Read everything again: what was written before now is known when the caches are next complete."""
+        for informer in (*self.state.informers, *self.state.gangs.informers):
+            informer.relist()
+
     async def work(self) -> None:
         """Reconcile until cancelled; reconciles under way then finish first, if they may still write."""
         await self.synced()

@@ -117,9 +117,16 @@ class Besides:
 
 
 async def lead(controller: Controller, elector: LeaderElector | None, besides: Besides | None = None) -> None:
-    """Watch always, so that a standby takes over with complete caches; reconcile only as the leader."""
+    """Watch always, so that a standby is ready; reconcile only as the leader.
+
+    A new leader lists everything once more: watches of different kinds are behind by different times, and a
+    job's new status beside its old pods looks as if these were lost. An operator knows only of its own writes
+    how far its watches have to be.
+    """
 
     async def work() -> None:
+        if elector is not None:
+            controller.relist()
         controller.metrics.leader.set(1)
         log.info("reconciling jobs")
         beside = await besides.start() if besides else []

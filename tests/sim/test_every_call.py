@@ -1,0 +1,21 @@
+"""One fault at every call of an operator: the job comes to the same end as without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.every_call import SCENARIOS, Fault, check
+from sim.simulation import SEEDS
+
+ALL = [(scenario, fault) for scenario in SCENARIOS for fault in Fault]
+QUICK = [
+    (scenario, fault)
+    for number, fault in enumerate(Fault)
+    for scenario in [tuple(SCENARIOS)[number % len(SCENARIOS)]]
+]
+"""Every fault once; `make test-seeds` plays all of them in every scenario."""
+
+
+@pytest.mark.parametrize(("scenario", "fault"), ALL if SEEDS > 300 else QUICK)
+def test_every_call(scenario, fault):
+    assert check(scenario, fault) > 0
