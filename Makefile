@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 # One seed for hashes, so that a simulated history is the same in every process.
 # LOOP=uvloop runs the tests that need a real event loop on uvloop.
 PYTEST := PYTHONHASHSEED=0 PADDLEJOB_TEST_LOOP=$(LOOP) $(BIN)/python -m pytest
-UNIT := not apiserver and not paddle and not node and not gang and not browser
+UNIT := not apiserver and not tools and not paddle and not node and not gang and not browser
 CORE_COVERAGE := 100
 KUBE_COVERAGE := 98
 OPERATOR_COVERAGE := 98
