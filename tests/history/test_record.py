@@ -89,6 +89,24 @@ def test_a_thousand_ranks_with_ordinary_logs_are_all_kept():
     assert all(each.text.endswith("loss: 0.199") for each in read.attempts[0].ranks)
 
 
+def test_a_record_without_attempts_is_bounded_too():
+    environment = {noise(200, at): noise(200, at) for at in range(4000)}
+    assert unpack(pack(Record(DEMO, environment=environment))) == Record(DEMO)
+
+
+def test_the_last_attempt_of_many_keeps_its_ranks_and_the_others_who_failed_first():
+    ends = tuple(RankEnd(f"worker-{index}", "failed", 1, text=f"last words {index}") for index in range(1000))
+    attempts = tuple(AttemptRecord(number, "Restarting", ranks=ends) for number in range(30))
+    read = unpack(pack(Record(DEMO, attempts=attempts)))
+    assert read is not None
+    *earlier, last = read.attempts
+    assert last == attempts[-1]
+    assert len(earlier) == 29
+    for each in earlier:
+        assert each.ranks[0] == ends[0]
+        assert len(each.ranks) + each.more_ranks == 1000
+
+
 def test_ranks_beyond_the_limit_are_counted():
     ranks = [RankEnd(f"worker-{index}") for index in range(compose.MAX_RANKS + 7)]
     demo = job().worker(1).build()

@@ -216,31 +216,33 @@ def _ends(items: tuple[T, ...], most: int) -> tuple[T, ...]:
     return items if len(items) <= most else (items[0], *items[len(items) - most + 1 :])
 
 
+_STEPS = ((8, 400, None), (1, 400, None), (1, 120, 2048), (1, 120, 400), (1, 0, 120))
+"""How many ranks of earlier attempts stay, with how much text each; and how much text of the last attempt."""
+
+
 def _smaller_and_smaller(record: Record) -> Iterator[Record]:
+    """Leave out ranks and lines of earlier attempts first, then lines of the last, then all but the end."""
     yield record
-    for earlier, last in ((400, 8192), (0, 2048), (0, 400), (0, 120)):
-        record = _with_texts(record, earlier, last)
-        yield record
-    without_ranks = tuple(msgspec.structs.replace(each, ranks=each.ranks[:1]) for each in record.attempts)
-    record = msgspec.structs.replace(record, attempts=without_ranks, curve=thinned(record.curve, 64))
-    yield record
-    yield Record(record.summary, attempts=record.attempts[-1:])
+    for ranks, earlier, last in _STEPS if record.attempts else ():
+        *before, newest = record.attempts
+        shortened = [_shortened(each, ranks, earlier) for each in before]
+        newest = newest if last is None else _shortened(newest, len(newest.ranks), last)
+        yield msgspec.structs.replace(record, attempts=(*shortened, newest))
+    ends = tuple(_shortened(each, 1, 120) for each in record.attempts)
+    yield msgspec.structs.replace(record, attempts=ends, curve=thinned(record.curve, 64))
+    yield Record(record.summary, attempts=ends[-1:])
     yield Record(record.summary)
 
 
-def _with_texts(record: Record, earlier: int, last: int) -> Record:
-    """Shorten the texts of ranks: those of earlier attempts, and of the last; who failed first keeps more."""
-    newest = len(record.attempts) - 1
-    attempts = (
-        msgspec.structs.replace(
-            each, ranks=tuple(_short_ranks(each.ranks, last if at == newest else earlier))
-        )
-        for at, each in enumerate(record.attempts)
-    )
-    return msgspec.structs.replace(record, attempts=tuple(attempts))
+def _shortened(attempt: AttemptRecord, most: int, length: int) -> AttemptRecord:
+    """Keep so many ranks of an attempt, and so much text of each; who failed first keeps more."""
+    kept = [
+        msgspec.structs.replace(each, text=_end(each.text, length if position else 4 * max(length, 120)))
+        for position, each in enumerate(attempt.ranks[:most])
+    ]
+    left_out = attempt.more_ranks + len(attempt.ranks) - len(kept)
+    return msgspec.structs.replace(attempt, ranks=tuple(kept), more_ranks=left_out)
 
 
-def _short_ranks(ranks: tuple[RankEnd, ...], length: int) -> Iterator[RankEnd]:
-    for position, each in enumerate(ranks):
-        allowed = max(length, 120) * 4 if position == 0 else length
-        yield msgspec.structs.replace(each, text=each.text[-allowed:] if allowed else "")
+def _end(text: str, length: int) -> str:
+    return text[-length:] if length else ""
