@@ -15,11 +15,13 @@ from paddlejob.api.pod import Pod, PodSpec
 from paddlejob.kube import errors
 from paddlejob.operator.reports import pace, tokens
 from paddlejob.operator.reports.book import MOST_RANKS, SILENT_SECONDS, Book, Report
-from paddlejob.operator.reports.intake import recorder_files
+from paddlejob.operator.reports.intake import ReportIntake, recorder_files
 from paddlejob.operator.reports.pace import Bucket
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
+from paddlejob.operator.settings import ReportSettings
 from paddlejob.recorder import operator_sink
 from paddlejob.testing import virtual_loop
+from paddlejob.testing.build import job
 from tests.recorder.interpreter import PACKAGE
 
 JOB, OTHER = ObjectKey("team", "demo"), ObjectKey("team", "other")
@@ -247,6 +249,31 @@ def test_an_api_server_that_does_not_answer_refuses_nobody():
         assert await reviewer.identify(token_of()) == POD
 
     reviewed(act)
+
+
+# --- what is told of a job
+
+
+def test_nothing_is_written_before_the_first_step():
+    """A write is not followed by another one for a while, in which the first step would not be seen."""
+
+    class Writer:
+        def __init__(self) -> None:
+            self.steps: list[int] = []
+
+        def report(self, _job, _pod, told, _origin) -> None:
+            self.steps.append(told.step)
+
+    async def main() -> None:
+        writer = Writer()
+        intake = ReportIntake(
+            None, None, writer, ReportSettings(), now=lambda: NOW, namespace="", record_event=print
+        )
+        for step in (0, 1, 2):
+            intake._take(job("demo", "team").build(), pod("demo-worker-0", "uid-0"), Report(step=step))
+        assert writer.steps == [1, 2]
+
+    virtual_loop.run(main(), seed=1)
 
 
 # --- what pods are given

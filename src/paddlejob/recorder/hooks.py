@@ -227,7 +227,9 @@ class _Hooks:
             return original(*arguments, **options)
         finally:
             self.progress.leave(steps=steps)
-            self.sender.wake()
+            if self.progress.step:
+                # Not before: the next report would be seconds away.
+                self.sender.wake()
 
 
 def _name(fetched: Any) -> str:

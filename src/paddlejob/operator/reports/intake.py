@@ -147,7 +147,7 @@ class ReportIntake:
             clock,
         )
         told = progress_of(rank.tracker, clock)
-        if told is not None and report.rank == self._book.leader(key):
+        if told is not None and report.step and report.rank == self._book.leader(key):
             told = msgspec.structs.replace(told, phase=report.phase, saved_step=report.saved_step or 0)
             origin = Origin(resumed=report.resumed) if report.counted else None
             self._writer.report(job, pod, told, origin)
