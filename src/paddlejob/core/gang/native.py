@@ -26,11 +26,11 @@ class Native(PodGroupAdapter):
         Kubernetes 1.36 takes a priority only with a gate that nobody sees from outside; the pods have it.
         """
         policy, counts = job.spec.scheduling_policy, least_pods(job)
-        if job.spec.worker is not None:
-            # Nothing waits for a worker that has succeeded, and its pod no longer counts.
-            workers = job.spec.worker.replicas
-            left = workers - len(index_set.parse(job.status.succeeded_workers, workers))
-            counts[Role.WORKER] = min(counts[Role.WORKER], left)
+        for role, role_spec in job.spec.roles():
+            if role is Role.WORKER:
+                # Nothing waits for a worker that has succeeded, and its pod no longer counts.
+                finished = index_set.parse(job.status.succeeded_workers, role_spec.replicas)
+                counts[role] = min(counts[role], role_spec.replicas - len(finished))
         spec: JsonObject = {"schedulingPolicy": {"gang": {"minCount": max(sum(counts.values()), 1)}}}
         if kind is Kind.POD_GROUP_V1BETA1 and policy and policy.priority_class:
             spec["priorityClassName"] = policy.priority_class
