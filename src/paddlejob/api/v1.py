@@ -403,7 +403,7 @@ class PaddleJobStatus(View, frozen=True):
     ] = 0
     attempt_time: Annotated[datetime | None, about("When the attempt began.")] = None
     consecutive_restarts: Annotated[
-        int, about("Restarts in a row; a new step, or running for 10 minutes, ends the row.")
+        int, about("Restarts in a row; running for 10 minutes, or for one with a new step, ends the row.")
     ] = 0
     rounds: Annotated[int, about("How often objects were created or changed in this attempt.")] = 0
     retry_time: Annotated[datetime | None, about("Nothing is created before this time.")] = None

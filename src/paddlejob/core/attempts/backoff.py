@@ -20,6 +20,9 @@ PROGRESS_SECONDS = 600.0
 The kubelet forgets the crashes of a container after the same time.
 """
 
+NEW_STEP_SECONDS = 60.0
+"""The same with a new step: enough that a program which only says so cannot be restarted without delay."""
+
 EARLY_RESTARTS = 5
 """So many restarts in a row may be as quick as the policy wants, and may blame nobody."""
 
@@ -35,12 +38,11 @@ MAX_ROUND_SECONDS = 120.0
 
 def restarts_in_a_row(status: PaddleJobStatus, now: datetime) -> int:
     """Return how often a job has been restarted since it last made progress: a new step, or enough time."""
-    if has_advanced(status):
-        return 0
+    enough = NEW_STEP_SECONDS if has_advanced(status) else PROGRESS_SECONDS
     for condition in status.conditions:
         since = condition.last_transition_time
         if condition.type == Phase.RUNNING and condition.status == "True" and since is not None:
-            return 0 if (now - since).total_seconds() >= PROGRESS_SECONDS else status.consecutive_restarts
+            return 0 if (now - since).total_seconds() >= enough else status.consecutive_restarts
     return status.consecutive_restarts
 
 
