@@ -3,6 +3,7 @@ from __future__ import annotations
 from devcluster import Cluster
 from e2e.conftest import await_operator
 from e2e.jobs import Space, eventually, example, losses, result, with_environment
+from paddlejob.api import names
 
 SYSTEM = "--namespace=paddle-system"
 
@@ -34,10 +35,13 @@ def test_it_goes_on_where_it_was_when_it_is_restarted_in_the_middle(space: Space
     assert result(log, "auc") > 0.9
 
 
-def test_deleting_a_job_in_the_middle_leaves_nothing_of_it(space: Space) -> None:
+def test_deleting_a_job_in_the_middle_leaves_its_record_and_nothing_else(space: Space) -> None:
     job = space.submit(with_environment(example("wide_and_deep_service"), {"EPOCHS": 50}))
     job.await_phase("Running")
     space.kubectl("delete", "pdj", job.name)
     assert not job.exists()
-    for kind, rest in (("pods", []), ("services", []), ("configmaps", ["kube-root-ca.crt"])):
-        eventually(lambda kind=kind, rest=rest: space.names(kind) == rest, within_seconds=60)
+    for kind in ("pods", "services"):
+        eventually(lambda kind=kind: space.names(kind) == [], within_seconds=60)
+    eventually(lambda: len(space.names("configmaps")) == 2, within_seconds=60)
+    [record] = (item for item in space.list("configmaps") if item["metadata"]["name"] != "kube-root-ca.crt")
+    assert names.LABEL_HISTORY in record["metadata"]["labels"]
