@@ -19,7 +19,8 @@ def what_is_wrong(ended: JsonObject, pods: list[JsonObject]) -> str:
     """Return which pod of an ended job should not be there, empty when all is well."""
     status, policy = ended["status"], ended["spec"].get("cleanPodPolicy", "OnCompletion")
     phase = status["phase"]
-    if policy not in KEEPS_NO_POD:
+    is_readable = not isinstance(ended["spec"].get("restartPolicy"), str)
+    if policy not in KEEPS_NO_POD or not is_readable:
         # Nobody can tell what is to become of them.
         return ""
     if phase in KEEPS_NO_POD[policy] and pods:

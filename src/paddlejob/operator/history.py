@@ -258,6 +258,9 @@ class HistoryKeeper:
     async def run(self) -> None:
         """Write records until cancelled."""
         clock = asyncio.get_running_loop().time
+        # A job that has not been listed yet is not one that was deleted.
+        for informer in self._state.informers:
+            await informer.synced.wait()
         await self._load()
         while True:
             looked_at = clock()
