@@ -60,9 +60,9 @@ def test_it_runs_as_the_user_that_the_manifests_name():
 
 
 def test_it_starts_what_the_manifests_start():
-    container = manifests.operator_objects(manifests.Install())[-2]["spec"]["template"]["spec"]["containers"][
-        0
-    ]
+    objects = manifests.operator_objects(manifests.Install())
+    [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert [*json.loads(named("ENTRYPOINT")[0]), *json.loads(named("CMD")[0])] == container["command"]
 
 

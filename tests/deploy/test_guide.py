@@ -101,7 +101,8 @@ def test_every_file_that_it_names_is_there(guide: Path) -> None:
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
 def test_it_explains_every_reason_that_a_job_can_show(guide: Path) -> None:
-    core = "".join(path.read_text() for path in (ROOT / "src/paddlejob/core").rglob("*.py"))
-    shown = {getattr(Reason, name) for name in re.findall(r"\bReason\.([A-Z_]+)", core)}
+    packages = (ROOT / "src/paddlejob/core", ROOT / "src/paddlejob/operator")
+    source = "".join(path.read_text() for package in packages for path in package.rglob("*.py"))
+    shown = {getattr(Reason, name) for name in re.findall(r"\bReason\.([A-Z_]+)", source)}
     tables = "".join(sections(guide)[name] for name in TROUBLES[guide.name])
     assert shown - set(re.findall(r"`(\w+)`", tables)) == set()
