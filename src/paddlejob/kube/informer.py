@@ -7,7 +7,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Generic, Protocol, TypeVar, assert_never
 
 import msgspec
@@ -17,6 +17,7 @@ from paddlejob.kube import decoding, errors, responses, watch
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import Resource
+from paddlejob.kube.transport import Stream
 from paddlejob.kube.transport.lines import LineSplitter
 
 log = logging.getLogger(__name__)
@@ -162,19 +163,16 @@ class Informer(Generic[T]):
         """Read one stream until the machine asks for something else."""
         opened_at: float | None = None
         try:
-            async with (
-                asyncio.timeout(watch.IDLE_LIMIT_SECONDS) as idle,
-                self._client.watch_stream(self._resource, self._namespace, self._query(request)) as stream,
-            ):
-                self._idle = idle
+            async with asyncio.timeout(watch.IDLE_LIMIT_SECONDS) as self._idle, self._open(request) as stream:
                 if stream.status != 200:
                     raise await responses.error_from_stream(stream)
                 self.streams += 1
                 opened_at = self._alive()
                 splitter = LineSplitter()
                 async for chunk in stream.chunks():
-                    if not self._must_list:
-                        idle.reschedule(self._alive() + watch.IDLE_LIMIT_SECONDS)
+                    if self._must_list:
+                        break
+                    self._idle.reschedule(self._alive() + watch.IDLE_LIMIT_SECONDS)
                     if (following := self._read(splitter.feed(chunk), opened_at)) is not None:
                         return following
                 following = self._read([splitter.finish()], opened_at)
@@ -185,6 +183,9 @@ class Informer(Generic[T]):
             return self._next_request(_ending(error, None if opened_at is None else _now() - opened_at))
         finally:
             self._idle = None
+
+    def _open(self, request: watch.OpenStream) -> AbstractAsyncContextManager[Stream]:
+        return self._client.watch_stream(self._resource, self._namespace, self._query(request))
 
     def _query(self, request: watch.OpenStream) -> dict[str, str]:
         query = {
