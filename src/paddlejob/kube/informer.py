@@ -162,8 +162,9 @@ class Informer(Generic[T]):
     async def _stream(self, request: watch.OpenStream) -> watch.Request:
         """Read one stream until the machine asks for something else."""
         opened_at: float | None = None
+        idle = self._idle = asyncio.timeout(watch.IDLE_LIMIT_SECONDS)
         try:
-            async with asyncio.timeout(watch.IDLE_LIMIT_SECONDS) as self._idle, self._open(request) as stream:
+            async with idle, self._open(request) as stream:
                 if stream.status != 200:
                     raise await responses.error_from_stream(stream)
                 self.streams += 1
@@ -172,7 +173,7 @@ class Informer(Generic[T]):
                 async for chunk in stream.chunks():
                     if self._must_list:
                         break
-                    self._idle.reschedule(self._alive() + watch.IDLE_LIMIT_SECONDS)
+                    idle.reschedule(self._alive() + watch.IDLE_LIMIT_SECONDS)
                     if (following := self._read(splitter.feed(chunk), opened_at)) is not None:
                         return following
                 following = self._read([splitter.finish()], opened_at)
@@ -182,7 +183,8 @@ class Informer(Generic[T]):
                 return watch.Wait(0, 0)
             return self._next_request(_ending(error, None if opened_at is None else _now() - opened_at))
         finally:
-            self._idle = None
+            if self._idle is idle:
+                self._idle = None
 
     def _open(self, request: watch.OpenStream) -> AbstractAsyncContextManager[Stream]:
         return self._client.watch_stream(self._resource, self._namespace, self._query(request))

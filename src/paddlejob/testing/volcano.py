@@ -129,7 +129,7 @@ class Volcano:
         for group in groups:
             self._enqueue(group, groups)
         for group in groups:
-            if group.phase in ("Inqueue", "Running", "Unknown"):
+            if group.phase != "Pending":
                 await self._allocate(group, groups)
         for group in groups:
             await self._report(group)
