@@ -8,14 +8,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from paddlejob.api.meta import ObjectKey, View
-from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import ranks
 from paddlejob.client.job import CHANGES, Job, Jobs, Listing, Look
-from paddlejob.client.watching import watching
+from paddlejob.client.watching import watching, watching_job
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import PODS, Resource
+from paddlejob.kube.resource import Resource
 from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
@@ -85,21 +84,10 @@ async def listings(
 
 async def looks(job: ClusterJob) -> AsyncGenerator[Look, None]:
     """Yield a job and its pods now and after each change, until it is deleted. Raises KubeError."""
-    key, uid, changed = ObjectKey(job.namespace, job.name), job.state.metadata.uid, asyncio.Event()
+    key, uid = ObjectKey(job.namespace, job.name), job.state.metadata.uid
     last: Look | None = None
-    async with (
-        watching(
-            job.client,
-            PADDLE_JOBS,
-            job.namespace,
-            type=PaddleJob,
-            field_selector=f"metadata.name={job.name}",
-            changed=changed,
-        ) as jobs,
-        watching(
-            job.client, PODS, job.namespace, type=Pod, label_selector=job.pod_selector, changed=changed
-        ) as pods,
-    ):
+    followed = watching_job(job.client, job.namespace, job.name, pod_selector=job.pod_selector)
+    async with followed as (jobs, pods):
         while True:
             state = jobs.objects.get(key)
             if state is None or (uid and state.metadata.uid != uid):

@@ -10,11 +10,14 @@ from collections.abc import AsyncIterator
 from typing import Generic, TypeVar
 
 from paddlejob.api.meta import HasMeta
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import ServerError, TransportError
 from paddlejob.kube.informer import Informer
-from paddlejob.kube.resource import Resource
+from paddlejob.kube.resource import PODS, Resource
+from paddlejob.operator.resources import PADDLE_JOBS
 
 T = TypeVar("T", bound=HasMeta)
 
@@ -96,3 +99,19 @@ async def watching(
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+@contextlib.asynccontextmanager
+async def watching_job(
+    client: Client, namespace: str, name: str, *, pod_selector: str
+) -> AsyncIterator[tuple[Watching[PaddleJob], Watching[Pod]]]:
+    """Watch a job and its pods; a change of either is a change of both. Raises KubeError, as `watching`."""
+    changed = asyncio.Event()
+    by_name = f"metadata.name={name}"
+    async with (
+        watching(
+            client, PADDLE_JOBS, namespace, type=PaddleJob, field_selector=by_name, changed=changed
+        ) as jobs,
+        watching(client, PODS, namespace, type=Pod, label_selector=pod_selector, changed=changed) as pods,
+    ):
+        yield jobs, pods

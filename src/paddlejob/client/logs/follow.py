@@ -16,10 +16,8 @@ from paddlejob.client.job import describe
 from paddlejob.client.logs.container_log import GONE, ContainerLog, Source, View, view_of
 from paddlejob.client.logs.model import LogItem, LogQuery, Marker
 from paddlejob.client.logs.window import Window
-from paddlejob.client.watching import Watching, watching
+from paddlejob.client.watching import Watching, watching_job
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
     from paddlejob.client.cluster import ClusterJob
@@ -86,26 +84,10 @@ class _Follower:
             await asyncio.wait(self._tasks)
 
     async def _run(self) -> None:
-        job, changed = self._job, asyncio.Event()
+        job = self._job
         key, uid = ObjectKey(job.namespace, job.name), job.state.metadata.uid
-        async with (
-            watching(
-                self._client,
-                PADDLE_JOBS,
-                job.namespace,
-                type=PaddleJob,
-                field_selector=f"metadata.name={job.name}",
-                changed=changed,
-            ) as jobs,
-            watching(
-                self._client,
-                PODS,
-                job.namespace,
-                type=Pod,
-                label_selector=job.pod_selector,
-                changed=changed,
-            ) as self._pods,
-        ):
+        followed = watching_job(self._client, job.namespace, job.name, pod_selector=job.pod_selector)
+        async with followed as (jobs, self._pods):
             while True:
                 state = jobs.objects.get(key)
                 if state is None or state.metadata.uid != uid:
