@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from paddlejob.api.v1 import Phase
@@ -39,8 +40,10 @@ class Play:
             self.now += min(EVERY, end - self.now)
             self.report(step, phase, **how)
 
-    def hang(self):
-        return find_hang(self.ranks, self.now, attempt=0, silent_seconds=SILENT, limits=LIMITS)
+    def hang(self, unheard=()):
+        return find_hang(
+            self.ranks, self.now, attempt=0, silent_seconds=SILENT, limits=LIMITS, unheard=unheard
+        )
 
 
 def message(play: Play) -> str:
@@ -121,11 +124,89 @@ def test_one_rank_alone_is_the_job():
     assert message(play) == "no step for 5m (step 10)"
 
 
-def test_while_nobody_is_heard_nothing_is_known():
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        (3, "no report for 5m (last of step 100): all 3 ranks are stopped or cannot reach the operator"),
+        (
+            1,
+            "no report for 5m (last of step 100): worker-0 on node-0 is stopped or cannot reach the operator",
+        ),
+    ],
+)
+def test_ranks_that_all_fall_silent_are_told_of(ranks: int, text: str):
+    play = Play(ranks)
+    play.train(100)
+    play.now += 299
+    assert play.hang() is None
+    play.now += 1
+    found = play.hang()
+    assert found is not None
+    assert (found.message, found.odd, found.is_heard) == (text, (), False)
+
+
+def test_a_job_whose_ranks_have_ended_does_not_hang():
     play = Play()
     play.train(100)
+    play.report(100, "ended")
     play.now += 100_000
     assert play.hang() is None
+
+
+def test_before_the_first_step_a_pod_that_never_reported_is_waited_for():
+    play = Play(ranks=2)
+    play.stay(6 * 300 + EVERY, 0, "starting", waiting=(0, 1))
+    found = play.hang(unheard=("demo-worker-2 on node-2",))
+    assert found is not None
+    assert found.odd == ("demo-worker-2 on node-2",)
+    assert found.message == "no step for 30m (step 0): demo-worker-2 on node-2 has not begun to train"
+    play.train(1)
+    play.stay(300, 1, waiting=(0, 1))
+    assert message(play) == "no step for 5m (step 1): all 2 ranks wait"
+
+
+def dump(function: str, line: int = 7) -> str:
+    """What a process says that is in a function of its program."""
+    return f"""Thread 0x00007f01 (most recent call first):
+  File "/etc/paddlejob/recorder/sender.py", line 9 in _run
+
+Thread 0x00007f02 (most recent call first):
+  File "/usr/lib/python3.11/site-packages/paddle/autograd.py", line {line} in backward
+  File "/app/train.py", line {line} in {function}
+"""
+
+
+@pytest.mark.parametrize(
+    ("functions", "why", "first"),
+    [
+        (
+            ("sync", "sync", "load"),
+            "worker-2 on node-2 is not where the others are; it is in load (train.py:7)",
+            2,
+        ),
+        (("sync", "sync", "sync"), "all 3 ranks wait; they are in sync (train.py:7)", 0),
+        (("a", "b", "c"), "all 3 ranks wait", 0),
+        (("a", "b", ""), "all 3 ranks wait", 0),
+    ],
+)
+def test_what_ranks_are_doing_tells_who_is_not_where_the_others_are(functions, why, first):
+    play = Play()
+    play.train(100)
+    play.stay(300, 100, waiting=(0, 1, 2))
+    for rank, function in zip(play.ranks, functions, strict=True):
+        rank.stack = dump(function) if function else ""
+    found = play.hang()
+    assert found is not None
+    assert found.message == f"no step for 5m (step 100): {why}"
+    assert found.stacks[0][0] == f"worker-{first}"
+
+
+def test_one_rank_alone_says_where_it_is():
+    play = Play(ranks=1)
+    play.train(10)
+    play.stay(300, 10)
+    play.ranks[0].stack = dump("lock")
+    assert message(play) == "no step for 5m (step 10): it is in lock (train.py:7)"
 
 
 def test_slow_steps_are_given_longer():
@@ -229,6 +310,15 @@ def test_a_job_that_asks_for_it_is_restarted_and_the_odd_rank_blamed():
     failure = status.last_failure
     assert failure is not None
     assert (failure.pod, failure.reason, failure.counted) == ("demo-worker-1", "Hung", True)
+
+
+def test_a_job_of_which_nothing_is_heard_is_not_restarted():
+    """It may train, and only not be heard."""
+    builder = hanging(hangPolicy="Restart")
+    builder.hang = msgspec.structs.replace(HANG, is_heard=False)
+    status = plan(builder.build()).status
+    assert (status.phase, status.attempt) == (Phase.RUNNING, 0)
+    assert status.message.endswith("no step for 5m (step 100): it is stuck")
 
 
 def test_a_job_without_restarts_left_is_not_ended_for_a_guess():

@@ -12,7 +12,9 @@ import yaml
 
 from paddlejob.api import names
 from paddlejob.client.errors import NoSuchJobError
+from paddlejob.core.recording.hangs import Hang
 from paddlejob.history import compose
+from paddlejob.history.page import render
 from paddlejob.history.record import MAX_BYTES, Record, Summary, manifest, object_key
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
@@ -41,7 +43,10 @@ class Kept(Scene):
 
     def operator(self) -> Operator:
         settings = OperatorSettings(namespace="default", history=self.settings)
-        return Operator(self.operator_client, settings, rng=self.rng, reads_progress=self.reads_progress)
+        self.running = Operator(
+            self.operator_client, settings, rng=self.rng, reads_progress=self.reads_progress
+        )
+        return self.running
 
     async def record(self, name: str = "demo") -> Record:
         return await self.cluster.record(name)
@@ -107,6 +112,26 @@ def test_a_failed_job_can_be_looked_into_when_job_and_pods_are_gone():
         ]
         assert [each.phase for each in record.timeline][-2:] == ["Running", "Failed"]
         assert [each.name for each in await stage.cluster.history()] == ["demo"]
+
+    play(act)
+
+
+def test_what_ranks_were_doing_when_their_job_hung_is_kept():
+    async def act(stage: Kept) -> None:
+        await stage.submit(job().worker(2).spec(hangPolicy="Restart"))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", "step 9")
+        [running] = stage.running.controller.state.jobs
+        stacks = (("demo-worker-1 (rank 1)", "in lock"), ("demo-worker-0 (rank 0)", "in wait"))
+        hang = Hang(0, 9, 600, ("demo-worker-1 (rank 1) on a",), "no step for 10m (step 9)", stacks=stacks)
+        stage.running.controller.state.set_hang(running.metadata.key, hang)
+        (attempt,) = (await stage.recorded("Restarting")).attempts
+        assert (attempt.reason, [each.rank for each in attempt.ranks]) == ("Hung", ["worker-1", "worker-0"])
+        assert attempt.ranks[0].text == "stack of demo-worker-1 (rank 1):\nin lock"
+        assert attempt.ranks[1].text == "step 9\n\nstack of demo-worker-0 (rank 0):\nin wait"
+        page = render(await stage.record())
+        assert "worker-1 running on " in page
+        assert "exited with code" not in page
 
     play(act)
 

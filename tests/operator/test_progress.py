@@ -20,7 +20,7 @@ from paddlejob.operator.progress import (
     READS_PER_SECOND,
     progress_of,
 )
-from paddlejob.operator.reports.book import Book, Report
+from paddlejob.operator.reports.book import SILENT_SECONDS, Book, Report
 from paddlejob.operator.reports.watchdog import Watchdog
 from paddlejob.operator.reports.writer import WRITE_SECONDS
 from paddlejob.operator.resources import PADDLE_JOBS
@@ -286,6 +286,7 @@ def test_a_job_of_the_same_name_begins_with_nothing():
 # --- ranks that make no progress
 
 LIMITS = HangLimits(floor_seconds=60, ceiling_seconds=600)
+STACK = 'Thread 0x01 (most recent call first):\n  File "/app/train.py", line 60 in backward\n'
 
 
 class Ranks:
@@ -309,7 +310,7 @@ class Ranks:
             self.book.take(job.metadata.key, pod, report, clock)
             if self.watchdog.wants_stacks(job.metadata.key):
                 self.asked.add(name)
-                where = msgspec.structs.replace(report, stacks="File train.py, line 60 in backward")
+                where = msgspec.structs.replace(report, stacks=STACK)
                 self.book.take(job.metadata.key, pod, where, clock)
         await asyncio.sleep(5)
 
@@ -338,7 +339,7 @@ def test_a_hang_is_told_with_the_rank_that_is_out_of_reach(caplog):
         assert "no step for" in (await stage.status())["message"]
         assert "Hung" in await stage.reasons()
         assert ranks.asked == {"demo-worker-0", "demo-worker-2"}
-        assert "demo-worker-0 (rank 0) is at:\nFile train.py, line 60 in backward" in caplog.text
+        assert f"stack of demo-worker-0 (rank 0), demo-worker-2 (rank 2):\n{STACK}" in caplog.text
         await ranks.report(10)
         await stage.says("3 workers running")
         for _ in range(5):
@@ -346,6 +347,77 @@ def test_a_hang_is_told_with_the_rank_that_is_out_of_reach(caplog):
         assert "no step" not in (await stage.status())["message"]
 
     watched(act)
+
+
+def test_a_rank_that_is_out_of_reach_is_named_however_long_the_others_wait(monkeypatch):
+    """Time-outs are longer than reports are remembered of ranks that nobody waits for."""
+
+    async def act(stage: Read, ranks: Ranks) -> None:
+        for _ in range(int(SILENT_SECONDS / 5) + 60):
+            await ranks.report(9, silent="demo-worker-1")
+        await stage.says("demo-worker-1 (rank 1)")
+
+    monkeypatch.setitem(globals(), "LIMITS", HangLimits(floor_seconds=SILENT_SECONDS + 60))
+    watched(act)
+
+
+def test_a_job_whose_ranks_all_fall_silent_is_told_of_and_not_restarted():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        await asyncio.sleep(1200)
+        assert "Hung" in await stage.reasons()
+        status = await stage.status()
+        assert status["message"].endswith("all 3 ranks are stopped or cannot reach the operator")
+        assert "no report for 85s" in status["message"]
+        assert status.get("attempt", 0) == 0
+        await ranks.report(10)
+        await stage.says("3 workers running")
+
+    watched(act, hangPolicy="Restart")
+
+
+def test_a_job_that_is_heard_again_and_hangs_is_restarted():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        await asyncio.sleep(1200)
+        assert "no report" in (await stage.status())["message"]
+        for _ in range(10):
+            await ranks.report(9)
+        assert len(ranks.asked) == 3
+        assert (await stage.status())["lastFailure"]["message"].startswith(
+            "no step for 20m (step 9): all 3 ranks"
+        )
+
+    watched(act, hangPolicy="Restart")
+
+
+def test_ranks_that_wait_for_one_that_has_not_begun_name_it():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(3))
+        await stage.phase("Running")
+        ranks = Ranks(stage)
+        watching = asyncio.create_task(ranks.watchdog.run())
+        for _ in range(100):
+            await ranks.report(0, silent="demo-worker-2")
+        node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
+        await stage.says(f"demo-worker-2 on {node} has not begun to train")
+        watching.cancel()
+
+    play(act)
+
+
+def test_the_first_report_is_written_at_once_also_when_the_log_has_just_told_something():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", line(1))
+        await stage.reaches(1)
+        stage.report(2, phase="training")
+        await asyncio.sleep(1)
+        assert (await stage.progress()).get("phase") == "training"
+        stage.report(3, phase="training")
+        await asyncio.sleep(5)
+        assert (await stage.progress())["step"] == 2
+
+    play(act)
 
 
 def test_a_job_that_hangs_is_restarted_once_where_it_asks_for_that():

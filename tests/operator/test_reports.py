@@ -66,12 +66,30 @@ def test_the_first_rank_that_reports_speaks_for_the_job():
     assert (book.leader(JOB), book.leader(OTHER), book.reporters) == (1, 0, 3)
 
 
-def test_ranks_that_are_silent_are_forgotten():
+@pytest.mark.parametrize(
+    ("steps", "alive", "ranks"),
+    [
+        pytest.param(True, {"uid-0", "uid-1"}, [1], id="the others do not wait for it"),
+        pytest.param(False, {"uid-0", "uid-1"}, [0, 1], id="it may be what the others wait for"),
+        pytest.param(False, {"uid-1"}, [1], id="its pod is gone"),
+    ],
+)
+def test_a_rank_that_is_silent_is_forgotten_unless_the_job_stands_still(steps, alive, ranks):
+    book, end = Book(), 2 * SILENT_SECONDS
+    book.take(JOB, pod("demo-worker-0", "uid-0"), Report(rank=0, step=1, phase="training"), 0.0)
+    for second in range(0, int(end), 60):
+        report = Report(rank=1, step=second if steps else 1, phase="training")
+        book.take(JOB, pod("demo-worker-1", "uid-1"), report, float(second))
+    book.prune(lambda _: alive, end)
+    assert sorted(rank.last.rank for rank in book.ranks(JOB, alive)) == ranks
+    assert (book.leader(JOB), book.reporters) == (ranks[0], 1)
+
+
+def test_nothing_is_kept_of_a_job_that_is_gone():
     book = Book()
-    book.take(JOB, pod("demo-worker-0", "uid-0"), Report(rank=0), 0.0)
-    for second in range(0, int(2 * SILENT_SECONDS), 60):
-        book.take(JOB, pod("demo-worker-1", "uid-1"), Report(rank=1), float(second))
-    assert (book.leader(JOB), book.reporters) == (1, 1)
+    book.take(JOB, pod("demo-worker-0", "uid-0"), Report(), 0.0)
+    book.prune(lambda _: set(), 1.0)
+    assert (book.jobs(), book.reporters) == ([], 0)
 
 
 def test_a_pod_fills_no_memory_with_ranks_that_it_cannot_have():

@@ -22,6 +22,7 @@ from paddlejob.core.pod_set import (
     training_container_name,
 )
 from paddlejob.core.policy.goodput import goodput_at
+from paddlejob.core.recording.hangs import Hang
 from paddlejob.history.record import DELETED, AttemptRecord, Change, PhaseEntry, Point, RankEnd, Summary
 
 MAX_RANKS = 1000
@@ -107,15 +108,19 @@ def remembered_attempt(job: PaddleJob, *, deleted_at: datetime | None = None) ->
     )
 
 
-def ended_ranks(job: PaddleJob, pods: Iterable[Pod]) -> list[ObservedPod]:
-    """Return the pods of the present attempt that have ended, servers first, in order of rank."""
+def ended_ranks(job: PaddleJob, pods: Iterable[Pod], *, hangs: bool = False) -> list[ObservedPod]:
+    """Return the pods of the present attempt that have ended, servers first, in order of rank.
+
+    Of a job that hangs, those that run tell why it is ended, and are returned too.
+    """
+    ended = {PodState.FAILED, PodState.SUCCEEDED, *((PodState.RUNNING,) if hangs else ())}
     training = {role: training_container_name(spec) for role, spec in job.spec.roles()}
     found = []
     for pod in pods:
         if (replica := replica_of(job.name, pod)) is not None:
             member = observe_pod(replica, pod, training.get(replica.role, ""))
             is_present = job.status.base_attempt <= member.attempt <= job.status.attempt
-            if is_present and member.state in (PodState.FAILED, PodState.SUCCEEDED):
+            if is_present and member.state in ended:
                 found.append(member)
     order = list(training)
     return sorted(
@@ -135,8 +140,17 @@ def first_failed_first(members: list[ObservedPod], failure: Failure | None) -> l
     )
 
 
-def rank_end(member: ObservedPod, log: str | None = None) -> RankEnd:
-    """Return how a rank ended, with the end of its log where that was read."""
+def stacks_by_pod(hang: Hang | None) -> dict[str, str]:
+    """Return where the processes of each pod were when their job hung."""
+    found: dict[str, str] = {}
+    for name, dump in hang.stacks if hang else ():
+        pod = name.partition(" ")[0]
+        found[pod] = f"{found.get(pod, '')}\n\nstack of {name}:\n{dump.strip()}"
+    return found
+
+
+def rank_end(member: ObservedPod, log: str | None = None, stack: str = "") -> RankEnd:
+    """Return how a rank ended, with the end of its log where that was read, and where it was, if it hung."""
     ending, status = ending_of(member), member.pod.status
     message = ending.message if ending and ending.message else status.message
     return RankEnd(
@@ -146,7 +160,8 @@ def rank_end(member: ObservedPod, log: str | None = None) -> RankEnd:
         reason=status.reason or (ending.reason if ending else ""),
         node=member.pod.spec.node_name,
         time=ending.finished_at if ending else None,
-        text=(message if log is None else log).strip("\n")[-MAX_TEXT:],
+        # What is too long is shortened from the beginning, so the stack stays before the log does.
+        text=((message if log is None else log).rstrip("\n") + stack).strip("\n")[-MAX_TEXT:],
         from_log=log is not None,
     )
 

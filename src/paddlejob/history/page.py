@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from paddlejob.core.messages import duration
+from paddlejob.core.pod_set import PodState
 from paddlejob.core.policy.goodput import in_words
 from paddlejob.history.record import AttemptRecord, Change, PhaseEntry, Point, RankEnd, Record, Summary
 
@@ -129,7 +130,8 @@ def _changes(changes: Sequence[Change]) -> str:
 
 
 def _rank(rank: RankEnd, *, is_open: bool) -> str:
-    how = f"exited with code {rank.exit_code}" if rank.exit_code or not rank.reason else ""
+    has_exit_code = rank.state != PodState.RUNNING and (rank.exit_code or not rank.reason)
+    how = f"exited with code {rank.exit_code}" if has_exit_code else ""
     reason = f"({rank.reason})" if rank.reason and rank.reason not in ("Error", "Completed") else ""
     node = f"on {rank.node}" if rank.node else ""
     head = " ".join(filter(None, (rank.rank, rank.state, how, reason, node)))

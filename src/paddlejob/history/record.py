@@ -35,7 +35,7 @@ class RankEnd(View, frozen=True):
 
     rank: str
     state: str = ""
-    """failed or succeeded."""
+    """failed or succeeded; running where it was stopped because its job hung."""
     exit_code: int = 0
     reason: str = ""
     node: str = ""

@@ -202,12 +202,19 @@ class HistoryKeeper:
 
     async def _ranks(self, job: PaddleJob, new: PaddleJobStatus, pods: tuple[Pod, ...]) -> list[RankEnd]:
         failure = compose.failure_of_attempt(new.last_failure, job.status.attempt)
-        members = compose.first_failed_first(compose.ended_ranks(job, pods), failure)
+        hang = self._state.hang(job)
+        members = compose.first_failed_first(compose.ended_ranks(job, pods, hangs=hang is not None), failure)
         waiting = sum(self._tracks[uid].waiting_bytes for uid in self._due if uid in self._tracks)
         if waiting > MAX_WAITING_BYTES:
             members = members[:1]
         logs = await self._read_logs(job, members)
-        return [compose.rank_end(member, logs.get(member.pod.metadata.name)) for member in members]
+        where = compose.stacks_by_pod(hang)
+        return [
+            compose.rank_end(
+                member, logs.get(member.pod.metadata.name), where.get(member.pod.metadata.name, "")
+            )
+            for member in members
+        ]
 
     async def _read_logs(self, job: PaddleJob, members: list[ObservedPod]) -> dict[str, str]:
         """Return the ends of a few logs by pod: those that come in time."""

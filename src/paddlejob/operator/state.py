@@ -127,7 +127,7 @@ class ClusterState:
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),
             failures=failures,
             recorder=self.recorder,
-            hang=self._hang(job),
+            hang=self.hang(job),
             has_recorder=self._has_recorder(job.metadata.namespace),
             state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
         )
@@ -143,7 +143,8 @@ class ClusterState:
             self._hangs[key] = hang
         self._on_touched(key, Trigger(initial=False, child=True))
 
-    def _hang(self, job: PaddleJob) -> Hang | None:
+    def hang(self, job: PaddleJob) -> Hang | None:
+        """Return what is known of a job that makes no progress in its present attempt."""
         hang = self._hangs.get(job.metadata.key)
         return hang if hang is not None and hang.attempt == job.status.attempt else None
 

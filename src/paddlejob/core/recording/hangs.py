@@ -7,7 +7,7 @@ clock, which only moves forward.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,6 +16,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Failure, HangPolicy, Phase
 from paddlejob.core.attempts.new_attempt import NewAttempt
 from paddlejob.core.messages import duration
+from paddlejob.core.recording import stacks
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed
@@ -88,61 +89,117 @@ class Hang(msgspec.Struct, frozen=True):
     odd: tuple[str, ...]
     """The ranks that the others wait for, such as worker-1 on node-b; empty where none stands out."""
     message: str
+    is_heard: bool = True
+    """Whether any rank says so itself; otherwise all of them are silent, for which the network may be why."""
+    stacks: tuple[tuple[str, str], ...] = ()
+    """Where the ranks are, as far as they said so, those that stand out first."""
 
 
 def find_hang(
-    ranks: Iterable[RankPace], now: float, *, attempt: int, silent_seconds: float, limits: HangLimits
+    ranks: Iterable[RankPace],
+    now: float,
+    *,
+    attempt: int,
+    silent_seconds: float,
+    limits: HangLimits,
+    unheard: Sequence[str] = (),
 ) -> Hang | None:
     """Return what is wrong with a job none of whose ranks makes progress, None while one does.
 
-    `silent_seconds` is after what time a rank that has not been heard is out of reach. Where all are, the way
-    to them may be broken, and nothing is known.
+    `silent_seconds` is after what time a rank that has not been heard is out of reach; `unheard` are pods
+    of which nothing was ever heard.
     """
     every = sorted((rank for rank in ranks if rank.phase != ENDED), key=lambda rank: rank.name)
-    heard = [rank for rank in every if now - rank.heard_at < silent_seconds]
-    if not heard:
-        return None
     longest = {rank.phase: max(each.longest_pause(rank.phase) for each in every) for rank in every}
-    if any(now - rank.moved_at < limits.seconds(rank.phase, longest[rank.phase]) for rank in every):
+    if not every or any(
+        now - rank.moved_at < limits.seconds(rank.phase, longest[rank.phase]) for rank in every
+    ):
         return None
-    seconds = int(now - max(rank.moved_at for rank in every))
+    seconds, step = int(now - max(rank.moved_at for rank in every)), max(rank.step for rank in every)
+    heard = [rank for rank in every if now - rank.heard_at < silent_seconds]
     odd, why = _odd(every, heard)
-    step = max(rank.step for rank in every)
-    text = f"no step for {duration(seconds)} (step {step})"
-    message = f"{text}: {why}" if why else text
-    return Hang(attempt, step, seconds, tuple(rank.place for rank in odd), message)
+    why += _where(odd or every)
+    places = tuple(rank.place for rank in odd)
+    if not step and heard and unheard:
+        # Who has taken part in steps may be any number of pods; before the first, all are needed.
+        places, why = tuple(unheard), f"{_named(unheard)} {_verb(unheard, 'has', 'have')} not begun to train"
+    what = f"no step for {duration(seconds)} (step {step})"
+    if not heard:
+        what = f"no report for {duration(seconds)} (last of step {step})"
+    known = sorted(every, key=lambda rank: rank not in odd)
+    return Hang(
+        attempt,
+        step,
+        seconds,
+        places,
+        f"{what}: {why.removeprefix('; ')}" if why else what,
+        is_heard=bool(heard),
+        stacks=tuple((rank.name, rank.stack) for rank in known if rank.stack),
+    )
 
 
 def _odd(every: list[RankPace], heard: list[RankPace]) -> tuple[list[RankPace], str]:
     """Return the ranks that differ from all others, and how."""
-    silent = [rank for rank in every if rank not in heard]
-    if silent:
-        return silent, f"{_names(silent)} {_verb(silent, 'is', 'are')} out of reach"
-    if len(every) > 1:
-        busy = [rank for rank in every if not rank.is_waiting]
-        if 0 < len(busy) < len(every):
-            return busy, f"{_names(busy)} {_verb(busy, 'does', 'do')} not take part where the others wait"
-        behind = [rank for rank in every if rank.step < max(each.step for each in every)]
-        if behind:
-            return behind, f"{_names(behind)} {_verb(behind, 'is', 'are')} behind"
-        return [], f"all {len(every)} ranks wait"
-    return [], ""
+    if not heard:
+        who = every[0].place if len(every) == 1 else f"all {len(every)} ranks"
+        return [], f"{who} {_verb(every, 'is', 'are')} stopped or cannot reach the operator"
+    if len(every) == 1:
+        return [], ""
+    furthest = max(rank.step for rank in every)
+    for found, one, many, how in (
+        ([rank for rank in every if rank not in heard], "is", "are", "out of reach"),
+        (
+            [rank for rank in every if not rank.is_waiting],
+            "does",
+            "do",
+            "not take part where the others wait",
+        ),
+        ([rank for rank in every if rank.step < furthest], "is", "are", "behind"),
+        (_elsewhere(every), "is", "are", "not where the others are"),
+    ):
+        if 0 < len(found) < len(every):
+            return found, f"{_names(found)} {_verb(found, one, many)} {how}"
+    return [], f"all {len(every)} ranks wait"
+
+
+def _elsewhere(ranks: list[RankPace]) -> list[RankPace]:
+    """Return those whose stacks are not that of most ranks."""
+    groups = stacks.grouped((rank.name, rank.stack) for rank in ranks if rank.stack)
+    if len(groups) < 2 or len(groups[0][0]) == len(groups[1][0]):
+        return []
+    most = groups[0][0]
+    return [rank for rank in ranks if rank.stack and rank.name not in most]
+
+
+def _where(ranks: list[RankPace]) -> str:
+    """Say in which function ranks are, if they are in the same."""
+    places = {stacks.place(rank.stack) for rank in ranks}
+    place = places.pop()
+    return f"; {_verb(ranks, 'it is', 'they are')} in {place}" if place and not places else ""
 
 
 def _names(ranks: list[RankPace]) -> str:
-    named = ", ".join(rank.place for rank in ranks[:NAMED_RANKS])
-    more = len(ranks) - NAMED_RANKS
+    return _named([rank.place for rank in ranks])
+
+
+def _named(places: Sequence[str]) -> str:
+    named, more = ", ".join(places[:NAMED_RANKS]), len(places) - NAMED_RANKS
     return f"{named} and {more} more" if more > 0 else named
 
 
-def _verb(ranks: list[RankPace], one: str, many: str) -> str:
-    return one if len(ranks) == 1 else many
+def _verb(some: Sequence[object], one: str, many: str) -> str:
+    return one if len(some) == 1 else many
 
 
 def hung(job: Observed) -> NewAttempt | None:
     """Find that the job hangs and is to be restarted then, unless its restarts are used up."""
     hang, spec = job.given.hang, job.job.spec
-    if hang is None or spec.hang_policy != HangPolicy.RESTART or job.status.restarts >= spec.backoff_limit:
+    if (
+        hang is None
+        or not hang.is_heard
+        or spec.hang_policy != HangPolicy.RESTART
+        or job.status.restarts >= spec.backoff_limit
+    ):
         return None
     pod = hang.odd[0].partition(" ")[0] if hang.odd else ""
     failure = Failure(job.status.attempt, pod, Reason.HUNG, message=hang.message, time=job.now)

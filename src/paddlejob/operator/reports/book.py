@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Annotated
 
@@ -19,6 +20,7 @@ MOST_RANKS = 64
 """Of one pod: one for each of its accelerators, so this is plenty."""
 POD_REPORTS_PER_SECOND = 2.0 * MOST_RANKS / SHORTEST_SECONDS
 SILENT_SECONDS = 2 * LONGEST_SECONDS
+"""A rank that is not heard for this long while the others go on is one that they do not wait for."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
@@ -81,7 +83,6 @@ class Book:
         self._jobs: dict[ObjectKey, dict[tuple[str, int], Rank]] = {}
         self._leaders: dict[ObjectKey, int] = {}
         self._budgets: dict[str, Bucket] = {}
-        self._pruned_at = -math.inf
         self.reporters = 0
         """How many ranks report."""
 
@@ -105,8 +106,6 @@ class Book:
             pace = RankPace(f"{name} (rank {report.rank})", pod.spec.node_name, now)
             rank = ranks[(name, report.rank)] = Rank(pod.metadata.uid, pace)
         rank.take(report, now)
-        if now > self._pruned_at + SILENT_SECONDS / 10:
-            self._prune(now)
         return rank
 
     def jobs(self) -> list[ObjectKey]:
@@ -121,14 +120,20 @@ class Book:
         """Return the rank whose progress is the job's: the first that reports."""
         return self._leaders[job]
 
-    def _prune(self, now: float) -> None:
-        self._pruned_at = now
+    def prune(self, pods_of: Callable[[ObjectKey], AbstractSet[str]], now: float) -> None:
+        """Forget ranks whose pods are gone, and those that are silent while the others go on.
+
+        One that stopped when all others did is what they wait for, and is kept for as long as its pod.
+        """
         for job, ranks in list(self._jobs.items()):
-            for place in [place for place, rank in ranks.items() if rank.at < now - SILENT_SECONDS]:
-                del ranks[place]
+            pod_uids, moved_at = pods_of(job), max(rank.pace.moved_at for rank in ranks.values())
+            for place, rank in list(ranks.items()):
+                if rank.pod_uid not in pod_uids or rank.at < moved_at - SILENT_SECONDS:
+                    del ranks[place]
             if not ranks:
                 del self._jobs[job]
-        alive = {rank.pod_uid for ranks in self._jobs.values() for rank in ranks.values()}
+        every = [rank for ranks in self._jobs.values() for rank in ranks.values()]
+        alive = {rank.pod_uid for rank in every}
         self._budgets = {uid: budget for uid, budget in self._budgets.items() if uid in alive}
         self._leaders = {job: min(rank for _, rank in ranks) for job, ranks in self._jobs.items()}
-        self.reporters = sum(len(ranks) for ranks in self._jobs.values())
+        self.reporters = sum(rank.at >= now - SILENT_SECONDS for rank in every)

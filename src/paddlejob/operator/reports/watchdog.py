@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.actions import Event, EventType
+from paddlejob.core.pod_set import replica_of
+from paddlejob.core.recording import stacks
 from paddlejob.core.recording.hangs import Hang, HangLimits, find_hang
 from paddlejob.core.recording.stragglers import find_stragglers
 from paddlejob.operator.reports import pace
@@ -45,12 +48,15 @@ class Watchdog:
 
     def wants_stacks(self, job: ObjectKey) -> bool:
         """Tell whether the ranks of a job are to say where they are."""
-        return job in self._asked and job not in self._hung
+        return job in self._asked
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            self._book.prune(
+                lambda key: {pod.metadata.uid for pod in self._pods(key)}, asyncio.get_running_loop().time()
+            )
             for key in {*self._book.jobs(), *self._hung, *self._asked, *self._slow}:
                 try:
                     self._look(key, asyncio.get_running_loop().time())
@@ -58,10 +64,9 @@ class Watchdog:
                     log.exception("%s: bug in the operator; it is looked at again", key)
 
     def _look(self, key: ObjectKey, now: float) -> None:
-        job = self._state.job(key)
-        pods = self._state.pods.find("owner", job.metadata.uid) if job else ()
+        job, pods = self._state.job(key), self._pods(key)
         ranks = self._book.ranks(key, {pod.metadata.uid for pod in pods})
-        hang = self._find(job, ranks, now) if job and job.status.phase is Phase.RUNNING else None
+        hang = self._find(job, pods, ranks, now) if job and job.status.phase is Phase.RUNNING else None
         if job is not None:
             self._look_for_stragglers(job, ranks)
         else:
@@ -71,9 +76,14 @@ class Watchdog:
             self._asked.pop(key, None)
             if self._hung.pop(key, None) is not None:
                 self._state.set_hang(key, None)
-        elif (known is None or known.attempt != hang.attempt) and self._has_asked(key, ranks, now):
+        elif _is_news(hang, known) and self._has_asked(key, ranks, now):
             self._hung[key] = hang
-            self._tell(job, hang, ranks)
+            del self._asked[key]
+            self._tell(job, hang)
+
+    def _pods(self, key: ObjectKey) -> tuple[Pod, ...]:
+        job = self._state.job(key)
+        return self._state.pods.find("owner", job.metadata.uid) if job else ()
 
     def _look_for_stragglers(self, job: PaddleJob, ranks: list[Rank]) -> None:
         """Tell of a rank once it has been slow for a whole window, as all others have been measured."""
@@ -86,13 +96,14 @@ class Watchdog:
             self._record_event(job, Event(EventType.WARNING, Reason.STRAGGLER, found[name]))
         self._slow[job.metadata.key] = set(found)
 
-    def _find(self, job: PaddleJob, ranks: list[Rank], now: float) -> Hang | None:
+    def _find(self, job: PaddleJob, pods: tuple[Pod, ...], ranks: list[Rank], now: float) -> Hang | None:
         return find_hang(
             (rank.pace for rank in ranks),
             now,
             attempt=job.status.attempt,
             silent_seconds=max(SILENT_SECONDS, 3 * pace.next_seconds(self._book.reporters)),
             limits=self._limits,
+            unheard=() if any(rank.pace.step for rank in ranks) else _unheard(job, pods, ranks),
         )
 
     def _has_asked(self, key: ObjectKey, ranks: list[Rank], now: float) -> bool:
@@ -101,9 +112,25 @@ class Watchdog:
         late = since + pace.next_seconds(self._book.reporters) * 1.2 + STACKS_SECONDS
         return now > late or all(rank.pace.stack for rank in ranks)
 
-    def _tell(self, job: PaddleJob, hang: Hang, ranks: list[Rank]) -> None:
+    def _tell(self, job: PaddleJob, hang: Hang) -> None:
         self._state.set_hang(job.metadata.key, hang)
         self._record_event(job, Event(EventType.WARNING, Reason.HUNG, hang.message))
-        for rank in ranks:
-            if rank.pace.stack:
-                log.warning("%s: %s is at:\n%s", job.metadata.key, rank.pace.name, rank.pace.stack)
+        for names, dump in stacks.grouped(hang.stacks):
+            log.warning("%s: stack of %s:\n%s", job.metadata.key, ", ".join(names), dump)
+
+
+def _is_news(hang: Hang, known: Hang | None) -> bool:
+    """Tell whether it is not known yet that a job hangs, or until now it was only not heard."""
+    return known is None or known.attempt != hang.attempt or (hang.is_heard and not known.is_heard)
+
+
+def _unheard(job: PaddleJob, pods: tuple[Pod, ...], ranks: list[Rank]) -> list[str]:
+    """Return the places of pods that have the recorder and never reported, in order."""
+    heard = {rank.pod_uid for rank in ranks}
+    return sorted(
+        f"{pod.metadata.name} on {pod.spec.node_name}"
+        for pod in pods
+        if pod.metadata.uid not in heard
+        and (replica := replica_of(job.name, pod)) is not None
+        and replica.role is not Role.PS
+    )

@@ -68,10 +68,12 @@ class ProgressWriter:
         kept, attempt = self._keep(job), _attempt(pod)
         if kept.known is not None and attempt < kept.known.attempt:
             return
+        # People wait for the first report of an attempt; what the log told may just have been written.
+        is_first = kept.known is None or attempt != kept.known.attempt or not self._is_reported(kept)
         kept.reported_at = asyncio.get_running_loop().time()
         kept.reports_total = bool(told.steps)
         kept.known = advanced(kept.known, told, attempt=attempt, origin=origin)
-        self._write_soon(job, kept, at_once=False)
+        self._write_soon(job, kept, at_once=is_first)
 
     def knows_all(self, key: ObjectKey) -> bool:
         """Tell whether reports leave nothing to be read from a log."""
