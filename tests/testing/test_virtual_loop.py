@@ -64,6 +64,17 @@ def test_timers_fire_in_order_at_their_moment() -> None:
     assert run(main()) == [1.0, 2.5, 3.0]
 
 
+def test_a_wait_too_short_for_the_clock_still_moves_it() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(140.872)
+        began = loop.time()
+        await asyncio.sleep(1e-15)
+        assert loop.time() > began
+
+    run(main())
+
+
 def test_a_cancelled_timer_does_not_hold_the_clock() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()

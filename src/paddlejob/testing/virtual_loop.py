@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import heapq
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -144,7 +145,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Move the clock to the next timer."""
         if not self._scheduled:
             raise DeadlockError(self._message("nothing is ready and no timer is set"))
-        upcoming = max(self._scheduled[0].when(), self._seconds)
+        # As a real clock, it never stands still: what is left of a wait may be less than a float can add.
+        upcoming = max(self._scheduled[0].when(), math.nextafter(self._seconds, math.inf))
         if upcoming > self._max_virtual_seconds:
             raise TimeLimitError(self._message(f"more than {self._max_virtual_seconds:g} virtual seconds"))
         self._seconds = upcoming
