@@ -2,15 +2,11 @@ from __future__ import annotations
 
 import ast
 import itertools
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from paddlejob.recorder.sender import LAST_SECONDS, pauses
-from tests.recorder.interpreter import PACKAGE, SITE, on_path, reports, run
-from tests.support.waiting import eventually
+from tests.recorder.interpreter import PACKAGE, on_path, reports, run
 
 REPORTS = """
 from paddlejob.recorder import report
@@ -73,19 +69,6 @@ os.wait()
 """
     assert run(program, tmp_path).returncode == 0
     assert {report["step"] for report in reports(tmp_path)} == {1}
-
-
-def test_stacks_are_written_on_a_signal(tmp_path):
-    program = "def wait_for_peers():\n    print('up', flush=True)\n    input()\nwait_for_peers()"
-    stacks = tmp_path / "stacks"
-    variables = {"PYTHONPATH": str(SITE), "PADDLEJOB_STACKS_FILE": str(stacks)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", program], env=variables, cwd=tmp_path, **pipes) as process:
-        process.stdout.readline()
-        process.send_signal(signal.SIGUSR1)
-        eventually(lambda: "wait_for_peers" in stacks.read_text(), ignoring=(FileNotFoundError,))
-        process.communicate(b"\n")
-    assert process.returncode == 0
 
 
 def test_reports_become_rare():

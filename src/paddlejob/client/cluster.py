@@ -17,7 +17,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
-from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError
+from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError, problems_of
 from paddlejob.client.events import EventView
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Listing, Look, Usage, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
     from paddlejob.client.streams.execution import ContainerCommand
     from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
     from paddlejob.kube.transport.cluster import ClusterConfig
 
@@ -152,7 +153,7 @@ class Cluster(Jobs):
                 "under another name"
             ) from None
         except (errors.InvalidError, errors.BadRequestError) as error:
-            raise InvalidJobError(*_problems(error)) from None
+            raise InvalidJobError(*problems_of(error)) from None
         return ClusterJob(self, body)
 
     async def submit_beside(
@@ -364,6 +365,12 @@ class ClusterJob(Job):
         chosen = container or ranks.training_container(self.state, pod)
         return await execute(self.client, self.namespace, pod.metadata.name, chosen, command)
 
+    async def stacks(self, rank: str = "all") -> list[ProcessStack]:
+        """Ask in the pods, through `exec`."""
+        from paddlejob.client.streams import stacks  # noqa: PLC0415
+
+        return await stacks.of_pods(self, rank)
+
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
         """Copy with the container's `tar`."""
         from paddlejob.client.streams import copying  # noqa: PLC0415
@@ -455,7 +462,7 @@ class ClusterJob(Job):
                 field_manager=FIELD_MANAGER,
             )
         except (errors.InvalidError, errors.BadRequestError) as error:
-            raise InvalidJobError(*_problems(error)) from None
+            raise InvalidJobError(*problems_of(error)) from None
 
 
 def cluster_config(
@@ -488,13 +495,3 @@ def _check_kind(kind: str) -> None:
     kinds = {names.KIND.lower(), names.PLURAL, names.SHORT_NAME}
     if kind.lower().partition(".")[0] not in kinds:
         raise ClientError(f"{kind} is not a kind of job; write the name of a PaddleJob")
-
-
-def _problems(error: errors.ApiError) -> list[str]:
-    """Return what the API server found wrong, one sentence each."""
-    details = error.status.details
-    causes = [
-        f"{each.field}: {each.message}" if each.field else each.message
-        for each in (details.causes if details else ())
-    ]
-    return list(dict.fromkeys(causes)) or [str(error)]

@@ -84,3 +84,13 @@ def _denied(verb: str, resource: str, group: str, namespace: str) -> str:
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     rights = _RIGHTS.get(resource) or _RIGHTS.get(verb, verb)
     return f"cannot {verb} {resource} {where}: needs {rights} on {resource}{'.' if group else ''}{group}"
+
+
+def problems_of(error: errors.ApiError) -> list[str]:
+    """Return what the API server found wrong, one sentence each."""
+    details = error.status.details
+    causes = [
+        f"{each.field}: {each.message}" if each.field else each.message
+        for each in (details.causes if details else ())
+    ]
+    return list(dict.fromkeys(causes)) or [str(error)]

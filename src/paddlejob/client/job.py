@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
     from paddlejob.client.streams.execution import ContainerCommand
     from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
 
 LATEST = "@latest"
@@ -200,6 +201,10 @@ class Job(abc.ABC):
     @abc.abstractmethod
     async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
         """Run a command in a container of a rank, by default the one that trains; return its exit code."""
+
+    @abc.abstractmethod
+    async def stacks(self, rank: str = "all") -> list[ProcessStack]:
+        """Return where the processes of all ranks, or of some, are; the recorder in them is asked."""
 
     @abc.abstractmethod
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
     from paddlejob.client.streams.execution import ContainerCommand
     from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
 
 LOOK_SECONDS = 0.2
@@ -306,6 +307,12 @@ class LocalJob(Job):
         raise UnsupportedError(
             "the pods of a local run are processes of this machine, and no command can be run inside them"
         )
+
+    async def stacks(self, rank: str = "all") -> list[ProcessStack]:
+        """Ask the processes of the run."""
+        from paddlejob.client.streams import stacks  # noqa: PLC0415
+
+        return await stacks.of_run(self, rank)
 
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
         """Copy what a pod wrote out of the run's directory."""

@@ -14,9 +14,9 @@ it off with one line on stderr, and training goes on.
 
 from __future__ import annotations
 
-from . import hooks
+from . import hooks, stacks
 from .progress import Progress
-from .sender import Sender
+from .sender import Sender, rank
 
 __all__ = ["report", "start"]
 
@@ -26,7 +26,8 @@ _sender = Sender(_progress)
 
 def start() -> None:
     """Count steps from the moment Paddle is imported; called by sitecustomize."""
-    _sender.prepare()
+    with _sender.guard():
+        stacks.prepare(rank())
     hooks.install(_progress, _sender)
 
 

@@ -223,13 +223,13 @@ class _Hooks:
 
     def _timed(self, original: Callable[..., Any], arguments: Any, options: Any, *, steps: int = 0) -> Any:
         self.progress.enter()
+        # Also before the first step: a rank may wait in it for another one.
+        self.sender.wake()
         try:
             return original(*arguments, **options)
         finally:
             self.progress.leave(steps=steps)
-            if self.progress.step:
-                # Not before: the next report would be seconds away.
-                self.sender.wake()
+            self.sender.wake()
 
 
 def _name(fetched: Any) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import random
-import tempfile
 import time
 from typing import Any
 from urllib.parse import urlsplit
+
+from . import stacks
 
 REPORT_URL = "PADDLEJOB_REPORT_URL"
 PATH = "/v1/report"
@@ -20,7 +20,6 @@ LONGEST_SECONDS = 300.0
 ADDRESSES_TRIED = 4
 """Of several operators only the leader listens, and a connection goes to any of them."""
 MOST_BYTES = 65536
-MOST_STACK_BYTES = 32768
 
 
 class OperatorSink:
@@ -42,7 +41,7 @@ class OperatorSink:
         try:
             answer = self._post(report)
             if answer.get("stacks"):
-                answer = self._post({**report, "stacks": stacks()})
+                answer = self._post({**report, "stacks": stacks.dump()})
             pause = max(1.0, min(LONGEST_SECONDS, float(answer["nextSeconds"])))
             self._failures = 0
         except Exception:
@@ -109,17 +108,3 @@ class OperatorSink:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def stacks() -> str:
-    """Return where every thread of this process is: files, lines and functions, and no values."""
-    with tempfile.TemporaryFile() if not hasattr(os, "memfd_create") else _memory() as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        text: str = file.read(MOST_STACK_BYTES).decode("utf-8", "replace")
-        return text
-
-
-def _memory() -> Any:
-    # Also where every disk is read-only.
-    return os.fdopen(os.memfd_create("stacks"), "w+b")

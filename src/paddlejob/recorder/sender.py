@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import json
 import math
 import os
-import signal
 import threading
 import time
 from contextlib import contextmanager, suppress
 from typing import Any, Iterator
 
 from .operator_sink import REPORT_URL, OperatorSink
-from .progress import Progress
+from .progress import STARTING, Progress
 
 PROGRESS_FILE = "PADDLEJOB_PROGRESS_FILE"
-STACKS_FILE = "PADDLEJOB_STACKS_FILE"
 FIRST_SECONDS = 1.0
 LAST_SECONDS = 15.0
 REPORTS_PER_DOUBLING = 60
@@ -32,7 +29,9 @@ class Sender:
         self._sink = _sink()
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
-        self._stopped = threading.Event()
+        self._news = threading.Event()
+        self._has_begun = False
+        self._is_stopped = False
 
     @property
     def is_on(self) -> bool:
@@ -51,37 +50,33 @@ class Sender:
                 with suppress(OSError):
                     os.write(2, f"paddlejob recorder is off: {type(error).__name__}: {error}\n".encode())
 
-    def prepare(self) -> None:
-        """Write the stacks of all threads to STACKS_FILE on SIGUSR1."""
-        path = os.environ.get(STACKS_FILE)
-        if not path or signal.getsignal(signal.SIGUSR1) != signal.SIG_DFL:
-            return
-        with self.guard():
-            # Open for as long as the process lives: the handler runs when nothing can be opened any more.
-            file = open(path, "a", buffering=1)  # noqa: SIM115
-            faulthandler.register(signal.SIGUSR1, file=file, all_threads=True)
-
     def wake(self) -> None:
-        """Begin to report, with the first step or word."""
+        """Begin to report; the first step, or word, is reported at once."""
         if self._thread is None and self.is_on:
-            self._thread = threading.Thread(target=self._run, name="paddlejob-recorder", daemon=True)
-            self._thread.start()
-            atexit.register(self._finish)
+            with self.guard():
+                self._thread = threading.Thread(target=self._run, name="paddlejob-recorder", daemon=True)
+                self._thread.start()
+                atexit.register(self._finish)
+        if self._progress.step and not self._has_begun:
+            self._has_begun = True
+            self._news.set()
 
     def _run(self) -> None:
         with self.guard():
-            is_last = False
             while self.is_on and self._sink is not None:
+                is_last = self._is_stopped
                 ending = {"ended": True} if is_last else {}
                 pause = self._sink.send({"rank": rank(), **state_of(self._progress), **ending})
                 if is_last:
                     self._sink.close()
                     return
-                is_last = self._stopped.wait(pause)
+                self._news.wait(pause)
+                self._news.clear()
 
     def _finish(self) -> None:
         """Let the thread send the last state; the end of the program does not wait for an operator."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._news.set()
         with self.guard():
             if self.is_on and self._sink is not None and self._thread is not None:
                 self._thread.join(timeout=self._sink.exit_seconds)
@@ -101,7 +96,7 @@ class FileSink:
         """Append a report unless it says nothing new; return the seconds until the next."""
         # What holds for the moment only says nothing to those who read the file later.
         report = {name: value for name, value in report.items() if name not in ("waiting", "ended")}
-        if report != self._sent:
+        if report["phase"] != STARTING and report != self._sent:
             self._sent = report
             self._append(json.dumps({"time": round(time.time(), 3), **report}) + "\n")
         return next(self._pauses)

@@ -170,6 +170,12 @@ class Job:
         """Return why the job does not run or why it failed, and what to do; `print` shows it."""
         return BACKGROUND.call(self._job.explain)
 
+    def stack(self, rank: str = "all") -> str:
+        """Return where the processes of all ranks, or of some, are, for a job that has the recorder."""
+        from paddlejob.client.streams.stacks import in_words  # noqa: PLC0415
+
+        return in_words(BACKGROUND.call(lambda: self._job.stacks(rank)))
+
     def scale(self, workers: int) -> str:
         """Set the number of workers; returns what happens now, as do the following."""
         return BACKGROUND.call(self._job.scale, workers)

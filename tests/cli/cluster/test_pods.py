@@ -12,9 +12,11 @@ import pytest
 
 from paddlejob.client.cluster import Cluster
 from paddlejob.client.errors import ClientError
-from paddlejob.client.streams import port_forward
+from paddlejob.client.streams import port_forward, stacks
 from paddlejob.testing.build import job
 from tests.support import pod_streams
+
+HEAD, FRAME = "Thread 0x01 (most recent call first):", '  File "train.py", line 1 in step'
 
 
 @pytest.fixture(params=[(pod_streams.V5, pod_streams.V4), (pod_streams.V4,)], ids=["v5", "v4"])
@@ -69,6 +71,28 @@ def test_missing_rights_are_named(cluster, demo):
     ran = command(cluster, "exec", demo, "--", "true")
     expected = b"error: cannot get pods/exec in namespace default: needs get and create on pods/exec\n"
     assert (ran.returncode, ran.stderr) == (2, expected)
+
+
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        pytest.param(
+            f"echo 'paddlejob-stack 7 0 S'; echo '{HEAD}'; echo '{FRAME}'",
+            f"worker-0, worker-1:\n{FRAME}\n",
+            id="stacks",
+        ),
+        pytest.param(
+            "echo no-process", f"worker-0 {stacks.NO_PROCESS}\nworker-1 {stacks.NO_PROCESS}\n", id="none"
+        ),
+        pytest.param("echo no-recorder", f"error: demo {stacks.NO_RECORDER}\n", id="no recorder"),
+    ],
+)
+def test_ranks_show_where_they_are(pdj, file, monkeypatch, script, output):
+    """What the script does on a machine is in tests/client/test_stacks.py."""
+    monkeypatch.setattr(stacks, "SCRIPT", script)
+    pdj("submit", file(job().ps(1).worker(2)))
+    pdj("wait", "demo", "--for=running", "--timeout=60s")
+    assert pdj("stack", "demo").output == output
 
 
 def test_files_are_copied_out_and_in(cluster, demo, pdj, tmp_path):

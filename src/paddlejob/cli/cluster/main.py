@@ -34,6 +34,7 @@ CHANGE_VERBS: Table = {
 POD_VERBS: Table = {
     "env": (f"{_HERE}.inspect:env", "Show the environment of one rank."),
     "exec": (f"{_HERE}.pods:execute", "Run a command in a rank."),
+    "stack": (f"{_HERE}.pods:stack", "Show where in its code each rank is."),
     "cp": (f"{_HERE}.pods:copy", "Copy files out of a rank or into it."),
     "port-forward": (f"{_HERE}.pods:port_forward", "Forward ports of this machine to a rank."),
 }

@@ -1,4 +1,4 @@
-"""`exec`, `cp` and `port-forward`: into the pods of a job."""
+"""`exec`, `stack`, `cp` and `port-forward`: into the pods of a job."""
 
 from __future__ import annotations
 
@@ -131,6 +131,36 @@ async def _sizes() -> AsyncIterator[Size]:
         yield size.columns, size.lines
         await changed.wait()
         changed.clear()
+
+
+@click.command("stack")
+@shared.job_argument
+@click.option(
+    "--rank",
+    "-r",
+    default="all",
+    show_default=True,
+    metavar="RANK",
+    help="Rank of a worker (0), a pod (heter-1) or a role.",
+    shell_complete=shared.complete_ranks,
+)
+@click.option("--all-threads", is_flag=True, help="Show all threads and not only the main one.")
+@target_flags
+def stack(target: Target, job: str, rank: str, all_threads: bool) -> None:
+    """Show what the ranks of JOB are doing: where in its code each process is, the innermost call first.
+
+    Ranks at the same place are shown once. It needs the recorder, and the right to exec into pods.
+    """
+    shared.run(_stack(target, job, rank, all_threads=all_threads))
+
+
+async def _stack(target: Target, name: str, rank: str, *, all_threads: bool) -> int:
+    from paddlejob.client.streams.stacks import in_words  # noqa: PLC0415
+
+    async with target.open() as jobs:
+        job = await jobs.get(name)
+        click.echo(in_words(await job.stacks(rank), all_threads=all_threads))
+    return 0
 
 
 @click.command("cp")
