@@ -43,7 +43,12 @@ def page(text: str) -> str:
 
 def installation(install: manifests.Install) -> str:
     """Return what installs the operator as YAML."""
-    return f"# {MANIFESTS_NOTICE}\n{manifests.documents(manifests.operator_objects(install))}"
+    return described(manifests.operator_objects(install))
+
+
+def described(objects: list[JsonObject]) -> str:
+    """Return objects as YAML with the notice."""
+    return f"# {MANIFESTS_NOTICE}\n{manifests.documents(objects)}"
 
 
 def template(text: str) -> str:
@@ -56,6 +61,7 @@ GENERATED: list[tuple[str, Callable[[], str]]] = [
     ("deploy/v1beta1/crd.yaml", lambda: manifest(crd_v1beta1())),
     ("deploy/v1/operator.yaml", lambda: installation(manifests.Install())),
     ("deploy/v1/operator-namespaced.yaml", lambda: installation(manifests.Install(namespaced=True))),
+    ("deploy/v1/dashboard.yaml", lambda: described(manifests.dashboard_objects())),
     ("deploy/v1beta1/operator.yaml", lambda: installation(manifests.Install(old_cluster=True))),
     ("deploy/helm/paddlejob/templates/crd.yaml", lambda: template(manifests.chart_crd())),
     ("deploy/helm/paddlejob/templates/_rules.tpl", lambda: template(manifests.chart_rules())),

@@ -18,6 +18,7 @@ from paddlejob.api.crd.definition import crd_v1
 from paddlejob.api.meta import JsonObject
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, QUEUES
+from paddlejob.kube.transport.config import SERVICE_ACCOUNT
 from paddlejob.operator.manager import LEASE_NAME
 from paddlejob.operator.reports.certificate import SECRET_NAME
 
@@ -35,6 +36,7 @@ REPORTS_SERVICE = f"{PREFIX}-controller-manager-reports"
 REPORTS: JsonObject = {"name": "reports", "containerPort": REPORTS_PORT, "protocol": "TCP"}
 USER = 65532
 SELECTOR = {"control-plane": "controller-manager"}
+DASHBOARD_SELECTOR = {"control-plane": "dashboard"}
 LABELS = {"app.kubernetes.io/name": "paddlejob", "app.kubernetes.io/component": "operator"}
 RBAC = "rbac.authorization.k8s.io"
 OLD_SECCOMP_ANNOTATION = "seccomp.security.alpha.kubernetes.io/pod"
@@ -166,6 +168,66 @@ def operator_objects(install: Install) -> list[JsonObject]:
             _reports_service(),
         ]
     return objects
+
+
+def dashboard_objects() -> list[JsonObject]:
+    """Return the dashboard for many users: a program, its address, and an account that may do nothing."""
+    labels = {**LABELS, "app.kubernetes.io/component": "dashboard"}
+    account = _object("v1", "ServiceAccount", "dashboard") | {"automountServiceAccountToken": False}
+    service = _object("v1", "Service", "dashboard")
+    port = {"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}
+    service["spec"] = {"selector": DASHBOARD_SELECTOR, "ports": [port]}
+    deployment = _object("apps/v1", "Deployment", "dashboard")
+    deployment["spec"] = {
+        # Who has signed in is known to one process only.
+        "replicas": 1,
+        "strategy": {"type": "Recreate"},
+        "selector": {"matchLabels": DASHBOARD_SELECTOR},
+        "template": {"metadata": {"labels": {**labels, **DASHBOARD_SELECTOR}}, "spec": _dashboard_pod()},
+    }
+    objects = [account, deployment, service]
+    for each in objects:
+        each["metadata"]["labels"] = labels
+    return objects
+
+
+def _dashboard_pod() -> JsonObject:
+    probe = {"httpGet": {"path": "/healthz", "port": "http", "scheme": "HTTP"}, "timeoutSeconds": 3}
+    # The certificate of the API server, without a token.
+    authority = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    return {
+        "serviceAccountName": f"{PREFIX}-dashboard",
+        "automountServiceAccountToken": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "dashboard",
+                "image": IMAGE,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["paddlejob", "dashboard"],
+                "args": [f"--bind-address=:{METRICS_PORT}"],
+                "ports": [{"name": "http", "containerPort": METRICS_PORT, "protocol": "TCP"}],
+                "livenessProbe": probe | {"periodSeconds": 20},
+                "readinessProbe": probe | {"periodSeconds": 5},
+                "resources": {
+                    "requests": {"cpu": "50m", "memory": "128Mi"},
+                    "limits": {"cpu": "1", "memory": "512Mi"},
+                },
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": [{"name": "cluster", "mountPath": str(SERVICE_ACCOUNT), "readOnly": True}],
+            }
+        ],
+        "volumes": [{"name": "cluster", "projected": {"sources": [{"configMap": authority}]}}],
+    }
 
 
 def _user_role(name: str, rules: tuple[Rule, ...], part_of: str) -> JsonObject:

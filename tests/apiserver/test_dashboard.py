@@ -31,23 +31,28 @@ def real(control_plane: ControlPlane, namespace: str):
         yield cluster
 
 
+def add_account(control_plane: ControlPlane, namespace: str, name: str, *rules: dict) -> None:
+    """Create a service account that may do what the rules say, in its own namespace."""
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    control_plane.request(
+        "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}
+    )
+    control_plane.request("POST", f"{base}/roles", {"metadata": {"name": name}, "rules": list(rules)})
+    control_plane.request(
+        "POST",
+        f"{base}/rolebindings",
+        {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    )
+
+
 @pytest.fixture
 def kubeconfig_of(control_plane: ControlPlane, namespace: str):
     def make(name: str, *rules: dict) -> Path:
-        base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-        control_plane.request(
-            "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}
-        )
-        control_plane.request("POST", f"{base}/roles", {"metadata": {"name": name}, "rules": list(rules)})
-        control_plane.request(
-            "POST",
-            f"{base}/rolebindings",
-            {
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-            },
-        )
+        add_account(control_plane, namespace, name, *rules)
         return control_plane.service_account_kubeconfig(namespace, name)
 
     return make
@@ -89,7 +94,9 @@ async def test_a_user_without_rights_sees_nothing_and_gets_a_sentence(real, kube
             assert f"cannot list paddlejobs in namespace {namespace}" in told["message"]
             assert await events.until("all") == []
         for path in ("stream", "manifest", "environment/0"):
-            assert (await pages.get(f"/api/jobs/{namespace}/secret/{path}")).status == 404
+            refused = await pages.get(f"/api/jobs/{namespace}/secret/{path}")
+            assert refused.status == 403
+            assert "cannot get paddlejobs" in refused.json["error"]
 
 
 async def test_a_viewer_sees_jobs_and_is_refused_changes_by_the_server(real, kubeconfig_of, namespace):

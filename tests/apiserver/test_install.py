@@ -80,12 +80,12 @@ def test_installing_again_changes_nothing(ready: Cluster) -> None:
     assert len(before) == 1 + len(installed.objects(installed.OPERATOR))
 
 
-def test_the_operators_pod_is_admitted_where_the_restricted_standard_is_enforced(ready: Cluster) -> None:
-    level = {"pod-security.kubernetes.io/enforce": "restricted"}
-    ready.kubectl(
-        "label", "namespace", installed.NAMESPACE, *(f"{key}={value}" for key, value in level.items())
-    )
-    deployment = next(each for each in installed.objects(installed.OPERATOR) if each["kind"] == "Deployment")
+@pytest.mark.parametrize("file", [installed.OPERATOR, installed.DEPLOY / "v1" / "dashboard.yaml"])
+def test_its_pods_are_admitted_where_the_restricted_standard_is_enforced(ready: Cluster, file: Path) -> None:
+    level = "pod-security.kubernetes.io/enforce=restricted"
+    ready.kubectl("label", "namespace", installed.NAMESPACE, "--overwrite", level)
+    ready.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={file}")
+    deployment = next(each for each in installed.objects(file) if each["kind"] == "Deployment")
     pod = {**deployment["spec"]["template"]}
     pod["metadata"] = {**pod["metadata"], "name": "operator"}
     path = f"/api/v1/namespaces/{installed.NAMESPACE}/pods?dryRun=All&fieldValidation=Strict"

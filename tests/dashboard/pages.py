@@ -34,13 +34,17 @@ class Answer:
 class Pages:
     """Requests that carry the cookie once the link was opened."""
 
-    def __init__(self, link: str, session: aiohttp.ClientSession) -> None:
+    def __init__(self, link: str, session: aiohttp.ClientSession, **headers: str) -> None:
         url = URL(link)
         self.base, self.query = str(url.origin()), dict(url.query)
         self._session = session
+        self._headers = headers
 
     async def request(self, method: str, path: str, *, query: dict | None = None, **options: Any) -> Answer:
-        async with self._session.request(method, self.base + path, params=query, **options) as response:
+        headers = self._headers | options.pop("headers", {})
+        async with self._session.request(
+            method, self.base + path, params=query, headers=headers, **options
+        ) as response:
             return Answer(response, await response.text())
 
     async def get(self, path: str, **options: Any) -> Answer:
@@ -53,7 +57,7 @@ class Pages:
     @contextlib.asynccontextmanager
     async def stream(self, path: str, *, last: str = "") -> AsyncIterator[Events]:
         """Follow a stream of events."""
-        headers = {"Last-Event-ID": last} if last else {}
+        headers = self._headers | ({"Last-Event-ID": last} if last else {})
         async with self._session.get(self.base + path, headers=headers, timeout=None) as response:
             assert response.status == 200, await response.text()
             yield Events(response)

@@ -31,6 +31,11 @@ BAD_BATCH = """
 echo "INFO: epoch [1/3] step 12/400 - loss: 1.8930"; echo "Traceback (most recent call last):"
 echo '  File "train.py", line 31, in <module>'; echo "ValueError: batch_size 48 does not divide 512"; exit 3
 """
+TOGETHER = """
+d=$(dirname $PADDLEJOB_PROGRESS_FILE); touch $d/done-$PADDLE_TRAINER_ID
+until [ -e $d/done-0 ] && [ -e $d/done-1 ]; do sleep 0.05; done
+"""
+"""The first of two that fails ends the other, which may not have written all by then."""
 TABS = ("overview", "logs", "ranks", "events", "manifest")
 
 
@@ -168,7 +173,8 @@ async def test_the_list_is_filtered_sorted_and_left_by_keys(runs, page):
 
 
 async def test_a_log_is_searched_filtered_and_led_to_its_first_error(runs, page):
-    script = f'for i in $(seq 1 3000); do echo "line $i of $PADDLE_TRAINER_ID"; done; {FAILS}'
+    fails = FAILS.replace("exit", f"{TOGETHER}exit")
+    script = f'for i in $(seq 1 3000); do echo "line $i of $PADDLE_TRAINER_ID"; done; {fails}'
     demo = await failed(runs, "talkative", script)
     await page.open(f"jobs/default/{demo.name}/logs")
     lines = page.page.locator(".line")

@@ -45,7 +45,7 @@ def running(name):
 
 async def test_jobs_of_the_namespace_come_and_go(cluster, pages):
     about = (await pages.get("/api/about")).json
-    assert (about["isLocal"], about["namespace"], about["allNamespaces"]) == (False, "default", False)
+    assert (about["isLocal"], about["namespace"], about["scope"]) == (False, "default", "default")
     async with pages.stream("/api/jobs") as events:
         assert await events.until("all") == []
         await do(cluster, lambda scene: scene.submit(job().worker(2)))

@@ -10,7 +10,8 @@ import pytest
 from yarl import URL
 
 from paddlejob.client.errors import ClientError
-from paddlejob.dashboard.server import STATIC, Dashboard
+from paddlejob.dashboard.pages import STATIC
+from paddlejob.dashboard.server import Dashboard
 from tests.dashboard.pages import opened
 
 

@@ -96,11 +96,12 @@ async def test_a_failed_run_tells_why_and_where(runs, pages):
         assert "exited with code 3" in (await events.until("explain"))["summary"]
 
 
-async def test_what_is_not_there_is_told_in_a_sentence(pages):
+async def test_what_is_not_there_is_told_in_a_sentence(runs, pages):
+    await (await runs.submit(job(worker=role(1, "true")))).wait(timeout_seconds=60)
     for path in ("stream", "manifest", "environment/0", "error"):
         answer = await pages.get(f"/api/jobs/default/nobody/{path}")
         assert answer.status == 404
-        assert answer.json == {"error": "there is no job nobody in namespace default"}
+        assert answer.json["error"].startswith("there is no run nobody; the newest are ")
 
 
 async def test_streams_that_nobody_reads_any_more_end(runs):

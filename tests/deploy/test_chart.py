@@ -13,6 +13,7 @@ import yaml
 
 import paddlejob
 from paddlejob.api.crd.definition import crd_v1
+from paddlejob.cli.dashboard import command as dashboard_command
 from paddlejob.cli.operator import command
 from scripts import manifests
 from scripts.manifests import Install
@@ -72,6 +73,53 @@ def test_it_is_the_same_operator_as_in_the_plain_files(render, install, settings
     arguments = [container(each).pop("args") for each in (rendered, plain)]
     assert meaning(arguments[0]) == meaning(arguments[1])
     assert without_labels(rendered) == without_labels(plain)
+
+
+def test_the_dashboard_is_the_same_as_in_the_plain_file_and_only_there_when_asked_for(render):
+    rendered, plain = render("dashboard.enabled=true"), by_name(manifests.dashboard_objects())
+    added = {key: each for key, each in rendered.items() if key not in render()}
+    assert without_labels(added) == without_labels(plain)
+    pods = added["Deployment", "paddle-dashboard"]["spec"]["template"]["metadata"]["labels"]
+    assert added["Service", "paddle-dashboard"]["spec"]["selector"].items() <= pods.items()
+    operators = rendered["Service", "paddle-controller-manager-metrics"]["spec"]["selector"]
+    assert not operators.items() <= pods.items()
+
+
+def test_the_dashboard_has_an_account_without_rights_and_a_pod_without_its_token(render):
+    rendered = render("dashboard.enabled=true")
+    bound = [
+        subject["name"]
+        for (kind, _), each in rendered.items()
+        if kind.endswith("RoleBinding")
+        for subject in each["subjects"]
+    ]
+    assert bound
+    assert "paddle-dashboard" not in bound
+    spec = rendered["Deployment", "paddle-dashboard"]["spec"]["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    (source,) = spec["volumes"][0]["projected"]["sources"]
+    assert source == {
+        "configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
+    }
+
+
+def test_the_dashboard_is_told_its_names_its_path_and_its_certificate(render, tmp_path):
+    settings = ("hosts={a.example,b:8443}", "pathPrefix=/paddle", "tlsSecret=mine", "resources.limits.cpu=2")
+    rendered = render("dashboard.enabled=true", *(f"dashboard.{each}" for each in settings))
+    spec = rendered["Deployment", "paddle-dashboard"]["spec"]["template"]["spec"]
+    (only,) = spec["containers"]
+    certificate = tmp_path / "tls.crt"
+    certificate.touch()
+    arguments = [each.replace("/tls/tls.crt", str(certificate)) for each in only["args"]]
+    arguments = [each.replace("/tls/tls.key", str(certificate)) for each in arguments]
+    with dashboard_command.make_context("dashboard", arguments) as context:
+        meant = context.params
+    assert (meant["hosts"], meant["path_prefix"]) == (("a.example", "b:8443"), "/paddle")
+    assert meant["tls_cert_file"] == meant["tls_private_key_file"] == certificate
+    assert only["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert only["resources"]["limits"]["cpu"] == 2
+    assert spec["volumes"][1] == {"name": "tls", "secret": {"secretName": "mine"}}
+    assert rendered["Service", "paddle-dashboard"]["spec"]["ports"][0]["port"] == 443
 
 
 def test_its_selectors_find_its_pods(render):
@@ -169,6 +217,7 @@ def test_a_setting_reaches_the_pod(render, setting):
         pytest.param("replicas=two", "got string, want integer", id="a word for a number"),
         pytest.param("image.pullPolicy=Sometimes", "value must be one of", id="an unknown policy"),
         pytest.param("watchNamespace=Team_A", "does not match pattern", id="a bad namespace"),
+        pytest.param("dashboard.hosts={https://a}", "does not match pattern", id="a URL for a name"),
         pytest.param("operator.logLevel=loud", "value must be one of", id="an unknown level"),
         pytest.param(
             "replicas=2,leaderElection.enabled=false", "there may be one replica only", id="two leaders"

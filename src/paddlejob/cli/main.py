@@ -11,6 +11,7 @@ from paddlejob.cli.verbs import Verbs, load
 
 VERBS = {
     "operator": ("paddlejob.cli.operator", "Run the operator that makes PaddleJobs work on a cluster."),
+    "dashboard": ("paddlejob.cli.dashboard", "Serve the dashboard inside a cluster, to many users."),
     "manifests": ("paddlejob.cli.manifests", "Print what installs the operator on a cluster."),
     "init": ("paddlejob.cli.init", "Write a job file for a program."),
     "run": ("paddlejob.cli.local.run", "Run a PaddleJob on this machine, without a cluster."),

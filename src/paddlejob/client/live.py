@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from paddlejob.api.meta import ObjectKey, View
+from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import ranks
 from paddlejob.client.job import CHANGES, Job, Jobs, Listing, Look
 from paddlejob.client.watching import watching, watching_job
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import Resource
+from paddlejob.kube.resource import NAMESPACES, Resource
 from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ _REVIEWS = Resource(
     "selfsubjectaccessreviews",
     "SelfSubjectAccessReview",
     namespaced=False,
+)
+_SELF_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
 )
 _NEEDS = {
     **dict.fromkeys(("suspend", "resume", "stop"), ("patch", "")),
@@ -104,20 +107,8 @@ async def rights(client: Client, namespace: str) -> frozenset[str]:
     """Return the changes that the user may make; all of them where the API server does not tell."""
 
     async def is_allowed(verb: str, subresource: str) -> bool:
-        wanted = {
-            "namespace": namespace,
-            "verb": verb,
-            "group": PADDLE_JOBS.group,
-            "resource": PADDLE_JOBS.plural,
-            "subresource": subresource,
-        }
-        body = {
-            "apiVersion": f"{_REVIEWS.group}/{_REVIEWS.version}",
-            "kind": _REVIEWS.kind,
-            "spec": {"resourceAttributes": wanted},
-        }
         try:
-            return (await client.create(_REVIEWS, None, body, type=_Review)).status.allowed
+            return await _is_allowed(client, namespace, verb, subresource)
         except errors.KubeError:
             # Whoever presses a button without the right for it is told so by the API server.
             return True
@@ -127,9 +118,70 @@ async def rights(client: Client, namespace: str) -> frozenset[str]:
     return frozenset(change for change in CHANGES if allowed[_NEEDS[change]])
 
 
+async def _is_allowed(client: Client, namespace: str, verb: str, subresource: str = "") -> bool:
+    """Ask the API server whether the user may do something with PaddleJobs. Raises KubeError."""
+    wanted = {
+        "namespace": namespace,
+        "verb": verb,
+        "group": PADDLE_JOBS.group,
+        "resource": PADDLE_JOBS.plural,
+        "subresource": subresource,
+    }
+    body = _body(_REVIEWS) | {"spec": {"resourceAttributes": wanted}}
+    return (await client.create(_REVIEWS, None, body, type=_Review)).status.allowed
+
+
+def _body(resource: Resource) -> JsonObject:
+    return {"apiVersion": f"{resource.group}/{resource.version}", "kind": resource.kind}
+
+
+async def may_list_all(client: Client) -> bool:
+    """Tell whether the user may list the PaddleJobs of all namespaces. Raises KubeError."""
+    return await _is_allowed(client, "", "list")
+
+
+async def user_name(client: Client) -> str:
+    """Return whom the API server takes the user for, empty where it does not tell (before Kubernetes 1.28).
+
+    Raises KubeError: UnauthorizedError where it does not accept the credentials.
+    """
+    try:
+        body = _body(_SELF_REVIEWS)
+        return (await client.create(_SELF_REVIEWS, None, body, type=_SelfReview)).status.user_info.username
+    except (errors.NotFoundError, errors.ForbiddenError):
+        # A review of any kind is refused to whoever is not known.
+        await may_list_all(client)
+        return ""
+
+
+async def namespace_names(client: Client) -> list[str]:
+    """Return the namespaces of the cluster, as far as the user may list them."""
+    try:
+        page = await client.list(NAMESPACES, None, type=_Named)
+    except errors.ApiError:
+        return []
+    return sorted(each.metadata.name for each in page.items)
+
+
 class _ReviewStatus(View, frozen=True):
     allowed: bool = False
 
 
 class _Review(View, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
+
+
+class _UserInfo(View, frozen=True):
+    username: str = ""
+
+
+class _SelfReviewStatus(View, frozen=True):
+    user_info: _UserInfo = _UserInfo()
+
+
+class _SelfReview(View, frozen=True):
+    status: _SelfReviewStatus = _SelfReviewStatus()
+
+
+class _Named(View, frozen=True):
+    metadata: ObjectMeta

@@ -1,4 +1,4 @@
-"""Who may talk to the dashboard: the browser that opened its link, from the dashboard's own pages.
+"""Who may talk to the dashboard of one user: the browser that opened its link, from its own pages.
 
 The link carries a token that works once; what it gives is a cookie that no script can read and no other site
 can send. `Host` is checked because a foreign name may be made to point to this machine (DNS rebinding),
@@ -13,8 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+from paddlejob.dashboard.desk import Desk
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Refusal = tuple[int, str]
+
+DESK = web.RequestKey("desk", Desk)
+"""Where a request carries whose it is."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
@@ -24,14 +29,23 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_SAFE_METHODS = ("GET", "HEAD")
+SAFE_METHODS = ("GET", "HEAD")
 _OWN_SITES = ("same-origin", "none", "")
+PRIVATE = (
+    401,
+    (
+        "This page is private. Open the link that `ui` printed; it works once, in one browser. "
+        "To get another one, run the command again."
+    ),
+)
+FOREIGN = (403, "Requests from other sites are refused.")
 
 
-class Guard:
-    """Lets requests through, or refuses them with a sentence."""
+class LinkGuard:
+    """Lets requests of one user through, or refuses them with a sentence."""
 
-    def __init__(self, port: int, more_hosts: Iterable[str] = ()) -> None:
+    def __init__(self, desk: Desk, port: int, more_hosts: Iterable[str] = ()) -> None:
+        self._desk = desk
         self._hosts = {f"{host}:{port}" for host in ("127.0.0.1", "localhost")} | set(more_hosts)
         self._token = secrets.token_urlsafe(32)
         self._secret = secrets.token_urlsafe(32)
@@ -47,15 +61,11 @@ class Guard:
         """Answer a request, or refuse it."""
         refusal = self._refusal(request)
         if refusal is not None:
-            status, sentence = refusal
-            return web.Response(status=status, text=f"{sentence}\n")
+            return refused(refusal)
         is_known = hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._secret.encode())
         if not is_known and not self._redeem(request):
-            return web.Response(
-                status=401,
-                text="This page is private. Open the link that `ui` printed; it works once, "
-                "in one browser. To get another one, run the command again.\n",
-            )
+            return refused(PRIVATE)
+        request[DESK] = self._desk
         response = await handler(request)
         if not is_known:
             # A redirect would lose the cookie: a strict one is not sent on the way from another site.
@@ -72,17 +82,28 @@ class Guard:
         self._token = ""
         return True
 
-    def _refusal(self, request: web.Request) -> tuple[int, str] | None:
+    def _refusal(self, request: web.Request) -> Refusal | None:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if host not in self._hosts:
             return 421, f"The dashboard is not served as {host!r}; --allow-host allows another name."
         if origin is not None and origin.partition("://")[2] not in self._hosts:
-            return 403, "Requests from other sites are refused."
-        if request.method in _SAFE_METHODS:
-            is_page = request.path == "/"
-            site = request.headers.get("Sec-Fetch-Site", "")
-            return None if is_page or site in _OWN_SITES else (403, "Requests from other sites are refused.")
-        return None if origin is not None else (403, "A change needs an Origin.")
+            return FOREIGN
+        if request.method not in SAFE_METHODS and origin is None:
+            return 403, "A change needs an Origin."
+        return None if is_from_own_page(request, "/") else FOREIGN
+
+
+def is_from_own_page(request: web.Request, page: str) -> bool:
+    """Tell whether the browser says so, or says nothing; links to the page itself may be anywhere."""
+    if request.method in SAFE_METHODS and request.path == page:
+        return True
+    return request.headers.get("Sec-Fetch-Site", "") in _OWN_SITES
+
+
+def refused(refusal: Refusal) -> web.Response:
+    """Return the answer to a request that was refused."""
+    status, sentence = refusal
+    return web.Response(status=status, text=f"{sentence}\n")
 
 
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:

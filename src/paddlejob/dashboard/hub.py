@@ -1,4 +1,4 @@
-"""All jobs, watched once for all open pages.
+"""The jobs of a namespace or of all, watched once for all open pages of a user.
 
 Every change has a number. A page that lost its connection says which it saw last and gets what came after, or
 everything where that is too long ago.
@@ -7,23 +7,25 @@ everything where that is too long ago.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.client.errors import ClientError, NoSuchJobError, sentence
+from paddlejob.client.errors import ClientError, sentence
 from paddlejob.client.job import Job, Jobs, Listing
 from paddlejob.dashboard.rows import key_of, row_of
 from paddlejob.dashboard.sse import Message
 from paddlejob.kube.errors import ForbiddenError, KubeError, UnauthorizedError
 
+log = logging.getLogger(__name__)
+
 KEPT_CHANGES = 1000
 BATCH_SECONDS = 0.1
 RETRY_SECONDS = 3.0
-PATIENCE_SECONDS = 5.0
 
 
 class _Change(NamedTuple):
@@ -61,33 +63,10 @@ class Hub:
                     # What was seen with rights that are gone is not shown any longer.
                     self._take(Listing(()))
                 self._tell("forbidden" if denied else "disconnected", sentence(error))
+            except Exception as error:
+                log.exception("bug in the dashboard; the jobs are listed again")
+                self._tell("disconnected", f"bug in the dashboard: {type(error).__name__}: {error}")
             await asyncio.sleep(RETRY_SECONDS)
-
-    async def job(self, namespace: str, name: str) -> Job:
-        """Return a job that is there now; before the first listing, wait for that. Raises NoSuchJobError."""
-        await self._until(lambda: self._state["state"] != "loading")
-        found = self._jobs.get(f"{namespace}/{name}")
-        if found is None:
-            raise NoSuchJobError(f"there is no job {name} in namespace {namespace}")
-        return found
-
-    async def seen(self, key: str) -> None:
-        """Wait until a new job is known here; one of a namespace that is not watched never is."""
-        await self._until(lambda: key in self._jobs)
-
-    async def _until(self, holds: Callable[[], bool]) -> None:
-        """Wait for a condition, but not for long."""
-        woken = asyncio.Event()
-        self._waiting.add(woken)
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while not holds():
-                    woken.clear()
-                    await woken.wait()
-        except TimeoutError:
-            return
-        finally:
-            self._waiting.discard(woken)
 
     async def stream(self, last_id: str = "") -> AsyncGenerator[Message, None]:
         """Yield all rows, or what came after `last_id`, and then every change."""

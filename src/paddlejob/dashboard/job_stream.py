@@ -2,6 +2,7 @@
 
 job      the job, whenever it changes
 ranks    its ranks: all of them first, then those that changed and those that are gone
+activity what the ranks did over time, as far as their recorders told
 record   attempts and progress of which the pods and events are gone
 events   what happened, all of it
 explain  why the job is where it is
@@ -27,6 +28,7 @@ from paddlejob.client.job import Job, Jobs, Look
 from paddlejob.client.logs import training_metrics
 from paddlejob.client.logs.model import LogBlock, LogQuery
 from paddlejob.client.logs.training_metrics import Metrics
+from paddlejob.dashboard.activity import Activity, activity_of
 from paddlejob.dashboard.rows import detail_of, events_of, lines_of, rank_of, record_of
 from paddlejob.dashboard.sse import Message
 from paddlejob.kube.errors import KubeError
@@ -112,6 +114,7 @@ class _JobStream:
     async def tell_events(self) -> None:
         """Tell events and the explanation: after each change, and events of pods also in between."""
         events: Any = None
+        activity: Activity = {}
         explained: Any = None
         before: Any = None
         while True:
@@ -122,10 +125,15 @@ class _JobStream:
                 if self._is_over:
                     continue
             self._seen.clear()
-            found = events_of(await self._job.events())
+            happened = await self._job.events()
+            found = events_of(happened)
             if found != events:
                 events = found
                 await self._put("events", events)
+            did = await activity_of(self._job, happened)
+            if did != activity:
+                activity = did
+                await self._put("activity", did)
             status = self._job.state.status
             reasons = (status.phase, status.reason, status.message, status.attempt)
             if reasons != before:

@@ -27,8 +27,10 @@ class Message(NamedTuple):
         return f"{head}event: {self.event}\ndata: ".encode() + msgspec.json.encode(self.data) + b"\n\n"
 
 
-async def respond(request: web.Request, messages: AsyncGenerator[Message, None]) -> web.StreamResponse:
-    """Send messages until there are no more or the browser has gone."""
+async def respond(
+    request: web.Request, messages: AsyncGenerator[Message, None], over: asyncio.Future[None]
+) -> web.StreamResponse:
+    """Send messages until there are no more, the browser has gone, or `over` is done."""
     response = web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream",
@@ -38,11 +40,12 @@ async def respond(request: web.Request, messages: AsyncGenerator[Message, None])
     )
     await response.prepare(request)
     await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
-    waiting: asyncio.Future[Message] = asyncio.ensure_future(anext(messages))
+    waiting: asyncio.Future[Any] = asyncio.ensure_future(anext(messages))
     try:
-        while True:
-            done, _ = await asyncio.wait({waiting}, timeout=PING_SECONDS)
-            if not done:
+        while not over.done():
+            either: set[asyncio.Future[Any]] = {waiting, over}
+            await asyncio.wait(either, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
                 await response.write(b": ping\n\n")
                 continue
             try:

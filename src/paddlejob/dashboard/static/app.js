@@ -1,8 +1,9 @@
 // The frame of all pages: where one is, how the connection is, and the keys.
-import { get, html, render, stream, useEffect, useHash, useKept, useRef, useState } from "./lib.js";
+import { get, html, post, render, stream, useEffect, useHash, useKept, useRef, useState } from "./lib.js";
 import { languages, preferred, speak, t } from "./i18n.js";
 import { Jobs } from "./jobs.js";
-import { Dialog, Empty, Notices } from "./ui.js";
+import { Namespaces, scopeHash } from "./namespaces.js";
+import { Dialog, Empty, Notices, notify } from "./ui.js";
 
 // The token is worth nothing any more; a copied address should not show it.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash);
@@ -15,22 +16,27 @@ const PAGES = {
   compare: () => import("./compare.js"),
   new: () => import("./submit.js"),
   history: () => import("./history.js"),
+  signIn: () => import("./signin.js"),
 };
 
-function useJobs() {
+// The jobs of a namespace; of all for "", and of what the server shows first for null.
+function useJobs(scope) {
   const rows = useRef(new Map());
   const [shown, setShown] = useState([]);
   const [state, setState] = useState({ state: "loading", message: "" });
   useEffect(() => {
     let lost = 0;
+    rows.current = new Map();
+    setShown([]);
+    setState({ state: "loading", message: "" });
     const draw = () => setShown([...rows.current.values()]);
-    return stream("api/jobs", {
+    return stream(scope === null ? "api/jobs" : `api/jobs?namespace=${encodeURIComponent(scope)}`, {
       open: () => {
         clearTimeout(lost);
         lost = 0;
       },
-      broken: (isOver) => {
-        if (isOver) setState({ state: "signedOut", message: "" });
+      broken: (why) => {
+        if (why) setState({ state: why.status === 401 ? "signedOut" : "forbidden", message: why.message });
         // A connection that comes back at once is not worth a word.
         else lost ||= setTimeout(() => setState({ state: "disconnected", message: t("reconnecting") }), PATIENCE_MILLISECONDS);
       },
@@ -45,19 +51,16 @@ function useJobs() {
         draw();
       },
     });
-  }, []);
+  }, [scope]);
   return [shown, state];
 }
 
 function usePage(name) {
-  const [page, setPage] = useState(null);
+  const [loaded, setLoaded] = useState({});
   useEffect(() => {
-    let isWanted = true;
-    setPage(null);
-    PAGES[name]?.().then((module) => isWanted && setPage(() => module.default));
-    return () => { isWanted = false; };
+    PAGES[name]?.().then((module) => setLoaded((before) => ({ ...before, [name]: module.default })));
   }, [name]);
-  return page;
+  return loaded[name];
 }
 
 function useRights(namespace) {
@@ -74,29 +77,41 @@ function App() {
   const [theme, setTheme] = useKept("theme", "auto");
   const [about, setAbout] = useState(null);
   const [helps, setHelps] = useState(false);
-  const [rows, state] = useJobs();
+  const [chooses, setChooses] = useState(false);
+  const [kept, keep] = useKept("scope", null, sessionStorage);
   const hash = useHash();
   speak(language);
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const [first, ...rest] = path.split("/").map(decodeURIComponent);
   const pageName = first === "jobs" && rest.length >= 2 ? "jobs" : ["compare", "history", "new"].includes(first) ? first : "";
-  const Page = usePage(pageName);
-  const namespace = pageName === "jobs" ? rest[0] : about?.isLocal ? "default" : about?.namespace;
-  const rights = useRights(namespace);
+  // #/jobs/NAMESPACE and #/jobs, for all, choose what all pages are about from then on.
+  const chosen = first === "jobs" && rest.length < 2 ? rest[0] || "" : kept;
+  const [rows, state] = useJobs(chosen);
+  const scope = chosen ?? about?.scope;
+  const isSignedOut = about?.signIn || state.state === "signedOut";
+  const Page = usePage(isSignedOut ? "signIn" : pageName);
+  const namespace = pageName === "jobs" ? rest[0] : about?.isLocal ? "default" : scope || about?.namespace;
+  const rights = useRights(isSignedOut ? "" : namespace);
 
   useEffect(() => {
     document.documentElement.dataset.theme = theme;
   }, [theme]);
   useEffect(() => {
-    get("api/about").then(setAbout, () => {});
+    get("api/about").then(setAbout, (refused) => refused.signIn && setAbout({ signIn: true, user: true }));
   }, []);
+  useEffect(() => {
+    if (chosen !== null && chosen !== kept) keep(chosen);
+  }, [chosen]);
   useEffect(() => {
     document.title = pageName === "jobs" ? `${rest[1]} · PaddleJob` : "PaddleJob";
     scrollTo(0, 0);
   }, [pageName, rest[1]]);
   useEffect(() => onKeys(() => setHelps(true)), []);
 
-  if (state.state === "signedOut") {
+  if (isSignedOut && about?.user) {
+    return Page && html`<${Page} wasSignedIn=${!about.signIn} />`;
+  }
+  if (isSignedOut) {
     return html`<main><${Empty} title=${t("signedOut")} tone="red"><p class="dim">${t("signedOutHint")}</p><//></main>`;
   }
   if (!about) return html`<header><span class="brand"><img src="static/icon.svg" alt="" width="20" height="20" />PaddleJob</span></header>`;
@@ -104,15 +119,16 @@ function App() {
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main").focus(); }}>${t("skip")}</a>
     <header>
-      <a class="brand" href="#/"><img src="static/icon.svg" alt="" width="20" height="20" />PaddleJob</a>
-      <${Place} about=${about} />
+      <a class="brand" href=${scopeHash(chosen)}><img src="static/icon.svg" alt="" width="20" height="20" />PaddleJob</a>
+      <${Place} about=${about} scope=${scope} onChoose=${() => setChooses(true)} />
       <nav>
-        <a href="#/" aria-current=${!pageName ? "page" : undefined}>${t(about.isLocal ? "runs" : "jobs")}</a>
+        <a href=${scopeHash(chosen)} aria-current=${!pageName ? "page" : undefined}>${t(about.isLocal ? "runs" : "jobs")}</a>
         <a href="#/history" aria-current=${pageName === "history" ? "page" : undefined}>${t("history")}</a>
         <a href="#/compare" aria-current=${pageName === "compare" ? "page" : undefined}>${t("compare")}</a>
         ${rights.has("submit") && html`<a href="#/new" aria-current=${pageName === "new" ? "page" : undefined}>${t("new")}</a>`}
       </nav>
       <span class="grow"></span>
+      ${about.user && html`<${Account} user=${about.user} />`}
       <span class="connection ${state.state}" role="status"><i aria-hidden="true"></i>${t(state.state)}</span>
       <select aria-label=${t("language")} value=${language} onChange=${(event) => setLanguage(event.target.value)}>
         ${languages.map(([id, name]) => html`<option key=${id} value=${id}>${name}</option>`)}</select>
@@ -124,17 +140,27 @@ function App() {
     <main id="main" tabindex="-1">
       ${pageName
         ? Page && html`<${Page} key=${pageName + rest.slice(0, 2)} namespace=${rest[0]} name=${rest[1]} tab=${rest[2]} row=${row}
-            query=${query} rows=${rows} about=${about} rights=${rights} isLoaded=${state.state !== "loading"} />`
-        : html`<${Jobs} rows=${rows} state=${state} about=${about} mayCreate=${rights.has("submit")} />`}
+            query=${query} rows=${rows} about=${about} rights=${rights} scope=${scope} />`
+        : html`<${Jobs} rows=${rows} state=${state} about=${about} scope=${scope} mayCreate=${rights.has("submit")}
+            onChoose=${() => setChooses(true)} />`}
     </main>
     <${Notices} />
-    ${helps && html`<${Help} onClose=${() => setHelps(false)} />`}`;
+    ${helps && html`<${Help} onClose=${() => setHelps(false)} />`}
+    ${chooses && html`<${Namespaces} about=${about} scope=${scope} onClose=${() => setChooses(false)} />`}`;
 }
 
-function Place({ about }) {
+function Place({ about, scope, onChoose }) {
   if (about.isLocal) return html`<span class="place" title=${about.directory}>${t("thisMachine")}</span>`;
-  const scope = about.allNamespaces ? t("allNamespaces") : about.namespace;
-  return html`<span class="place">${about.context && html`${about.context} · `}${scope}</span>`;
+  return html`<span class="place">${about.context && html`<span>${about.context} ·</span>`}
+    <button type="button" class="quiet" aria-haspopup="dialog" aria-label=${`${t("namespace")}: ${scope || t("allNamespaces")}`}
+      title=${t("chooseNamespace")} onClick=${onChoose}>${scope || t("allNamespaces")}<i aria-hidden="true"></i></button></span>`;
+}
+
+function Account({ user }) {
+  const name = user.replace(/^system:serviceaccount:/, "");
+  const leave = () => post("api/sign-out").then(() => location.reload(), (refused) => notify(refused.message, { tone: "red" }));
+  return html`<span class="account"><span class="name" title=${user}>${name}</span>
+    <button type="button" class="quiet small" onClick=${leave}>${t("signOut")}</button></span>`;
 }
 
 function onKeys(help) {

@@ -5,8 +5,8 @@ import { Chart, columns } from "./charts.js";
 import { jobHash } from "./jobs.js";
 import { Empty, Phase, toneOf } from "./ui.js";
 
-export default function History({ namespace, name, rows }) {
-  return name ? html`<${Postmortem} namespace=${namespace} name=${name} rows=${rows} />` : html`<${List} rows=${rows} />`;
+export default function History({ namespace, name, rows, scope }) {
+  return name ? html`<${Postmortem} namespace=${namespace} name=${name} rows=${rows} />` : html`<${List} rows=${rows} scope=${scope} />`;
 }
 
 function useFetched(path) {
@@ -22,9 +22,9 @@ function useFetched(path) {
 const Loading = () => html`<div class="skeleton" role="status" aria-label=${t("loading")}><div><i></i><i></i><i></i></div></div>`;
 const day = (time) => (time ? new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hour12: false }) : "–");
 
-function List({ rows }) {
+function List({ rows, scope }) {
   const now = useNow();
-  const [all, error] = useFetched("api/history");
+  const [all, error] = useFetched(`api/history?namespace=${encodeURIComponent(scope)}`);
   const present = useMemo(() => new Set(rows.map((row) => row.key)), [rows]);
   if (error) return html`<${Empty} title=${t("forbidden")} tone="red"><p>${error}</p><//>`;
   if (!all) return html`<h1>${t("history")}</h1><${Loading} />`;

@@ -39,12 +39,13 @@ function useJob(namespace, name) {
         Object.assign(kept.current, { lines: [], points: [], ranks: [], trouble: "" });
         soon();
       },
-      broken: (isOver) => {
-        kept.current.isMissing = isOver && !kept.current.job;
+      broken: (why) => {
+        if (why && !kept.current.job) kept.current.refused = why;
         soon();
       },
       job: set("job"),
       record: set("record"),
+      activity: set("activity"),
       ranks: ({ changed, gone }) => {
         for (const rank of gone) ranks.delete(rank);
         for (const rank of changed) ranks.set(rank.rank, rank);
@@ -76,7 +77,7 @@ function useJob(namespace, name) {
   return kept.current;
 }
 
-const empty = () => ({ job: null, ranks: [], record: { attempts: [], curve: [] }, events: [], explain: null, points: [], lines: [], trouble: "", isGone: false, isMissing: false });
+const empty = () => ({ job: null, ranks: [], activity: {}, record: { attempts: [], curve: [] }, events: [], explain: null, points: [], lines: [], trouble: "", isGone: false, refused: null });
 
 const ROLES = ["ps", "worker", "heter"];
 const roleOf = (rank) => rank.rank.slice(0, rank.rank.lastIndexOf("-"));
@@ -91,13 +92,14 @@ function merged(lines, more) {
   return all.length > MOST_LINES ? all.slice(-MOST_LINES) : all;
 }
 
-export default function Job({ namespace, name, tab, row, about, rights, isLoaded }) {
+export default function Job({ namespace, name, tab, row, about, rights }) {
   const known = useJob(namespace, name);
   const chosen = TABS.includes(tab) ? tab : "overview";
   const job = known.job || row;
-  if (known.isGone || known.isMissing || (!job && isLoaded)) {
-    return html`<${Empty} title=${t(known.isGone ? "jobGone" : "jobMissing")}>
-      <p class="dim">${namespace}/${name}</p><p><a class="button" href="#/">${t("backToJobs")}</a></p><//>`;
+  if (known.isGone || known.refused) {
+    const title = known.isGone ? "jobGone" : known.refused.status === 403 ? "forbidden" : "jobMissing";
+    return html`<${Empty} title=${t(title)}>
+      <p class="dim">${known.refused?.message || `${namespace}/${name}`}</p><p><a class="button" href="#/">${t("backToJobs")}</a></p><//>`;
   }
   if (!job) return html`<div class="skeleton" role="status" aria-label=${t("loading")}><div><i></i><i></i><i></i></div></div>`;
   const pages = { overview: Overview, logs: LogTab, ranks: Ranks, events: Events, manifest: Manifest };
@@ -158,7 +160,7 @@ function Overview({ job, known }) {
     <${Why} explain=${known.explain} job=${job} />
     <${Curves} points=${points} attempts=${attempts} />
     <${Timeline} job=${job} attempts=${attempts} />
-    <${Strip} job=${job} ranks=${known.ranks} />`;
+    <${Strip} job=${job} ranks=${known.ranks} activity=${known.activity} />`;
 }
 
 // What is kept of attempts whose logs are gone comes before what the log tells.
@@ -248,22 +250,46 @@ function Timeline({ job, attempts }) {
       <td>${each.cause || html`<span class="dim">–</span>`}</td></tr>`)}</tbody></table>`;
 }
 
-// Each rank over time: waiting for its container, running, and how it ended.
-function Strip({ job, ranks }) {
+const SPANS = ["pending", "running", "training", "evaluating", "saving", "waiting", "stalled", "succeeded", "failed"];
+
+// What a rank did: waiting for its container, running, and what its recorder tells of that.
+function spansOf(rank, told, end) {
+  const created = Date.parse(rank.created), started = Date.parse(rank.started), ended = Date.parse(rank.ended) || end;
+  const outcome = rank.exitCode ? "failed" : rank.exitCode === 0 ? "succeeded" : "running";
+  const spans = [{ state: "pending", from: created || started, to: started || ended }];
+  if (started) spans.push({ state: told.length && outcome === "running" ? "running" : outcome, from: started, to: ended });
+  for (const [state, from, to] of told) {
+    const span = { state: SPANS.includes(state) ? state : "running", from: Math.max(Date.parse(from), started || 0), to: Math.min(Date.parse(to) || end, ended) };
+    if (span.to > span.from) spans.push(span);
+  }
+  return spans.filter((each) => each.to >= each.from);
+}
+
+// Every rank over time.
+function Strip({ job, ranks, activity }) {
   const now = useNow();
   if (!ranks.length) return null;
   const begins = ranks.map((each) => Date.parse(each.created)).filter(Number.isFinite);
   const begin = Math.min(...begins), end = Date.parse(job.ended) || now;
-  const at = (time) => `${Math.min(100, Math.max(0, (100 * (time - begin)) / (end - begin || 1)))}%`;
-  const span = (from, to) => ({ left: at(from), width: `${Math.max(0.4, (100 * (to - from)) / (end - begin || 1))}%` });
-  return html`<h2>${t("ranks")} <span class="dim">${t("strip").toLowerCase()}</span></h2>
-    <div class="strip">${ranks.slice(0, MOST_LANES).map((each) => {
-      const created = Date.parse(each.created) || begin, started = Date.parse(each.started), ended = Date.parse(each.ended) || end;
-      return html`<div key=${each.rank}><span class="num">${each.rank}</span><span class="lane">
-        <i class="wait" style=${span(created, started || ended)}></i>
-        ${started && html`<i class="run ${each.exitCode ? "red" : each.exitCode === 0 ? "green" : "blue"}" style=${span(started, ended)}></i>`}
-        </span><span class="dim">${each.state}</span></div>`;
+  const place = ({ from, to }) => {
+    const left = Math.min(100, Math.max(0, (100 * (from - begin)) / (end - begin || 1)));
+    return { left: `${left}%`, width: `${Math.min(100 - left, Math.max(0.3, (100 * (to - from)) / (end - begin || 1)))}%` };
+  };
+  const lanes = ranks.slice(0, MOST_LANES).map((rank) => [rank, spansOf(rank, activity[rank.rank] || [], end)]);
+  const present = SPANS.filter((state) => lanes.some(([, spans]) => spans.some((each) => each.state === state && each.to - each.from > 0)));
+  return html`<div class="striphead"><h2>${t("ranks")} <span class="dim">${t("strip").toLowerCase()}</span></h2>
+      <span class="legend">${present.map((state) => html`<span key=${state}><i class="s-${state}"></i>${t(`span.${state}`)}</span>`)}</span></div>
+    <div class="strip">${lanes.map(([rank, spans]) => {
+      const last = spans[spans.length - 1];
+      const isStalled = ["stalled", "waiting"].includes(last?.state) && last.to === end && !rank.ended;
+      return html`<div key=${rank.rank}><span class="num">${rank.rank}</span><span class="lane" role="img"
+          aria-label=${spans.map((each) => `${t(`span.${each.state}`)} ${duration(each.to - each.from)}`).join(", ")}>
+        ${spans.map((each, index) => html`<i key=${index} class="s-${each.state}" style=${place(each)}
+          title=${`${t(`span.${each.state}`)} ${clock(each.from)} – ${clock(each.to)} (${duration(each.to - each.from)})`}></i>`)}
+        </span><span class=${isStalled && last.state === "stalled" ? "red" : "dim"}>${isStalled
+          ? `${t(`span.${last.state}`)} ${duration(end - last.from)}` : rank.state}</span></div>`;
     })}</div>
+    <div class="axis num dim" aria-hidden="true"><span>${clock(begin)}</span><span>${clock(end)}</span></div>
     ${ranks.length > MOST_LANES && html`<p><a href=${jobHash(job.key, "ranks")}>${ranks.length - MOST_LANES} ${t("more")}</a></p>`}`;
 }
 

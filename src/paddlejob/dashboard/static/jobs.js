@@ -39,7 +39,7 @@ function sorted(rows, order) {
   });
 }
 
-export function Jobs({ rows, state, about, mayCreate }) {
+export function Jobs({ rows, state, about, scope, mayCreate, onChoose }) {
   const [group, setGroup] = useKept("group", "all");
   const [order, setOrder] = useKept("order", "");
   const [text, setText] = useKept("filter", "");
@@ -63,12 +63,13 @@ export function Jobs({ rows, state, about, mayCreate }) {
 
   if (state.state === "loading" && !rows.length) return html`<${Skeleton} />`;
   if (state.state === "forbidden") {
-    return html`<${Empty} title=${t("forbidden")} tone="red"><p>${state.message}</p><p class="dim">${t("forbiddenHint")}</p><//>`;
+    return html`<${Empty} title=${t("forbidden")} tone="red"><p>${state.message}</p><p class="dim">${t("forbiddenHint")}</p>
+      <p><button type="button" class="primary" onClick=${onChoose}>${t("chooseNamespace")}</button></p><//>`;
   }
   if (!rows.length && state.state === "disconnected") {
     return html`<${Empty} title=${t("disconnected")} tone="red"><p>${state.message}</p><//>`;
   }
-  if (!rows.length) return html`<${NoJobs} about=${about} mayCreate=${mayCreate} />`;
+  if (!rows.length) return html`<${NoJobs} about=${about} scope=${scope} mayCreate=${mayCreate} onChoose=${onChoose} />`;
 
   const clear = () => { setText(""); setGroup("all"); setNamespace(""); };
   return html`
@@ -87,7 +88,7 @@ export function Jobs({ rows, state, about, mayCreate }) {
         onInput=${(event) => setText(event.target.value)} />
     </div>
     ${shown.length
-      ? html`<${Table} rows=${shown} order=${order} setOrder=${setOrder} manyNamespaces=${namespaces.length > 1} />`
+      ? html`<${Table} rows=${shown} order=${order} setOrder=${setOrder} manyNamespaces=${!about.isLocal && scope === ""} />`
       : html`<${Empty} level="h2" title=${t("noMatch")}><button type="button" onClick=${clear}>${t("clearFilter")}</button><//>`}`;
 }
 
@@ -168,12 +169,14 @@ function Progress({ row }) {
     <span class="dim steps">${stepText(row.progress)}</span></span>`;
 }
 
-function NoJobs({ about, mayCreate }) {
-  const command = about.isLocal ? "paddlejob run job.yaml" : `kubectl pdj submit -n ${about.namespace} job.yaml`;
-  return html`<${Empty} title=${t(about.isLocal ? "noRuns" : "noJobs")}>
+function NoJobs({ about, scope, mayCreate, onChoose }) {
+  const command = about.isLocal ? "paddlejob run job.yaml" : `kubectl pdj submit -n ${scope || about.namespace} job.yaml`;
+  const title = about.isLocal ? t("noRuns") : scope ? `${t("noJobsIn")} ${scope}` : t("noJobs");
+  return html`<${Empty} title=${title}>
     <p class="dim">${t(about.isLocal ? "noRunsHint" : "noJobsHint")}</p>
     <p><${Command} text=${command} /></p>
-    ${mayCreate && html`<p><a class="button primary" href="#/new">${t("new")}</a></p>`}<//>`;
+    <p>${mayCreate && html`<a class="button primary" href="#/new">${t("new")}</a>`}
+      ${!about.isLocal && html` <button type="button" onClick=${onChoose}>${t("chooseNamespace")}</button>`}</p><//>`;
 }
 
 function Skeleton() {

@@ -8,9 +8,9 @@ export { Component, Fragment, render, useCallback, useEffect, useMemo, useRef, u
 
 // Raised for an answer that is not a success; `message` is a sentence.
 export class Refused extends Error {
-  constructor(message, problems) {
+  constructor(message, { status = 0, problems = [], signIn = false } = {}) {
     super(message);
-    this.problems = problems || [];
+    Object.assign(this, { status, problems, signIn });
   }
 }
 
@@ -23,7 +23,7 @@ async function request(path, options) {
   }
   const type = answer.headers.get("Content-Type") || "";
   const body = type.startsWith("application/json") ? await answer.json() : { error: (await answer.text()).trim() };
-  if (!answer.ok) throw new Refused(body.error, body.problems);
+  if (!answer.ok) throw new Refused(body.error, { status: answer.status, ...body });
   return body;
 }
 
@@ -35,8 +35,25 @@ export const jobPath = (namespace, name) =>
   `api/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 
 const HIDDEN_MILLISECONDS = 30000;
+const AGAIN_MILLISECONDS = 3000;
+const FINAL = [401, 403, 404];
 
-// Open a stream; `on` has a function for each event, and `open` and `broken`. Returns what closes it.
+// Why a stream was refused, null for what may pass: a proxy that does not reach the dashboard for a moment.
+async function refusal(path) {
+  const peek = new AbortController();
+  try {
+    const answer = await fetch(path, { signal: peek.signal });
+    if (!FINAL.includes(answer.status)) return null;
+    return new Refused((await answer.json().catch(() => ({}))).error || "", { status: answer.status });
+  } catch {
+    return null;
+  } finally {
+    peek.abort();
+  }
+}
+
+// Open a stream; `on` has a function for each event, and `open` and `broken`, which is told why if that is final.
+// Returns what closes it.
 // A page that nobody sees gives its connection back: a browser has only six of them for all its tabs.
 export function stream(path, on) {
   let source = null;
@@ -46,7 +63,14 @@ export function stream(path, on) {
     const mark = last ? `${path.includes("?") ? "&" : "?"}last=${encodeURIComponent(last)}` : "";
     source = new EventSource(path + mark);
     source.onopen = () => on.open?.();
-    source.onerror = () => on.broken?.(source.readyState === EventSource.CLOSED);
+    source.onerror = async ({ target }) => {
+      if (target.readyState !== EventSource.CLOSED) return on.broken?.(null);
+      // A browser does not say why, and does not try again.
+      const why = await refusal(path);
+      if (source !== target) return undefined;
+      if (!why) timer = setTimeout(() => source === target && connect(), AGAIN_MILLISECONDS);
+      return on.broken?.(why);
+    };
     for (const [name, take] of Object.entries(on)) {
       if (name === "open" || name === "broken") continue;
       source.addEventListener(name, (event) => {
@@ -93,11 +117,11 @@ export function useHash() {
   return hash;
 }
 
-// Keep a choice of the user over reloads.
-export function useKept(name, initial) {
-  const [value, setValue] = useState(() => localStorage.getItem(`paddlejob.${name}`) ?? initial);
+// Keep a choice of the user over reloads: for all tabs, or with `sessionStorage` for this one.
+export function useKept(name, initial, storage = localStorage) {
+  const [value, setValue] = useState(() => storage.getItem(`paddlejob.${name}`) ?? initial);
   const keep = useCallback((next) => {
-    localStorage.setItem(`paddlejob.${name}`, next);
+    storage.setItem(`paddlejob.${name}`, next);
     setValue(next);
   }, [name]);
   return [value, keep];

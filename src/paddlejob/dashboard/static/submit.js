@@ -20,7 +20,7 @@ spec:
           command: ["python", "train.py"]
 `;
 
-export default function Submit({ about, rights }) {
+export default function Submit({ about, rights, scope }) {
   const [text, setText] = useState(EXAMPLE);
   const [problems, setProblems] = useState(null);
   const [busy, setBusy] = useState(false);
@@ -41,7 +41,7 @@ export default function Submit({ about, rights }) {
   const submit = async () => {
     setBusy(true);
     try {
-      const { keys, notes } = await post("api/jobs", { text });
+      const { keys, notes } = await post(`api/jobs?namespace=${encodeURIComponent(scope)}`, { text });
       for (const note of notes) notify(note);
       location.hash = keys.length === 1 ? jobHash(keys[0]) : "#/";
     } catch (refused) {

@@ -36,12 +36,14 @@ def load_config(
     return msgspec.structs.replace(config, proxy_url=proxy_from_env(config.server, env))
 
 
-def in_cluster_config(env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> ClusterConfig:
-    """Return the cluster and service account of the pod we run in.
+def in_cluster_config(
+    env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT, *, with_token: bool = True
+) -> ClusterConfig:
+    """Return the cluster and service account of the pod we run in; without a token, only the cluster.
 
     Raises ConfigError when there is none.
     """
-    if missing := _not_in_cluster(env, service_account):
+    if missing := _not_in_cluster(env, service_account / "token" if with_token else None):
         raise ConfigError(f"not running in a pod: {missing}")
     host, port = env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]
     return ClusterConfig(
@@ -49,7 +51,7 @@ def in_cluster_config(env: Mapping[str, str], service_account: Path = SERVICE_AC
         source=f"the pod's service account in {service_account}",
         namespace=_content(service_account / "namespace").decode("utf-8", "replace") or "default",
         certificate_authority=_content(service_account / "ca.crt") or None,
-        user=User(token_file=service_account / "token"),
+        user=User(token_file=service_account / "token") if with_token else User(),
     )
 
 
@@ -60,7 +62,7 @@ def _find(
         return read_kubeconfig([Path(kubeconfig)], context)
     if listed := env.get("KUBECONFIG"):
         return read_kubeconfig(_existing(listed), context)
-    outside = _not_in_cluster(env, service_account)
+    outside = _not_in_cluster(env, service_account / "token")
     if not outside and context is None:
         return in_cluster_config(env, service_account)
     default = Path(env.get("HOME") or Path.home()) / ".kube" / "config"
@@ -85,13 +87,12 @@ def _existing(listed: str) -> list[Path]:
     return existing
 
 
-def _not_in_cluster(env: Mapping[str, str], service_account: Path) -> str:
+def _not_in_cluster(env: Mapping[str, str], token: Path | None) -> str:
     """Return why this is not running in a pod, empty if it is."""
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         if not env.get(name):
             return f"{name} is not set"
-    token = service_account / "token"
-    return "" if token.exists() else f"{token} does not exist"
+    return "" if token is None or token.exists() else f"{token} does not exist"
 
 
 def _content(path: Path) -> bytes:

@@ -1,0 +1,84 @@
+"""What one user works with: their own connection to the cluster, and what is watched for their pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from paddlejob.client.job import Jobs
+from paddlejob.client.live import within
+from paddlejob.dashboard.hub import Hub
+from paddlejob.dashboard.sse import Message
+
+ALL = ""
+"""The scope of all namespaces; any other is the name of one."""
+LINGER_SECONDS = 30.0
+"""How long jobs are still watched after the last page has gone: a reload then gets only what it missed."""
+
+
+class _Watched:
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.task = asyncio.create_task(hub.run())
+        self.readers = 0
+
+
+class Desk:
+    """The jobs of one user, seen with the rights of that user and nobody else's."""
+
+    def __init__(self, jobs: Jobs, *, scope: str, user: str = "") -> None:
+        self.jobs = jobs
+        self.scope = scope
+        """What is shown first."""
+        self.user = user
+        """Whom the API server takes the user for, where that is of interest."""
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the user may see nothing any longer: what is being sent ends."""
+        self._watched: dict[str, _Watched] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether anything is watched, for a page that is open or was so a moment ago."""
+        return bool(self._watched)
+
+    def watch(self, scope: str) -> Hub:
+        """Return the jobs of a scope, watched from now on."""
+        if scope not in self._watched:
+            jobs = self.jobs if scope == ALL else within(self.jobs, scope)
+            self._watched[scope] = _Watched(Hub(jobs, all_namespaces=scope == ALL))
+        return self._watched[scope].hub
+
+    async def stream(self, scope: str, last_id: str) -> AsyncGenerator[Message, None]:
+        """Yield the jobs of a scope and their changes; see Hub.stream."""
+        hub, watched = self.watch(scope), self._watched[scope]
+        watched.readers += 1
+        try:
+            async with aclosing(hub.stream(last_id)) as messages:
+                async for message in messages:
+                    yield message
+        finally:
+            watched.readers -= 1
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._end_unread, scope)
+
+    def _end_unread(self, scope: str) -> None:
+        watched = self._watched.get(scope)
+        # What is shown first stays ready for the next page of a user who is alone.
+        if watched is None or watched.readers or (not self.user and scope == self.scope):
+            return
+        del self._watched[scope]
+        watched.task.cancel()
+        self._ending.add(watched.task)
+        watched.task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Stop watching and end what is being sent; the jobs are still open."""
+        if not self.over.done():
+            self.over.set_result(None)
+        tasks = {*self._ending, *(each.task for each in self._watched.values())}
+        self._watched.clear()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,0 +1,216 @@
+"""What the pages are made of and ask for: files, streams and changes, all through `paddlejob.client`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+import paddlejob
+from paddlejob.api.meta import JsonObject
+from paddlejob.client import live
+from paddlejob.client.cluster import Cluster
+from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError, sentence
+from paddlejob.client.job import Job, Jobs
+from paddlejob.client.live import within
+from paddlejob.client.local_runs import LocalRuns
+from paddlejob.dashboard import changes, sse
+from paddlejob.dashboard.desk import ALL
+from paddlejob.dashboard.guard import DESK, Handler, add_headers
+from paddlejob.dashboard.job_stream import job_stream
+from paddlejob.dashboard.rows import record_of, summary_of
+from paddlejob.kube.errors import ForbiddenError, KubeError, UnauthorizedError
+
+Check = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
+
+STATIC = Path(__file__).parent / "static"
+LONGEST_BODY = 1 << 20
+
+
+def application(check: Check, *routes: web.AbstractRouteDef) -> web.Application:
+    """Return all pages behind a check of who asks."""
+    app = web.Application(client_max_size=LONGEST_BODY, middlewares=[_in_words(check)])
+    app.on_response_prepare.append(add_headers)
+    app.router.add_routes([*_routes(), *routes])
+    return app
+
+
+def _routes() -> list[web.AbstractRouteDef]:
+    job = "/api/jobs/{namespace}/{name}"
+    return [
+        web.get("/", _page),
+        web.static("/static", STATIC),
+        web.get("/api/about", _about),
+        web.get("/api/namespaces", _namespaces),
+        web.get("/api/rights/{namespace}", _rights),
+        web.get("/api/jobs", _stream),
+        web.post("/api/jobs", _submit),
+        web.post("/api/validate", _validate),
+        web.get("/api/history", _history),
+        web.get("/api/history/{namespace}/{name}", _record),
+        web.get(f"{job}/stream", _job_stream),
+        web.get(f"{job}/manifest", _manifest),
+        web.get(f"{job}/environment/{{rank}}", _environment),
+        web.get(f"{job}/error", _first_error),
+        web.post(f"{job}/{{change}}", _change),
+    ]
+
+
+async def _page(_: web.Request) -> web.StreamResponse:
+    return web.FileResponse(STATIC / "index.html")
+
+
+async def _about(request: web.Request) -> web.Response:
+    desk = request[DESK]
+    return to_json(
+        {
+            "version": paddlejob.__version__,
+            "isLocal": isinstance(desk.jobs, LocalRuns),
+            "namespace": getattr(desk.jobs, "namespace", ""),
+            "context": getattr(desk.jobs, "context", ""),
+            "directory": str(getattr(desk.jobs, "runs", "")),
+            "scope": desk.scope,
+            "user": desk.user,
+        }
+    )
+
+
+async def _namespaces(request: web.Request) -> web.Response:
+    """Tell which namespaces can be chosen, and whether all of them can be at once."""
+    jobs = request[DESK].jobs
+    if not isinstance(jobs, Cluster):
+        return to_json({"names": [], "all": False})
+    names = await live.namespace_names(jobs.client)
+    try:
+        may_list_all = await live.may_list_all(jobs.client)
+    except KubeError:
+        # Whoever chooses all without the right to is told so by the API server.
+        may_list_all = True
+    return to_json({"names": names, "all": may_list_all})
+
+
+async def _rights(request: web.Request) -> web.Response:
+    return to_json(sorted(await request[DESK].jobs.rights(request.match_info["namespace"])))
+
+
+async def _stream(request: web.Request) -> web.StreamResponse:
+    desk = request[DESK]
+    return await sse.respond(request, desk.stream(_scope(request), _last_id(request)), desk.over)
+
+
+async def _job_stream(request: web.Request) -> web.StreamResponse:
+    job = await _job(request)
+    # The directory of a local run has its logs and events from the first attempt on.
+    records = None if isinstance(request[DESK].jobs, LocalRuns) else _jobs(request)
+    stream = job_stream(job, with_logs="logs" in request.query, records=records)
+    return await sse.respond(request, stream, request[DESK].over)
+
+
+async def _history(request: web.Request) -> web.Response:
+    scope = _scope(request)
+    found = await within(request[DESK].jobs, scope).history(all_namespaces=scope == ALL)
+    return to_json([summary_of(each) for each in found])
+
+
+async def _record(request: web.Request) -> web.Response:
+    return to_json(record_of(await _jobs(request).record(request.match_info["name"])))
+
+
+async def _manifest(request: web.Request) -> web.Response:
+    return to_json({"text": await changes.manifest_text(await _job(request))})
+
+
+async def _environment(request: web.Request) -> web.Response:
+    found = await (await _job(request)).environment(request.match_info["rank"])
+    return to_json(dict(sorted(found.items())))
+
+
+async def _first_error(request: web.Request) -> web.Response:
+    return to_json(await (await _job(request)).first_error())
+
+
+async def _change(request: web.Request) -> web.Response:
+    change, body = request.match_info["change"], await read_json(request)
+    # Whoever closes the page in the middle of a change still gets all of it.
+    return to_json(await asyncio.shield(changes.change(await _job(request), change, body)))
+
+
+async def _validate(request: web.Request) -> web.Response:
+    text = str((await read_json(request)).get("text", ""))
+    return to_json({"problems": await asyncio.to_thread(changes.problems, text)})
+
+
+async def _submit(request: web.Request) -> web.Response:
+    text = str((await read_json(request)).get("text", ""))
+    jobs = within(request[DESK].jobs, _scope(request) or getattr(request[DESK].jobs, "namespace", ""))
+    return to_json(await asyncio.shield(changes.submit(jobs, text)))
+
+
+def _scope(request: web.Request) -> str:
+    """Return the namespace that a page shows, ALL for all, and what is shown first where it does not say."""
+    return request.query.get("namespace", request[DESK].scope)
+
+
+def _jobs(request: web.Request) -> Jobs:
+    return within(request[DESK].jobs, request.match_info["namespace"])
+
+
+async def _job(request: web.Request) -> Job:
+    return await _jobs(request).get(request.match_info["name"])
+
+
+def _in_words(check: Check) -> Any:
+    """Return the middleware that checks requests and turns errors into sentences."""
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            answer: web.StreamResponse = await check(request, handler)
+        except web.HTTPException as error:
+            return web.Response(status=error.status, text=f"{error.reason}\n")
+        except (ClientError, KubeError) as error:
+            told: JsonObject = {"error": sentence(error)}
+            if isinstance(error, InvalidJobError):
+                told["problems"] = error.problems
+            return to_json(told, _status_of(error))
+        return answer
+
+    return middleware
+
+
+def _status_of(error: ClientError | KubeError) -> int:
+    match error:
+        case NoSuchJobError():
+            return 404
+        case UnauthorizedError():
+            return 401
+        case ForbiddenError():
+            return 403
+        case ClientError():
+            return 422
+    return 502
+
+
+def _last_id(request: web.Request) -> str:
+    """Return the last event that a page saw; one that reconnects by itself says it in the query."""
+    return request.headers.get("Last-Event-ID") or request.query.get("last", "")
+
+
+async def read_json(request: web.Request) -> JsonObject:
+    """Return what a request says. Raises ClientError."""
+    found: Any = None
+    with contextlib.suppress(msgspec.DecodeError):
+        found = msgspec.json.decode(await request.read() or b"{}")
+    if not isinstance(found, dict):
+        raise ClientError("the body of the request is not a JSON object")
+    return found
+
+
+def to_json(value: Any, status: int = 200) -> web.Response:
+    """Return an answer in JSON."""
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
