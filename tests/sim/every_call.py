@@ -1,6 +1,5 @@
 """One fault at every call of an operator, one history for each, compared with the history without it.
 
-    python tests/sim/every_call.py                            all of them; prints docs/proof.md
     python tests/sim/every_call.py SCENARIO FAULT NUMBER      one of them again
 
 A scenario is a job's life without chance. The undisturbed history says how many requests the operator sends
@@ -57,26 +56,6 @@ SUBMITTED_AFTER_SECONDS = 5.0
 """When all watches are open."""
 UNCOUNTED = ("/leases", "/leases/operator", "/apis/scheduling.volcano.sh/v1beta1")
 """Requests that come every few seconds, whatever happens to the job."""
-
-
-PAGE = """\
-# What was tried
-
-This page is written by `make proof`.
-
-## One fault at every call
-
-The operator runs a job in a simulation without chance. Then it runs the same job again for every request
-that it sends and every event that its watches deliver, and each time one of them goes wrong in one way. The
-job must come to the same end: the same phase, number of restarts and objects, and every container started as
-often as without the fault.
-
-{total} histories, and all of them did. How many for each fault and each life of a job:
-
-{table}
-
-The requests of the lease, and those that ask what the cluster serves, are left out.
-"""
 
 
 class Fault(enum.StrEnum):
@@ -448,20 +427,8 @@ def check(scenario: str, fault: Fault) -> int:
     return histories
 
 
-def page() -> str:
-    """Play all histories, and return what came of them as docs/proof.md shows it."""
-    counts = {fault: [check(scenario, fault) for scenario in SCENARIOS] for fault in Fault}
-    rows = [f"| {fault} | {' | '.join(map(str, row))} |" for fault, row in counts.items()]
-    total = sum(map(sum, counts.values()))
-    head = f"| fault | {' | '.join(SCENARIOS)} |\n|{'---|' * (len(SCENARIOS) + 1)}"
-    return PAGE.format(total=total, table="\n".join((head, *rows)))
-
-
 def main() -> None:
-    """Play one history beside the undisturbed one, or all of them."""
-    if len(sys.argv) == 1:
-        print(page(), end="")
-        return
+    """Play one history beside the undisturbed one."""
     scenario, fault, number = sys.argv[1:]
     print(play(SCENARIOS[scenario])[0])
     print(play(SCENARIOS[scenario], Fault(fault), int(number))[0])

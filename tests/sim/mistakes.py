@@ -38,7 +38,7 @@ def draw(rng: random.Random, jobs: tuple[JsonObject, ...], until: float) -> Mist
     job, wrong = rng.choice(jobs), rng.choice(WRONG)
     at = rng.choice((rng.uniform(0, 5), rng.uniform(0, until)))
     corrected = rng.choice((None, rng.uniform(at, until)))
-    return Mistake(job["metadata"]["name"], wrong, _reverse(wrong, job["spec"]), at, corrected)
+    return Mistake(job["metadata"]["name"], wrong, reverse(wrong, job["spec"]), at, corrected)
 
 
 def is_wrong(spec: JsonObject) -> bool:
@@ -52,9 +52,9 @@ def _has(value: Any, part: Any) -> bool:
     return bool(value == part)
 
 
-def _reverse(patch: JsonObject, spec: JsonObject) -> dict[str, Any]:
+def reverse(patch: JsonObject, spec: JsonObject) -> dict[str, Any]:
     """Return the merge patch that undoes another one."""
     return {
-        field: _reverse(value, spec[field]) if isinstance(value, dict) else spec.get(field)
+        field: reverse(value, spec[field]) if isinstance(value, dict) and field in spec else spec.get(field)
         for field, value in patch.items()
     }

@@ -23,6 +23,6 @@ def test_it_is_one_until_it_is_corrected(wrong):
     except msgspec.ValidationError:
         read = None
     assert read is None or validate(read)
-    corrected = merge(spoilt, mistakes._reverse(wrong, RIGHT.manifest["spec"]))
+    corrected = merge(spoilt, mistakes.reverse(wrong, RIGHT.manifest["spec"]))
     assert corrected == RIGHT.manifest["spec"]
     assert not mistakes.is_wrong(corrected)
