@@ -3,6 +3,25 @@
 from __future__ import annotations
 
 CHINESE = {
+    "Print or apply what installs the operator on a cluster.": "打印或应用在集群上安装 operator 的清单。",
+    "Print the manifests of the CRD and the operator, of this version, or apply them to a cluster.": (
+        "打印本版本的 CRD 和 operator 的清单，或应用到集群。"
+    ),
+    "Apply them, and wait until the operator runs.": "应用清单，并等待 operator 运行。",
+    "Image of the operator. Default: paddlejob-operator:VERSION.": (
+        "operator 的镜像。默认 paddlejob-operator:VERSION。"
+    ),
+    "Replicas of the operator; one leads.": "operator 的副本数，其中一个是 leader。",
+    "Let the operator work in its own namespace only, without other rights.": (
+        "operator 只在自己的命名空间工作，不需要其他权限。"
+    ),
+    "Leave out the CRD, which only an administrator may install.": "不包含 CRD（只有管理员可以安装）。",
+    "Write the Helm chart to this folder instead.": "改为把 Helm chart 写到这个目录。",
+    "With --apply: let the API server check, and change nothing.": (
+        "与 --apply 一起：只由 API server 检查，不做修改。"
+    ),
+    "With --apply: take over fields of other managers.": "与 --apply 一起：接管其他管理者的字段。",
+    "With --apply: longest wait. Default: 2m.": "与 --apply 一起：最长等待时间。默认 2m。",
     "Jobs": "作业",
     "Changes": "修改",
     "Ranks": "Rank",

@@ -8,8 +8,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from paddlejob.cli.init import EXAMPLES
 from paddlejob.cli.main import main
+from paddlejob.install.apply import RESOURCES
 from paddlejob.local.input.documents import read
+from paddlejob.local.input.images import collect
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "v1"
 
@@ -45,20 +48,56 @@ def test_init_overwrites_nothing(run):
     )
 
 
-def test_manifests_prints_what_the_documents_apply(run):
+def test_install_prints_what_the_documents_apply(run):
     shipped = [
         each for name in ("crd", "operator") for each in read_all((DEPLOY / f"{name}.yaml").read_text())
     ]
-    assert read_all(run("manifests").stdout) == shipped
+    assert read_all(run("install").stdout) == shipped
 
 
-def test_manifests_takes_the_image_and_the_namespace(run):
-    text = run("manifests", "--image", "mirror/operator:1", "-n", "team-a").stdout
+def test_install_takes_the_image_and_the_namespace(run):
+    text = run("install", "--replicas=2", "--image", "mirror/operator:1", "-n", "team-a").stdout
     objects = {each["kind"]: each for each in read_all(text)}
     deployment = objects["Deployment"]
     assert deployment["metadata"]["namespace"] == objects["Namespace"]["metadata"]["name"] == "team-a"
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/operator:1"
+    assert deployment["spec"]["replicas"] == 2
     assert "paddle-system" not in text
+
+
+def test_install_leaves_out_the_crd_and_the_rights_beyond_a_namespace(run):
+    printed = read_all(run("install", "--skip-crd", "--namespaced").stdout)
+    assert printed == read_all((DEPLOY / "operator-namespaced.yaml").read_text())
+
+
+def test_every_kind_of_an_installation_can_be_applied(run):
+    for arguments in ((), ("--namespaced",)):
+        for each in read_all(run("install", *arguments).stdout):
+            resource = RESOURCES[each["kind"]]
+            assert resource.api_version == each["apiVersion"]
+            assert resource.namespaced == ("namespace" in each["metadata"])
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_init_writes_an_example_that_is_its_own_image(run, example):
+    done = run("init", "--example", example)
+    assert done.exit_code == 0, done.stderr
+    folder = Path(example)
+    assert folder.joinpath("requirements.txt").read_text().count(f"paddlepaddle=={EXAMPLES[example]}\n") == 1
+    assert not folder.joinpath("data").exists()
+    job = read(folder.joinpath(f"{example}.yaml").read_text()).job
+    images = collect((), folder.resolve())
+    for _, role in job.spec.roles():
+        [container] = role.template["spec"]["containers"]
+        assert images.find(container["image"]).directory == folder.resolve()
+    refused = run("init", "--example", example)
+    assert (refused.exit_code, "exists; remove it" in refused.stderr) == (2, True)
+
+
+def test_an_example_elsewhere_knows_its_image_too(run):
+    """The package carries the programs that the images of the examples are made of."""
+    known = collect((), Path("/"))
+    assert known.find("registry.baidubce.com/paddle-operator/demo-resnet:v1").directory.name == "resnet"
 
 
 def read_all(text):

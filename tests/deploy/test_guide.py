@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from paddlejob.api.names import Reason
 ROOT = Path(__file__).parents[2]
 GUIDES = (ROOT / "docs" / "install.md", ROOT / "docs" / "install.zh-CN.md")
 ORDER = (
+    "From the package, without a clone",
     "In three lines",
     "Which namespaces",
     "Running it",
@@ -28,10 +30,11 @@ ORDER = (
 """In this order each section finds the cluster as it expects it."""
 NEEDS_MORE_THAN_AN_API_SERVER = (
     "docker build",
+    "paddlejob install --image registry.example.com/paddlejob-operator:0.1.0 --apply",
     "kubectl -n paddle-system rollout status",
     "kubectl -n paddle-system logs",
 )
-"""`make e2e` builds the image and runs its pod."""
+"""`make e2e` builds the image and runs its pod; tests/release applies what the package carries."""
 
 TROUBLES = {
     "install.md": ("What keeps a job from running", "What happens to a job that ran"),
@@ -55,6 +58,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     home = tmp_path_factory.mktemp("home")
     for name, program in ensure(["kubectl", "helm"]).items():
         (home / name).symlink_to(program)
+    (home / "paddlejob").symlink_to(Path(sys.executable).with_name("paddlejob"))
     with ControlPlane.start() as plane:
         yield {"HOME": str(home), "KUBECONFIG": str(plane.kubeconfig), "PATH": f"{home}:{os.environ['PATH']}"}
 

@@ -1,4 +1,4 @@
-"""`paddlejob init`: the smallest job file for a program."""
+"""`paddlejob init`: the smallest job file for a program, or one of the examples."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 
 import click
 
+from paddlejob import bundle
 from paddlejob.cli.local import shared
 from paddlejob.local.errors import InputError
 
 MODES = {"single": (0, 1), "collective": (0, 2), "ps": (2, 2)}
 """How many servers and workers."""
+EXAMPLES = {"wide_and_deep": "2.6.2", "resnet": "3.3.1"}
+"""The examples with an image of their own, and the PaddlePaddle that each is written for."""
 _HEAD = """\
 # paddlejob run {file}         on this machine
 # kubectl create -f {file}     on a cluster, with an image that contains {program}
@@ -41,8 +44,15 @@ _ROLE = """\
 @click.option(
     "--file", "-f", "file", type=click.Path(path_type=Path), default=Path("job.yaml"), show_default=True
 )
-def command(mode: str, program: str, name: str, image: str, file: Path) -> None:
+@click.option(
+    "--example", type=click.Choice(list(EXAMPLES)), help="Write an example to a folder of this name instead."
+)
+def command(mode: str, program: str, name: str, image: str, file: Path, example: str | None) -> None:
     """Write a job file: one worker, `collective` with two, or `ps` with two parameter servers."""
+    if example:
+        with shared.errors_shown():
+            _write_example(example, Path(example))
+        return
     servers, workers = MODES[mode]
     roles = {role: count for role, count in (("ps", servers), ("worker", workers)) if count}
     text = _HEAD.format(file=file, program=program, name=name or _name(Path.cwd()))
@@ -61,6 +71,32 @@ def _write(file: Path, text: str) -> None:
         raise InputError(f"{file} exists; choose another with --file") from None
     except OSError as error:
         raise InputError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _write_example(name: str, folder: Path) -> None:
+    """Write the programs of an example, and what makes `paddlejob run` take them for its image."""
+    examples, paddle = bundle.folder(bundle.EXAMPLES), EXAMPLES[name]
+    try:
+        bundle.write(examples.joinpath(name), folder)
+        bundle.write(examples.joinpath(f"constraints-paddle-{paddle}.txt"), folder / "requirements.txt")
+        (folder / "images.yaml").write_text(_images(examples.joinpath("images.yaml").read_text(), name))
+    except FileExistsError:
+        raise InputError(f"{folder} exists; remove it, or run this elsewhere") from None
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror}") from error
+    click.echo(
+        f"wrote {folder}; run it:\n"
+        f"  cd {folder}\n"
+        f"  python3 -m venv paddle && paddle/bin/pip install -r requirements.txt   # PaddlePaddle {paddle}\n"
+        f"  python3 prepare_data.py\n"
+        f"  paddlejob run {name}.yaml --python paddle/bin/python"
+    )
+
+
+def _images(registry: str, name: str) -> str:
+    """Return a registry with the images of one example, built from the folder that the registry is in."""
+    images = re.findall(rf"^  (\S+): {name}$", registry, re.MULTILINE)
+    return "images:\n" + "".join(f"  {image}: .\n" for image in images)
 
 
 def _name(directory: Path) -> str:

@@ -12,8 +12,8 @@ from paddlejob.cli.verbs import Verbs, load
 VERBS = {
     "operator": ("paddlejob.cli.operator", "Run the operator that makes PaddleJobs work on a cluster."),
     "dashboard": ("paddlejob.cli.dashboard", "Serve the dashboard inside a cluster, to many users."),
-    "manifests": ("paddlejob.cli.manifests", "Print what installs the operator on a cluster."),
-    "init": ("paddlejob.cli.init", "Write a job file for a program."),
+    "install": ("paddlejob.cli.install", "Print or apply what installs the operator on a cluster."),
+    "init": ("paddlejob.cli.init", "Write a job file for a program, or an example."),
     "run": ("paddlejob.cli.local.run", "Run a PaddleJob on this machine, without a cluster."),
     "runs": ("paddlejob.cli.local.runs", "List the runs on this machine."),
     "attach": ("paddlejob.cli.local.attach", "Watch a live run as if it had been started here."),
@@ -35,6 +35,7 @@ SYNONYMS = {
     **dict.fromkeys(("ps", "ls", "list", "status"), "runs"),
     **dict.fromkeys(("create", "apply", "up"), "run"),
     **dict.fromkeys(("remove", "prune"), "rm"),
+    "manifests": "install",
     **dict.fromkeys(("kill", "cancel", "down"), "stop"),
 }
 """What other tools call a verb."""

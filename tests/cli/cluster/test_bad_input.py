@@ -19,7 +19,7 @@ ARGUMENTS = {
     "scale": ("@latest", "2"),
     "completion": ("bash",),
     "postmortem": ("@latest", "--to", "-"),
-    **dict.fromkeys(("get", "top", "version"), ()),
+    **dict.fromkeys(("get", "install", "top", "version"), ()),
 }
 """What each verb is called with; the others take the name of a job. `ui` serves until it is interrupted."""
 

@@ -40,6 +40,7 @@ POD_VERBS: Table = {
 }
 OTHER_VERBS: Table = {
     "validate": (f"{_HERE}.submit:validate", "Check job files without submitting them."),
+    "install": ("paddlejob.cli.install", "Print or apply what installs the operator on a cluster."),
     "version": (f"{_HERE}.about:version", "Show the versions of this program and of the cluster."),
     "completion": (
         f"{_HERE}.about:completion",

@@ -90,8 +90,8 @@ def collect(options: Iterable[str], directory: Path) -> Images:
 
 def _registries(directory: Path) -> Iterator[Path]:
     """Yield registries, nearest first: in a directory and above it, then those of our own examples."""
-    source = Path(paddlejob.__file__).resolve().parents[2]
-    for parent in (directory, *directory.parents, source):
+    carried = Path(paddlejob.__file__).resolve().parent / "bundle"
+    for parent in (directory, *directory.parents, carried):
         for place in (parent / REGISTRY, parent / "examples" / REGISTRY):
             if place.is_file():
                 yield place

@@ -1,0 +1,111 @@
+"""`install`: the CRD and the operator on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from paddlejob import bundle
+from paddlejob.cli.cluster import shared
+from paddlejob.cli.cluster.flags import Program, Target
+
+if TYPE_CHECKING:
+    from paddlejob.install.manifests import Options
+
+
+@click.command("install")
+@click.option("--apply", "is_applied", is_flag=True, help="Apply them, and wait until the operator runs.")
+@click.option("--namespace", "-n", default="", help="Namespace of the operator. Default: paddle-system.")
+@click.option("--image", default="", help="Image of the operator. Default: paddlejob-operator:VERSION.")
+@click.option(
+    "--replicas", type=click.IntRange(min=1), default=1, help="Replicas of the operator; one leads."
+)
+@click.option(
+    "--namespaced",
+    is_flag=True,
+    help="Let the operator work in its own namespace only, without other rights.",
+)
+@click.option("--skip-crd", is_flag=True, help="Leave out the CRD, which only an administrator may install.")
+@click.option("--chart", type=click.Path(path_type=Path), help="Write the Helm chart to this folder instead.")
+@click.option("--dry-run", is_flag=True, help="With --apply: let the API server check, and change nothing.")
+@click.option("--force-conflicts", is_flag=True, help="With --apply: take over fields of other managers.")
+@click.option(
+    "--timeout", type=shared.Duration(), default=120.0, help="With --apply: longest wait. Default: 2m."
+)
+@click.option("--context", default=None, metavar="NAME", help="Context of the kubeconfig to use.")
+@click.option("--kubeconfig", default=None, metavar="FILE", help="Kubeconfig to use.")
+@click.pass_obj
+def command(
+    program: Program,
+    is_applied: bool,
+    namespace: str,
+    image: str,
+    replicas: int,
+    namespaced: bool,
+    skip_crd: bool,
+    chart: Path | None,
+    dry_run: bool,
+    force_conflicts: bool,
+    timeout: float,
+    context: str | None,
+    kubeconfig: str | None,
+) -> None:
+    """Print the manifests of the CRD and the operator, of this version, or apply them to a cluster.
+
+    install --image IMAGE | kubectl apply --server-side -f -
+    """
+    from paddlejob.install import manifests  # noqa: PLC0415 - not needed for help
+
+    if chart:
+        with shared.errors_shown():
+            _write_chart(chart)
+        return
+    before = program.flags
+    options = manifests.Options(
+        namespace=namespace or before[0] or manifests.NAMESPACE,
+        image=image or manifests.IMAGE,
+        namespaced=namespaced,
+        replicas=replicas,
+        crd=not skip_crd,
+    )
+    if not is_applied:
+        click.echo(manifests.text(options), nl=False)
+        return
+    target = Target(
+        program.name, is_local=False, context=context or before[1], kubeconfig=kubeconfig or before[2]
+    )
+    shared.run(_apply(target, options, force=force_conflicts, dry_run=dry_run, seconds=timeout))
+
+
+def _write_chart(folder: Path) -> None:
+    from paddlejob.local.errors import InputError  # noqa: PLC0415
+
+    try:
+        bundle.write(bundle.folder(bundle.CHART), folder)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror}") from error
+    click.echo(
+        f"wrote {folder}; install it: helm install paddle {folder} -n paddle-system --create-namespace"
+    )
+
+
+async def _apply(target: Target, options: Options, *, force: bool, dry_run: bool, seconds: float) -> int:
+    import yaml  # noqa: PLC0415 - not needed for help
+
+    from paddlejob.client.cluster import Cluster  # noqa: PLC0415
+    from paddlejob.install import manifests  # noqa: PLC0415
+    from paddlejob.install.apply import apply, await_operator  # noqa: PLC0415
+
+    objects = list(yaml.safe_load_all(manifests.text(options)))
+    async with Cluster.open(kubeconfig=target.kubeconfig, context=target.context) as cluster:
+        async for line in apply(cluster.client, objects, force=force, dry_run=dry_run):
+            click.echo(line)
+        if dry_run:
+            return 0
+        deployment = next(each["metadata"]["name"] for each in objects if each["kind"] == "Deployment")
+        await await_operator(cluster.client, options.namespace, deployment, seconds)
+    where = f"jobs in namespace {options.namespace}" if options.namespaced else "jobs in all namespaces"
+    click.echo(f"the operator runs in namespace {options.namespace} and reconciles {where}")
+    return 0

@@ -1,0 +1,1 @@
+"""Installs the operator on a cluster from the manifests that the package carries."""

@@ -1,0 +1,149 @@
+"""Applies manifests as `kubectl apply --server-side` does, and waits until the operator runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from paddlejob.api.meta import JsonObject, View
+from paddlejob.client.errors import ClientError, WaitTimeoutError
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client, PatchType
+from paddlejob.kube.resource import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    Resource,
+)
+
+FIELD_MANAGER = "paddlejob-install"
+_RBAC = "rbac.authorization.k8s.io"
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+RESOURCES = {
+    resource.kind: resource
+    for resource in (
+        CUSTOM_RESOURCE_DEFINITIONS,
+        NAMESPACES,
+        Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+        Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+        Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+        Resource(_RBAC, "v1", "roles", "Role"),
+        Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
+        DEPLOYMENTS,
+        SERVICES,
+    )
+}
+"""The kinds that an installation consists of."""
+_POLL_SECONDS = 0.5
+
+
+class _Metadata(View, frozen=True):
+    resource_version: str = ""
+    generation: int = 0
+
+
+class _Stored(View, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+class _Spec(View, frozen=True):
+    replicas: int = 1
+
+
+class _Rollout(View, frozen=True):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    available_replicas: int = 0
+
+
+class _Deployment(View, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Rollout = _Rollout()
+
+    @property
+    def is_rolled_out(self) -> bool:
+        """Tell what `kubectl rollout status` waits for."""
+        seen, wanted = self.status, self.spec.replicas
+        is_current = seen.observed_generation >= self.metadata.generation
+        return is_current and seen.updated_replicas == seen.replicas == seen.available_replicas == wanted
+
+
+async def apply(
+    client: Client, objects: Iterable[JsonObject], *, force: bool, dry_run: bool
+) -> AsyncIterator[str]:
+    """Apply each object, and yield what became of it.
+
+    Raises ClientError where another manager owns a field, unless `force` takes it over.
+    """
+    for body in objects:
+        resource = RESOURCES[body["kind"]]
+        name, namespace = body["metadata"]["name"], body["metadata"].get("namespace")
+        before = await _version(client, resource, namespace, name)
+        try:
+            after = await client.patch(
+                resource,
+                namespace,
+                name,
+                body,
+                patch_type=PatchType.APPLY,
+                field_manager=FIELD_MANAGER,
+                force=force,
+                dry_run=dry_run,
+                type=_Stored,
+            )
+        except errors.ConflictError as error:
+            raise ClientError(f"{error}; --force-conflicts takes the fields over") from error
+        except errors.NotFoundError:
+            if not (dry_run and namespace):
+                raise
+            yield f"{resource.plural}/{name} not checked: namespace {namespace} does not exist yet"
+        else:
+            outcome = _outcome(before, after.metadata.resource_version)
+            yield f"{resource.plural}/{name} {'accepted (server dry run)' if dry_run else outcome}"
+
+
+def _outcome(before: str, after: str) -> str:
+    if not before:
+        return "created"
+    return "unchanged" if after == before else "changed"
+
+
+async def _version(client: Client, resource: Resource, namespace: str | None, name: str) -> str:
+    try:
+        return (await client.get(resource, namespace, name, type=_Stored)).metadata.resource_version
+    except errors.NotFoundError:
+        return ""
+
+
+async def await_operator(client: Client, namespace: str, name: str, seconds: float) -> None:
+    """Wait until the operator's pods are available. Raises WaitTimeoutError with what keeps them."""
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                if (await client.get(DEPLOYMENTS, namespace, name, type=_Deployment)).is_rolled_out:
+                    return
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        cause = "; ".join(dict.fromkeys(await _troubles(client, namespace))) or "no pod was created"
+        raise WaitTimeoutError(
+            f"the operator does not run after {seconds:g}s: {cause}; "
+            f"`kubectl -n {namespace} describe deployment {name}` shows more"
+        ) from None
+
+
+async def _troubles(client: Client, namespace: str) -> list[str]:
+    pods = await client.list(PODS, namespace, label_selector="control-plane=controller-manager")
+    return [each for pod in pods.items for each in _waits_for(pod)]
+
+
+def _waits_for(pod: JsonObject) -> list[str]:
+    """Return what keeps a pod from being ready, in the words of the kubelet or of the scheduler."""
+    status: JsonObject = pod.get("status", {})
+    found: list[Any] = [each.get("state", {}).get("waiting") for each in status.get("containerStatuses", ())]
+    found += [each for each in status.get("conditions", ()) if each.get("status") == "False"]
+    reasons = [": ".join(filter(None, (each.get("reason"), each.get("message")))) for each in found if each]
+    return [f"pod {pod['metadata']['name']}: {reasons[0]}"] if reasons else []
