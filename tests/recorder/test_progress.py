@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from paddlejob.recorder.progress import EVALUATING, SAVING, TRAINING, Progress
 
 
@@ -52,6 +54,19 @@ def test_time_of_other_phases_is_not_that_of_a_step():
     clock.now += 1.0
     section(progress, clock, 1.0, steps=1)
     assert (progress.own_seconds, progress.waiting_seconds) == (0.0, 2.0)
+
+
+def test_a_pause_that_is_not_a_steps_own_is_nobodys_and_slower_steps_are():
+    """A checkpoint in the program's own code would otherwise make its rank a straggler."""
+    progress, clock = begin()
+    for seconds in [0.1] * 50 + [60.0] + [0.1] * 10:
+        clock.now += seconds
+        section(progress, clock, 0.2, steps=1)
+    assert progress.own_seconds == pytest.approx(59 * 0.1)
+    for _ in range(20):
+        clock.now += 4.0
+        section(progress, clock, 0.2, steps=1)
+    assert progress.own_seconds > 59 * 0.1 + 15 * 4.0
 
 
 def test_training_that_is_told_to_train_goes_on():

@@ -8,6 +8,10 @@ from typing import Any, Callable
 STARTING, TRAINING, EVALUATING, SAVING = "starting", "training", "evaluating", "saving"
 LOSS_SECONDS = 1.0
 """Reading a loss waits for the device, so it is read at most this often."""
+ODD_SECONDS, ODD_TIMES = 1.0, 20.0
+"""What takes longer, and so many times as long as usual, is not a step but what a program does between two:
+a checkpoint or an evaluation that the hooks do not know."""
+USUAL_WEIGHT, USUAL_GROWTH = 0.1, 10.0
 
 
 class Progress:
@@ -30,6 +34,9 @@ class Progress:
         """Step of the last checkpoint."""
         self.resumed = False
         """Whether an optimizer was given the state of a checkpoint before the first step."""
+        self._own = 0.0
+        """Of the step that is not over."""
+        self._usual: float | None = None
         self._depth = 0
         self._entered = 0.0
         self._left: float | None = None
@@ -63,7 +70,7 @@ class Progress:
         if self._depth == 0:
             self._entered = self._clock()
             if self._left is not None and self.phase == TRAINING:
-                self.own_seconds += self._entered - self._left
+                self._own += self._entered - self._left
         self._depth += 1
 
     def leave(self, *, steps: int = 0) -> None:
@@ -107,6 +114,7 @@ class Progress:
 
     def _count(self, steps: int) -> None:
         self.phase = TRAINING
+        self._add_own_time()
         if not self.says_its_steps:
             self.step += steps
         if self._loader is not None:
@@ -114,3 +122,13 @@ class Progress:
                 self._training_loader = self._loader
                 self.epoch = (self.epoch or 0) + 1
             self._loader = None
+
+    def _add_own_time(self) -> None:
+        own, self._own = self._own, 0.0
+        if not own:
+            # The first step, or the first after another phase: nobody knows when it began.
+            return
+        usual = own if self._usual is None else self._usual
+        self._usual = usual + USUAL_WEIGHT * (min(own, USUAL_GROWTH * usual) - usual)
+        if own <= max(ODD_SECONDS, ODD_TIMES * usual):
+            self.own_seconds += own

@@ -101,16 +101,23 @@ class Watchdog:
             (rank.pace for rank in ranks),
             now,
             attempt=job.status.attempt,
-            silent_seconds=max(SILENT_SECONDS, 3 * pace.next_seconds(self._book.reporters)),
+            silent_seconds=self._silent_seconds,
             limits=self._limits,
             unheard=() if any(rank.pace.step for rank in ranks) else _unheard(job, pods, ranks),
         )
+
+    @property
+    def _silent_seconds(self) -> float:
+        shortest = min(SILENT_SECONDS, self._limits.floor_seconds)
+        return max(shortest, 3 * pace.next_seconds(self._book.reporters))
 
     def _has_asked(self, key: ObjectKey, ranks: list[Rank], now: float) -> bool:
         """Ask the ranks where they are, and tell whether all have said so or had the time to."""
         since = self._asked.setdefault(key, now)
         late = since + pace.next_seconds(self._book.reporters) * 1.2 + STACKS_SECONDS
-        return now > late or all(rank.pace.stack for rank in ranks)
+        heard = [rank.pace for rank in ranks if now - rank.pace.heard_at < self._silent_seconds]
+        # While nobody is heard it may be us who did not listen, so they are given the time.
+        return now > late or (bool(heard) and all(each.stack for each in heard))
 
     def _tell(self, job: PaddleJob, hang: Hang) -> None:
         self._state.set_hang(job.metadata.key, hang)
