@@ -3,6 +3,32 @@
 from __future__ import annotations
 
 CHINESE = {
+    "Turn PaddleJobs of Kubeflow into ours, with a report.": (
+        "把 Kubeflow 的 PaddleJob 转换为本项目的作业，并给出报告。"
+    ),
+    "Move running PaddleJobs of Kubeflow to this operator.": (
+        "把正在运行的 Kubeflow PaddleJob 迁移到本 operator。"
+    ),
+    "Print PaddleJobs of kubeflow.org/v1 as jobs of this operator; other objects come out as they are.": (
+        "把 kubeflow.org/v1 的 PaddleJob 打印为本 operator 的作业；其他对象原样输出。"
+    ),
+    "The report on stderr says what was lost or changed, and how the variables of the pods differ.": (
+        "标准错误上的报告说明丢失和改变的内容，以及 pod 环境变量的差别。"
+    ),
+    "Take over elasticPolicy, which Kubeflow never acted upon.": (
+        "接管 elasticPolicy（Kubeflow 从未据此动作）。"
+    ),
+    "Print the converted jobs only, without the report.": "只打印转换后的作业，不打印报告。",
+    "Move running PaddleJobs of kubeflow.org/v1 to this operator, with their names and queues.": (
+        "把正在运行的 kubeflow.org/v1 PaddleJob 迁移到本 operator，名字和队列不变。"
+    ),
+    "Each is suspended, and resumes from its checkpoint as a job of this operator when its pods are gone.": (
+        "先暂停原作业，待其 pod 消失后，作为本 operator 的作业从 checkpoint 继续。"
+    ),
+    "The old one stays suspended until you delete it.": "原作业保持暂停，直到您删除它。",
+    "Move all jobs of the namespace that have not ended.": "迁移命名空间中所有未结束的作业。",
+    "Only check: convert, let the API server check, and report.": "只检查：转换、由 API server 检查并报告。",
+    "Longest wait for old pods. Default: 5m.": "等待旧 pod 消失的最长时间。默认 5m。",
     "Print or apply what installs the operator on a cluster.": "打印或应用在集群上安装 operator 的清单。",
     "Print the manifests of the CRD and the operator, of this version, or apply them to a cluster.": (
         "打印本版本的 CRD 和 operator 的清单，或应用到集群。"

@@ -13,6 +13,7 @@ from paddlejob.testing.build import job
 ARGUMENTS = {
     "submit": ("FILE", "--dry-run=server"),
     "validate": ("FILE",),
+    "convert": ("FILE",),
     "exec": ("@latest", "--", "true"),
     "cp": ("@latest", "./here", "worker-0:/there"),
     "port-forward": ("@latest", "80"),

@@ -40,6 +40,8 @@ POD_VERBS: Table = {
 }
 OTHER_VERBS: Table = {
     "validate": (f"{_HERE}.submit:validate", "Check job files without submitting them."),
+    "convert": ("paddlejob.cli.kubeflow:convert", "Turn PaddleJobs of Kubeflow into ours, with a report."),
+    "import": ("paddlejob.cli.kubeflow:import_", "Move running PaddleJobs of Kubeflow to this operator."),
     "install": ("paddlejob.cli.install", "Print or apply what installs the operator on a cluster."),
     "version": (f"{_HERE}.about:version", "Show the versions of this program and of the cluster."),
     "completion": (

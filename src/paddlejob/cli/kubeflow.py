@@ -1,0 +1,134 @@
+"""`convert` and `import`: from Kubeflow's PaddleJob to ours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from paddlejob.cli.cluster import shared
+from paddlejob.cli.cluster.flags import Target, target_flags
+
+if TYPE_CHECKING:
+    from paddlejob.api.meta import JsonObject
+    from paddlejob.kubeflow.convert import Converted
+
+
+@click.command("convert")
+@click.argument("files", nargs=-1, metavar="FILE...", type=click.Path(allow_dash=True))
+@click.option(
+    "--filename", "-f", "more", multiple=True, metavar="FILE", help="The same as FILE; - reads stdin."
+)
+@click.option("--elastic", is_flag=True, help="Take over elasticPolicy, which Kubeflow never acted upon.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the converted jobs only, without the report.")
+def convert(files: tuple[str, ...], more: tuple[str, ...], elastic: bool, quiet: bool) -> None:
+    """Print PaddleJobs of kubeflow.org/v1 as jobs of this operator; other objects come out as they are.
+
+    The report on stderr says what was lost or changed, and how the variables of the pods differ.
+    """
+    sources = (*files, *more)
+    if not sources:
+        raise click.UsageError("give a FILE, or - to read standard input")
+    with shared.errors_shown():
+        sys.exit(_convert(sources, elastic=elastic, quiet=quiet))
+
+
+def _convert(sources: tuple[str, ...], *, elastic: bool, quiet: bool) -> int:
+    from paddlejob.client import manifest as manifests  # noqa: PLC0415 - not needed for help
+    from paddlejob.kubeflow.convert import convert as convert_job  # noqa: PLC0415
+    from paddlejob.kubeflow.convert import is_kubeflow  # noqa: PLC0415
+
+    code, written = 0, []
+    for source in sources:
+        text, name = (sys.stdin.read(), "standard input") if source == "-" else (_read(Path(source)), source)
+        for document in [each for found in manifests.read(text, name) for each in found]:
+            if not is_kubeflow(document):
+                written.append(document)
+                continue
+            result = convert_job(document, elastic=elastic)
+            written.append(result.manifest)
+            problems = manifests.problems(result.manifest)
+            if not quiet:
+                _report(document, result, is_valid=not problems)
+            if problems:
+                shared.say_error(*(f"{manifests.name_of(document)}: {each}" for each in problems))
+                code = shared.FAILED
+    click.echo(manifests.dump(written), nl=False)
+    return code
+
+
+def _read(path: Path) -> str:
+    from paddlejob.client.errors import ClientError  # noqa: PLC0415
+
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClientError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _report(document: JsonObject, result: Converted, *, is_valid: bool) -> None:
+    from paddlejob.kubeflow.environment import differences  # noqa: PLC0415
+
+    name = result.manifest["metadata"].get("name") or result.manifest["metadata"].get("generateName")
+    click.echo(f"{name}:", err=True)
+    for finding in result.findings:
+        click.echo(f"  {finding}", err=True)
+    if is_valid:
+        for pod, found in differences(document, result.manifest):
+            click.echo(f"  environment of {pod}:", err=True)
+            for each in found:
+                click.echo(f"    {each}", err=True)
+
+
+@click.command("import")
+@click.argument("names", nargs=-1, metavar="JOB...")
+@click.option("--all", "all_jobs", is_flag=True, help="Move all jobs of the namespace that have not ended.")
+@click.option("--elastic", is_flag=True, help="Take over elasticPolicy, which Kubeflow never acted upon.")
+@click.option("--dry-run", is_flag=True, help="Only check: convert, let the API server check, and report.")
+@click.option(
+    "--timeout", type=shared.Duration(), default=300.0, help="Longest wait for old pods. Default: 5m."
+)
+@target_flags
+def import_(
+    target: Target, names: tuple[str, ...], all_jobs: bool, elastic: bool, dry_run: bool, timeout: float
+) -> None:
+    """Move running PaddleJobs of kubeflow.org/v1 to this operator, with their names and queues.
+
+    Each is suspended, and resumes from its checkpoint as a job of this operator when its pods are gone.
+
+    The old one stays suspended until you delete it.
+    """
+    if bool(names) == all_jobs:
+        raise click.UsageError("give names of jobs, or --all")
+    shared.run(_import(target, names, elastic=elastic, dry_run=dry_run, seconds=timeout))
+
+
+async def _import(
+    target: Target, names: tuple[str, ...], *, elastic: bool, dry_run: bool, seconds: float
+) -> int:
+    from paddlejob.client import kubeflow  # noqa: PLC0415 - not needed for help
+    from paddlejob.client.cluster import Cluster  # noqa: PLC0415
+    from paddlejob.client.errors import UnsupportedError  # noqa: PLC0415
+
+    if target.is_local:
+        raise UnsupportedError("jobs of Kubeflow are on a cluster; choose one with -n or --context")
+    async with Cluster.open(
+        kubeconfig=target.kubeconfig, context=target.context, namespace=target.namespace
+    ) as cluster:
+        found = await kubeflow.theirs(cluster, names)
+        # All are looked at before the first is touched.
+        results = [kubeflow.converted(body, elastic=elastic) for body in found]
+        for body, result in zip(found, results, strict=True):
+            _report(body, result, is_valid=True)
+            if dry_run:
+                job = await cluster.submit(result.manifest, dry_run=True)
+                click.echo(f"{job.kind_and_name} would be imported")
+                continue
+            job = await kubeflow.move(cluster, body, result.manifest, seconds=seconds, say=click.echo)
+            click.echo(
+                f"{job.kind_and_name} imported; the old one is left: kubectl delete paddlejob.kubeflow.org "
+                f"{job.name}"
+            )
+    return 0

@@ -1,0 +1,1 @@
+"""PaddleJobs of Kubeflow (`kubeflow.org/v1`), and what they are here."""
