@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 from playwright.async_api import expect
 
 from local.jobs import job, role, text
 from paddlejob.client.cluster import Cluster
 from paddlejob.dashboard.server import Dashboard
+from paddlejob.history.record import Point
 from paddlejob.testing.build import job as build
 from tests.dashboard.browser import Tab, chromium, tab
+from tests.dashboard.test_cluster import GONE, RECORD, keep
 from tests.dashboard.test_streams import FAILS
 from tests.support.served_api import served_cluster
 
@@ -36,6 +39,7 @@ d=$(dirname $PADDLEJOB_PROGRESS_FILE); touch $d/done-$PADDLE_TRAINER_ID
 until [ -e $d/done-0 ] && [ -e $d/done-1 ]; do sleep 0.05; done
 """
 """The first of two that fails ends the other, which may not have written all by then."""
+EARLIER = msgspec.structs.replace(GONE, name="earlier", uid="9876543", ended=GONE.created)
 TABS = ("overview", "logs", "ranks", "events", "manifest")
 
 
@@ -128,7 +132,10 @@ async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
             await page.picture("compare")
     await browser.emulate_media(color_scheme="dark")
     await browser.set_viewport_size({"width": 400, "height": 800})
-    others = ("", "new", "history", f"history/default/{broken.name}")
+    others = (
+        *("", "new", "history", f"history/default/{broken.name}"),
+        f"compare?a=default/{demo.name}&b=default/{broken.name}",
+    )
     for name in (*others, *(f"jobs/default/{demo.name}/{each}" for each in TABS)):
         await page.open(name)
         await expect(browser.get_by_role("heading", level=1)).to_be_visible()
@@ -216,8 +223,19 @@ async def test_what_can_be_undone_is_undone_and_the_rest_is_asked_about(runs, pa
     await page.page.get_by_role("button", name="Stop", exact=True).click()
     await page.page.get_by_role("dialog").get_by_role("button", name="Stop").click()
     await expect(phase).to_have_text("Failed")
-    await page.page.get_by_role("button", name="Delete", exact=True).click()
-    await page.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await page.page.get_by_role("button", name="Retry", exact=True).click()
+    await expect(phase).to_have_text("Running")
+    again = page.page.url.rpartition("/")[2]
+    assert again != demo.name
+    await page.page.get_by_role("button", exact=True, name="Suspend").click()
+    await page.page.get_by_role("main").get_by_role("button", name="Resume").click()
+    await expect(phase).to_have_text("Running")
+    await (await runs.get(again)).stop()
+    for name in (again, demo.name):
+        await page.open(f"jobs/default/{name}")
+        await page.page.get_by_role("button", name="Delete", exact=True).click()
+        await page.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.page.get_by_text(f"{name}: deleted")).to_be_visible()
     await expect(page.page.get_by_role("heading", name="No runs on this machine yet")).to_be_visible()
 
 
@@ -269,6 +287,36 @@ async def test_a_server_that_is_gone_is_told_and_a_second_browser_gets_nothing(r
             await expect(found.page.get_by_role("alert")).to_contain_text("Connection lost")
             await expect(found.page.locator("a.job")).to_have_count(1)
             assert await found.violations() == []
+
+
+async def test_a_job_that_is_gone_is_read_and_compared(browser, tmp_path):
+    with served_cluster(tmp_path) as cluster:
+        curve = tuple(Point(1577836800 + index, 1, index, f"{1 / (index + 1):.4f}") for index in range(30))
+        for record in (RECORD, msgspec.structs.replace(RECORD, curve=curve, summary=EARLIER)):
+            await keep(cluster, record)
+        async with (
+            Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
+            Dashboard(jobs) as dashboard,
+            tab(browser, link := await dashboard.serve()) as found,
+        ):
+            await found.page.goto(f"{link}#/history")
+            names = found.page.locator("table.history a.job")
+            await expect(names).to_have_count(2)
+            await found.page.get_by_label("Filter by name").fill("earl")
+            await names.click()
+            await expect(found.page.get_by_role("heading", name="earlier")).to_be_visible()
+            await expect(found.page.locator(".why")).to_contain_text("worker-1 exited with code 1")
+            await expect(found.page.locator("pre.last")).to_contain_text("ValueError: <b>x</b>")
+            assert await found.violations() == []
+            await found.page.get_by_role("main").get_by_role("link", name="Compare").click()
+            await expect(found.page.get_by_label("First job")).to_have_value(
+                "~default/earlier-history-9876543"
+            )
+            await found.page.get_by_label("Second job").select_option(index=1)
+            await expect(found.page.locator(".chart canvas")).to_be_visible()
+            await expect(found.page.locator("tbody tr").first).to_contain_text("0.0333")
+            assert await found.violations() == []
+            assert found.errors == []
 
 
 async def test_a_thousand_jobs_are_a_page_of_few_rows(browser, tmp_path):

@@ -41,16 +41,14 @@ export function Actions({ job, about, rights }) {
   };
   const shown = offered(job, about).filter((name) => rights.has(name));
   const close = () => setAsked("");
-  return html`<div class="actions">
-    ${shown.map((name) => html`<button type="button" key=${name} class=${name === "delete" ? "danger" : name === "retry" || name === "resume" ? "primary" : ""}
+  return html`${shown.map((name) => html`<button type="button" key=${name} class=${name === "delete" ? "danger" : name === "retry" || name === "resume" ? "primary" : ""}
       disabled=${Boolean(busy)} onClick=${() => start(name)}>${t(name)}</button>`)}
     ${asked === "scale" && html`<${Scale} job=${job} onClose=${close}
       onScale=${(workers) => act("scale", { workers }, () => act("scale", { workers: job.workers }))} />`}
     ${asked === "delete" && html`<${Confirm} title=${`${t("delete")} ${job.name}?`} verb=${t("delete")} onClose=${close}
       text=${t(about.isLocal ? "confirmDeleteRun" : "confirmDelete")} onYes=${() => act("delete")} />`}
     ${asked === "stop" && html`<${Confirm} title=${`${t("stop")} ${job.name}?`} verb=${t("stop")} onClose=${close}
-      text=${t("confirmStop")} onYes=${() => act("stop")} />`}
-  </div>`;
+      text=${t("confirmStop")} onYes=${() => act("stop")} />`}`;
 }
 
 function Confirm({ title, text, verb, onYes, onClose }) {

@@ -47,7 +47,7 @@ export function Chart({ title, series, data, marks = [], isTime = true }) {
     if (plot.current && plot.current.data !== data) plot.current.setData(data);
   }, [data]);
 
-  const last = data[1].findLast((value) => value !== null);
+  const last = data[1].findLast((value) => value != null);
   return html`<figure class="chart"><figcaption><span>${title}</span>
       ${series.length > 1 ? series.map((each) => html`<span class="key" key=${each.label}><i style=${{ background: `var(${each.colour})` }}></i>${each.label}</span>`)
         : html`<b class="num">${number(data[1][pointed] ?? last)}</b>`}</figcaption>
@@ -63,8 +63,8 @@ function options(series, width, { marked, isTime, setPointed }) {
     scales: { x: { time: false } },
     axes: [{ ...axis, values: x, size: 28, grid: { show: false }, ...(isTime ? { incrs: SECONDS } : {}) }, { ...axis, size: 56, space: 34, values: (_, values) => values.map(number) }],
     series: [{}, ...series.map((each) => ({
-      label: each.label, stroke: colour(each.colour), width: 1.75, spanGaps: series.length > 1,
-      points: { show: (self, index) => self.data[index].filter((value) => value !== null).length < FEW_POINTS },
+      label: each.label, stroke: colour(each.colour), width: 1.75,
+      points: { show: (self, index) => self.data[index].filter((value) => value != null).length < FEW_POINTS },
     }))],
     hooks: { draw: [(self) => drawMarks(self, marked.current)], setCursor: [(self) => setPointed(self.cursor.left >= 0 ? self.cursor.idx : null)] },
   };
@@ -90,21 +90,28 @@ function drawMarks(self, marks) {
   ctx.restore();
 }
 
-// Join points over restarts into columns; x is the time since the first, or the step.
-export function columns(points, { byStep = false } = {}) {
+const isBack = (one, other) => (other.epoch || 0) < (one.epoch || 0) || ((other.epoch || 0) === (one.epoch || 0) && other.step < one.step);
+const begins = (one, other) => other.attempt !== one.attempt || isBack(one, other);
+
+// Join points over restarts into columns; x is the time since the first, or the step. Over time there is a gap where
+// an attempt begins, since nothing was trained meanwhile: the points tell where, or else the `marks` do.
+export function columns(points, { byStep = false, marks = [] } = {}) {
   const begin = points.length ? Date.parse(points[0].time) : 0;
-  const x = points.map((each, index) => (byStep ? each.step ?? index : (Date.parse(each.time) - begin) / 1000));
-  const order = x.map((_, index) => index).sort((a, b) => x[a] - x[b] || a - b);
-  const pick = (field) => order.map((index) => finite(points[index][field]));
-  return { x: order.map((index) => x[index]), loss: pick("loss"), throughput: pick("throughput") };
+  const row = (each, index) => [byStep ? each.step ?? index : (Date.parse(each.time) - begin) / 1000, finite(each.loss), finite(each.throughput)];
+  const rows = points.map(row);
+  if (!byStep) {
+    const gaps = points.flatMap((each, index) => (index && begins(points[index - 1], each) ? [(rows[index - 1][0] + rows[index][0]) / 2] : []));
+    rows.push(...(gaps.length ? gaps : marks.map(({ x }) => x)).map((x) => [x, null, null]));
+  }
+  rows.sort((one, other) => one[0] - other[0]);
+  const [x, loss, throughput] = [0, 1, 2].map((column) => rows.map((each) => each[column]));
+  return { x, loss, throughput };
 }
 
 const finite = (value) => (Number.isFinite(value) ? value : null);
 
-// Leave a gap in a curve where an attempt begins: nothing was trained meanwhile.
-export function withGaps(data, marks) {
-  const rows = data[0].map((x, index) => [x, ...data.slice(1).map((values) => values[index])]);
-  rows.push(...marks.map(({ x }) => [x, ...data.slice(1).map(() => null)]));
-  rows.sort((a, b) => a[0] - b[0]);
-  return data.map((_, column) => rows.map((row) => row[column]));
+// What is kept of attempts whose logs are gone comes before what the log tells.
+export function overRestarts(kept, points) {
+  if (!points.length) return kept;
+  return [...kept.filter((each) => each.time < points[0].time), ...points];
 }

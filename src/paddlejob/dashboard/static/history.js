@@ -1,9 +1,11 @@
 // Jobs that have ended, also those that are gone, and what is kept of one of them.
-import { clock, duration, get, html, since, useEffect, useMemo, useNow, useState } from "./lib.js";
+import { clock, day, duration, get, html, since, useEffect, useMemo, useNow, useState } from "./lib.js";
 import { t } from "./i18n.js";
 import { Chart, columns } from "./charts.js";
 import { jobHash } from "./jobs.js";
 import { Empty, Phase, toneOf } from "./ui.js";
+
+const MOST_SHOWN = 300;
 
 export default function History({ namespace, name, rows, scope }) {
   return name ? html`<${Postmortem} namespace=${namespace} name=${name} rows=${rows} />` : html`<${List} rows=${rows} scope=${scope} />`;
@@ -20,26 +22,30 @@ function useFetched(path) {
 }
 
 const Loading = () => html`<div class="skeleton" role="status" aria-label=${t("loading")}><div><i></i><i></i><i></i></div></div>`;
-const day = (time) => (time ? new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hour12: false }) : "–");
 
 function List({ rows, scope }) {
   const now = useNow();
+  const [text, setText] = useState("");
   const [all, error] = useFetched(`api/history?namespace=${encodeURIComponent(scope)}`);
   const present = useMemo(() => new Set(rows.map((row) => row.key)), [rows]);
   if (error) return html`<${Empty} title=${t("forbidden")} tone="red"><p>${error}</p><//>`;
   if (!all) return html`<h1>${t("history")}</h1><${Loading} />`;
   const ended = all.filter((each) => each.ended);
+  const wanted = text.trim().toLowerCase();
+  const found = ended.filter((each) => !wanted || `${each.key} ${each.failure?.message || each.message || ""}`.toLowerCase().includes(wanted));
   if (!ended.length) return html`<${Empty} title=${t("noHistory")}><p class="dim">${t("noHistoryHint")}</p><//>`;
-  return html`<h1>${t("history")}</h1><p class="dim">${t("historyHint")}</p>
+  return html`<div class="toolbar"><h1>${t("history")}</h1><span class="dim">${t("historyHint")}</span><span class="grow"></span>
+      <input type="search" class="filter" placeholder=${t("filter")} aria-label=${t("filter")} value=${text} onInput=${(event) => setText(event.target.value)} /></div>
     <table class="plain history"><thead><tr><th scope="col">${t("name")}</th><th scope="col">${t("status")}</th>
       <th scope="col">${t("ended")}</th><th scope="col" class="num">${t("duration")}</th><th scope="col" class="num">${t("attempts")}</th>
       <th scope="col">${t("firstFailure")}</th></tr></thead>
-    <tbody>${ended.map((each) => html`<tr key=${each.record}>
-      <td><a class="job" href=${`#/history/${encodeURIComponent(each.namespace)}/${encodeURIComponent(each.record)}`}>${each.name}</a>
+    <tbody>${found.slice(0, MOST_SHOWN).map((each) => html`<tr key=${each.record}>
+      <td><a class="job" href=${`#/history/${encodeURIComponent(each.namespace)}/${encodeURIComponent(each.record)}`}>${scope === "" && html`<span class="dim">${each.namespace}/</span>`}${each.name}</a>
         ${!present.has(each.key) && html` <span class="dim">${t("gone")}</span>`}</td>
       <td><${Phase} phase=${each.result} /></td><td class="num">${day(each.ended)}</td>
       <td class="num">${since(each.started || each.created, each.ended, now)}</td><td class="num">${(each.attempt || 0) + 1}</td>
-      <td>${each.failure?.message || html`<span class="dim">–</span>`}</td></tr>`)}</tbody></table>`;
+      <td>${each.failure?.message || html`<span class="dim">–</span>`}</td></tr>`)}</tbody></table>
+    ${found.length > MOST_SHOWN && html`<p class="dim after">${found.length - MOST_SHOWN} ${t("more")}</p>`}`;
 }
 
 function Postmortem({ namespace, name, rows }) {
@@ -62,7 +68,8 @@ function Postmortem({ namespace, name, rows }) {
     ${attempts.map((each, index) => html`<${Attempt} key=${index} attempt=${each} isLast=${index === attempts.length - 1} />`)}
     ${timeline.length > 0 && html`<h2>${t("phases")}</h2><table class="plain"><tbody>${timeline.map((each, index) => html`<tr key=${index}>
       <td class="num">${clock(each.time)}</td><td><${Phase} phase=${each.phase} /></td><td>${each.message || each.reason}</td></tr>`)}</tbody></table>`}
-    ${rows.some((row) => row.key === key) && html`<p class="after"><a class="button" href=${jobHash(key)}>${t("backToJob")}</a></p>`}`;
+    <p class="after">${rows.some((row) => row.key === key) && html`<a class="button" href=${jobHash(key)}>${t("backToJob")}</a> `}
+      ${data[0].length > 0 && html`<a class="button" href=${`#/compare?a=${encodeURIComponent(`~${namespace}/${name}`)}`}>${t("compare")}</a>`}</p>`;
 }
 
 function Attempt({ attempt, isLast }) {

@@ -2,7 +2,7 @@
 import { clock, duration, get, html, jobPath, since, stream, useEffect, useMemo, useNow, useRef, useState } from "./lib.js";
 import { t } from "./i18n.js";
 import { Actions } from "./actions.js";
-import { Chart, columns, withGaps } from "./charts.js";
+import { Chart, columns, overRestarts } from "./charts.js";
 import { jobHash, stepText } from "./jobs.js";
 import { Log } from "./log.js";
 import { Bar, Command, Dialog, Empty, Phase, Space, toneOf, useWindowed } from "./ui.js";
@@ -118,7 +118,8 @@ function Head({ job, about, rights }) {
   const used = job.backoffLimit === undefined ? "" : `${job.restarts} ${t("of")} ${job.backoffLimit} ${t("restartsUsed")}`;
   return html`<div class="head">
     <div class="title"><h1>${job.name}</h1><${Phase} phase=${job.phase} /></div>
-    <${Actions} job=${job} about=${about} rights=${rights} />
+    <div class="actions"><a class="button" href=${`#/compare?a=${encodeURIComponent(job.key)}`}>${t("compare")}</a>
+      <${Actions} job=${job} about=${about} rights=${rights} /></div>
     <dl class="facts">
       ${!about.isLocal && html`<div><dt>${t("namespace")}</dt><dd>${job.namespace}</dd></div>`}
       <div><dt>${t("ready")}</dt><dd class="num">${ready || "–"}</dd></div>
@@ -155,18 +156,12 @@ function Tabs({ job, chosen, counts }) {
 
 function Overview({ job, known }) {
   const attempts = useMemo(() => attemptsOf(job, known.events, known.record.attempts), [job, known.events, known.record]);
-  const points = useMemo(() => joined(known.record.curve, known.points), [known.record, known.points]);
+  const points = useMemo(() => overRestarts(known.record.curve, known.points), [known.record, known.points]);
   return html`
     <${Why} explain=${known.explain} job=${job} />
     <${Curves} points=${points} attempts=${attempts} />
     <${Timeline} job=${job} attempts=${attempts} />
     <${Strip} job=${job} ranks=${known.ranks} activity=${known.activity} />`;
-}
-
-// What is kept of attempts whose logs are gone comes before what the log tells.
-function joined(kept, points) {
-  if (!points.length) return kept;
-  return [...kept.filter((each) => each.time < points[0].time), ...points];
 }
 
 function Why({ explain, job }) {
@@ -187,10 +182,10 @@ function Finding({ finding }) {
 }
 
 function Curves({ points, attempts }) {
-  const data = useMemo(() => columns(points), [points]);
   const begin = points.length ? Date.parse(points[0].time) : 0;
   const marks = useMemo(() => attempts.slice(1).map((each) => ({ x: (each.began - begin) / 1000, label: `#${each.number}` })), [attempts, begin]);
-  const [loss, speed] = useMemo(() => [withGaps([data.x, data.loss], marks), withGaps([data.x, data.throughput], marks)], [data, marks]);
+  const data = useMemo(() => columns(points, { marks }), [points, marks]);
+  const [loss, speed] = useMemo(() => [[data.x, data.loss], [data.x, data.throughput]], [data]);
   // One point is not a curve, and the list of facts has its number.
   if (points.length === 1) return null;
   if (!points.length) return html`<div class="quietbox">${t("noCurve")}</div>`;

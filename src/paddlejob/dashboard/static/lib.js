@@ -145,6 +145,8 @@ export const since = (begin, end, now) =>
 
 export const clock = (time) => (time ? new Date(time).toLocaleTimeString([], { hour12: false }) : "");
 
+export const day = (time) => (time ? new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hour12: false }) : "–");
+
 export function number(value) {
   if (value === null || value === undefined || value === "") return "";
   if (!Number.isFinite(value)) return String(value);

@@ -39,8 +39,9 @@ export function Namespaces({ about, scope, onClose }) {
       onInput=${(event) => setText(event.target.value)} /></form>
     ${error && html`<p class="red">${error}</p>`}
     ${!found && !error ? html`<p class="dim">${t("loading")}</p>` : html`<ul class="choices">
-      ${!wanted && (found?.all ? item("", t("allNamespaces")) : html`<li class="dim">${t("notAllNamespaces")}</li>`)}
+      ${!wanted && found?.all && item("", t("allNamespaces"))}
       ${isOther && item(wanted, html`${t("openNamespace")} <b>${wanted}</b>`)}
       ${shown.map((name) => item(name))}</ul>
-      ${found && !found.names.length && html`<p class="dim">${t("cannotListNamespaces")}</p>`}`}<//>`;
+      ${found && !found.all && html`<p class="dim note">${t("notAllNamespaces")}</p>`}
+      ${found && !found.names.length && html`<p class="dim note">${t("cannotListNamespaces")}</p>`}`}<//>`;
 }
