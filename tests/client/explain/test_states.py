@@ -68,6 +68,19 @@ STATES = {
         "Running",
         "2 workers running for 125m$",
     ),
+    "hanging": (
+        seen(
+            job()
+            .worker(2)
+            .status(
+                phase="Running",
+                reason="PodsRunning",
+                message="2 workers running; no step for 12m (step 180): all 2 ranks wait",
+            )
+        ),
+        "Hung",
+        "no step for 12m .* ranks wait$",
+    ),
     "completed": (
         seen(
             job()

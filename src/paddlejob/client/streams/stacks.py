@@ -34,7 +34,8 @@ AT_ONCE = 16
 MOST_BYTES = 65536
 WAIT_SECONDS = 5
 
-# Prints a line and the stacks for each process; with an argument, for those that report to that file.
+# Prints a line and the stacks for each process: of this container, which may see those of the whole node, or
+# with an argument those that report to that file.
 # The signal is sent only to a process that holds the file and handles it: any other would be ended by it.
 SCRIPT = rf"""
 found=$(ls -l /proc/[0-9]*/fd 2>/dev/null | sed -n \
@@ -43,7 +44,11 @@ found=$(ls -l /proc/[0-9]*/fd 2>/dev/null | sed -n \
 asked=$(echo "$found" | while read -r fd named rank pid; do
   own=$(sed -n 's/^NSpid:.*[^0-9]\([0-9][0-9]*\)$/\1/p' "/proc/$pid/status" 2>/dev/null)
   [ "${{own:-$pid}}" = "$named" ] || continue
-  [ -z "$1" ] || tr '\0' '\n' <"/proc/$pid/environ" | grep -qxF "{PROGRESS_FILE}=$1" || continue
+  if [ -z "$1" ]; then
+    [ "$(readlink "/proc/$pid/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ] || continue
+  else
+    tr '\0' '\n' <"/proc/$pid/environ" | grep -qxF "{PROGRESS_FILE}=$1" || continue
+  fi
   grep -q '^SigCgt:.[0-9a-f][89a-f]' "/proc/$pid/status" || continue
   : >"/proc/$pid/fd/$fd" && kill -{SIGNAL} "$pid" && echo "$pid $fd $rank"
 done 2>/dev/null)

@@ -27,6 +27,7 @@ PATIENCE = 5.0
 OTHER_PHASES = 6
 """How many times as long evaluations and checkpoints may take at least: they come seldom, and take long."""
 NAMED_RANKS = 3
+NO_STEP, NO_REPORT = "no step for ", "no report for "
 
 
 class HangLimits(msgspec.Struct, frozen=True):
@@ -123,9 +124,9 @@ def find_hang(
     if not step and heard and unheard:
         # Who has taken part in steps may be any number of pods; before the first, all are needed.
         places, why = tuple(unheard), f"{_named(unheard)} {_verb(unheard, 'has', 'have')} not begun to train"
-    what = f"no step for {duration(seconds)} (step {step})"
+    what = f"{NO_STEP}{duration(seconds)} (step {step})"
     if not heard:
-        what = f"no report for {duration(seconds)} (last of step {step})"
+        what = f"{NO_REPORT}{duration(seconds)} (last of step {step})"
     known = sorted(every, key=lambda rank: rank not in odd)
     return Hang(
         attempt,

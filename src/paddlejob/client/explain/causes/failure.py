@@ -47,6 +47,7 @@ REASONS = {
     Reason.AA_DIFF: "the same computation gave two results; its node is suspected",
     Reason.SHARDING_PAD_NON_ZERO: "padding of a sharded parameter was not zero; its node is suspected",
     Reason.DOWNLOAD_FAILED: "Paddle could not download a checkpoint",
+    Reason.HUNG: "no rank made a step for much longer than ever before; `postmortem` has their stacks",
     Reason.CHECKPOINT_FAILED: "Paddle could not write a checkpoint",
 }
 HINTS = (

@@ -12,6 +12,7 @@ from paddlejob.client.explain.changes import patch, set_op
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Finding
 from paddlejob.core.messages import duration
+from paddlejob.core.recording.hangs import NO_REPORT, NO_STEP
 
 OPERATOR_SECONDS = 30.0
 """An operator that runs has looked at a job by then."""
@@ -42,6 +43,9 @@ def settled(evidence: Evidence) -> Iterator[Finding]:
         case Phase.COMPLETED:
             took = _between(status.start_time, status.completion_time)
             yield Finding("Completed", f"{status.message}{took}", details=_past(evidence))
+        case Phase.RUNNING if any(f"; {what}" in status.message for what in (NO_STEP, NO_REPORT)):
+            look = Advice(f"see where in its code each rank is: {evidence.command('stack')}")
+            yield Finding(str(Reason.HUNG), status.message, details=_past(evidence), advice=(look,))
         case Phase.RUNNING if status.reason != Reason.INVALID_SPEC:
             since = status.active_since or status.start_time
             lasts = f" for {duration(_seconds(since, now))}" if since else ""
