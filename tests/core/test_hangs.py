@@ -212,7 +212,7 @@ def test_a_new_process_is_not_measured_by_the_end_of_the_old_one():
     assert play.ranks[0].longest_pause("training") == 1.0
 
 
-@pytest.mark.parametrize("first", range(0, 1000, 50))
+@pytest.mark.parametrize("first", range(0, 300, 50))
 def test_healthy_histories_raise_no_alarm_and_a_hang_after_them_does(first: int):
     for seed in range(first, first + 50):
         check(seed)
