@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.api.v1 import RoleSpec
-from paddlejob.core.accelerators import accelerators, is_accelerator
+from paddlejob.core.accelerators import accelerators, is_accelerator, left_idle
+from paddlejob.testing.build import job, snapshot
 
 ACCELERATORS = [
     "nvidia.com/gpu",
@@ -95,5 +96,75 @@ RESOURCES = {
 
 @pytest.mark.parametrize(("resources", "expected"), RESOURCES.values(), ids=RESOURCES.keys())
 def test_a_container_asks_for(resources, expected):
+    assert accelerators(asking(resources)) == expected
+
+
+def asking(resources) -> RoleSpec:
     template = {"spec": {"containers": [{"name": "paddle", "resources": resources}]}}
-    assert accelerators(RoleSpec(replicas=1, template=template)) == expected
+    return RoleSpec(replicas=1, template=template)
+
+
+GPU = (
+    "holds 2 x nvidia.com/gpu, but its Paddle was built for the CPU only; use an image with paddlepaddle-gpu"
+)
+SAID_BY_CPU_PADDLE = [
+    "ValueError: The device should not be 'gpu', since PaddlePaddle is not compiled with CUDA",
+    "E1116 22852 place.cc:350] Cannot use GPU because you have installed CPU version PaddlePaddle.",
+    "ValueError: The API paddle.device.cuda.get_device_name is not supported in CPU-only PaddlePaddle.",
+    "AssertionError: Not compiled with CUDA",
+    "Config use_gpu cannot be set as true while you are using paddlepaddle cpu version !",
+    "Config use_gpu cannot be set as true while your paddle is not compiled with cuda !",
+    "this container holds 1 x nvidia.com/gpu, but its Paddle 3.3.1 was built for the CPU only; use an image",
+]
+
+
+@pytest.mark.parametrize("line", SAID_BY_CPU_PADDLE)
+def test_a_log_tells_that_gpus_are_left_idle(line):
+    log = f"epoch 1\n{line}\nbye\n"
+    assert left_idle(asking({"limits": {"nvidia.com/gpu": 2, "cpu": 1}}), log) == GPU
+    assert left_idle(asking({"limits": {"cpu": 1}}), log) == ""
+    # Of a GPU of another vendor, which Paddle uses through a plug-in, the words about CUDA say nothing.
+    assert left_idle(asking({"limits": {"iluvatar.com/gpu": 1}}), log) == ""
+
+
+XPU = "ValueError: The device should not be 'xpu', since PaddlePaddle is not compiled with XPU"
+OTHER_LOGS = {
+    "nothing": ({"nvidia.com/gpu": 1}, "epoch 1\n", ""),
+    "another framework": ({"nvidia.com/gpu": 1}, "AssertionError: Torch not compiled with CUDA enabled", ""),
+    "a card of another kind": ({"nvidia.com/gpu": 1}, XPU, ""),
+    "an XPU": ({"kunlunxin.com/xpu": "4"}, XPU, "paddlepaddle-xpu"),
+    "an XPU that a program for GPUs got": ({"kunlunxin.com/xpu": 1}, SAID_BY_CPU_PADDLE[0], ""),
+    "a part of a GPU": ({"nvidia.com/mig-1g.5gb": 1}, SAID_BY_CPU_PADDLE[0], "paddlepaddle-gpu"),
+    "a virtual GPU": ({"volcano.sh/vgpu-number": 1}, SAID_BY_CPU_PADDLE[0], "paddlepaddle-gpu"),
+}
+
+
+@pytest.mark.parametrize(("limits", "log", "package"), OTHER_LOGS.values(), ids=OTHER_LOGS.keys())
+def test_which_package_is_advised(limits, log, package):
+    [(name, amount)] = limits.items()
+    told = left_idle(asking({"limits": limits}), log)
+    assert told.startswith(f"holds {amount} x {name}, ") is bool(package)
+    assert told.endswith(package)
+
+
+MISSHAPEN = ["x", 3, [], [3], [{"resources": "x"}], [{"resources": {"limits": ["nvidia.com/gpu"]}}]]
+
+
+@pytest.mark.parametrize("containers", MISSHAPEN)
+def test_of_a_misshapen_template_nothing_is_told(containers):
+    misshapen = RoleSpec(replicas=1, template={"spec": {"containers": containers}})
+    assert left_idle(misshapen, SAID_BY_CPU_PADDLE[0]) == ""
+
+
+def test_a_failure_tells_that_the_gpu_was_left_idle():
+    limits = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+    words = "Traceback\nCannot use GPU because you have installed CPU version PaddlePaddle.\nUse CPUPlace()."
+    status = snapshot(job().worker(1, **limits)).pods_running().formed().failed("worker", 0, message=words)
+    [message] = {(plan := status.plan()).status.message, plan.status.last_failure.message}
+    assert message == f"worker-0 exited with code 1: Use CPUPlace().; it {GPU}"
+
+
+def test_a_running_job_tells_what_its_log_warns_of():
+    built = snapshot(job().worker(1)).pods_running().formed()
+    built.warning = f"worker-0 {GPU}"
+    assert built.plan().status.message == f"1 worker running; worker-0 {GPU}"

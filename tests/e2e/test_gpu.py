@@ -74,3 +74,27 @@ def test_a_job_that_holds_gpus_is_told_that_its_paddle_is_for_the_cpu(space: Spa
     job.await_phase("Completed", within_seconds=120)
     sentence = "this container holds 1 x nvidia.com/gpu, but its Paddle 3.3.1 was built for the CPU only"
     assert sentence in job.log("worker-0")
+
+
+FALLS_BACK = """
+import paddle, time
+try:
+    paddle.set_device("gpu")
+except ValueError as error:
+    print(error, flush=True)
+time.sleep(600)
+"""
+IDLE = (
+    "holds 1 x nvidia.com/gpu, but its Paddle was built for the CPU only; use an image with paddlepaddle-gpu"
+)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_the_same_is_told_without_the_recorder_of_a_job_that_runs_and_of_one_that_fails(space: Space) -> None:
+    runs = space.submit(asking(collective("falls-back", RESNET, ["python3", "-c", FALLS_BACK])))
+    program = "import paddle; paddle.CUDAPlace(0)"
+    fails = space.submit(asking(collective("insists", RESNET, ["python3", "-c", program])))
+    assert f"; it {IDLE}" in fails.await_phase("Failed", within_seconds=120)["message"]
+    runs.await_message(f"; worker-0 {IDLE}")
+    told = eventually(lambda: [each for each in space.list("events") if each["reason"] == "IdleAccelerators"])
+    assert {each["message"] for each in told} == {f"worker-0 {IDLE}"}

@@ -14,7 +14,7 @@ from paddlejob.api.v1 import TrainingProgress
 from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.core.recording.progress import Origin
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import EVENTS
+from paddlejob.kube.resource import EVENTS, PODS
 from paddlejob.operator.progress import (
     READ_SECONDS,
     READS_PER_SECOND,
@@ -199,6 +199,34 @@ def test_an_error_costs_one_read_unless_logs_may_not_be_read_at_all(code, goes_o
         stage.write("demo-worker-0", line(10))
         await asyncio.sleep(4 * READ_SECONDS)
         assert bool(await stage.progress()) is goes_on
+
+    play(act)
+
+
+NO_CUDA = "ValueError: The device should not be 'gpu', since PaddlePaddle is not compiled with CUDA"
+
+
+def test_a_running_job_is_told_once_that_its_paddle_cannot_use_the_gpus_of_its_pods():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1, resources={"limits": {"nvidia.com/gpu": 1}}))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", NO_CUDA, line(10))
+        sentence = "worker-0 holds 1 x nvidia.com/gpu, but its Paddle was built for the CPU only"
+
+        async def is_told() -> bool:
+            return sentence in (await stage.status())["message"]
+
+        await stage.until(is_told, "the status says it")
+        await asyncio.sleep(10 * READ_SECONDS)
+        events = await stage.client.list(EVENTS, stage.namespace, type=dict)
+        [event] = [event for event in events.items if event["reason"] == "IdleAccelerators"]
+        assert (event["type"], event.get("count", 1)) == ("Warning", 1)
+        assert event["message"].startswith(sentence)
+        # The next pod may have another image.
+        await stage.client.delete(PODS, stage.namespace, "demo-worker-0")
+        await stage.phase("Restarting")
+        await stage.phase("Running")
+        assert not await is_told()
 
     play(act)
 

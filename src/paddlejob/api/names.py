@@ -167,6 +167,7 @@ class Reason:
     POD_LOST: Final = "PodLost"
     HUNG: Final = "Hung"
     STRAGGLER: Final = "Straggler"
+    IDLE_ACCELERATORS: Final = "IdleAccelerators"
     NO_RECORDER: Final = "NoRecorder"
     ADDRESS_CHANGED: Final = "AddressChanged"
     QUOTA_LOST: Final = "QuotaLost"

@@ -9,6 +9,7 @@ from typing import Self
 import msgspec
 
 from paddlejob.api import index_set, names
+from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated, Pod
 from paddlejob.api.v1 import PaddleJobStatus, Role, RoleSpec
 
@@ -204,11 +205,16 @@ def replica_of(job_name: str, pod: Pod) -> Replica | None:
 
 def training_container_name(spec: RoleSpec) -> str:
     """Return the name of the template's first container, empty where the template has none to name."""
+    name = training_container(spec).get("name")
+    return name if isinstance(name, str) else ""
+
+
+def training_container(spec: RoleSpec) -> JsonObject:
+    """Return the template's first container, empty where the template is not as it should be."""
     pod_spec = spec.template.get("spec")
     containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None
     first = containers[0] if isinstance(containers, list) and containers else None
-    name = first.get("name") if isinstance(first, dict) else None
-    return name if isinstance(name, str) else ""
+    return first if isinstance(first, dict) else {}
 
 
 def observe_pod(replica: Replica, pod: Pod, training_name: str) -> ObservedPod:

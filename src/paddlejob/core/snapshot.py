@@ -133,6 +133,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Whether its ConfigMap is there, in the job's namespace."""
     hang: Hang | None = None
     """Set while the pods of this attempt report that they make no progress."""
+    warning: str = ""
+    """What the log of a running worker says that people should know; it decides nothing."""
 
     def seconds_in_state(self, pod: Pod) -> float:
         """Return for how long a pod has been seen ended, or not ready."""

@@ -87,7 +87,7 @@ class Besides:
     ) -> None:
         state = controller.state
         self.writer = writer = ProgressWriter(client, state, now=now)
-        reader = ProgressReader(client, state, writer)
+        reader = ProgressReader(client, state, writer, controller.record_event)
         self.intake = (
             ReportIntake(
                 client,

@@ -1,7 +1,7 @@
-"""How far jobs are, read from the newest log lines of their worker 0.
+"""How far jobs are, and whether they use their GPUs, read from the newest log lines of their worker 0.
 
-Reads take turns: so many a second for the whole operator, however many jobs there are. Progress decides
-nothing about a job, so it is written beside the reconciler and lost without harm.
+Reads take turns: so many a second for the whole operator, however many jobs there are. Neither decides
+anything about a job, so it is written beside the reconciler and lost without harm.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from contextlib import suppress
 from datetime import datetime
 
 from paddlejob.api.meta import ObjectKey
+from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, Phase, Role, TrainingProgress
+from paddlejob.core.accelerators import left_idle
+from paddlejob.core.actions import Event, EventType
 from paddlejob.core.messages import duration
 from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.operator import pod_log
+from paddlejob.operator.reports.watchdog import RecordEvent
 from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.state import ClusterState
 from paddlejob.progress import Tracker
@@ -41,6 +45,8 @@ class _Followed:
         self.newest = -math.inf
         """Time of the newest line, by the clock of its node; compared with that of other lines only."""
         self.is_final = False
+        self.idle = ""
+        """What the pod holds and cannot use."""
 
     def feed(self, text: str) -> None:
         """Take in the lines that are newer than those of the last time."""
@@ -57,10 +63,13 @@ class _Followed:
 class ProgressReader:
     """Follows the running jobs of the cluster."""
 
-    def __init__(self, client: Client, state: ClusterState, writer: ProgressWriter) -> None:
+    def __init__(
+        self, client: Client, state: ClusterState, writer: ProgressWriter, record_event: RecordEvent
+    ) -> None:
         self._client = client
         self._state = state
         self._writer = writer
+        self._record_event = record_event
         self._followed: dict[ObjectKey, _Followed] = {}
 
     async def run(self) -> None:
@@ -109,17 +118,20 @@ class ProgressReader:
             followed = self._followed[key] = _Followed(pod.metadata.uid)
         ended = job.status.phase.is_terminal
         followed.is_final = ended
-        followed.feed(
-            await pod_log.read_end(
-                self._client,
-                key.namespace,
-                name,
-                training_container_name(job.spec.worker),
-                lines=TAIL_LINES,
-                limit_bytes=LIMIT_BYTES,
-                timestamps=True,
-            )
+        text = await pod_log.read_end(
+            self._client,
+            key.namespace,
+            name,
+            training_container_name(job.spec.worker),
+            lines=TAIL_LINES,
+            limit_bytes=LIMIT_BYTES,
+            timestamps=True,
         )
+        followed.feed(text)
+        if not followed.idle and (idle := left_idle(job.spec.worker, text)):
+            followed.idle = f"{Replica(Role.WORKER, 0)} {idle}"
+            self._state.warn(key, pod, followed.idle)
+            self._record_event(job, Event(EventType.WARNING, Reason.IDLE_ACCELERATORS, followed.idle))
         if (told := progress_of(followed.tracker, followed.newest)) is not None:
             self._writer.read(job, pod, told, at_once=ended)
 

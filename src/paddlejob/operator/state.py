@@ -66,6 +66,8 @@ class ClusterState:
         self.recorder: Recorder | None = None
         """What pods are given to report with; set once reports can be taken."""
         self._hangs: dict[ObjectKey, Hang] = {}
+        self._warnings: dict[ObjectKey, tuple[str, str]] = {}
+        """What is wrong with a pod, and its UID."""
         self._host_ports: dict[ObjectKey, int] = {}
         self._state_timers: dict[ObjectKey, StateTimer] = {}
         self._spec_errors: dict[ObjectKey, tuple[tuple[object, ...], tuple[FieldError, ...]]] = {}
@@ -128,6 +130,7 @@ class ClusterState:
             failures=failures,
             recorder=self.recorder,
             hang=self.hang(job),
+            warning=self._warning(key, pods),
             has_recorder=self._has_recorder(job.metadata.namespace),
             state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
         )
@@ -147,6 +150,15 @@ class ClusterState:
         """Return what is known of a job that makes no progress in its present attempt."""
         hang = self._hangs.get(job.metadata.key)
         return hang if hang is not None and hang.attempt == job.status.attempt else None
+
+    def warn(self, job: ObjectKey, pod: Pod, warning: str) -> None:
+        """Note what people should know of a job as long as this pod is there, and let it be looked at."""
+        self._warnings[job] = (pod.metadata.uid, warning)
+        self._on_touched(job, Trigger(initial=False, child=True))
+
+    def _warning(self, key: ObjectKey, pods: tuple[Pod, ...]) -> str:
+        uid, warning = self._warnings.get(key, ("", ""))
+        return warning if any(pod.metadata.uid == uid for pod in pods) else ""
 
     def _validated(self, job: PaddleJob) -> tuple[FieldError, ...]:
         """Return what is wrong with a spec, which changes only with its generation."""
@@ -181,6 +193,7 @@ class ClusterState:
         """Drop what is remembered of a job that is gone; its port not before its pods are."""
         self._state_timers.pop(key, None)
         self._hangs.pop(key, None)
+        self._warnings.pop(key, None)
         self._spec_errors.pop(key, None)
         if not self._holds_host_port(key):
             self._host_ports.pop(key, None)

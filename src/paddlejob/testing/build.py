@@ -106,6 +106,7 @@ class SnapshotBuilder:
         self.recorder: Recorder | None = None
         self.has_recorder = False
         self.hang: Hang | None = None
+        self.warning = ""
         self.taken_ports: frozenset[int] = frozenset()
         self.failures: tuple[WriteFailure, ...] = ()
         self._seen_for: float | None = None
@@ -359,6 +360,7 @@ class SnapshotBuilder:
             recorder=self.recorder,
             has_recorder=self.has_recorder,
             hang=self.hang,
+            warning=self.warning,
             state_seconds={pod.metadata.uid: self._state_seconds(pod) for pod in pods},
         )
         check_plausible(snapshot)

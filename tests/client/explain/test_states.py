@@ -228,6 +228,16 @@ def test_what_the_log_hints_at(line):
     assert HINTS[line] in found.advice[0].text
 
 
+def test_gpus_that_the_log_says_are_left_idle():
+    holding = job().worker(1, resources={"limits": {"nvidia.com/gpu": 1}})
+    log = ("ValueError: The device should not be 'gpu', since PaddlePaddle is not compiled with CUDA", "bye")
+    advice = "worker-0 holds 1 x nvidia.com/gpu, but its Paddle was built for the CPU only; use an image with"
+    found = explain(ended("worker-0 exited with code 1: bye", CRASH, built=holding, log=log))
+    assert found.advice[0].text == f"{advice} paddlepaddle-gpu"
+    told = f"worker-0 exited with code 1: bye; it {advice.removeprefix('worker-0 ')} paddlepaddle-gpu"
+    assert "GPU" not in explain(ended(told, CRASH, built=holding, log=log)).advice[0].text
+
+
 def test_the_pod_is_gone_and_its_log_with_it():
     details = explain(ended("worker-0 exited with code 1", CRASH)).findings[0].details
     assert any("demo-worker-0 is gone" in line for line in details)

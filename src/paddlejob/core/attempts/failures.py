@@ -18,6 +18,7 @@ from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Failure, PaddleJobStatus, Phase, ProgressMark, Role
 from paddlejob.core import explain
+from paddlejob.core.accelerators import left_idle
 from paddlejob.core.attempts import advance, backoff, known_errors
 from paddlejob.core.attempts.causes import (
     PLANNED_EXIT_CODES,
@@ -31,7 +32,7 @@ from paddlejob.core.attempts.causes import (
 )
 from paddlejob.core.attempts.known_errors import KnownError
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers
-from paddlejob.core.messages import PhaseReason, Verdict
+from paddlejob.core.messages import LONGEST_TEXT, PhaseReason, Verdict
 from paddlejob.core.network import with_ipv6_warning
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, ending_of
 from paddlejob.core.snapshot import Snapshot
@@ -205,12 +206,18 @@ def _reason(member: ObservedPod) -> str:
     return Reason.SERVER_EXITED_EARLY if member.state is PodState.SUCCEEDED else Reason.POD_FAILED
 
 
+def _idle_accelerators(snapshot: Snapshot, member: ObservedPod) -> str:
+    role_spec, ending = dict(snapshot.job.spec.roles()).get(member.replica.role), ending_of(member)
+    return left_idle(role_spec, ending.message[-LONGEST_TEXT:]) if role_spec and ending else ""
+
+
 def _what_happened(snapshot: Snapshot, member: ObservedPod) -> str:
     if member.state is PodState.SUCCEEDED:
         return f"{member.replica} {explain.ending(member)} before the workers were done"
     if member.state is PodState.FAILED:
         named = _known_error(snapshot, member)
-        return f"{member.replica} {explain.ending(member)}" + (f" ({named.reason})" if named else "")
+        what = f"{member.replica} {explain.ending(member)}" + (f" ({named.reason})" if named else "")
+        return f"{what}; it {idle}" if (idle := _idle_accelerators(snapshot, member)) else what
     if _exhausted(snapshot, member):
         return f"{member.replica} {explain.obstacle(member) or 'was restarted in place too often'}"
     return f"{member.replica} is lost: node {member.pod.spec.node_name or '(unknown)'} is not responding"

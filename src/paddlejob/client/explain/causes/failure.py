@@ -15,6 +15,7 @@ from paddlejob.client.explain.evidence import Evidence, template_shape
 from paddlejob.client.explain.result import Advice, Finding, Then
 from paddlejob.client.logs.first_error import from_traceback
 from paddlejob.client.ranks import rank_of
+from paddlejob.core.accelerators import left_idle
 from paddlejob.core.messages import LONGEST_TEXT, duration, printable
 from paddlejob.core.policy.goodput import in_words
 
@@ -133,6 +134,9 @@ def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]
     for pattern, hint in HINTS:
         if found := pattern.search(text):
             yield Advice(hint.format(*found.groups()))
+    spec = dict(evidence.roles).get(role) if role else None
+    if spec and (idle := left_idle(spec, text)) and idle not in failure.message:
+        yield Advice(f"{rank} {idle}")
     if failure.exit_code in (126, 127) or failure.reason in ("StartError", "ContainerCannotRun"):
         yield Advice(f"correct command and args in spec.{role}.template.spec.containers[0], or the image")
     if then is Then.RETRY:
