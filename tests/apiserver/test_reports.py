@@ -20,6 +20,7 @@ import pytest
 from behaviour.stage import SETTINGS, Stage
 from devcluster import Cluster
 from paddlejob.api import names
+from paddlejob.core.recording.recorder import TRAINJOB_PATH
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SECRETS
@@ -35,6 +36,20 @@ from paddlejob.recorder import report
 for step in range(1, 4):
     report(step, total=30, epoch=1, loss=1 / step)
 """
+UPDATES = """
+import json, os, ssl
+from urllib.request import Request, urlopen
+
+status = {"lastUpdatedTime": "2026-01-01T00:00:00+00:00", "progressPercentage": 45,
+          "estimatedRemainingSeconds": 200, "metrics": [{"name": "loss", "value": "0.2347"}]}
+with open(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"]) as file:
+    headers = {"Authorization": f"Bearer {file.read().strip()}", "Content-Type": "application/json"}
+context = ssl.create_default_context(cafile=os.environ["KUBEFLOW_TRAINER_SERVER_CA_CERT"])
+body = json.dumps({"trainerStatus": status}).encode()
+request = Request(os.environ["KUBEFLOW_TRAINER_SERVER_URL"], body, headers)
+assert urlopen(request, context=context, timeout=5).status == 200
+"""
+"""What `kubeflow.trainer.update_trainjob_status` of Kubeflow's SDK 0.5 sends, and from where it knows how."""
 OTHER = {"metadata": {"name": "other"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
@@ -84,7 +99,7 @@ class Reporting(Stage):
         place = await self.mount(pod)
         [container, *_] = (await self.pod(pod))["spec"]["containers"]
         env = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-        env["PYTHONPATH"] = env["PYTHONPATH"].replace(names.RECORDER_MOUNT, str(place))
+        env = {name: value.replace(names.RECORDER_MOUNT, str(place)) for name, value in env.items()}
         command = [sys.executable, "-c", program]
         return await asyncio.to_thread(
             subprocess.run, command, env=env, cwd=place, capture_output=True, text=True, check=False
@@ -142,6 +157,31 @@ async def test_a_program_that_is_not_changed_tells_its_step(play) -> None:
         await stage.until(is_there, "demo is at step 3")
         told = await stage.progress()
         assert (told["steps"], told["percent"], told["loss"], told["phase"]) == (30, 10, "0.3333", "training")
+
+    await play(act)
+
+
+async def test_a_program_made_for_kubeflow_tells_how_much_is_left(play) -> None:
+    async def act(stage: Reporting) -> None:
+        await stage.submit(job().worker(1).spec(recorder=True))
+        await stage.submit(job("other").worker(1).spec(recorder=True))
+        await stage.phase("Running")
+        done = await stage.train("demo-worker-0", UPDATES)
+        assert (done.returncode, done.stderr) == (0, "")
+
+        async def is_there() -> bool:
+            return (await stage.progress()).get("percent") == 45
+
+        await stage.until(is_there, "demo is at 45 %")
+        told = await stage.progress()
+        assert (told["eta"], told["loss"]) == ("3m20s", "0.2347")
+        token = await stage.token("demo-worker-0")
+        path = TRAINJOB_PATH.format(namespace=stage.namespace, name="{}")
+        body = b'{"trainerStatus": {"progressPercentage": 50}}'
+        assert await stage.post(token, body, path=path.format("demo")) == 200
+        assert await stage.post(token, body, path=path.format("other")) == 403
+        assert await stage.post("abc", body, path=path.format("demo")) == 401
+        assert await stage.post(token, b'{"trainerStatus": 5}', path=path.format("demo")) == 400
 
     await play(act)
 

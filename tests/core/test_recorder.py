@@ -89,6 +89,24 @@ def test_a_worker_mounts_the_code_and_a_token_for_reports_only():
     assert {"name": "PADDLEJOB_REPORT_URL", "value": RECORDER.url} in spec["containers"][0]["env"]
 
 
+def test_kubeflows_sdk_finds_where_to_report_unless_the_template_says_it():
+    prefix = "KUBEFLOW_TRAINER_SERVER_"
+
+    def given(**container) -> dict[str, str]:
+        env = spec_of(job().worker(1, **container).spec(recorder=True))["containers"][0]["env"]
+        found = ((each["name"], each.get("value")) for each in env)
+        return {name.removeprefix(prefix): value for name, value in found if name.startswith(prefix)}
+
+    path = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs/demo/status"
+    mount = "/etc/paddlejob/recorder"
+    assert given() == {
+        "URL": f"{RECORDER.url}{path}",
+        "CA_CERT": f"{mount}/ca.crt",
+        "TOKEN": f"{mount}/token",
+    }
+    assert given(env=[{"name": f"{prefix}URL", "value": "https://own"}]) == {"URL": "https://own"}
+
+
 def test_only_the_container_that_trains_has_it():
     pod = {"containers": [{"name": "main"}, {"name": "sidecar"}]}
     spec = spec_of(job().worker(1, pod=pod).spec(recorder=True))

@@ -86,6 +86,13 @@ class Read(Scene):
         told = TrainingProgress(step=step, **more)
         self.running.besides.writer.report(job, pod, told, Origin(resumed=resumed))
 
+    def say(self, **told) -> None:
+        """Let the program of worker 0 say how far it is."""
+        state = self.running.controller.state
+        [job] = state.jobs
+        pod = state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
+        self.running.besides.writer.say(job, pod, TrainingProgress(**told))
+
     async def progress(self, name: str = "demo") -> dict:
         return (await self.status(name)).get("progress") or {}
 
@@ -264,6 +271,55 @@ def test_logs_are_not_read_while_reports_tell_everything():
         read = stage.logs.asked
         await asyncio.sleep(10 * READ_SECONDS)
         assert stage.logs.asked == read
+
+    play(act)
+
+
+# --- what programs say themselves, in Kubeflow's protocol
+
+
+def test_a_program_is_believed_how_much_is_done_and_left_and_the_recorder_the_rest():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.report(12, loss="0.4", phase="training")
+        stage.say(percent=45, eta="3m", loss="9.9", epoch=2)
+        told = await stage.reaches(12)
+        assert (told["percent"], told["eta"], told["loss"], told["epoch"]) == (45, "3m", "0.4", 2)
+
+    play(act)
+
+
+def test_a_program_that_nothing_else_is_known_of_is_believed_everything():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        for percent, loss in ((10, "0.9"), (20, "0.8")):
+            stage.say(percent=percent, loss=loss)
+
+            async def is_told(expected: tuple[int, str] = (percent, loss)) -> bool:
+                told = await stage.progress()
+                return (told.get("percent"), told.get("loss")) == expected
+
+            await stage.until(is_told, f"the job is at {percent} %")
+        stage.say(step=30)
+        assert (await stage.reaches(30))["step"] == 30
+
+    play(act)
+
+
+def test_what_a_program_said_before_a_restart_is_not_believed_after_it():
+    async def act(stage: Read) -> None:
+        stage.fates.set("demo-worker-0", Exit(137, after_seconds=60))
+        await stage.submit(job().worker(1).spec(restartPolicy={"delaySeconds": 0}))
+        await stage.phase("Running")
+        stage.report(100)
+        stage.say(percent=90)
+        await stage.reaches(100)
+        await stage.phase("Restarting")
+        await stage.phase("Running")
+        stage.report(120)
+        assert "percent" not in await stage.reaches(120)
 
     play(act)
 

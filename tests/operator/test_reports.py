@@ -12,12 +12,14 @@ import pytest
 
 from paddlejob.api.meta import ObjectKey, ObjectMeta
 from paddlejob.api.pod import Pod, PodSpec
+from paddlejob.api.v1 import TrainingProgress
 from paddlejob.kube import errors
 from paddlejob.operator.reports import pace, tokens
 from paddlejob.operator.reports.book import MOST_RANKS, SILENT_SECONDS, Book, Report
 from paddlejob.operator.reports.intake import ReportIntake, recorder_files
 from paddlejob.operator.reports.pace import Bucket
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
+from paddlejob.operator.reports.trainjob import progress_in
 from paddlejob.operator.settings import ReportSettings
 from paddlejob.recorder import operator_sink
 from paddlejob.testing import virtual_loop
@@ -302,3 +304,55 @@ def test_pods_are_given_all_modules_of_the_recorder():
     assert {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")} == files.keys()
     assert "site/sitecustomize.py" in files
     assert sum(map(len, files.values())) < 500_000
+
+
+def update(*metrics: tuple[str, str], **status) -> bytes:
+    """Return what Kubeflow's SDK sends."""
+    listed = [{"name": name, "value": value} for name, value in metrics]
+    status |= {"lastUpdatedTime": "2026-01-01T00:00:00+00:00", "metrics": listed}
+    return msgspec.json.encode({"trainerStatus": status})
+
+
+UPDATES = {
+    "percent and time": (
+        update(progressPercentage=45, estimatedRemainingSeconds=200),
+        {"percent": 45, "eta": "3m20s"},
+    ),
+    "a fraction, as the SDK passes it on": (update(progressPercentage=45.9), {"percent": 45}),
+    "the end": (
+        update(progressPercentage=100, estimatedRemainingSeconds=0),
+        {"percent": 100, "eta": "0s"},
+    ),
+    "metrics": (
+        update(("loss", "0.23471"), ("currentEpoch", "2"), ("totalEpochs", "5"), ("global_step", "120")),
+        {"loss": "0.2347", "epoch": 2, "epochs": 5, "step": 120},
+    ),
+    "of several losses the plain one": (
+        update(("train_loss", "1"), ("eval_loss", "2"), ("loss", "3")),
+        {"loss": "3"},
+    ),
+    "a loss that is not finite": (update(("loss", "nan")), {"loss": "nan"}),
+    "metrics that are no numbers": (update(("loss", "low"), ("epoch", "inf"), ("step", "-1")), {}),
+    "nothing": (b"{}", {}),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), UPDATES.values(), ids=UPDATES.keys())
+def test_what_an_update_of_kubeflows_sdk_tells(body: bytes, expected: dict):
+    assert progress_in(body) == TrainingProgress(**expected)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        update(progressPercentage=101),
+        update(estimatedRemainingSeconds=-1),
+        update(progressPercentage="45"),
+        update(*[("m", "1")] * 257),
+    ],
+)
+def test_an_update_that_kubeflow_would_refuse_is_refused(body: bytes):
+    with pytest.raises(msgspec.DecodeError):
+        progress_in(body)

@@ -67,13 +67,13 @@ class Operator:
         self.answers = list(answers)
         self.got: list[tuple[str, dict]] = []
 
-    async def handle(self, token: str, body: bytes) -> Answer:
+    async def handle(self, token: str, body: bytes, _: object) -> Answer:
         self.got.append((token, json.loads(body)))
         return self.answers.pop(0) if self.answers else Answer(200, {"nextSeconds": 5.0})
 
     async def hears(self, identity: Certificate, act: Callable[[str], object]) -> None:
         context = identity.server_context()
-        async with server.serve("127.0.0.1:0", context, self.handle) as port:
+        async with server.serve("127.0.0.1:0", context, {server.PATH: self.handle}) as port:
             await act(f"https://127.0.0.1:{port}")
 
 

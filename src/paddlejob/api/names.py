@@ -101,6 +101,10 @@ class Env:
     """Which try of the job this is, from 0; ours, for programs that want to know."""
     REPORT_URL: Final = "PADDLEJOB_REPORT_URL"
     """Where the recorder reports to."""
+    TRAINJOB_URL: Final = "KUBEFLOW_TRAINER_SERVER_URL"
+    """The same for programs that report with Kubeflow's SDK."""
+    TRAINJOB_CA: Final = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
+    TRAINJOB_TOKEN: Final = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105  (a name)
     GIVEN_PYTHONPATH: Final = "PADDLEJOB_GIVEN_PYTHONPATH"
     """A PYTHONPATH that the template takes from elsewhere, which ours refers to."""
     ELASTIC_LEVEL: Final = "PADDLE_ELASTIC_LEVEL"

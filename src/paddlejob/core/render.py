@@ -101,7 +101,7 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     first, *others = pod_spec.get("containers") or [{}]
     pod_spec["containers"] = [_training_container(context, replica, first), *others]
     if context.recorder is not None and replica.role is not Role.PS:
-        pod_spec = with_recorder(pod_spec, context.recorder)
+        pod_spec = with_recorder(pod_spec, context.recorder, context.job.metadata.key)
     pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
     if context.job.status.suspect_nodes:
         pod_spec["affinity"] = _away_from(context.job.status.suspect_nodes, pod_spec.get("affinity") or {})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import JsonObject
+from paddlejob.api.meta import JsonObject, ObjectKey
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.actions import InstallRecorder
@@ -29,6 +29,8 @@ NO_RECORDER = (
     "spec.recorder is true, but the operator takes no reports: see --reports-url and its log; "
     "progress is read from the log of worker 0"
 )
+TRAINJOB_PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/{name}/status"
+"""Where Kubeflow's operator takes the progress of a job, and ours does too."""
 TOKEN_SECONDS = 3600
 """The kubelet renews a token when four fifths of this are over."""
 
@@ -98,13 +100,13 @@ def _key(path: str) -> str:
     return path.replace("/", ".")
 
 
-def with_recorder(pod_spec: JsonObject, recorder: Recorder) -> JsonObject:
+def with_recorder(pod_spec: JsonObject, recorder: Recorder, job: ObjectKey) -> JsonObject:
     """Return a pod's spec whose first container has the recorder."""
     first, *others = pod_spec["containers"]
     mount = {"name": names.RECORDER, "mountPath": names.RECORDER_MOUNT, "readOnly": True}
     recording = {
         **first,
-        "env": [*_with_path(first["env"]), {"name": Env.REPORT_URL, "value": recorder.url}],
+        "env": [*_with_path(first["env"]), *_addresses(recorder, job, first["env"])],
         "volumeMounts": [*(first.get("volumeMounts") or ()), mount],
     }
     return {
@@ -112,6 +114,16 @@ def with_recorder(pod_spec: JsonObject, recorder: Recorder) -> JsonObject:
         "containers": [recording, *others],
         "volumes": [*(pod_spec.get("volumes") or ()), _volume(recorder)],
     }
+
+
+def _addresses(recorder: Recorder, job: ObjectKey, env: list[JsonObject]) -> Iterator[JsonObject]:
+    """Say where to report; in Kubeflow's words too, which its SDK and Hugging Face's Trainer look for."""
+    yield {"name": Env.REPORT_URL, "value": recorder.url}
+    if all(each.get("name") != Env.TRAINJOB_URL for each in env):
+        path = TRAINJOB_PATH.format(namespace=job.namespace, name=job.name)
+        yield {"name": Env.TRAINJOB_URL, "value": f"{recorder.url}{path}"}
+        yield {"name": Env.TRAINJOB_CA, "value": f"{names.RECORDER_MOUNT}/ca.crt"}
+        yield {"name": Env.TRAINJOB_TOKEN, "value": f"{names.RECORDER_MOUNT}/token"}
 
 
 def _volume(recorder: Recorder) -> JsonObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from importlib import resources
 from typing import Any
@@ -17,11 +17,11 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.recording.progress import Origin
-from paddlejob.core.recording.recorder import Recorder, recorder_of
+from paddlejob.core.recording.recorder import TRAINJOB_PATH, Recorder, recorder_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.operator.progress import progress_of
-from paddlejob.operator.reports import pace, server
+from paddlejob.operator.reports import pace, server, trainjob
 from paddlejob.operator.reports.book import Book, Report
 from paddlejob.operator.reports.certificate import CertificateError, shared_certificate
 from paddlejob.operator.reports.server import Answer
@@ -79,7 +79,8 @@ class ReportIntake:
         while True:
             try:
                 context = await self._prepare()
-                async with server.serve(self._settings.address, context, self.handle) as self.port:
+                routes = {server.PATH: self._report, TRAINJOB_PATH: self._say}
+                async with server.serve(self._settings.address, context, routes) as self.port:
                     log.info("taking reports on port %s for %s", self.port, self._settings.url)
                     self._tried.set()
                     await asyncio.get_running_loop().create_future()
@@ -100,8 +101,37 @@ class ReportIntake:
         )
         return context
 
-    async def handle(self, token: str, body: bytes) -> Answer:
-        """Return the answer to one report."""
+    async def _report(self, token: str, body: bytes, _: Mapping[str, str]) -> Answer:
+        """Return the answer to one report of a recorder."""
+        sender = await self._admit(token)
+        if isinstance(sender, Answer):
+            return sender
+        try:
+            report = _DECODER.decode(body)
+            self._take(*sender, report)
+        except (msgspec.DecodeError, ValueError) as error:
+            return Answer(400, {"message": str(error)})
+        answer: dict[str, Any] = {"nextSeconds": pace.next_seconds(self._book.reporters)}
+        if not report.stacks and self.watchdog.wants_stacks(sender[0].metadata.key):
+            answer["stacks"] = True
+        return Answer(200, answer)
+
+    async def _say(self, token: str, body: bytes, place: Mapping[str, str]) -> Answer:
+        """Return the answer to what a program says in Kubeflow's protocol."""
+        sender = await self._admit(token)
+        if isinstance(sender, Answer):
+            return sender
+        job, pod = sender
+        if job.metadata.key != ObjectKey(place["namespace"], place["name"]):
+            return Answer(403, {"message": f"the pod is of PaddleJob {job.metadata.key}, and of no other"})
+        try:
+            self._writer.say(job, pod, trainjob.progress_in(body))
+        except msgspec.DecodeError as error:
+            return Answer(400, {"message": str(error)})
+        return Answer(200, {"nextSeconds": pace.next_seconds(self._book.reporters)})
+
+    async def _admit(self, token: str) -> tuple[PaddleJob, Pod] | Answer:
+        """Return who sends something, or the answer to somebody who may not, or not yet."""
         try:
             identity = await self._reviewer.identify(token)
         except RefusedError as error:
@@ -113,15 +143,7 @@ class ReportIntake:
             return Answer(401, {"message": "the pod is gone"})
         if not self._book.may_report(identity.uid, asyncio.get_running_loop().time()):
             return Answer(429, {"nextSeconds": pace.LONGEST_SECONDS})
-        try:
-            report = _DECODER.decode(body)
-            self._take(*sender, report)
-        except (msgspec.DecodeError, ValueError) as error:
-            return Answer(400, {"message": str(error)})
-        answer: dict[str, Any] = {"nextSeconds": pace.next_seconds(self._book.reporters)}
-        if not report.stacks and self.watchdog.wants_stacks(sender[0].metadata.key):
-            answer["stacks"] = True
-        return Answer(200, answer)
+        return sender
 
     def _sender(self, identity: PodIdentity) -> tuple[PaddleJob, Pod] | None:
         """Return a pod that may report and its job: one that exists, of a job that has the recorder."""

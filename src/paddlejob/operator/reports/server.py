@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,16 +27,16 @@ class Answer(msgspec.Struct, frozen=True):
     body: dict[str, Any]
 
 
-Handler = Callable[[str, bytes], Awaitable[Answer]]
-"""Is given the bearer's token and the body."""
+Handler = Callable[[str, bytes, Mapping[str, str]], Awaitable[Answer]]
+"""Is given the bearer's token, the body, and the variable parts of the path."""
 
 
 @asynccontextmanager
-async def serve(address: str, context: ssl.SSLContext, handle: Handler) -> AsyncIterator[int]:
-    """Take reports on `host:port` and yield the port; an empty host means all addresses."""
+async def serve(address: str, context: ssl.SSLContext, routes: Mapping[str, Handler]) -> AsyncIterator[int]:
+    """Take reports on `host:port`, at these paths, and yield the port; an empty host means all addresses."""
     host, _, port = address.rpartition(":")
 
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(handle: Handler, request: web.Request) -> web.Response:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token:
             return _response(Answer(401, {"message": "a bearer token is needed"}))
@@ -44,10 +45,11 @@ async def serve(address: str, context: ssl.SSLContext, handle: Handler) -> Async
                 body = await request.read()
         except TimeoutError:
             return _response(Answer(408, {"message": f"no body within {READ_SECONDS:.0f} s"}))
-        return _response(await handle(token.strip(), body))
+        return _response(await handle(token.strip(), body, request.match_info))
 
     app = web.Application(client_max_size=MOST_BYTES)
-    app.router.add_post(PATH, answer)
+    for path, handle in routes.items():
+        app.router.add_post(path, partial(answer, handle))
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -37,6 +37,7 @@ class _Kept:
         self.uid = job.metadata.uid
         self.known = job.status.progress
         self.logged: TrainingProgress | None = None
+        self.said: TrainingProgress | None = None
         self.reported_at = -math.inf
         self.reports_total = False
         """Whether the reports tell how many steps there are."""
@@ -45,7 +46,10 @@ class _Kept:
 
 
 class ProgressWriter:
-    """Joins what logs and reports tell of jobs. Reports win; logs fill in what a program only prints."""
+    """Joins what logs, reports and programs themselves tell of jobs.
+
+    Reports win; logs fill in what a program only prints. How much is done and left, a program knows best.
+    """
 
     def __init__(self, client: Client, state: ClusterState, *, now: Callable[[], datetime]) -> None:
         self._client = client
@@ -74,6 +78,16 @@ class ProgressWriter:
         kept.reports_total = bool(told.steps)
         kept.known = advanced(kept.known, told, attempt=attempt, origin=origin)
         self._write_soon(job, kept, at_once=is_first)
+
+    def say(self, job: PaddleJob, pod: Pod, told: TrainingProgress) -> None:
+        """Take in what a program says of itself."""
+        kept, attempt = self._keep(job), _attempt(pod)
+        if kept.known is not None and attempt < kept.known.attempt:
+            return
+        kept.said = msgspec.structs.replace(told, attempt=attempt)
+        if kept.known is None or (told.step and not self._is_reported(kept)):
+            kept.known = advanced(kept.known, told, attempt=attempt)
+        self._write_soon(job, kept, at_once=False)
 
     def knows_all(self, key: ObjectKey) -> bool:
         """Tell whether reports leave nothing to be read from a log."""
@@ -126,6 +140,8 @@ class ProgressWriter:
         assert known is not None
         if kept.logged is not None and self._is_reported(kept):
             known = _filled_in(known, kept.logged)
+        if kept.said is not None and kept.said.attempt >= known.attempt:
+            known = _as_said(known, kept.said, is_reported=self._is_reported(kept))
         if before is not None and msgspec.structs.replace(known, updated=before.updated) == before:
             return
         fresh = msgspec.structs.replace(known, updated=self._now().replace(microsecond=0))
@@ -155,6 +171,19 @@ def _filled_in(known: TrainingProgress, logged: TrainingProgress) -> TrainingPro
         percent=logged.percent if known.percent is None else known.percent,
         eta=known.eta or logged.eta,
         throughput=logged.throughput or known.throughput,
+    )
+
+
+def _as_said(known: TrainingProgress, said: TrainingProgress, *, is_reported: bool) -> TrainingProgress:
+    """Believe a program how much is done and left; its loss and epoch, unless the recorder reports them."""
+    first, second = (known, said) if is_reported else (said, known)
+    return msgspec.structs.replace(
+        known,
+        percent=known.percent if said.percent is None else said.percent,
+        eta=said.eta or known.eta,
+        loss=first.loss or second.loss,
+        epoch=first.epoch or second.epoch,
+        epochs=first.epochs or second.epochs,
     )
 
 
