@@ -56,22 +56,22 @@ CHINESE_INTRODUCTION = """\
 在源码目录执行 `pip install .` 会把插件及其补全程序（`kubectl_complete-pdj`）放到 PATH 上。
 
 ```bash
-kubectl pdj submit job.yaml --workers 4 --logs      # 跟踪所有 rank 直到结束，退出码即作业结果
+kubectl pdj submit job.yaml --workers 4 --logs      # 跟踪所有 rank 直到结束，退出码即任务结果
 kubectl pdj get -A -w                               # 状态、进度、时长、原因
 kubectl pdj explain resnet                          # 为什么没有运行或失败，以及怎么办
 kubectl pdj logs resnet --first-error               # 最先失败的 rank 的 traceback
-kubectl pdj retry resnet                            # 把已结束的作业作为新作业再运行一次
+kubectl pdj retry resnet                            # 把已结束的任务作为新任务再运行一次
 ```
 
-JOB 是作业的准确名称，`@latest` 表示最新的作业。rank 是 worker 的序号（`0`）或 pod（`ps-1`）。
+JOB 是任务的准确名称，`@latest` 表示最新的任务。rank 是 worker 的序号（`0`）或 pod（`ps-1`）。
 
 `kubectl pdj VERB` 针对集群。`paddlejob VERB` 针对本机的运行；
 带有 `-n`、`-A`、`--context` 或 `--kubeconfig` 时针对集群。
 
 | 退出码 | 含义 |
 |---|---|
-| 0 | 完成，或作业成功 |
-| 1 | 作业失败 |
+| 0 | 完成，或任务成功 |
+| 1 | 任务失败 |
 | 2 | 命令有误或无法执行 |
 | 124 | 超时 |
 | 130 | 被中断 |

@@ -23,13 +23,18 @@ PODS = {
 RUNNING_STATE = {"running": {"startedAt": "2026-01-01T12:00:00Z"}}
 
 
+def rows(page: Path) -> tuple[list[str], list[list[str]]]:
+    """Return the policies, and what becomes of pods, as a page has it."""
+    lines = [line.strip("| ").split("|") for line in page.read_text("utf-8").splitlines() if line[:1] == "|"]
+    cells = [[cell.strip() for cell in line] for line in lines]
+    first = next(number for number, row in enumerate(cells) if any("`OnCompletion`" in cell for cell in row))
+    policies = [cell.split("`")[1] for cell in cells[first][2:]]
+    return policies, cells[first + 2 : first + 2 + len(Ending) * len(Progress)]
+
+
 def documented() -> dict[tuple[str, str, str], str]:
     """Return the fate of each pod, by ending, progress and policy, as the page has it."""
-    rows = [line.strip("| ").split("|") for line in DOCUMENT.read_text().splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in row] for row in rows]
-    first = next(number for number, row in enumerate(cells) if row[:2] == ["the job", "its pods"])
-    policies = [cell.split("`")[1] for cell in cells[first][2:]]
-    table = cells[first + 2 : first + 2 + len(Ending) * len(Progress)]
+    policies, table = rows(DOCUMENT)
     return {
         (ending, progress, policy): fate
         for ending, progress, *fates in table
@@ -66,6 +71,13 @@ def test_pods_are_kept_and_deleted_as_documented(ending, policy):
     ended = built.status(built.plan().status)
     assert ended.job.status.phase.is_terminal
     assert deleted(ended.later(3600)) == expected
+
+
+def test_the_chinese_page_has_the_same_table():
+    words = {"保留": "kept", "删除": "deleted"}
+    policies, table = rows(DOCUMENT.with_name("fault-tolerance.zh-CN.md"))
+    translated = [[words[fate] for fate in fates] for _, _, *fates in table]
+    assert (policies, translated) == (rows(DOCUMENT)[0], [fates for _, _, *fates in rows(DOCUMENT)[1]])
 
 
 def test_a_pod_that_a_sidecar_keeps_alive_has_not_ended():
