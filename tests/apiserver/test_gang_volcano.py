@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
 from tests.operator.gang_stage import GangStage, VolcanoStage
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 VOLCANO = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").read_text())
@@ -49,10 +49,7 @@ def volcano(request: pytest.FixtureRequest, plane: ControlPlane) -> Iterator[boo
 def uninstall(plane: ControlPlane) -> None:
     path = CUSTOM_RESOURCE_DEFINITIONS.path(None, VOLCANO["metadata"]["name"])
     plane.request("DELETE", path)
-    deadline = time.monotonic() + 60
-    while is_there(plane, path):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: not is_there(plane, path))
 
 
 def install(plane: ControlPlane, *, status_subresource: bool) -> None:
@@ -82,8 +79,7 @@ def play(
     """Play an act in a fresh namespace."""
     namespace = plane.request("POST", "/api/v1/namespaces", {"metadata": {"generateName": "gang-"}})
     name = namespace["metadata"]["name"]
-    while not is_there(plane, f"/api/v1/namespaces/{name}/serviceaccounts/default"):
-        time.sleep(0.05)
+    plane.await_found(f"/api/v1/namespaces/{name}/serviceaccounts/default")
 
     async def main() -> None:
         async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from e2e.jobs import Space, collective
 from paddlejob import Job, JobFailed, train
 from sdk.notebooks import NOTEBOOKS, executed
 from tests.support.editor import editor_kubeconfig
+from tests.support.terminal import PATIENCE_SECONDS, Terminal, ended, on_terminal
 
-PATIENCE_SECONDS = 90
-COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 TRAINING = """
 import functools, http.server, os, threading, time
 files = functools.partial(http.server.SimpleHTTPRequestHandler, directory="/tmp")
@@ -45,8 +44,6 @@ if len(sys.argv) > 1 and os.environ["PADDLE_TRAINER_ID"] == "1":
     raise ValueError(sys.argv[1])
 """
 
-Terminal = Callable[..., Any]
-
 
 @pytest.fixture
 def editor(space: Space, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -59,40 +56,13 @@ def editor(space: Space, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def terminal(editor: Path, space: Space, tmp_path: Path) -> Iterator[Terminal]:
     """Run `kubectl pdj`, a plugin of the real kubectl, on a terminal of its own."""
-    import pexpect
-
     kubectl = tmp_path / "bin" / "kubectl"
     kubectl.parent.mkdir()
     kubectl.symlink_to(ensure(["kubectl"], kubernetes=space.cluster.access.kubernetes)["kubectl"])
     path = os.pathsep.join((str(kubectl.parent), str(Path(sys.executable).parent), os.environ["PATH"]))
-    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(editor), "HOME": str(tmp_path), "TERM": "xterm"}
-    begun = []
-
-    def start(*arguments: object) -> Any:
-        child = pexpect.spawn(
-            "kubectl",
-            ["pdj", *map(str, arguments)],
-            env=environ,
-            cwd=str(tmp_path),
-            encoding="utf-8",
-            timeout=PATIENCE_SECONDS,
-            dimensions=(40, 200),
-        )
-        begun.append(child)
-        return child
-
-    yield start
-    for child in begun:
-        child.close(force=True)
-
-
-def ended(child: Any) -> tuple[int, str]:
-    """Wait for the end; return the exit code and what was printed since the last look, without colours."""
-    import pexpect
-
-    child.expect(pexpect.EOF)
-    child.close()
-    return child.exitstatus, COLOUR.sub("", child.before).replace("\r\n", "\n")
+    environ = {**os.environ, "PATH": path, "KUBECONFIG": str(editor), "HOME": str(tmp_path)}
+    with on_terminal("kubectl", "pdj", env=environ, cwd=str(tmp_path)) as start:
+        yield start
 
 
 def done(child: Any) -> str:

@@ -5,51 +5,21 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
-
-PATIENCE_SECONDS = 60
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+from tests.support.terminal import Terminal, ended, on_terminal
 
 
 @pytest.fixture
-def terminal(cluster, tmp_path) -> Iterator[Callable[..., Any]]:
+def terminal(cluster, tmp_path) -> Iterator[Terminal]:
     """Start `kubectl pdj` on a terminal of its own."""
-    import pexpect
-
-    begun = []
-    environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path), "TERM": "xterm"}
-
-    def start(*arguments: str) -> Any:
-        words = ["-m", "paddlejob.cli.cluster.main", *map(str, arguments)]
-        child = pexpect.spawn(
-            sys.executable,
-            words,
-            env=environ,
-            encoding="utf-8",
-            timeout=PATIENCE_SECONDS,
-            dimensions=(30, 160),
-        )
-        begun.append(child)
-        return child
-
-    yield start
-    for child in begun:
-        child.close(force=True)
-
-
-def ended(child) -> tuple[int, str]:
-    """Wait for the end; return the exit code and what was printed since the last look, without colours."""
-    import pexpect
-
-    child.expect(pexpect.EOF)
-    child.close()
-    return child.exitstatus, COLOUR.sub("", child.before)
+    environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path)}
+    with on_terminal(sys.executable, "-m", "paddlejob.cli.cluster.main", env=environ) as start:
+        yield start
 
 
 def test_a_job_that_fails_is_followed_explained_and_retried(cluster, terminal, file):
@@ -148,7 +118,7 @@ def test_a_shell_in_a_rank_has_the_size_of_the_terminal(cluster, terminal, file)
     ended(terminal("wait", "demo", "--for=running"))
     shell = terminal("exec", "demo", "-it", "--", "sh")
     shell.sendline("echo typed $((40 + 2))")
-    shell.expect("size 160x30")
+    shell.expect("size 200x40")
     shell.expect("typed 42")
     shell.sendline("echo $((6 * 7)); exit 5")
     shell.expect("42")
