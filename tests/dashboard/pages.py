@@ -40,6 +40,10 @@ class Pages:
         self._session = session
         self._headers = headers
 
+    @property
+    def cookies(self) -> list[Any]:
+        return list(self._session.cookie_jar)
+
     async def request(self, method: str, path: str, *, query: dict | None = None, **options: Any) -> Answer:
         headers = self._headers | options.pop("headers", {})
         async with self._session.request(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -14,8 +16,10 @@ from local.jobs import job, role, text
 from paddlejob.client.cluster import Cluster
 from paddlejob.dashboard.server import Dashboard
 from paddlejob.history.record import Point
+from paddlejob.kube.resource import EVENTS
 from paddlejob.testing.build import job as build
 from tests.dashboard.browser import Tab, chromium, tab
+from tests.dashboard.test_activity import hang
 from tests.dashboard.test_cluster import GONE, RECORD, keep
 from tests.dashboard.test_streams import FAILS
 from tests.support.served_api import served_cluster
@@ -317,6 +321,36 @@ async def test_a_job_that_is_gone_is_read_and_compared(browser, tmp_path):
             await expect(found.page.locator("tbody tr").first).to_contain_text("0.0333")
             assert await found.violations() == []
             assert found.errors == []
+
+
+async def test_the_rank_that_all_others_wait_for_stands_out(browser, tmp_path):
+    with served_cluster(tmp_path) as cluster:
+        await asyncio.to_thread(cluster.do, lambda scene: scene.submit(build().worker(4)))
+        for index in range(4):
+            await asyncio.to_thread(cluster.write, f"demo-worker-{index}", "started")
+        # Later than anything in the browser, so that it began before and is not over.
+        time = (datetime.now(UTC) + timedelta(minutes=1)).isoformat(timespec="seconds")
+        event = {
+            "metadata": {"name": "hung"},
+            "type": "Warning",
+            "reason": "Hung",
+            "message": hang(True, True, False, True),
+            "involvedObject": {"kind": "PaddleJob", "name": "demo", "namespace": "default"},
+            "lastTimestamp": time,
+        }
+        await asyncio.to_thread(cluster.do, lambda scene: scene.client.create(EVENTS, "default", event))
+        async with (
+            Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
+            Dashboard(jobs) as dashboard,
+            tab(browser, link := await dashboard.serve()) as found,
+        ):
+            await found.page.goto(f"{link}#/jobs/default/demo")
+            for index in range(4):
+                lane = found.page.locator(".strip > div").nth(index).locator(".lane")
+                state = "stalled" if index == 2 else "waiting for others"
+                await expect(lane).to_have_attribute("aria-label", re.compile(f"running .*, {state}"))
+            await expect(found.page.locator(".legend")).to_contain_text("waiting for others")
+            assert await found.violations() == []
 
 
 async def test_a_thousand_jobs_are_a_page_of_few_rows(browser, tmp_path):

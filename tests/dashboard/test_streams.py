@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+
+from yarl import URL
 
 from local.jobs import job, role
 from paddlejob.testing.build import job as build
@@ -114,6 +118,20 @@ async def test_streams_that_nobody_reads_any_more_end(runs):
         async with asyncio.timeout(30):
             while len(asyncio.all_tasks()) > before:
                 await asyncio.sleep(0.02)
+
+
+async def test_a_browser_that_goes_at_once_leaves_nothing_in_the_log(pages, caplog):
+    url = URL(pages.base)
+    (cookie,) = (f"{each.key}={each.value}" for each in pages.cookies)
+    for _ in range(30):
+        with socket.create_connection((url.host, url.port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            head = f"GET /api/jobs HTTP/1.1\r\nHost: {url.host}:{url.port}\r\nCookie: {cookie}\r\n\r\n"
+            client.sendall(head.encode())
+        await asyncio.sleep(0)
+    async with pages.stream("/api/jobs") as events:
+        await events.until("all")
+    assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 def test_a_job_whose_types_do_not_fit_is_shown_with_the_reason():

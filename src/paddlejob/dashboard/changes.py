@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 
 from paddlejob.api.meta import JsonObject
@@ -52,7 +53,7 @@ def problems(text: str) -> list[str]:
 
 async def submit(jobs: Jobs, text: str) -> JsonObject:
     """Submit all jobs in a YAML text; return their keys and what was made beside them. Raises ClientError."""
-    if wrong := problems(text):
+    if wrong := await asyncio.to_thread(problems, text):
         raise InvalidJobError(*wrong)
     found, beside = manifests.read(text, SOURCE)
     notes = await jobs.submit_beside(beside)

@@ -48,6 +48,8 @@ async def job_stream(
 ) -> AsyncGenerator[Message, None]:
     """Yield all about a job until the reader has enough; `records` knows earlier attempts."""
     stream = _JobStream(copy.copy(job), records)
+    # Whoever may not see its pods sees the job all the same.
+    yield Message("job", detail_of(job))
     parts: list[Coroutine[Any, Any, None]] = [stream.look(), stream.tell_events(), stream.draw()]
     if with_logs:
         parts.append(stream.read_logs())

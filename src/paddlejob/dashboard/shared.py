@@ -100,8 +100,8 @@ class SharedDashboard:
         return outer
 
     async def _to_prefix(self, _: web.Request) -> web.StreamResponse:
-        # Addresses in the page are relative to its directory.
-        raise web.HTTPFound(f"{self._prefix}/")
+        # Addresses in the page are relative to its directory; a proxy may have removed what is before it.
+        raise web.HTTPFound(f"{self._prefix.rpartition('/')[2]}/")
 
     def _https(self, certificate: Certificate) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -206,8 +206,8 @@ class TokenGuard:
 
 def _cookie(request: web.Request) -> str:
     """Return the cookie's name: cookies know no ports, and two clusters may be forwarded to one machine."""
-    port = urlsplit(f"//{request.headers.get('Host', '')}").port
-    return f"{COOKIE}-{port}" if port else COOKIE
+    port = request.headers.get("Host", "").rpartition(":")[2]
+    return f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
 
 
 def _name(host: str) -> str:

@@ -38,10 +38,10 @@ async def respond(
             "X-Accel-Buffering": "no",  # nginx would hold events back
         }
     )
-    await response.prepare(request)
-    await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
     waiting: asyncio.Future[Any] = asyncio.ensure_future(anext(messages))
     try:
+        await response.prepare(request)
+        await response.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
         while not over.done():
             either: set[asyncio.Future[Any]] = {waiting, over}
             await asyncio.wait(either, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)

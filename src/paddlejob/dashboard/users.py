@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,6 +32,7 @@ IDLE_SECONDS = 300.0
 SESSION_SECONDS = 12 * 3600.0
 """How long a user stays signed in who does nothing; a token that expires earlier ends it earlier."""
 MOST_SESSIONS = 10_000
+MOST_ADMITTING = 16
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 Clock = Callable[[], float]
@@ -40,10 +41,10 @@ Clock = Callable[[], float]
 class _Known:
     """A token that was brought, and the desk that it opens where it is accepted."""
 
-    def __init__(self, token: str, cluster: Cluster) -> None:
+    def __init__(self, token: str, cluster: Cluster, desk: Coroutine[Any, Any, Desk]) -> None:
         self.token = token
         self.cluster = cluster
-        self.desk = asyncio.create_task(_make_desk(cluster))
+        self.desk = asyncio.create_task(desk)
         self.used_at = 0.0
 
 
@@ -61,6 +62,7 @@ class Users:
         self._clock = clock or asyncio.get_running_loop().time
         self._known: dict[bytes, _Known] = {}
         self._sessions: dict[bytes, _Session] = {}
+        self._admitting = asyncio.Semaphore(MOST_ADMITTING)
 
     async def sign_in(self, text: str) -> str:
         """Return the secret of a browser, for a token that the API server accepts.
@@ -98,7 +100,8 @@ class Users:
         key = _hash(token)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = _Known(token, self._open(token))
+            cluster = self._open(token)
+            known = self._known[key] = _Known(token, cluster, self._admit(cluster))
         known.used_at = self._clock()
         try:
             # Several requests may wait for it; one that goes away must not take it from the others.
@@ -106,6 +109,11 @@ class Users:
         except KubeError:
             await self._end(known)
             raise
+
+    async def _admit(self, cluster: Cluster) -> Desk:
+        # Whoever tries tokens must not keep the others from the API server.
+        async with self._admitting:
+            return await _make_desk(cluster)
 
     def _open(self, token: str) -> Cluster:
         config = msgspec.structs.replace(self._config, user=User(token=token))

@@ -135,7 +135,7 @@ function App() {
       <select aria-label=${t("theme")} value=${theme} onChange=${(event) => setTheme(event.target.value)}>
         ${["auto", "light", "dark"].map((id) => html`<option key=${id} value=${id}>${t(`theme.${id}`)}</option>`)}</select>
     </header>
-    ${state.state === "disconnected" && rows.length > 0 && html`<div class="banner" role="alert">${t("reconnecting")}
+    ${state.state === "disconnected" && (rows.length > 0 || pageName) && html`<div class="banner" role="alert">${t("reconnecting")}
       ${state.message !== t("reconnecting") && html` <span class="dim">${state.message}</span>`}</div>`}
     <main id="main" tabindex="-1">
       ${pageName

@@ -95,7 +95,8 @@ function merged(lines, more) {
 export default function Job({ namespace, name, tab, row, about, rights }) {
   const known = useJob(namespace, name);
   const chosen = TABS.includes(tab) ? tab : "overview";
-  const job = known.job || row;
+  // The list knows sooner what is new, and also tells those who may not see the pods.
+  const job = known.job ? { ...known.job, ...row } : row;
   if (known.isGone || known.refused) {
     const title = known.isGone ? "jobGone" : known.refused.status === 403 ? "forbidden" : "jobMissing";
     return html`<${Empty} title=${t(title)}>
