@@ -15,15 +15,25 @@ from paddlejob.client.errors import NoSuchJobError
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.history import compose
 from paddlejob.history.page import render
-from paddlejob.history.record import MAX_BYTES, Record, Summary, manifest, object_key
+from paddlejob.history.record import (
+    MAX_BYTES,
+    Record,
+    StoredRecord,
+    Summary,
+    manifest,
+    object_key,
+    summary_of_object,
+)
+from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.transport import Response
-from paddlejob.operator.history import CATCH_UP, LOGS_AT_ONCE
+from paddlejob.operator.history import CATCH_UP, LOG_SECONDS, LOGS_AT_ONCE
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_log import WriteRecord
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
 from paddlejob.testing.operator import Operator
@@ -62,9 +72,24 @@ class Kept(Scene):
 
     async def stored(self) -> list[Summary]:
         """Return the summaries on the ConfigMaps, not those of jobs."""
-        listed = await self.client.list(CONFIG_MAPS, "default", label_selector=names.LABEL_HISTORY)
-        texts = (each["metadata"]["annotations"][names.ANNOTATION_SUMMARY] for each in listed.items)
-        return [msgspec.json.decode(text, type=Summary) for text in texts]
+        listed = await self.client.list(
+            CONFIG_MAPS, "default", label_selector=names.LABEL_HISTORY, type=StoredRecord
+        )
+        return [found for each in listed.items if (found := summary_of_object(each.metadata))]
+
+    def record_writes(self) -> list[WriteRecord]:
+        """Return the writes of records."""
+        written = self.server.log.select(identity="operator", resource="configmaps")
+        return [each for each in written if b"-history-" in each.body]
+
+    async def forge(self, name: str, uid: str, **summary) -> None:
+        """Create a ConfigMap as a tenant may who knows what a record looks like."""
+        body = manifest(Record(Summary(name, "default", uid)))
+        annotations = body["metadata"]["annotations"]
+        annotations[names.ANNOTATION_SUMMARY] = msgspec.json.encode(
+            {"name": name, "namespace": "default", "uid": uid, **summary}
+        ).decode()
+        await self.client.create(CONFIG_MAPS, "default", body)
 
     async def deleted(self, name: str = "demo") -> None:
         """Delete a job, and wait until nothing of it is left."""
@@ -180,6 +205,24 @@ def test_the_curve_follows_the_progress_that_the_log_tells():
             (30, "0.033"),
             (62, "0.001"),
         ]
+
+    play(act)
+
+
+def test_the_record_of_a_job_that_has_ended_is_not_written_again():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 0)
+        await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", "epoch 1 step 62/62 loss 0.001")
+        await asyncio.sleep(40)
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Completed")
+        await asyncio.sleep(120)
+        written = stage.record_writes()
+        assert 1 <= len(written) <= 2
+        await asyncio.sleep(3600)
+        assert stage.record_writes() == written
 
     play(act)
 
@@ -459,3 +502,135 @@ def test_an_old_record_of_another_version_does_no_harm():
         assert record.summary.message == "deleted while it was Running"
 
     play(act)
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {"deep": msgspec.Raw(b"[" * 5000 + b"]" * 5000)},
+        {"result": "Completed", "ended": "2024-01-01T00:00:00"},
+        {"result": "Completed", "created": "2024-01-01T00:00:00"},
+        {"result": "Running", "started": "2024-01-01T00:00:00"},
+        {"result": "Running", "failure": {"time": "2024-01-01T00:00:00"}},
+        {"result": "Bogus", "attempt": -1},
+    ],
+    ids=["deep", "ended", "created", "started", "failure", "phase"],
+)
+def test_a_forged_record_does_not_end_the_history_of_others(summary, caplog):
+    async def act(stage: Kept) -> None:
+        await stage.stop_operator()
+        await stage.forge("forged", "f" * 8, **summary)
+        stage.start_operator()
+        for name in ("demo", "other"):
+            stage.fates.set(f"{name}-worker-0", Exit(1, 1))
+            await stage.submit(job(name).worker(1))
+        for name in ("demo", "other"):
+            assert (await stage.recorded("Failed", name)).attempts
+            assert name in {each.name for each in await stage.cluster.history()}
+
+    play(act)
+    assert "bug" not in caplog.text
+
+
+def test_a_forged_record_does_not_stand_for_that_of_a_job():
+    async def act(stage: Kept) -> None:
+        await stage.stop_operator()
+        stage.settings = None
+        stage.start_operator()
+        stage.fates.set("demo-worker-0", Exit(1, 1))
+        await stage.submit(job().worker(1))
+        await stage.phase("Failed")
+        await stage.stop_operator()
+        await stage.forge("zzz", (await stage.job())["metadata"]["uid"], result="Completed", attempt=99)
+        stage.settings = HistorySettings()
+        stage.start_operator()
+        assert (await stage.recorded("Failed")).attempts[0].attempt == 0
+
+    play(act)
+
+
+def test_a_job_that_is_deleted_while_its_logs_are_read_is_recorded_with_its_end():
+    class Slow(Refused):
+        async def chunks(self):
+            await asyncio.sleep(LOG_SECONDS - 0.5)
+            yield b"the end\n"
+
+    async def act(stage: Kept) -> None:
+        transport = stage.logs._transport
+
+        def stream(path: str, **options):
+            return nullcontext(Slow(200)) if path.endswith("/log") else transport.stream(path, **options)
+
+        stage.logs.stream = stream
+        stage.hold("demo-worker-0", 1)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.let_go("demo-worker-0")
+        await stage.phase("Failed")
+        await stage.client.delete(PADDLE_JOBS, "default", "demo")
+        keeper = stage.running.controller.history
+        while list(stage.running.controller.state.jobs):
+            await asyncio.sleep(0.01)
+        keeper._look()
+        record = await stage.recorded("Failed")
+        assert [each.result for each in record.attempts] == ["Failed"]
+        assert record.attempts[0].ranks[0].text == "the end"
+
+    play(act)
+
+
+class Loses(Logs):
+    """A transport that loses the response to every first write of a record."""
+
+    def __init__(self, transport) -> None:
+        super().__init__(transport)
+        self.lost: set[tuple[str, bytes]] = set()
+
+    async def request(self, method: str, path: str, **options):
+        response = await self._transport.request(method, path, **options)
+        write = (method, options.get("body") or b"")
+        if method in {"POST", "PUT"} and b"-history-" in write[1] and write not in self.lost:
+            self.lost.add(write)
+            raise errors.TransportError("the connection broke")
+        return response
+
+
+def test_a_lost_response_makes_nothing_appear_twice():
+    async def act(stage: Kept) -> None:
+        stage.operator_client._transport = loses = Loses(stage.logs)
+        stage.fates.set("demo-worker-0", Exit(137, 20), Exit(1, 20))
+        await stage.submit(job().worker(1))
+        await stage.recorded("Failed")
+        await asyncio.sleep(120)
+        assert loses.lost
+        timeline = (await stage.record()).timeline
+        assert len(timeline) == len(set(timeline)) > 3
+
+    play(act)
+
+
+class Undeletable(Logs):
+    """A transport to a server that does not delete some records."""
+
+    kept = ("job-0-", "job-1-")
+
+    async def request(self, method: str, path: str, **options):
+        if method == "DELETE" and any(f"/{name}history" in path for name in self.kept):
+            body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"}
+            return Response(403, msgspec.json.encode(body), {})
+        return await self._transport.request(method, path, **options)
+
+
+def test_a_record_that_cannot_be_deleted_holds_up_no_other(caplog):
+    async def act(stage: Kept) -> None:
+        stage.operator_client._transport = Undeletable(stage.logs)
+        for number in range(6):
+            stage.fates.set(f"job-{number}-worker-0", Exit(1, 1))
+            await stage.submit(job(f"job-{number}").worker(1))
+            await stage.phase("Failed", f"job-{number}")
+            await asyncio.sleep(60)
+        await asyncio.sleep(300)
+        assert sorted(each.name for each in await stage.stored()) == ["job-0", "job-1", "job-4", "job-5"]
+
+    play(act, HistorySettings(per_namespace=2))
+    assert 2 <= caplog.text.count("cannot delete the record") <= 4

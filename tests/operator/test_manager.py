@@ -19,7 +19,7 @@ from paddlejob.kube.lease import LeaderElector, LeaseLostError
 from paddlejob.kube.resource import LEASES, PODS
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import manager
-from paddlejob.operator.settings import OperatorSettings, ProcessSettings
+from paddlejob.operator.settings import HistorySettings, OperatorSettings, ProcessSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job
@@ -204,3 +204,18 @@ async def test_a_lease_is_renewed_while_other_requests_hang(monkeypatch):
         finally:
             running.cancel()
             await asyncio.wait([running])
+
+
+@simulated
+async def test_what_a_leader_does_besides_ends_with_a_word(cluster, monkeypatch, caplog):
+    operator = Operator(
+        Client(cluster.server.transport("operator")), OperatorSettings(history=HistorySettings())
+    )
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(operator.controller.history, "run", fail)
+    await operator.run_for(5)
+    assert "bug in the operator: record history ended" in caplog.text
+    assert "ZeroDivisionError" in caplog.text

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from paddlejob.api.meta import JsonObject
+from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Failure, PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.core.messages import one_line
@@ -106,6 +106,20 @@ def remembered_attempt(job: PaddleJob, *, deleted_at: datetime | None = None) ->
         ended=summary.ended,
         failure=failure_of_attempt(failure, status.attempt),
     )
+
+
+def last_seen(summary: Summary) -> PaddleJob:
+    """Return what is still known of a job that was deleted while no operator looked."""
+    metadata = ObjectMeta(summary.name, summary.namespace, summary.uid, creation_timestamp=summary.created)
+    status = PaddleJobStatus(
+        phase=Phase(summary.result),
+        mode=summary.mode,
+        start_time=summary.started,
+        attempt=summary.attempt,
+        restarts=summary.restarts,
+        last_failure=summary.failure,
+    )
+    return PaddleJob(metadata, status=status)
 
 
 def ended_ranks(job: PaddleJob, pods: Iterable[Pod], *, hangs: bool = False) -> list[ObservedPod]:

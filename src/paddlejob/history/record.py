@@ -6,15 +6,18 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
 from paddlejob.api.v1 import Failure, Goodput, Phase
+from paddlejob.kube.decoding import DECODE_ERRORS
 
 T = TypeVar("T")
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""Records are compared by time, and anybody can write one: a time without an offset is refused."""
 
 MAX_BYTES = 256 * 1024
 """The compressed record of a job is never larger than this."""
@@ -39,7 +42,7 @@ class RankEnd(View, frozen=True):
     exit_code: int = 0
     reason: str = ""
     node: str = ""
-    time: datetime | None = None
+    time: Moment | None = None
     text: str = ""
     """The last lines of its log, or its termination message where the log was not read."""
     from_log: bool = False
@@ -61,8 +64,8 @@ class AttemptRecord(View, frozen=True):
     """Completed, Failed, Deleted, or the phase that the job went to: Restarting, Scaling."""
     reason: str = ""
     message: str = ""
-    began: datetime | None = None
-    ended: datetime | None = None
+    began: Moment | None = None
+    ended: Moment | None = None
     failure: Failure | None = None
     """Who failed first."""
     ranks: tuple[RankEnd, ...] = ()
@@ -75,7 +78,7 @@ class AttemptRecord(View, frozen=True):
 class PhaseEntry(View, frozen=True):
     """The job entered a phase, or another reason for it."""
 
-    time: datetime
+    time: Moment
     phase: str
     reason: str = ""
     message: str = ""
@@ -103,9 +106,9 @@ class Summary(View, frozen=True):
     """Completed, Failed or Deleted; of a job that has not ended, its phase."""
     reason: str = ""
     message: str = ""
-    created: datetime | None = None
-    started: datetime | None = None
-    ended: datetime | None = None
+    created: Moment | None = None
+    started: Moment | None = None
+    ended: Moment | None = None
     attempt: int = 0
     restarts: int = 0
     failure: Failure | None = None
@@ -167,7 +170,7 @@ def summary_of_object(metadata: ObjectMeta) -> Summary | None:
     """Return the summary on a ConfigMap, None for one that does not fit its place: anybody can label one."""
     try:
         found = msgspec.json.decode(metadata.annotations.get(names.ANNOTATION_SUMMARY, ""), type=Summary)
-    except (msgspec.DecodeError, ValueError):
+    except DECODE_ERRORS:
         return None
     return found if object_key(found) == metadata.key else None
 
@@ -189,7 +192,7 @@ def unpack(packed: bytes) -> Record | None:
     try:
         content = reader.decompress(packed, MAX_PLAIN_BYTES)
         return msgspec.json.decode(content, type=Record) if reader.eof else None
-    except (zlib.error, msgspec.DecodeError, RecursionError):
+    except (zlib.error, *DECODE_ERRORS):
         return None
 
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import ObjectKey, ObjectMeta
+from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.pod_set import ObservedPod
@@ -59,6 +59,8 @@ CATCH_UP = timedelta(hours=1)
 """Jobs that ended without a record are recorded by an operator that starts within this time."""
 LINGER_SECONDS = 30.0
 """How long after the end of a job its last progress may come."""
+UNDELETABLE_SECONDS = 600.0
+"""How long a record that could not be deleted is left alone."""
 PAGE_SIZE = 20
 MAX_TRIES = 5
 RETRY_SECONDS = 1.0
@@ -87,10 +89,14 @@ class _Track:
         """Attempts that have ended, each with its environment."""
         self.timeline: list[PhaseEntry] = []
         self.curve: list[Point] = []
+        self.sampled = 0
+        """Time of the newest point that was taken, written or not."""
         self.environment: dict[str, str] = {}
         """That of the present attempt, as it was when the job began to run."""
         self.saved_at = asyncio.get_running_loop().time()
         self.tries = 0
+        self.reads_logs = False
+        """Whether the end of an attempt is about to be added."""
 
     @property
     def has_ended(self) -> bool:
@@ -110,7 +116,8 @@ class _Track:
 
     def sample(self, status: PaddleJobStatus) -> None:
         point = compose.point_of(status)
-        if point is not None and (not self.curve or self.curve[-1].time < point.time):
+        if point is not None and self.sampled < point.time:
+            self.sampled = point.time
             self.curve = list(thinned((*self.curve, point), MAX_POINTS))
 
     def end_attempt(self, ended: AttemptRecord, environment: dict[str, str] | None = None) -> None:
@@ -127,12 +134,14 @@ class _Track:
                 changed = compose.changes(environment, own) if environment and own else ()
                 attempts.append(msgspec.structs.replace(ended, changes=changed))
                 environment = own or environment
+        # Some of it may be there already: the response to an earlier write was lost.
+        entries = (each for each in self.timeline if each not in before.timeline)
         last = before.curve[-1].time if before.curve else 0
         return msgspec.structs.replace(
             before,
             summary=self.summary,
             attempts=tuple(attempts),
-            timeline=(*before.timeline, *self.timeline),
+            timeline=(*before.timeline, *entries),
             curve=(*before.curve, *(each for each in self.curve if each.time > last)),
             environment=environment,
         )
@@ -156,8 +165,10 @@ class HistoryKeeper:
         self._namespace = namespace
         self._now = now
         self._tracks: dict[str, _Track] = {}
-        self._kept: dict[str, Summary] = {}
-        """The records that exist, by the UID of their job."""
+        self._kept: dict[ObjectKey, Summary] = {}
+        """The records that exist, by their place: a UID is what anybody can write into a ConfigMap."""
+        self._undeletable: dict[ObjectKey, float] = {}
+        """Records that could not be deleted, and when that is tried again."""
         self._done: set[str] = set()
         """Jobs that have ended and need nothing more; their records may be gone again."""
         self._due: dict[str, None] = {}
@@ -192,10 +203,12 @@ class HistoryKeeper:
         if new.phase.is_terminal:
             track.ended_clock = asyncio.get_running_loop().time()
         ranks: list[RankEnd] = []
+        track.reads_logs = True
         try:
             ranks = await self._ranks(job, new, pods)
         finally:
             # Whatever is wrong with the ranks, that the attempt ended is recorded.
+            track.reads_logs = False
             environment = track.environment or compose.environment_of(job, pods)
             track.end_attempt(compose.attempt_record(job, new, self._now(), ranks), environment)
             self._due[job.metadata.uid] = None
@@ -273,7 +286,7 @@ class HistoryKeeper:
             looked_at = clock()
             try:
                 self._look()
-                await self._remove(self._surplus())
+                await self._remove(self._surplus(), until=looked_at + LOOK_SECONDS / 2)
                 while self._due and clock() < looked_at + LOOK_SECONDS:
                     await self._write(next(iter(self._due)))
                     await asyncio.sleep(1 / WRITES_PER_SECOND)
@@ -292,8 +305,8 @@ class HistoryKeeper:
             else:
                 return
 
-    async def _list(self) -> dict[str, Summary]:
-        found: dict[str, Summary] = {}
+    async def _list(self) -> dict[ObjectKey, Summary]:
+        found: dict[ObjectKey, Summary] = {}
         token = ""
         while True:
             page = await self._client.list(
@@ -305,7 +318,7 @@ class HistoryKeeper:
                 type=StoredRecord,
             )
             summaries = (summary_of_object(each.metadata) for each in page.items)
-            found |= {summary.uid: summary for summary in summaries if summary}
+            found |= {object_key(summary): summary for summary in summaries if summary}
             token = page.metadata.continue_token
             if not token:
                 return found
@@ -322,14 +335,16 @@ class HistoryKeeper:
         self._done &= present
         for uid in [uid for uid in self._tracks if uid not in present]:
             self._end_deleted(uid)
-        for uid, summary in self._kept.items():
+        for summary in self._kept.values():
+            uid = summary.uid
             if not summary.is_final and uid not in present and uid not in self._tracks:
-                self._tracks[uid] = _Track(_last_seen(summary), summary.attempt)
+                self._tracks[uid] = _Track(compose.last_seen(summary), summary.attempt)
                 self._end_deleted(uid)
 
     def _follow(self, job: PaddleJob, clock: float) -> None:
         uid, status = job.metadata.uid, job.status
         if uid in self._done or (uid not in self._tracks and self._is_over(job)):
+            self._done.add(uid)
             return
         track = self._track(job)
         track.sample(status)
@@ -345,7 +360,7 @@ class HistoryKeeper:
 
     def _is_over(self, job: PaddleJob) -> bool:
         """Tell whether a job that this operator did not see end needs no record any more."""
-        kept, ended = self._kept.get(job.metadata.uid), job.status.completion_time
+        kept, ended = self._kept_of(job), job.status.completion_time
         if not job.status.phase.is_terminal:
             return False
         return kept.is_final if kept else ended is None or ended < self._now() - CATCH_UP
@@ -361,8 +376,14 @@ class HistoryKeeper:
             del self._tracks[uid]
             self._done.add(uid)
 
+    def _kept_of(self, job: PaddleJob) -> Summary | None:
+        found = self._kept.get(object_key(Summary(job.name, job.metadata.namespace, job.metadata.uid)))
+        return found if found and found.uid == job.metadata.uid else None
+
     def _end_deleted(self, uid: str) -> None:
         track = self._tracks[uid]
+        if track.reads_logs:
+            return
         if track.has_ended:
             if uid not in self._due:
                 del self._tracks[uid]
@@ -375,7 +396,7 @@ class HistoryKeeper:
         uid = job.metadata.uid
         track = self._tracks.get(uid)
         if track is None:
-            kept = self._kept.get(uid)
+            kept = self._kept_of(job)
             track = self._tracks[uid] = _Track(job, kept.attempt if kept else 0)
         elif not track.has_ended and track.recorded <= job.status.attempt:
             track.job = job
@@ -397,8 +418,8 @@ class HistoryKeeper:
                 await asyncio.sleep(RETRY_SECONDS)
                 return
             log.info("%s is not recorded: %s", track.job.metadata.key, error)
-            if uid in self._kept:
-                self._kept[uid] = track.summary
+            if (key := object_key(track.summary)) in self._kept:
+                self._kept[key] = track.summary
         # What came meanwhile stays.
         del track.attempts[:attempts], track.timeline[:entries]
         track.curve = [] if track.curve is curve else track.curve
@@ -411,7 +432,7 @@ class HistoryKeeper:
         except errors.NotFoundError:
             summary = track.summary
             await self._client.create(CONFIG_MAPS, key.namespace, manifest(track.merged_into(None)))
-            self._kept[summary.uid] = summary
+            self._kept[key] = summary
             return
         known = summary_of_object(found.metadata)
         if known is None or known.uid != track.summary.uid:
@@ -420,17 +441,19 @@ class HistoryKeeper:
         record = track.merged_into(unpack(found.binary_data.get(RECORD_KEY, b"")))
         body = manifest(record, found.metadata.resource_version)
         await self._client.replace(CONFIG_MAPS, key.namespace, key.name, body)
-        self._kept[record.summary.uid] = record.summary
+        self._kept[key] = record.summary
 
     # Limits.
 
     def _surplus(self) -> list[Summary]:
         """Return the records that are too old or too many, the oldest of a namespace first."""
+        clock = asyncio.get_running_loop().time()
+        kept = [each for key, each in self._kept.items() if self._undeletable.get(key, clock) <= clock]
         oldest_first = sorted(
-            (each for each in self._kept.values() if each.is_final and each.uid not in self._tracks),
+            (each for each in kept if each.is_final and each.uid not in self._tracks),
             key=lambda each: (each.ended or each.created or _LONG_AGO, each.uid),
         )
-        counts = Counter(each.namespace for each in self._kept.values())
+        counts = Counter(each.namespace for each in kept)
         expiry = self._now() - timedelta(days=self._settings.days)
         found = []
         for each in oldest_first:
@@ -440,33 +463,28 @@ class HistoryKeeper:
                 found.append(each)
         return found
 
-    async def _remove(self, summaries: list[Summary]) -> None:
+    async def _remove(self, summaries: list[Summary], *, until: float) -> None:
+        """Delete records, for a part of the time only: others are to be written."""
+        clock = asyncio.get_running_loop().time
         for summary in summaries:
+            if clock() >= until:
+                return
             key: ObjectKey = object_key(summary)
             try:
                 await self._client.delete(CONFIG_MAPS, key.namespace, key.name)
             except errors.NotFoundError:
-                log.debug("record %s was deleted already", key)
+                self._forget(key)
             except errors.KubeError as error:
                 log.warning("cannot delete the record %s, will be retried: %s", key, error)
-                return
-            self._kept.pop(summary.uid, None)
+                self._undeletable[key] = clock() + UNDELETABLE_SECONDS
+            else:
+                self._forget(key)
             await asyncio.sleep(1 / WRITES_PER_SECOND)
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._kept.pop(key, None)
+        self._undeletable.pop(key, None)
 
 
 _REFUSALS = (errors.ForbiddenError, errors.NotFoundError, errors.BadRequestError, errors.InvalidError)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-
-
-def _last_seen(summary: Summary) -> PaddleJob:
-    """Return what is still known of a job that was deleted while no operator looked."""
-    metadata = ObjectMeta(summary.name, summary.namespace, summary.uid, creation_timestamp=summary.created)
-    status = PaddleJobStatus(
-        phase=Phase(summary.result),
-        mode=summary.mode,
-        start_time=summary.started,
-        attempt=summary.attempt,
-        restarts=summary.restarts,
-        last_failure=summary.failure,
-    )
-    return PaddleJob(metadata, status=status)

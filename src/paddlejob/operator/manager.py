@@ -132,6 +132,8 @@ async def lead(controller: Controller, elector: LeaderElector | None, besides: B
         beside = await besides.start() if besides else []
         if controller.history is not None:
             beside.append(asyncio.create_task(controller.history.run(), name="record history"))
+        for task in beside:
+            task.add_done_callback(_report_end)
         try:
             await controller.work()
         finally:
@@ -153,6 +155,12 @@ async def lead(controller: Controller, elector: LeaderElector | None, besides: B
             await asyncio.wait({task})
     # Not a TaskGroup: it would wrap LeaseLostError into an ExceptionGroup, which nobody expects.
     first.result()
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    """Report a part that ended by a mistake; jobs are reconciled without it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("bug in the operator: %s ended", task.get_name(), exc_info=error)
 
 
 async def _serve(
