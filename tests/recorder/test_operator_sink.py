@@ -201,3 +201,24 @@ async def test_a_rank_says_where_it_is_when_it_is_asked(tmp_path: Path, made):
     assert "operator_sink.py" in second["stacks"]
     assert "test_operator_sink.py" in second["stacks"] or "base_events.py" in second["stacks"]
     assert 0.8 * 7 <= pauses[0] <= 1.2 * 7
+
+
+async def test_so_many_connections_are_open_and_no_more(tmp_path: Path, made, monkeypatch):
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    operator, place = Operator(), mount(tmp_path, made)
+
+    async def act(url: str) -> None:
+        sinks = [OperatorSink(url, str(place)) for _ in range(3)]
+        try:
+            for sink in sinks:
+                await asyncio.to_thread(sink.send, {"step": 1})
+            assert [sink._connection is not None for sink in sinks] == [True, True, False]
+            sinks[0].close()
+            while sinks[2]._connection is None:
+                await asyncio.to_thread(sinks[2].send, {"step": 2})
+        finally:
+            for sink in sinks:
+                sink.close()
+
+    await operator.hears(made, act)
+    assert [report["step"] for _, report in operator.got] == [1, 1, 2]

@@ -17,6 +17,9 @@ READ_SECONDS = 10.0
 IDLE_SECONDS = 15.0
 """How long a connection is kept for the next report: long enough where jobs are few, so that they need not
 shake hands again, and short enough that those of thousands of ranks are not all open."""
+HANDSHAKE_SECONDS = 10.0
+MOST_CONNECTIONS = 2000
+"""More than twice what ranks keep open: any pod can connect, and must not use up the operator's memory."""
 PATH = "/v1/report"
 
 
@@ -52,12 +55,30 @@ async def serve(address: str, context: ssl.SSLContext, routes: Mapping[str, Hand
         app.router.add_post(path, partial(answer, handle))
     runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1.0)
     await runner.setup()
+    handlers = runner.server
+    assert handlers is not None
+    listening = None
     try:
-        site = web.TCPSite(runner, host or None, int(port), ssl_context=context)
-        await site.start()
-        yield runner.addresses[0][1]
+        listening = await asyncio.get_running_loop().create_server(
+            lambda: handlers() if len(handlers.connections) < MOST_CONNECTIONS else _Full(),
+            host or None,
+            int(port),
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+        )
+        yield listening.sockets[0].getsockname()[1]
     finally:
+        if listening is not None:
+            listening.close()
         await runner.cleanup()
+
+
+class _Full(asyncio.Protocol):
+    """Ends a connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Say nothing: whoever it is tries again later."""
+        transport.close()
 
 
 def _response(answer: Answer) -> web.Response:
