@@ -133,6 +133,9 @@ bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
 bench-dashboard: $(STAMP) ## Measure the dashboard in Chromium: first paint, delay of a change, 1,000 jobs, 10,000 pods
 	$(BIN)/python bench/dashboard.py
 
+release: $(STAMP) ## Everything that a release consists of, of the last commit, in dist/: make release PREVIOUS=v0.1.0 IMAGE=mirror/paddlejob-operator KEY=key
+	$(BIN)/python scripts/release/make.py --out dist/release $(if $(PREVIOUS),--previous $(PREVIOUS)) $(if $(IMAGE),--image $(IMAGE)) $(if $(KEY),--key $(KEY)) $(RELEASE_ARGS)
+
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000))) --jobs 0
 
@@ -155,4 +158,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local bench-dashboard soak proof generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local bench-dashboard release soak proof generate format constraints clean

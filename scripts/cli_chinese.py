@@ -42,6 +42,7 @@ CHINESE = {
         "operator 只在自己的命名空间工作，不需要其他权限。"
     ),
     "Leave out the CRD, which only an administrator may install.": "不包含 CRD（只有管理员可以安装）。",
+    "Install the dashboard too.": "同时安装 dashboard。",
     "Write the Helm chart to this folder instead.": "改为把 Helm chart 写到这个目录。",
     "With --apply: let the API server check, and change nothing.": (
         "与 --apply 一起：只由 API server 检查，不做修改。"

@@ -44,9 +44,12 @@ def build_image(
     context: Path,
     *,
     arguments: Mapping[str, str] | None = None,
+    timestamp: int | None = None,
     progress: Progress | None = None,
 ) -> Image:
     """Build an image; layers that were built before come from the cache.
+
+    With a `timestamp` all its times are this one, so that the same files make the same image.
 
     Raises: DevclusterError with the last lines of the output when a step fails.
     """
@@ -55,6 +58,7 @@ def build_image(
     rules = dockerfile.with_name(f"{dockerfile.name}.dockerignore")
     options = [f"--build-arg={key}={value}" for key, value in given.items()]
     options += [f"--ignorefile={rules}"] if rules.exists() else []
+    options += [] if timestamp is None else [f"--timestamp={timestamp}"]
     with _storage(said) as buildah:
         for each in public_images(dockerfile.read_text(), given):
             _ensure_base(buildah, each, said)

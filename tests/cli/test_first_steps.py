@@ -70,8 +70,22 @@ def test_install_leaves_out_the_crd_and_the_rights_beyond_a_namespace(run):
     assert printed == read_all((DEPLOY / "operator-namespaced.yaml").read_text())
 
 
+def test_install_adds_the_dashboard(run):
+    printed = read_all(
+        run("install", "--dashboard", "-n", "team-a", "--replicas=2", "--image=mirror/a:1").stdout
+    )
+    deployments = {each["metadata"]["name"]: each for each in printed if each["kind"] == "Deployment"}
+    dashboard = deployments["paddle-dashboard"]
+    assert dashboard["metadata"]["namespace"] == "team-a"
+    assert dashboard["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/a:1"
+    assert {name: each["spec"].get("replicas", 1) for name, each in deployments.items()} == {
+        "paddle-controller-manager": 2,
+        "paddle-dashboard": 1,
+    }
+
+
 def test_every_kind_of_an_installation_can_be_applied(run):
-    for arguments in ((), ("--namespaced",)):
+    for arguments in ((), ("--namespaced",), ("--dashboard",)):
         for each in read_all(run("install", *arguments).stdout):
             resource = RESOURCES[each["kind"]]
             assert resource.api_version == each["apiVersion"]

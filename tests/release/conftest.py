@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from devcluster import ensure
 from scripts.release import distributions, source
 
 EPOCH = 1_700_000_000
@@ -42,6 +43,11 @@ def clean_venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "--constraint", source.ROOT / "constraints.txt", wheel], check=True)
     return folder / "bin"
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    return ensure(["helm"])["helm"]
 
 
 @pytest.fixture

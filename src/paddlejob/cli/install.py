@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     help="Let the operator work in its own namespace only, without other rights.",
 )
 @click.option("--skip-crd", is_flag=True, help="Leave out the CRD, which only an administrator may install.")
+@click.option("--dashboard", is_flag=True, help="Install the dashboard too.")
 @click.option("--chart", type=click.Path(path_type=Path), help="Write the Helm chart to this folder instead.")
 @click.option("--dry-run", is_flag=True, help="With --apply: let the API server check, and change nothing.")
 @click.option("--force-conflicts", is_flag=True, help="With --apply: take over fields of other managers.")
@@ -45,6 +46,7 @@ def command(
     replicas: int,
     namespaced: bool,
     skip_crd: bool,
+    dashboard: bool,
     chart: Path | None,
     dry_run: bool,
     force_conflicts: bool,
@@ -69,6 +71,7 @@ def command(
         namespaced=namespaced,
         replicas=replicas,
         crd=not skip_crd,
+        dashboard=dashboard,
     )
     if not is_applied:
         click.echo(manifests.text(options), nl=False)

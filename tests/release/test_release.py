@@ -1,0 +1,175 @@
+"""A release: complete, verifiable, and the same bytes in another folder."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+import paddlejob
+from paddlejob.install import manifests as carried
+from scripts.release import evidence, notes, sbom
+from scripts.release.source import ROOT
+
+VERSION = paddlejob.__version__
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two releases of the last commit, without an image, made by two runs in two folders."""
+    made = []
+    key = evidence.test_key(tmp_path_factory.mktemp("key") / "key")
+    for name in ("one", "two"):
+        out = tmp_path_factory.mktemp(name) / f"release of {name}"
+        program = [sys.executable, ROOT / "scripts" / "release" / "make.py", "--skip-image", "--key", key]
+        program += ["--machines", "amd64"]  # half the downloads
+        done = subprocess.run(
+            [*program, "--out", out, "--image", "mirror.example.com/operator"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        made.append(out)
+    return made
+
+
+@pytest.mark.tools
+@pytest.mark.timeout(900)
+def test_a_second_run_in_another_folder_gives_the_same_bytes(releases):
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in releases)
+    assert first == second
+
+
+@pytest.mark.tools
+@pytest.mark.timeout(900)
+def test_it_is_complete_and_can_be_verified(releases):
+    folder = releases[0]
+    wheel = f"paddlejob-{VERSION}-py3-none-any.whl"
+    programs = [f"kubectl-pdj-{VERSION}-linux-amd64.{kind}" for kind in ("pyz", "tar.gz")]
+    expected = {
+        *(wheel, f"{wheel}.spdx.json", f"paddlejob-{VERSION}.tar.gz", f"paddlejob-{VERSION}.tgz", *programs),
+        *("install.yaml", "install-namespaced.yaml", "install-v1beta1.yaml", "dashboard.yaml", "pdj.yaml"),
+        *("LICENSE", "NOTES.md", "SHA256SUMS", "SHA256SUMS.sig", "allowed_signers", "provenance.json"),
+    }
+    assert {path.name for path in folder.iterdir()} == expected
+    notes_text = (folder / "NOTES.md").read_text()
+    for command in notes_text.split("```bash\n")[1].split("```")[0].splitlines():
+        done = subprocess.run(command, cwd=folder, shell=True, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    statement = json.loads((folder / "provenance.json").read_text())
+    subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
+    assert subjects[wheel] == hashlib.sha256((folder / wheel).read_bytes()).hexdigest()
+    assert subjects.keys() == expected - {
+        "provenance.json",
+        "SHA256SUMS",
+        "SHA256SUMS.sig",
+        "allowed_signers",
+    }
+
+
+@pytest.mark.tools
+@pytest.mark.timeout(900)
+def test_the_manifests_name_the_image_of_the_release(releases):
+    for file in releases[0].glob("install*.yaml"):
+        objects = list(yaml.safe_load_all(file.read_text()))
+        [deployment] = [each for each in objects if each["kind"] == "Deployment"]
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == f"mirror.example.com/operator:{VERSION}"
+        assert objects[0]["kind"] == "CustomResourceDefinition"
+    options = carried.Options(image=f"mirror.example.com/operator:{VERSION}")
+    assert (releases[0] / "install.yaml").read_text() == carried.text(options)
+
+
+@pytest.mark.tools
+@pytest.mark.timeout(900)
+def test_helm_takes_the_chart(releases, helm):
+    chart = releases[0] / f"paddlejob-{VERSION}.tgz"
+    shown = subprocess.run([helm, "template", "paddle", chart], capture_output=True, text=True, check=True)
+    assert "kind: Deployment" in shown.stdout
+
+
+@pytest.mark.tools
+@pytest.mark.timeout(900)
+def test_the_bill_of_materials_lists_what_a_wheel_installs(releases):
+    bill = json.loads((releases[0] / f"paddlejob-{VERSION}-py3-none-any.whl.spdx.json").read_text())
+    versions = {each["name"]: each.get("versionInfo") for each in bill["packages"]}
+    assert versions["paddlejob"] == VERSION
+    pinned = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    )
+    assert {name: versions[name] for name in ("aiohttp", "click", "msgspec")} == {
+        name: pinned[name] for name in ("aiohttp", "click", "msgspec")
+    }
+    assert {"preact", "htm", "uplot"} <= versions.keys()
+    ids = [each["SPDXID"] for each in bill["packages"]]
+    assert len(ids) == len(set(ids))
+    assert {each["relatedSpdxElement"] for each in bill["relationships"]} == set(ids)
+
+
+def test_the_bill_of_an_image_lists_its_debian_and_python_packages():
+    def archive(files: dict[str, bytes]) -> bytes:
+        with io.BytesIO() as buffer:
+            with tarfile.open(fileobj=buffer, mode="w") as tar:
+                for name, content in files.items():
+                    info = tarfile.TarInfo(name)
+                    info.size = len(content)
+                    tar.addfile(info, io.BytesIO(content))
+            return buffer.getvalue()
+
+    status = (
+        b"Package: libc6\nStatus: install ok installed\nVersion: 2.41-12\n\n"
+        b"Package: gone\nStatus: deinstall ok config-files\nVersion: 1\n"
+    )
+    base = archive({"var/lib/dpkg/status": status})
+    metadata = b"Metadata-Version: 2.4\nName: Some_Package\nVersion: 1.0\nLicense-Expression: MIT\n\nText\n"
+    own = archive(
+        {"opt/paddlejob/lib/python3.13/site-packages/some_package-1.0.dist-info/METADATA": metadata}
+    )
+    manifest = json.dumps([{"Layers": ["base.tar", "own.tar"]}]).encode()
+    image = archive({"base.tar": base, "own.tar": own, "manifest.json": manifest})
+    assert sbom.of_image(io.BytesIO(image)) == [
+        sbom.Package("deb", "libc6", "2.41-12"),
+        sbom.Package("pypi", "some-package", "1.0", "MIT"),
+    ]
+    assert sbom.Package("deb", "libc6", "2.41-12").purl == "pkg:deb/debian/libc6@2.41-12"
+
+
+def test_notes_are_the_changelogs():
+    changelog = "# Changelog\n\n## [Unreleased]\n\n- new\n\n## [0.2.0]\n\n- second\n\n## [0.1.0]\n\n- first\n"
+    assert notes.section(changelog, "0.2.0") == "- new\n- second\n"
+    assert notes.section(changelog.replace("- new\n", ""), "0.1.0") == "- first\n"
+    with pytest.raises(SystemExit, match=r"CHANGELOG.md has no section \[0.3.0\]"):
+        notes.section(changelog, "0.3.0")
+    assert notes.section((ROOT / "CHANGELOG.md").read_text(), VERSION)
+
+
+def test_the_versions_agree():
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "paddlejob" / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+
+
+def test_a_changed_file_is_found(tmp_path):
+    (tmp_path / "file").write_text("as released")
+    evidence.write_checksums(tmp_path)
+    evidence.sign(tmp_path, evidence.test_key(tmp_path.parent / f"{tmp_path.name}-key"))
+    verify = notes.VERIFY.split("```bash\n")[1].split("```")[0].splitlines()
+
+    def codes() -> list[int]:
+        return [
+            subprocess.run(each, cwd=tmp_path, shell=True, capture_output=True, check=False).returncode
+            for each in verify
+        ]
+
+    assert codes() == [0, 0]
+    (tmp_path / "file").write_text("changed")
+    assert codes()[1] != 0
+    (tmp_path / "SHA256SUMS").write_text("")
+    assert codes()[0] != 0
