@@ -6,6 +6,7 @@ import pytest
 from paddlejob.api.v1 import Phase
 from paddlejob.core.plan import plan
 from paddlejob.core.recording.hangs import Hang
+from paddlejob.core.recording.stacks import position
 from paddlejob.testing.build import SnapshotBuilder, job, snapshot
 from tests.core.hang_histories import EVERY, Play, check
 
@@ -158,7 +159,7 @@ def test_what_ranks_are_doing_tells_who_is_not_where_the_others_are(functions, w
     play.train(100)
     play.stay(300, 100, waiting=(0, 1, 2))
     for rank, function in zip(play.ranks, functions, strict=True):
-        rank.stack = dump(function) if function else ""
+        rank.position = position(dump(function)) if function else None
     found = play.hang()
     assert found is not None
     assert found.message == f"no step for 5m (step 100): {why}"
@@ -169,7 +170,7 @@ def test_one_rank_alone_says_where_it_is():
     play = Play(ranks=1)
     play.train(10)
     play.stay(300, 10)
-    play.ranks[0].stack = dump("lock")
+    play.ranks[0].position = position(dump("lock"))
     assert message(play) == "no step for 5m (step 10): it is in lock (train.py:7)"
 
 

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlejob.api.v1 import TrainingProgress
+from paddlejob.api.v1 import PaddleJobStatus, ProgressMark, TrainingProgress
+from paddlejob.core.attempts.advance import has_advanced
 from paddlejob.core.recording.progress import Origin, advanced
 
 FROM_SCRATCH, RESUMED = Origin(), Origin(resumed=True)
+STARTED_AGAIN = Origin(restarted=True)
 
 
 def of(step: int, **more) -> TrainingProgress:
@@ -77,9 +79,17 @@ def numbers(progress: TrainingProgress) -> dict:
             of(180),
             of(2),
             0,
-            FROM_SCRATCH,
+            STARTED_AGAIN,
             {"step": 180, "attemptStep": 2, "lostSteps": 180},
             id="a container that was restarted in its pod",
+        ),
+        pytest.param(
+            of(180),
+            of(2),
+            0,
+            FROM_SCRATCH,
+            {"step": 180, "attemptStep": 2},
+            id="another rank of the attempt, which is behind",
         ),
         pytest.param(
             of(180),
@@ -132,3 +142,11 @@ def test_steps_never_fall_and_every_repeated_step_is_lost(runs: list[tuple[int, 
         done += steps
     assert now is not None
     assert (now.attempt_step or now.step) + now.lost_steps == done
+
+
+def test_epochs_that_a_resumed_process_counts_again_do_not_hide_its_new_steps():
+    before = of(8000, epoch=8, saved_step=8000)
+    mark = ProgressMark(epoch=8, step=8000)
+    now = advanced(before, of(1000, epoch=1, saved_step=1000), attempt=1, origin=RESUMED)
+    assert (now.epoch, now.step, now.saved_step) == (8, 9000, 9000)
+    assert has_advanced(PaddleJobStatus(attempt=1, base_attempt=1, progress=now, progress_mark=mark))

@@ -370,7 +370,7 @@ def test_a_job_of_the_same_name_begins_with_nothing():
 # --- ranks that make no progress
 
 LIMITS = HangLimits(floor_seconds=60, ceiling_seconds=600)
-STACK = 'Thread 0x01 (most recent call first):\n  File "/app/train.py", line 60 in backward\n'
+STACK = 'Thread 0x0 (most recent call first):\n  File "/app/train.py", line 60 in backward\n'
 
 
 class Ranks:

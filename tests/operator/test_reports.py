@@ -15,7 +15,7 @@ from paddlejob.api.pod import Pod, PodSpec
 from paddlejob.api.v1 import TrainingProgress
 from paddlejob.kube import errors
 from paddlejob.operator.reports import pace, tokens
-from paddlejob.operator.reports.book import MOST_RANKS, SILENT_SECONDS, Book, Report
+from paddlejob.operator.reports.book import MOST_RANKS, MOST_STACK_TEXT, SILENT_SECONDS, Book, Report
 from paddlejob.operator.reports.intake import ReportIntake, recorder_files
 from paddlejob.operator.reports.pace import Bucket
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
@@ -126,6 +126,21 @@ def test_speed_is_measured_between_reports_of_one_process():
     assert take(9, 50.0, "uid-1").steps_per_second is None
 
 
+def test_stacks_of_a_job_are_bounded_and_the_last_report_has_none():
+    book, dump = (
+        Book(),
+        "Thread 0x1 (most recent call first):\n" + '  File "/a/train.py", line 7 in f\n' * 200,
+    )
+    ranks = [
+        book.take(JOB, pod(f"demo-worker-{number}", f"uid-{number}"), Report(stacks=dump), 1.0)
+        for number in range(60)
+    ]
+    kept = sum(len(rank.pace.position.dump) for rank in ranks)
+    assert MOST_STACK_TEXT - 8192 < kept <= MOST_STACK_TEXT
+    assert {rank.pace.position.place for rank in ranks} == {"f (train.py:7)"}
+    assert {rank.last.stacks for rank in ranks} == {""}
+
+
 # --- tokens
 
 
@@ -229,7 +244,17 @@ def test_claims_that_the_review_does_not_confirm_are_refused():
 
 @pytest.mark.parametrize(
     "token",
-    ["", "a.b", "a.b.c", "a.e30.c", "x" * 20000, "ä.ö.ü", token_of(audience="vault"), "a." + "A" * 5 + ".c"],
+    [
+        "",
+        "a.b",
+        "a.b.c",
+        "a.e30.c",
+        "x" * 20000,
+        "ä.ö.ü",
+        token_of(audience="vault"),
+        "a." + "A" * 5 + ".c",
+        pytest.param(f"a.{base64.urlsafe_b64encode(b'[' * 9000).decode()}.c", id="nested deeply"),
+    ],
 )
 def test_what_cannot_be_a_token_of_ours_costs_no_review(token: str):
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
@@ -249,10 +274,22 @@ def test_a_pod_that_nobody_knows_costs_no_review():
     reviewed(act, known=lambda _: False)
 
 
+def test_a_pod_that_forges_tokens_uses_up_nobody_elses_reviews():
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        forger = PodIdentity("team", "bad-worker-0", "uid-9")
+        flood = (reviewer.identify(token_of(forger, mark=str(number))) for number in range(1000))
+        await asyncio.gather(*flood, return_exceptions=True)
+        assert reviews.asked == tokens.POD_REVIEWS_AT_ONCE
+        assert await reviewer.identify(token_of()) == POD
+
+    reviewed(act)
+
+
 def test_no_flood_of_tokens_reaches_the_api_server():
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
         reviews.status = {"authenticated": False}
-        flood = (reviewer.identify(token_of(mark=str(number))) for number in range(1000))
+        pods = (PodIdentity("team", f"demo-worker-{number}", f"uid-{number}") for number in range(1000))
+        flood = (reviewer.identify(token_of(one)) for one in pods)
         answers = await asyncio.gather(*flood, return_exceptions=True)
         assert reviews.asked == tokens.REVIEWS_AT_ONCE
         assert {type(answer) for answer in answers} == {RefusedError, BusyError}

@@ -42,10 +42,13 @@ def test_an_error_turns_it_off_with_one_line(tmp_path):
     assert line.startswith("paddlejob recorder is off: FileNotFoundError: ")
 
 
-def test_a_paddle_that_it_does_not_know_turns_it_off_with_one_line(tmp_path):
+@pytest.mark.parametrize(
+    "looks", ["", "import importlib.util; importlib.util.find_spec('paddle'); "], ids=["", "looked for first"]
+)
+def test_a_paddle_that_it_does_not_know_turns_it_off_with_one_line(tmp_path, looks):
     (tmp_path / "paddle").mkdir()
     (tmp_path / "paddle" / "__init__.py").write_text("answer = 42\n")
-    done = run("import paddle; print(paddle.answer)", tmp_path, PYTHONPATH=on_path(tmp_path))
+    done = run(f"{looks}import paddle; print(paddle.answer)", tmp_path, PYTHONPATH=on_path(tmp_path))
     assert (done.returncode, done.stdout) == (0, "42\n")
     [line] = done.stderr.splitlines()
     assert line.startswith("paddlejob recorder is off: AttributeError: ")

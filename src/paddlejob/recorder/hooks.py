@@ -29,14 +29,16 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         if fullname != "paddle":
             return None
-        sys.meta_path.remove(self)
-        specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path)
+        specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def execute_and_hook(module: Any) -> None:
+            # Only now: programs also look for paddle without importing it.
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             execute(module)
             with self._hooks.sender.guard():
                 self._hooks.set(module)

@@ -7,6 +7,7 @@ clock, which only moves forward.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Failure, HangPolicy, Phase
 from paddlejob.core.attempts.new_attempt import NewAttempt
 from paddlejob.core.messages import duration
-from paddlejob.core.recording import stacks
+from paddlejob.core.recording.stacks import Position
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed
@@ -53,8 +54,8 @@ class RankPace:
         self.phase = ""
         self.is_waiting = False
         """Whether it is where ranks wait for each other."""
-        self.stack = ""
-        """What it is doing, as far as it was asked."""
+        self.position: Position | None = None
+        """Where it is, as far as it was asked."""
         self.heard_at = now
         self.moved_at = now
         self._longest: dict[str, float] = {}
@@ -72,7 +73,7 @@ class RankPace:
                 pause = now - self.moved_at
                 self._longest[self.phase] = max(pause, self._longest.get(self.phase, 0.0))
             self.moved_at = now
-            self.stack = ""
+            self.position = None
         self.step, self.phase, self.is_waiting, self.heard_at = step, phase, is_waiting, now
 
     def longest_pause(self, phase: str) -> float:
@@ -135,7 +136,9 @@ def find_hang(
         places,
         f"{what}: {why.removeprefix('; ')}" if why else what,
         is_heard=bool(heard),
-        stacks=tuple((rank.name, rank.stack) for rank in known if rank.stack),
+        stacks=tuple(
+            (rank.name, rank.position.dump) for rank in known if rank.position and rank.position.dump
+        ),
     )
 
 
@@ -165,16 +168,15 @@ def _odd(every: list[RankPace], heard: list[RankPace]) -> tuple[list[RankPace], 
 
 def _elsewhere(ranks: list[RankPace]) -> list[RankPace]:
     """Return those whose stacks are not that of most ranks."""
-    groups = stacks.grouped((rank.name, rank.stack) for rank in ranks if rank.stack)
-    if len(groups) < 2 or len(groups[0][0]) == len(groups[1][0]):
+    first, *others = Counter(rank.position.main for rank in ranks if rank.position).most_common(2) or [(0, 0)]
+    if not others or others[0][1] == first[1]:
         return []
-    most = groups[0][0]
-    return [rank for rank in ranks if rank.stack and rank.name not in most]
+    return [rank for rank in ranks if rank.position and rank.position.main != first[0]]
 
 
 def _where(ranks: list[RankPace]) -> str:
     """Say in which function ranks are, if they are in the same."""
-    places = {stacks.place(rank.stack) for rank in ranks}
+    places = {rank.position.place if rank.position else "" for rank in ranks}
     place = places.pop()
     return f"; {_verb(ranks, 'it is', 'they are')} in {place}" if place and not places else ""
 

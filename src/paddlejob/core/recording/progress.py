@@ -12,6 +12,8 @@ class Origin(msgspec.Struct, frozen=True):
 
     resumed: bool = False
     """From a checkpoint; else from the beginning."""
+    restarted: bool = False
+    """After another process of the same pod; a smaller step alone may be that of another rank."""
 
 
 def advanced(
@@ -25,11 +27,11 @@ def advanced(
     told = msgspec.structs.replace(told, attempt=attempt)
     if before is None:
         return told
-    begins = attempt != before.attempt or (origin is not None and _done(told) < _counted(before))
+    begins = attempt != before.attempt or (origin is not None and origin.restarted)
     start = _start(before, told, origin) if begins else before.resumed_step
     lost = before.lost_steps + (_lost(before, start, origin) if begins else 0)
     if origin is not None:
-        told = _shifted(told, start)
+        told = _shifted(told, start, before)
     known = msgspec.structs.replace(
         told,
         resumed_step=start if origin is not None else 0,
@@ -57,7 +59,7 @@ def _lost(before: TrainingProgress, start: int, origin: Origin | None) -> int:
     return max(0, lost) if origin is None else lost
 
 
-def _shifted(told: TrainingProgress, start: int) -> TrainingProgress:
+def _shifted(told: TrainingProgress, start: int, before: TrainingProgress) -> TrainingProgress:
     """Return what a process tells with its steps counted from the beginning of the job."""
     if not start:
         return told
@@ -65,6 +67,8 @@ def _shifted(told: TrainingProgress, start: int) -> TrainingProgress:
     return msgspec.structs.replace(
         told,
         step=step,
+        # A process counts its epochs from 1; which one it has resumed in, it does not know.
+        epoch=max(told.epoch, before.epoch),
         saved_step=told.saved_step + start if told.saved_step else 0,
         percent=min(100, 100 * step // told.steps) if told.steps else told.percent,
     )
@@ -73,11 +77,6 @@ def _shifted(told: TrainingProgress, start: int) -> TrainingProgress:
 def _reached(progress: TrainingProgress) -> int:
     """Return the step that the attempt itself is at."""
     return progress.attempt_step or _done(progress)
-
-
-def _counted(progress: TrainingProgress) -> int:
-    """Return how many steps a process has counted that is at this point."""
-    return _reached(progress) - progress.resumed_step
 
 
 def _done(progress: TrainingProgress) -> int:

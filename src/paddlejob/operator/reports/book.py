@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Annotated
 
@@ -11,6 +11,7 @@ import msgspec
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
+from paddlejob.core.recording import stacks
 from paddlejob.core.recording.hangs import ENDED, RankPace
 from paddlejob.core.recording.stragglers import StepTimer
 from paddlejob.operator.reports.pace import LONGEST_SECONDS, SHORTEST_SECONDS, Bucket
@@ -19,6 +20,8 @@ from paddlejob.progress import Tracker
 MOST_RANKS = 64
 """Of one pod: one for each of its accelerators, so this is plenty."""
 POD_REPORTS_PER_SECOND = 2.0 * MOST_RANKS / SHORTEST_SECONDS
+MOST_STACK_TEXT = 1 << 18
+"""Of all ranks of a job; that is as much as a record of it may have."""
 SILENT_SECONDS = 2 * LONGEST_SECONDS
 """A rank that is not heard for this long while the others go on is one that they do not wait for."""
 
@@ -58,12 +61,15 @@ class Rank:
         self.last = Report()
         self.at = -math.inf
         self.steps_per_second: float | None = None
+        self.has_restarted = False
+        """Whether the last report was the first of another process than the one before."""
 
     def take(self, report: Report, now: float) -> None:
         """Note a report; the speed is that since the one before."""
         steps, seconds = report.step - self.last.step, now - self.at
-        if steps < 0:
-            # The container was started again: what was measured is of another process.
+        self.has_restarted = steps < 0
+        if self.has_restarted:
+            # What was measured is of a process that is gone.
             self.tracker = Tracker()
         if seconds > 0:
             self.steps_per_second = steps / seconds if steps > 0 and math.isfinite(seconds) else None
@@ -72,8 +78,13 @@ class Rank:
         is_done = report.ended or (report.total is not None and report.step >= report.total)
         phase = ENDED if is_done else report.phase
         self.pace.hear(report.step, phase, is_waiting=report.waiting, now=now)
-        self.pace.stack = report.stacks or self.pace.stack
         self.timer.hear(report.step, report.own_seconds, report.waiting_seconds)
+
+
+def _kept(position: stacks.Position, ranks: Iterable[Rank]) -> stacks.Position:
+    """Return a position without its text where the ranks of the job have said enough already."""
+    text = sum(len(rank.pace.position.dump) for rank in ranks if rank.pace.position)
+    return position if text + len(position.dump) <= MOST_STACK_TEXT else position._replace(dump="")
 
 
 class Book:
@@ -105,7 +116,10 @@ class Book:
         if rank is None or rank.pod_uid != pod.metadata.uid:
             pace = RankPace(f"{name} (rank {report.rank})", pod.spec.node_name, now)
             rank = ranks[(name, report.rank)] = Rank(pod.metadata.uid, pace)
-        rank.take(report, now)
+        # What is kept of each report is not to be what is long.
+        rank.take(msgspec.structs.replace(report, stacks=""), now)
+        if report.stacks:
+            rank.pace.position = _kept(stacks.position(report.stacks), ranks.values())
         return rank
 
     def jobs(self) -> list[ObjectKey]:

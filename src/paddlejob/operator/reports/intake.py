@@ -20,6 +20,7 @@ from paddlejob.core.recording.progress import Origin
 from paddlejob.core.recording.recorder import TRAINJOB_PATH, Recorder, recorder_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
+from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.operator.progress import progress_of
 from paddlejob.operator.reports import pace, server, trainjob
 from paddlejob.operator.reports.book import Book, Report
@@ -108,11 +109,12 @@ class ReportIntake:
             return sender
         try:
             report = _DECODER.decode(body)
-            self._take(*sender, report)
-        except (msgspec.DecodeError, ValueError) as error:
+            wants_stacks = self.watchdog.wants_stacks(sender[0].metadata.key)
+            self._take(*sender, report if wants_stacks else msgspec.structs.replace(report, stacks=""))
+        except DECODE_ERRORS as error:
             return Answer(400, {"message": str(error)})
         answer: dict[str, Any] = {"nextSeconds": pace.next_seconds(self._book.reporters)}
-        if not report.stacks and self.watchdog.wants_stacks(sender[0].metadata.key):
+        if wants_stacks and not report.stacks:
             answer["stacks"] = True
         return Answer(200, answer)
 
@@ -126,7 +128,7 @@ class ReportIntake:
             return Answer(403, {"message": f"the pod is of PaddleJob {job.metadata.key}, and of no other"})
         try:
             self._writer.say(job, pod, trainjob.progress_in(body))
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             return Answer(400, {"message": str(error)})
         return Answer(200, {"nextSeconds": pace.next_seconds(self._book.reporters)})
 
@@ -171,7 +173,7 @@ class ReportIntake:
         told = progress_of(rank.tracker, clock)
         if told is not None and report.step and report.rank == self._book.leader(key):
             told = msgspec.structs.replace(told, phase=report.phase, saved_step=report.saved_step or 0)
-            origin = Origin(resumed=report.resumed) if report.counted else None
+            origin = Origin(report.resumed, rank.has_restarted) if report.counted else None
             self._writer.report(job, pod, told, origin)
 
 

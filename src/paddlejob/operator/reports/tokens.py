@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,9 +19,11 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
+from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.kube.resource import Resource
 from paddlejob.operator.reports.pace import Bucket
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
@@ -33,6 +34,8 @@ REFUSED_SECONDS = 60.0
 MOST_BYTES = 16384
 MOST_VALID, MOST_REFUSED = 50_000, 1_000
 REVIEWS_PER_SECOND, REVIEWS_AT_ONCE = 40.0, 80.0
+POD_REVIEWS_PER_SECOND, POD_REVIEWS_AT_ONCE = 0.1, 4.0
+"""For those who claim to be one pod, whose tokens are renewed every hour or so."""
 _ACCOUNT = "system:serviceaccount:"
 _POD_NAME, _POD_UID = "authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"
 
@@ -98,6 +101,7 @@ class TokenReviewer:
         self._refused: OrderedDict[bytes, float] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[PodIdentity]] = {}
         self._budget = Bucket(REVIEWS_PER_SECOND, REVIEWS_AT_ONCE)
+        self._pod_budgets: OrderedDict[str, Bucket] = OrderedDict()
 
     async def identify(self, token: str) -> PodIdentity:
         """Return whose token this is. Raises RefusedError or BusyError."""
@@ -114,11 +118,16 @@ class TokenReviewer:
         # Processes of a pod share a token, and report at the same time.
         task = self._asking.get(key)
         if task is None:
-            if not self._budget.take(clock):
+            if not (self._budget_of(claimed).take(clock) and self._budget.take(clock)):
                 raise BusyError
             task = self._asking[key] = asyncio.create_task(self._ask(key, token, claims, claimed))
             task.add_done_callback(lambda done: self._answered(key, done))
         return await asyncio.shield(task)
+
+    def _budget_of(self, claimed: PodIdentity) -> Bucket:
+        budget = self._pod_budgets.get(claimed.uid) or Bucket(POD_REVIEWS_PER_SECOND, POD_REVIEWS_AT_ONCE)
+        _keep(self._pod_budgets, claimed.uid, budget, MOST_VALID)
+        return budget
 
     def _answered(self, key: bytes, done: asyncio.Task[PodIdentity]) -> None:
         del self._asking[key]
@@ -142,7 +151,7 @@ class TokenReviewer:
         return claimed
 
 
-def _keep(store: OrderedDict[bytes, Value], key: bytes, value: Value, most: int) -> None:
+def _keep(store: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
     store.pop(key, None)
     store[key] = value
     if len(store) > most:
@@ -168,7 +177,7 @@ def _claims(token: str) -> _Claims:
     try:
         text = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
         claims = msgspec.json.decode(text, type=_Claims)
-    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+    except DECODE_ERRORS as error:
         raise RefusedError("not a service-account token bound to a pod") from error
     if names.RECORDER not in ([claims.aud] if isinstance(claims.aud, str) else claims.aud):
         raise RefusedError(f"the token's audience is not {names.RECORDER}")

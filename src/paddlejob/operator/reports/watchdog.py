@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 5.0
 SILENT_SECONDS = 30.0
 """A rank that was not heard for this long is out of reach, unless it was asked to be silent for longer."""
+MOST_JOBS_ASKED = 64
+"""How many jobs that hang can be asked for their stacks: what they say is kept until they go on."""
+LOGGED_STACKS = 5
 STACKS_SECONDS = 15.0
 """How much longer than until its next report a rank may take to say where it is."""
 
@@ -78,7 +81,7 @@ class Watchdog:
                 self._state.set_hang(key, None)
         elif _is_news(hang, known) and self._has_asked(key, ranks, now):
             self._hung[key] = hang
-            del self._asked[key]
+            self._asked.pop(key, None)
             self._tell(job, hang)
 
     def _pods(self, key: ObjectKey) -> tuple[Pod, ...]:
@@ -113,16 +116,18 @@ class Watchdog:
 
     def _has_asked(self, key: ObjectKey, ranks: list[Rank], now: float) -> bool:
         """Ask the ranks where they are, and tell whether all have said so or had the time to."""
+        if key not in self._asked and len({*self._asked, *self._hung}) >= MOST_JOBS_ASKED:
+            return True
         since = self._asked.setdefault(key, now)
         late = since + pace.next_seconds(self._book.reporters) * 1.2 + STACKS_SECONDS
         heard = [rank.pace for rank in ranks if now - rank.pace.heard_at < self._silent_seconds]
         # While nobody is heard it may be us who did not listen, so they are given the time.
-        return now > late or (bool(heard) and all(each.stack for each in heard))
+        return now > late or (bool(heard) and all(each.position for each in heard))
 
     def _tell(self, job: PaddleJob, hang: Hang) -> None:
         self._state.set_hang(job.metadata.key, hang)
         self._record_event(job, Event(EventType.WARNING, Reason.HUNG, hang.message))
-        for names, dump in stacks.grouped(hang.stacks):
+        for names, dump in stacks.grouped(hang.stacks)[:LOGGED_STACKS]:
             log.warning("%s: stack of %s:\n%s", job.metadata.key, ", ".join(names), dump)
 
 
