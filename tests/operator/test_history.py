@@ -29,6 +29,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.transport import Response
 from paddlejob.operator.history import CATCH_UP, LOG_SECONDS, LOGS_AT_ONCE
+from paddlejob.operator.pod_log import REFUSALS, REFUSED_SECONDS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
 from paddlejob.testing import virtual_loop
@@ -298,6 +299,44 @@ def test_without_logs_the_termination_message_stands_in(code):
             "ValueError: no data",
             False,
         )
+
+    play(act)
+
+
+def test_logs_that_were_forbidden_are_read_again_after_some_minutes():
+    async def act(stage: Kept) -> None:
+        await stage.stop_operator()
+        stage.reads_progress = False
+        stage.start_operator()
+        names = [f"job-{number}" for number in range(REFUSALS + 2)]
+        for name in names:
+            stage.hold(f"{name}-worker-0", 1)
+            await stage.submit(job(name).worker(1))
+            await stage.phase("Running", name)
+            stage.write(f"{name}-worker-0", "the end")
+        stage.logs.code = 403
+        *early, last = names
+        for name in early:
+            stage.let_go(f"{name}-worker-0")
+            assert not (await stage.recorded("Failed", name)).attempts[0].ranks[0].from_log
+        assert stage.logs.asked == REFUSALS
+        stage.logs.code = 200
+        await asyncio.sleep(REFUSED_SECONDS)
+        stage.let_go(f"{last}-worker-0")
+        assert (await stage.recorded("Failed", last)).attempts[0].ranks[0].text == "the end"
+
+    play(act)
+
+
+def test_the_last_line_is_recorded_however_long_the_lines_are():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 1)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", *("=" * 16000 for _ in range(200)), "ValueError: no data")
+        stage.let_go("demo-worker-0")
+        record = await stage.recorded("Failed")
+        assert record.attempts[0].ranks[0].text.endswith("=\nValueError: no data")
 
     play(act)
 

@@ -15,6 +15,7 @@ from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.core.recording.progress import Origin
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import EVENTS, PODS
+from paddlejob.operator.pod_log import MOST_BYTES, REFUSALS, REFUSED_SECONDS, LogReader
 from paddlejob.operator.progress import (
     READ_SECONDS,
     READS_PER_SECOND,
@@ -40,6 +41,8 @@ class Logs:
         self._transport = transport
         self.asked = 0
         self.code = 200
+        self.refused = ""
+        """Only the logs of pods of this job are answered so, if it is given."""
 
     def __getattr__(self, name: str):
         return getattr(self._transport, name)
@@ -49,7 +52,7 @@ class Logs:
         self.asked += is_log
         return (
             nullcontext(Refused(self.code))
-            if is_log and self.code != 200
+            if is_log and self.code != 200 and self.refused in path
             else self._transport.stream(path, **options)
         )
 
@@ -206,6 +209,97 @@ def test_an_error_costs_one_read_unless_logs_may_not_be_read_at_all(code, goes_o
         stage.write("demo-worker-0", line(10))
         await asyncio.sleep(4 * READ_SECONDS)
         assert bool(await stage.progress()) is goes_on
+        await asyncio.sleep(REFUSED_SECONDS)
+        assert await stage.progress()
+
+    play(act)
+
+
+def test_a_log_that_is_forbidden_stops_the_reading_of_no_other():
+    async def act(stage: Read) -> None:
+        stage.logs.code, stage.logs.refused = 403, "/job-0-"
+        for number in range(2):
+            await stage.submit(job(f"job-{number}").worker(1))
+            await stage.phase("Running", f"job-{number}")
+            stage.write(f"job-{number}-worker-0", line(10))
+        await stage.reaches(10, "job-1")
+        await asyncio.sleep(60)
+        stage.write("job-1-worker-0", line(20))
+        await stage.reaches(20, "job-1")
+        assert not await stage.progress("job-0")
+
+    play(act)
+
+
+def test_logs_that_are_all_forbidden_are_seldom_asked_for():
+    async def act(stage: Read) -> None:
+        stage.logs.code = 403
+        for number in range(20):
+            await stage.submit(job(f"job-{number}").worker(1))
+        await asyncio.sleep(REFUSED_SECONDS - 60)
+        assert stage.logs.asked == REFUSALS
+        await asyncio.sleep(REFUSED_SECONDS)
+        assert REFUSALS < stage.logs.asked <= REFUSALS + 2
+        stage.logs.code = 200
+        for number in range(20):
+            stage.write(f"job-{number}-worker-0", line(10))
+        await asyncio.sleep(REFUSED_SECONDS)
+        assert [(await stage.progress(f"job-{number}")).get("step") for number in range(20)] == [10] * 20
+
+    play(act)
+
+
+def test_the_newest_line_counts_however_long_the_lines_are():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        for step in range(1, 61):
+            stage.write("demo-worker-0", "=" * 16000, line(step))
+        await stage.reaches(60)
+
+    play(act)
+
+
+def test_a_log_without_end_is_read_no_further_than_needed():
+    class Endless(Refused):
+        sent = 0
+
+        async def chunks(self):
+            while True:
+                self.sent += 1
+                yield f"{self.sent:>1023}\n".encode()
+
+    async def act(stage: Read) -> None:
+        endless = Endless(200)
+        stage.logs.stream = lambda *_, **__: nullcontext(endless)
+        text = await LogReader(stage.operator_client).read_end("default", "x", "", lines=9, keep_bytes=2048)
+        assert endless.sent == MOST_BYTES // 1024
+        assert text.split() == [str(endless.sent - 1), str(endless.sent)]
+
+    play(act)
+
+
+def test_finished_jobs_whose_pods_are_gone_do_not_slow_down_the_others():
+    async def act(stage: Read) -> None:
+        finished = [f"job-{number}" for number in range(30)]
+        for name in finished:
+            stage.hold(f"{name}-worker-0", 0)
+            await stage.submit(job(name).worker(1))
+        for name in finished:
+            await stage.phase("Running", name)
+            stage.write(f"{name}-worker-0", line(1))
+            await stage.reaches(1, name)
+        # The pods of these go as soon as they end, mostly before their logs are read again.
+        for name in finished:
+            stage.let_go(f"{name}-worker-0")
+        for name in finished:
+            await stage.phase("Completed", name)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await asyncio.sleep(60)
+        asked = stage.logs.asked
+        await asyncio.sleep(60)
+        assert 60 / (READ_SECONDS + 1) - 1 <= stage.logs.asked - asked <= 60 / READ_SECONDS + 1
 
     play(act)
 

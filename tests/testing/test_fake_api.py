@@ -330,6 +330,10 @@ async def test_logs_of_a_pod_can_be_read() -> None:
     server.container_logs.write(server.create(PODS, pod("a")), b"one\ntwo\nthree\n")
     async with Client(server.transport()).log_stream("default", "a", query={"tailLines": "2"}) as stream:
         assert [chunk async for chunk in stream.chunks()] == [b"two\nthree\n"]
+    # As kubelets do: from the first of these lines.
+    limited = {"tailLines": "2", "limitBytes": "5"}
+    async with Client(server.transport()).log_stream("default", "a", query=limited) as stream:
+        assert [chunk async for chunk in stream.chunks()] == [b"two\nt"]
 
 
 @simulated

@@ -44,7 +44,7 @@ from paddlejob.history.record import (
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS
-from paddlejob.operator import pod_log
+from paddlejob.operator.pod_log import LogReader
 from paddlejob.operator.settings import HistorySettings
 from paddlejob.operator.state import ClusterState
 
@@ -160,6 +160,7 @@ class HistoryKeeper:
         now: Callable[[], datetime],
     ) -> None:
         self._client = client
+        self._logs = LogReader(client)
         self._state = state
         self._settings = settings
         self._namespace = namespace
@@ -175,7 +176,6 @@ class HistoryKeeper:
         """Jobs whose record is to be written, by UID, in order."""
         self._log_tokens = LOGS_AT_ONCE
         self._tokens_at = 0.0
-        self._may_read_logs = True
 
     # What the reconciler tells.
 
@@ -238,17 +238,13 @@ class HistoryKeeper:
             pod: Pod = member.pod
             container = member.training.name if member.training else ""
             try:
-                found[pod.metadata.name] = await pod_log.read_end(
-                    self._client,
+                found[pod.metadata.name] = await self._logs.read_end(
                     pod.metadata.namespace,
                     pod.metadata.name,
                     container,
                     lines=LOG_LINES,
-                    limit_bytes=LOG_BYTES,
+                    keep_bytes=LOG_BYTES,
                 )
-            except errors.ForbiddenError as error:
-                self._may_read_logs = False
-                log.info("termination messages stand for logs in the history: %s", error)
             except errors.KubeError as error:
                 log.debug("%s: no log of %s: %s", job.metadata.key, pod.metadata.name, error)
 
@@ -264,7 +260,7 @@ class HistoryKeeper:
 
     def _log_allowance(self, wanted: int) -> int:
         """Return how many logs may be read now; nobody waits for more."""
-        if not self._may_read_logs:
+        if self._logs.is_paused:
             return 0
         clock = asyncio.get_running_loop().time()
         filled = self._log_tokens + (clock - self._tokens_at) * LOGS_PER_SECOND

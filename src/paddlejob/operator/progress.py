@@ -14,14 +14,15 @@ from datetime import datetime
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import PaddleJob, Phase, Role, TrainingProgress
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import PaddleJob, Phase, Role, RoleSpec, TrainingProgress
 from paddlejob.core.accelerators import left_idle
 from paddlejob.core.actions import Event, EventType
 from paddlejob.core.messages import duration
 from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.operator import pod_log
+from paddlejob.operator.pod_log import REFUSED_SECONDS, LogReader
 from paddlejob.operator.reports.watchdog import RecordEvent
 from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.state import ClusterState
@@ -33,7 +34,7 @@ READS_PER_SECOND = 3.0
 READ_SECONDS = 5.0
 """The shortest time between two reads of a job's log."""
 TAIL_LINES = 50
-LIMIT_BYTES = 65536
+KEEP_BYTES = 65536
 
 
 class _Followed:
@@ -45,6 +46,8 @@ class _Followed:
         self.newest = -math.inf
         """Time of the newest line, by the clock of its node; compared with that of other lines only."""
         self.is_final = False
+        self.refused_until = -math.inf
+        """When the log may be asked for again, by the monotonic clock."""
         self.idle = ""
         """What the pod holds and cannot use."""
 
@@ -66,30 +69,32 @@ class ProgressReader:
     def __init__(
         self, client: Client, state: ClusterState, writer: ProgressWriter, record_event: RecordEvent
     ) -> None:
-        self._client = client
+        self._logs = LogReader(client)
         self._state = state
         self._writer = writer
         self._record_event = record_event
         self._followed: dict[ObjectKey, _Followed] = {}
 
     async def run(self) -> None:
-        """Read until cancelled, or until it turns out that logs may not be read."""
+        """Read until cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
             began = clock()
             for key in self._due():
-                try:
-                    await self._follow(key)
-                except errors.ForbiddenError as error:
-                    log.info("progress is not read from logs: %s", error)
-                    return
-                except errors.KubeError as error:
-                    # A container that is being created, a node out of reach: the next turn comes.
-                    log.debug("%s: no progress: %s", key, error)
-                except Exception:
-                    log.exception("%s: bug in the operator; its progress is read again later", key)
-                await asyncio.sleep(1 / READS_PER_SECOND)
+                if await self._turn(key):
+                    await asyncio.sleep(1 / READS_PER_SECOND)
             await asyncio.sleep(max(1.0, began + READ_SECONDS - clock()))
+
+    async def _turn(self, key: ObjectKey) -> bool:
+        """Read the log of a job; tell whether a server was asked for it."""
+        try:
+            return await self._follow(key)
+        except errors.KubeError as error:
+            # A container that is being created, a node out of reach: the next turn comes.
+            log.debug("%s: no progress: %s", key, error)
+        except Exception:
+            log.exception("%s: bug in the operator; its progress is read again later", key)
+        return True
 
     def _due(self) -> list[ObjectKey]:
         """Return the jobs that run, and once more those that have just ended; forget all others."""
@@ -106,31 +111,41 @@ class ProgressReader:
         followed = self._followed.get(key)
         return followed is not None and not followed.is_final and job.status.phase.is_terminal
 
-    async def _follow(self, key: ObjectKey) -> None:
+    async def _follow(self, key: ObjectKey) -> bool:
         job, name = self._state.job(key), pod_name(key.name, Replica(Role.WORKER, 0))
-        pod = self._state.pods.get(ObjectKey(key.namespace, name))
-        if job is None or job.spec.worker is None:
-            return
+        if job is None or job.spec.worker is None or self._logs.is_paused:
+            return False
+        pod, followed = self._state.pods.get(ObjectKey(key.namespace, name)), self._followed.get(key)
         if pod is None or pod.metadata.controller_uid != job.metadata.uid:
-            return
-        followed = self._followed.get(key)
+            if followed is not None:
+                # Of a job that has ended, no other pod comes.
+                followed.is_final = job.status.phase.is_terminal
+            return False
         if followed is None or followed.pod_uid != pod.metadata.uid:
             followed = self._followed[key] = _Followed(pod.metadata.uid)
-        ended = job.status.phase.is_terminal
-        followed.is_final = ended
-        text = await pod_log.read_end(
-            self._client,
-            key.namespace,
-            name,
-            training_container_name(job.spec.worker),
-            lines=TAIL_LINES,
-            limit_bytes=LIMIT_BYTES,
-            timestamps=True,
-        )
+        if asyncio.get_running_loop().time() < followed.refused_until:
+            return False
+        await self._read(job, job.spec.worker, pod, followed)
+        return True
+
+    async def _read(self, job: PaddleJob, worker: RoleSpec, pod: Pod, followed: _Followed) -> None:
+        followed.is_final = ended = job.status.phase.is_terminal
+        try:
+            text = await self._logs.read_end(
+                pod.metadata.namespace,
+                pod.metadata.name,
+                training_container_name(worker),
+                lines=TAIL_LINES,
+                keep_bytes=KEEP_BYTES,
+                timestamps=True,
+            )
+        except errors.ForbiddenError:
+            followed.refused_until = asyncio.get_running_loop().time() + REFUSED_SECONDS
+            raise
         followed.feed(text)
-        if not followed.idle and (idle := left_idle(job.spec.worker, text)):
+        if not followed.idle and (idle := left_idle(worker, text)):
             followed.idle = f"{Replica(Role.WORKER, 0)} {idle}"
-            self._state.warn(key, pod, followed.idle)
+            self._state.warn(job.metadata.key, pod, followed.idle)
             self._record_event(job, Event(EventType.WARNING, Reason.IDLE_ACCELERATORS, followed.idle))
         if (told := progress_of(followed.tracker, followed.newest)) is not None:
             self._writer.read(job, pod, told, at_once=ended)

@@ -60,9 +60,11 @@ class ContainerLogs:
 
     def read(self, pod: JsonObject, query: Mapping[str, str]) -> bytes:
         """Return what a request that does not follow gets."""
-        return b"".join(
-            line.encoded(timestamps=_flag(query, "timestamps")) for line in self._wanted(pod, query)
-        )
+        timestamps = _flag(query, "timestamps")
+        encoded = b"".join(line.encoded(timestamps=timestamps) for line in self._wanted(pod, query))
+        # Counted from the first of the lines, also where `tailLines` chose them: the newest are cut off.
+        limit = query.get("limitBytes", "")
+        return encoded[: int(limit)] if limit.isdecimal() else encoded
 
     async def follow(
         self, pod: JsonObject, query: Mapping[str, str], is_running: Callable[[Instance], bool]
