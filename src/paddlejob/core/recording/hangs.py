@@ -112,52 +112,50 @@ def find_hang(
     of which nothing was ever heard.
     """
     every = sorted((rank for rank in ranks if rank.phase != ENDED), key=lambda rank: rank.name)
-    longest = {rank.phase: max(each.longest_pause(rank.phase) for each in every) for rank in every}
-    if not every or any(
-        now - rank.moved_at < limits.seconds(rank.phase, longest[rank.phase]) for rank in every
-    ):
+    phases = {rank.phase for rank in every}
+    allowed = {
+        phase: limits.seconds(phase, max(rank.longest_pause(phase) for rank in every)) for phase in phases
+    }
+    if not every or any(now - rank.moved_at < allowed[rank.phase] for rank in every):
         return None
     seconds, step = int(now - max(rank.moved_at for rank in every)), max(rank.step for rank in every)
-    heard = [rank for rank in every if now - rank.heard_at < silent_seconds]
-    odd, why = _odd(every, heard)
+    silent = [rank for rank in every if now - rank.heard_at >= silent_seconds]
+    is_heard = len(silent) < len(every)
+    odd, why = _odd(every, silent)
     why += _where(odd or every)
     places = tuple(rank.place for rank in odd)
-    if not step and heard and unheard:
+    if not step and is_heard and unheard:
         # Who has taken part in steps may be any number of pods; before the first, all are needed.
         places, why = tuple(unheard), f"{_named(unheard)} {_verb(unheard, 'has', 'have')} not begun to train"
     what = f"{NO_STEP}{duration(seconds)} (step {step})"
-    if not heard:
+    if not is_heard:
         what = f"{NO_REPORT}{duration(seconds)} (last of step {step})"
-    known = sorted(every, key=lambda rank: rank not in odd)
+    first = set(places)
+    known = sorted(every, key=lambda rank: rank.place not in first)
     return Hang(
         attempt,
         step,
         seconds,
         places,
         f"{what}: {why.removeprefix('; ')}" if why else what,
-        is_heard=bool(heard),
+        is_heard=is_heard,
         stacks=tuple(
             (rank.name, rank.position.dump) for rank in known if rank.position and rank.position.dump
         ),
     )
 
 
-def _odd(every: list[RankPace], heard: list[RankPace]) -> tuple[list[RankPace], str]:
+def _odd(every: list[RankPace], silent: list[RankPace]) -> tuple[list[RankPace], str]:
     """Return the ranks that differ from all others, and how."""
-    if not heard:
+    if len(silent) == len(every):
         who = every[0].place if len(every) == 1 else f"all {len(every)} ranks"
         return [], f"{who} {_verb(every, 'is', 'are')} stopped or cannot reach the operator"
     if len(every) == 1:
         return [], ""
-    furthest = max(rank.step for rank in every)
+    furthest, busy = max(rank.step for rank in every), [rank for rank in every if not rank.is_waiting]
     for found, one, many, how in (
-        ([rank for rank in every if rank not in heard], "is", "are", "out of reach"),
-        (
-            [rank for rank in every if not rank.is_waiting],
-            "does",
-            "do",
-            "not take part where the others wait",
-        ),
+        (silent, "is", "are", "out of reach"),
+        (busy, "does", "do", "not take part where the others wait"),
         ([rank for rank in every if rank.step < furthest], "is", "are", "behind"),
         (_elsewhere(every), "is", "are", "not where the others are"),
     ):
