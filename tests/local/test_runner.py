@@ -337,8 +337,8 @@ def _waiting(run, pod):
 
 
 async def test_a_pod_that_does_not_go_leaves_the_run_responsive(start, monkeypatch):
-    released, decide = threading.Event(), runner.plan
-    monkeypatch.setattr(PodVolumes, "remove", lambda _: released.wait(60))
+    leaving, released, decide = threading.Event(), threading.Event(), runner.plan
+    monkeypatch.setattr(PodVolumes, "remove", lambda _: (leaving.set(), released.wait(60)))
     snapshots = []
 
     def counted(snapshot):
@@ -353,7 +353,10 @@ async def test_a_pod_that_does_not_go_leaves_the_run_responsive(start, monkeypat
     run = await start(job(worker=role(1, FOREVER, terminationGracePeriodSeconds=0)), settings=settings)
     await run.said("worker-0", "up")
     run.runner.suspend()
-    await asyncio.sleep(0.5)
+    await eventually_async(lambda: run.task.done() or leaving.is_set())
+    # A run that spins makes a plan at least every other turn of the event loop.
+    for _ in range(3000):
+        await asyncio.sleep(0)
     released.set()
     await eventually_async(lambda: run.task.done() or run.notebook.gone == ["job-worker-0"])
     run.runner.interrupt()
