@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS, Resource
+from paddlejob.testing.binder import Binder
 
 
 class NativeGangs:
@@ -20,8 +20,7 @@ class NativeGangs:
     def __init__(self, client: Client, pod_groups: Resource, *, nodes: tuple[str, ...]) -> None:
         self._client = client
         self._pod_groups = pod_groups
-        self._nodes = nodes
-        self._bound = 0
+        self._binder = Binder(client, nodes)
 
     async def session(self) -> None:
         """Look at everything once.
@@ -29,7 +28,9 @@ class NativeGangs:
         Raises KubeError.
         """
         members: dict[tuple[str, str], list[JsonObject]] = defaultdict(list)
-        for pod in (await self._client.list(PODS, type=dict)).items:
+        listed = (await self._client.list(PODS, type=dict)).items
+        self._binder.look(listed)
+        for pod in listed:
             group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName")
             has_ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
             if group and not has_ended and "deletionTimestamp" not in pod["metadata"]:
@@ -40,20 +41,4 @@ class NativeGangs:
             if len(pods) >= group["spec"]["schedulingPolicy"]["gang"]["minCount"]:
                 for pod in pods:
                     if not pod["spec"].get("nodeName"):
-                        await self._bind(pod["metadata"])
-
-    async def _bind(self, metadata: JsonObject) -> None:
-        node = self._nodes[self._bound % len(self._nodes)]
-        self._bound += 1
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": metadata["name"], "uid": metadata["uid"]},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        try:
-            await self._client.create(
-                PODS, metadata["namespace"], body, name=metadata["name"], subresource="binding", type=dict
-            )
-        except (errors.NotFoundError, errors.ConflictError):
-            return
+                        await self._binder.bind(pod)

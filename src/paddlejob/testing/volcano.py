@@ -24,6 +24,7 @@ from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.testing import virtual_loop
+from paddlejob.testing.binder import Binder
 from paddlejob.testing.virtual_loop import timestamp
 
 POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
@@ -33,8 +34,7 @@ class _Task:
     """A pod as the scheduler sees it."""
 
     def __init__(self, pod: JsonObject) -> None:
-        self.name: str = pod["metadata"]["name"]
-        self.uid: str = pod["metadata"]["uid"]
+        self.pod = pod
         self.requests = pod_requests(pod["spec"])
         phase = pod.get("status", {}).get("phase")
         self.has_ended = phase in ("Succeeded", "Failed")
@@ -109,11 +109,10 @@ class Volcano:
         self.phases: dict[str, list[str]] = {}
         """The phases of each PodGroup in the order in which they came, by namespace/name."""
         self._client = client
-        self._nodes = tuple(nodes)
+        self._binder = Binder(client, nodes)
         self._session_seconds = session_seconds
         self._subresource = "status" if status_subresource else None
         self._now = now
-        self._bound = 0
 
     async def run(self) -> None:
         """Hold a session every now and then until cancelled."""
@@ -136,7 +135,9 @@ class Volcano:
 
     async def _groups(self) -> list[_Group]:
         pods: dict[tuple[str, str], list[JsonObject]] = {}
-        for pod in (await self._client.list(PODS, type=dict)).items:
+        listed_pods = (await self._client.list(PODS, type=dict)).items
+        self._binder.look(listed_pods)
+        for pod in listed_pods:
             name = (pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_GROUP_NAME, "")
             if pod["spec"].get("schedulerName") == names.VOLCANO and name:
                 pods.setdefault((pod["metadata"]["namespace"], name), []).append(pod)
@@ -170,7 +171,7 @@ class Volcano:
                 fitting.append(task)
         if placed + len(fitting) >= group.min_member and fitting:
             for task in fitting:
-                await self._bind(group, task)
+                task.has_place = await self._binder.bind(task.pod)
             group.note("Scheduled", "tasks in gang are ready to be scheduled", "", self._now())
         elif waiting or group.tasks:
             group.is_unschedulable = placed < group.min_member
@@ -184,23 +185,6 @@ class Volcano:
         taken = total((*(other.holds() for other in groups if other is not but), held or {}, wanted))
         free = parse_all(self.capacity)
         return all(taken[name].amount <= free.get(name, ZERO).amount for name in wanted)
-
-    async def _bind(self, group: _Group, task: _Task) -> None:
-        node = self._nodes[self._bound % len(self._nodes)]
-        self._bound += 1
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": task.name, "uid": task.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        try:
-            await self._client.create(
-                PODS, group.namespace, body, name=task.name, subresource="binding", type=dict
-            )
-        except (errors.NotFoundError, errors.ConflictError):
-            return
-        task.has_place = True
 
     async def _report(self, group: _Group) -> None:
         status = group.settle()

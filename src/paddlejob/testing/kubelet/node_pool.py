@@ -47,7 +47,7 @@ class NodePool:
     def place(self, pod: JsonObject) -> Placement | None:
         """Find a node for a pod, or the one that it is bound to; None when none can take it."""
         uid = pod["metadata"]["uid"]
-        ports = _host_ports(pod)
+        ports = host_ports(pod)
         node = pod["spec"].get("nodeName") or self._free_node(ports)
         if node is None:
             return None
@@ -98,7 +98,8 @@ class NodePool:
         return str(IPv6Address(number) if self._ip_family == "IPv6" else IPv4Address(number))
 
 
-def _host_ports(pod: JsonObject) -> frozenset[tuple[str, int]]:
+def host_ports(pod: JsonObject) -> frozenset[tuple[str, int]]:
+    """Return the ports of its node that a pod takes, by protocol."""
     return frozenset(
         (port.get("protocol", "TCP"), port["hostPort"])
         for container in pod["spec"]["containers"]
