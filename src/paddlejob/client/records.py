@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 PAGE_SIZE = 20
 END_BYTES = 65536
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_Identity = tuple[str, str]
 
 
 async def cluster_history(
@@ -50,7 +51,7 @@ async def cluster_history(
     kept = await _kept(cluster, name=name, all_namespaces=all_namespaces)
     jobs = (job.state for job in await cluster.list(all_namespaces=all_namespaces))
     present = (compose.summary_of(job) for job in jobs if name in ("", job.name))
-    return _newest_first((kept | {each.uid: each for each in present}).values())
+    return _newest_first((kept | {_identity(each): each for each in present}).values())
 
 
 async def cluster_record(cluster: Cluster, name: str) -> Record:
@@ -77,8 +78,8 @@ async def cluster_record(cluster: Cluster, name: str) -> Record:
     return _with_job(record or Record(summary), job.state, await job.pods())
 
 
-async def _kept(cluster: Cluster, *, name: str, all_namespaces: bool) -> dict[str, Summary]:
-    """Return the summaries of records by the UID of the job."""
+async def _kept(cluster: Cluster, *, name: str, all_namespaces: bool) -> dict[_Identity, Summary]:
+    """Return the summaries of records."""
     selector = f"{names.LABEL_HISTORY},{names.LABEL_JOB}={name}" if name else names.LABEL_HISTORY
     found: list[Summary | None] = []
     token = ""
@@ -94,7 +95,12 @@ async def _kept(cluster: Cluster, *, name: str, all_namespaces: bool) -> dict[st
         found += [summary_of_object(each.metadata) for each in page.items]
         token = page.metadata.continue_token
         if not token:
-            return {each.uid: each for each in found if each}
+            return {_identity(each): each for each in found if each}
+
+
+def _identity(summary: Summary) -> _Identity:
+    """Return which job a summary is of; whoever may write to a namespace can claim any UID there."""
+    return summary.namespace, summary.uid
 
 
 async def _read(cluster: Cluster, summary: Summary) -> Record | None:
@@ -104,7 +110,9 @@ async def _read(cluster: Cluster, summary: Summary) -> Record | None:
         stored = await cluster.client.get(CONFIG_MAPS, key.namespace, key.name, type=StoredRecord)
     except errors.NotFoundError:
         return None
-    return unpack(stored.binary_data.get(RECORD_KEY, b""))
+    record = unpack(stored.binary_data.get(RECORD_KEY, b""))
+    # The summary has been compared with its place; the one inside may name any other job.
+    return record and msgspec.structs.replace(record, summary=summary)
 
 
 def _newest_first(summaries: Iterable[Summary]) -> tuple[Summary, ...]:

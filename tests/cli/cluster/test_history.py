@@ -7,12 +7,22 @@ import re
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from local.jobs import job as local_job
 from local.jobs import role
 from paddlejob.api.v1 import Failure
 from paddlejob.client.local_runs import LocalRuns
-from paddlejob.history.record import AttemptRecord, RankEnd, Record, Summary, manifest, object_key
+from paddlejob.history.record import (
+    RECORD_KEY,
+    AttemptRecord,
+    RankEnd,
+    Record,
+    Summary,
+    manifest,
+    object_key,
+    pack,
+)
 from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
@@ -32,11 +42,14 @@ GONE = Summary(
 
 @pytest.fixture
 def keep(cluster):
-    """Store a record as the operator does."""
+    """Store a record as the operator does, or with another one inside, as anybody can."""
 
-    def store(summary: Summary, *ranks: RankEnd) -> None:
-        body = manifest(Record(summary, attempts=(AttemptRecord(2, "Failed", ranks=ranks),)))
-        cluster.do(lambda scene: scene.client.create(CONFIG_MAPS, "default", body))
+    def store(summary: Summary, *ranks: RankEnd, inside: Summary | None = None) -> None:
+        attempts = (AttemptRecord(2, "Failed", ranks=ranks),)
+        body = manifest(Record(summary, attempts=attempts))
+        if inside:
+            body["binaryData"][RECORD_KEY] = pack(Record(inside, attempts=attempts))
+        cluster.do(lambda scene: scene.client.create(CONFIG_MAPS, summary.namespace, body))
 
     return store
 
@@ -78,6 +91,23 @@ def test_a_post_mortem_is_one_file_or_goes_to_standard_output(pdj, keep, tmp_pat
     result = pdj("postmortem", "gone", "--to", str(tmp_path / "none" / "page.html"))
     assert result.exit_code == 2
     assert result.stderr.startswith("error: cannot write ")
+
+
+def test_a_post_mortem_is_written_under_the_name_that_was_asked_for(pdj, keep, tmp_path, monkeypatch):
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    keep(GONE, inside=replace(GONE, name="../index", result="Completed"))
+    assert pdj("postmortem", "gone").stdout == "wrote gone.html\n"
+    assert not (tmp_path / "index.html").exists()
+    assert json.loads(pdj("postmortem", "gone", "-o", "json").stdout)["summary"]["result"] == "Failed"
+
+
+def test_a_record_does_not_hide_one_of_another_namespace(pdj, keep):
+    keep(GONE)
+    keep(replace(GONE, namespace="zoo", name="forged"))
+    listed = [line.split()[:2] for line in pdj("history", "-A").stdout.splitlines()[1:]]
+    assert sorted(listed) == [["default", "gone"], ["zoo", "forged"]]
 
 
 def test_a_job_that_nobody_knows_is_told_so(pdj):
