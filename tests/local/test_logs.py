@@ -122,6 +122,8 @@ TAMED = {
     "colours stay": (b"\x1b[31mred\x1b[0m\n", b"\x1b[31mred\x1b[0m\n"),
     "cursor movements do not": (b"\x1b[2Jx\n", b"?[2Jx\n"),
     "bells do not": (b"a\x07b\n", b"a?b\n"),
+    "sequences in one character do not": ("a\x9b2Jx\n".encode(), b"a?2Jx\n"),
+    "letters beyond ASCII stay": ("步骤 é\n".encode(), "步骤 é\n".encode()),
     "tabs stay": (b"a\tb\n", b"a\tb\n"),
     "a progress bar is shown in its last state": (b"1%\b\b\r2%\r\nx\r\n", b"2%\nx\n"),
 }

@@ -23,11 +23,11 @@ def on_terminal(
     """Give a function that starts a program with more words; what still runs in the end is killed."""
     begun = []
 
-    def start(*arguments: object) -> Any:
+    def start(*arguments: object, **variables: str) -> Any:
         child = pexpect.spawn(
             program,
             [*words, *map(str, arguments)],
-            env={**env, "TERM": "xterm"},
+            env={**env, "TERM": "xterm", **variables},
             cwd=cwd,
             encoding="utf-8",
             timeout=PATIENCE_SECONDS,

@@ -9,6 +9,7 @@ import click
 
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+from paddlejob.cli.terminal import json_text, say
 
 if TYPE_CHECKING:
     from paddlejob.history.record import Summary
@@ -40,9 +41,9 @@ async def _history(target: Target, name: str, form: str | None, *, all_namespace
     if form in ("json", "yaml"):
         output.print_object([msgspec.to_builtins(each) for each in found], form)
     elif found:
-        click.echo(_table(found, wide=form == "wide", namespaces=all_namespaces))
+        say(_table(found, wide=form == "wide", namespaces=all_namespaces))
     else:
-        click.echo(f"There is no record of {name or 'any job'}.", err=True)
+        say(f"There is no record of {name or 'any job'}.", err=True)
     return 0
 
 
@@ -88,12 +89,10 @@ def postmortem(target: Target, job: str, form: str, to: str) -> None:
 
 
 async def _postmortem(target: Target, name: str, form: str, to: str) -> int:
-    import msgspec  # noqa: PLC0415
-
     async with target.open() as jobs:
         record = await jobs.record(name)
     if form == "json":
-        text = msgspec.json.format(msgspec.json.encode(record), indent=4).decode() + "\n"
+        text = json_text(record) + "\n"
     else:
         from paddlejob.history.page import render  # noqa: PLC0415
 
@@ -105,12 +104,12 @@ def _deliver(text: str, to: str) -> int:
     from pathlib import Path  # noqa: PLC0415
 
     if to == "-":
-        click.echo(text, nl=False)
+        say(text, nl=False)
         return 0
     try:
         Path(to).write_text(text, encoding="utf-8")
     except OSError as error:
         shared.say_error(f"cannot write {to}: {error.strerror}")
         return shared.BAD_INPUT
-    click.echo(f"wrote {to}")
+    say(f"wrote {to}")
     return 0

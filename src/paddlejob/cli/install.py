@@ -10,6 +10,7 @@ import click
 from paddlejob import bundle
 from paddlejob.cli.cluster import shared
 from paddlejob.cli.cluster.flags import Program, Target
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.install.manifests import Options
@@ -74,7 +75,7 @@ def command(
         dashboard=dashboard,
     )
     if not is_applied:
-        click.echo(manifests.text(options), nl=False)
+        say(manifests.text(options), nl=False)
         return
     target = Target(
         program.name, is_local=False, context=context or before[1], kubeconfig=kubeconfig or before[2]
@@ -89,9 +90,7 @@ def _write_chart(folder: Path) -> None:
         bundle.write(bundle.folder(bundle.CHART), folder)
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror}") from error
-    click.echo(
-        f"wrote {folder}; install it: helm install paddle {folder} -n paddle-system --create-namespace"
-    )
+    say(f"wrote {folder}; install it: helm install paddle {folder} -n paddle-system --create-namespace")
 
 
 async def _apply(target: Target, options: Options, *, force: bool, dry_run: bool, seconds: float) -> int:
@@ -104,11 +103,11 @@ async def _apply(target: Target, options: Options, *, force: bool, dry_run: bool
     objects = list(yaml.safe_load_all(manifests.text(options)))
     async with Cluster.open(kubeconfig=target.kubeconfig, context=target.context) as cluster:
         async for line in apply(cluster.client, objects, force=force, dry_run=dry_run):
-            click.echo(line)
+            say(line)
         if dry_run:
             return 0
         deployment = next(each["metadata"]["name"] for each in objects if each["kind"] == "Deployment")
         await await_operator(cluster.client, options.namespace, deployment, seconds)
     where = f"jobs in namespace {options.namespace}" if options.namespaced else "jobs in all namespaces"
-    click.echo(f"the operator runs in namespace {options.namespace} and reconciles {where}")
+    say(f"the operator runs in namespace {options.namespace} and reconciles {where}")
     return 0

@@ -10,6 +10,7 @@ import click
 
 from paddlejob.cli.cluster import shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.api.meta import JsonObject
@@ -55,7 +56,7 @@ def _convert(sources: tuple[str, ...], *, elastic: bool, quiet: bool) -> int:
             if problems:
                 shared.say_error(*(f"{manifests.name_of(document)}: {each}" for each in problems))
                 code = shared.FAILED
-    click.echo(manifests.dump(written), nl=False)
+    say(manifests.dump(written), nl=False)
     return code
 
 
@@ -72,14 +73,14 @@ def _report(document: JsonObject, result: Converted, *, is_valid: bool) -> None:
     from paddlejob.kubeflow.environment import differences  # noqa: PLC0415
 
     name = result.manifest["metadata"].get("name") or result.manifest["metadata"].get("generateName")
-    click.echo(f"{name}:", err=True)
+    say(f"{name}:", err=True)
     for finding in result.findings:
-        click.echo(f"  {finding}", err=True)
+        say(f"  {finding}", err=True)
     if is_valid:
         for pod, found in differences(document, result.manifest):
-            click.echo(f"  environment of {pod}:", err=True)
+            say(f"  environment of {pod}:", err=True)
             for each in found:
-                click.echo(f"    {each}", err=True)
+                say(f"    {each}", err=True)
 
 
 @click.command("import")
@@ -124,10 +125,10 @@ async def _import(
             _report(body, result, is_valid=True)
             if dry_run:
                 job = await cluster.submit(result.manifest, dry_run=True)
-                click.echo(f"{job.kind_and_name} would be imported")
+                say(f"{job.kind_and_name} would be imported")
                 continue
-            job = await kubeflow.move(cluster, body, result.manifest, seconds=seconds, say=click.echo)
-            click.echo(
+            job = await kubeflow.move(cluster, body, result.manifest, seconds=seconds, say=say)
+            say(
                 f"{job.kind_and_name} imported; the old one is left: kubectl delete paddlejob.kubeflow.org "
                 f"{job.name}"
             )

@@ -13,6 +13,8 @@ from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 from tests.support.terminal import Terminal, ended, on_terminal
 
+OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
 
 @pytest.fixture
 def terminal(cluster, tmp_path) -> Iterator[Terminal]:
@@ -43,6 +45,27 @@ def test_a_job_that_fails_is_followed_explained_and_retried(cluster, terminal, f
     code, printed = ended(terminal("retry", "demo"))
     assert code == 0
     assert re.search(r"demo-\w+ created; follow it with `kubectl pdj logs -f demo-\w+`", printed)
+
+
+def test_a_terminal_obeys_nothing_that_a_program_wrote(cluster, terminal, file):
+    cluster.scene.hold("demo-worker-0", 1)
+    assert (
+        ended(terminal("submit", file(job().worker(1).spec(backoffLimit=0, cleanPodPolicy="Never"))))[0] == 0
+    )
+    # Into the clipboard, and to the top of an empty screen; then the same in the 8-bit form.
+    cluster.write("demo-worker-0", "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[H\x1b[2J", "\x9d52;c;AAAA\x9c\x9b2J")
+    cluster.let_go("demo-worker-0")
+    assert ended(terminal("wait", "demo", "--timeout=60s"))[0] == 1
+    shown = [
+        terminal("logs", "demo", NO_COLOR="1"),
+        terminal("logs", "demo", "--no-prefix"),
+        terminal("logs", "demo"),
+        terminal("logs", "demo", "--first-error"),
+    ]
+    for child in shown:
+        printed = ended(child)[1]
+        assert not OBEYED.search(printed), printed
+        assert "52;c;cm0gLXJmIH4=" in printed
 
 
 def test_a_running_job_is_scaled_suspended_and_deleted(cluster, terminal, file):

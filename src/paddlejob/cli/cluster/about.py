@@ -7,6 +7,7 @@ import click
 import paddlejob
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Program, Target, target_flags
+from paddlejob.cli.terminal import say
 
 
 @click.command("version")
@@ -38,7 +39,7 @@ async def _version(target: Target, *, client_only: bool, form: str | None) -> in
         "paddleJobs": "PaddleJobs",
     }
     for key, value in found.items():
-        click.echo(f"{titles[key]}: {value}")
+        say(f"{titles[key]}: {value}")
     return 0
 
 
@@ -58,4 +59,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     variable = f"_{name.replace('-', '_')}_COMPLETE".upper()
     found = get_completion_class(shell)
     assert found is not None
-    click.echo(found(ctx.find_root().command, {}, name, variable).source())
+    say(found(ctx.find_root().command, {}, name, variable).source())

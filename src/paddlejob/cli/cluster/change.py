@@ -9,6 +9,7 @@ import click
 
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.client.job import Job
@@ -67,7 +68,7 @@ async def _retry(target: Target, name: str, form: str | None) -> int:
         if form:
             output.print_jobs([new], form, as_list=False)
         else:
-            click.echo(f"{new.kind_and_name} created; follow it with `{target.command} logs -f {new.name}`")
+            say(f"{new.kind_and_name} created; follow it with `{target.command} logs -f {new.name}`")
     return 0
 
 
@@ -95,7 +96,7 @@ async def _delete(
         elif not yes and target.is_local:
             _keep_files(found)
         for job in found:
-            click.echo(f"{job.kind_and_name} {await job.delete()}")
+            say(f"{job.kind_and_name} {await job.delete()}")
         if waits and not target.is_local:
             for job in found:
                 await job.wait("deleted", timeout_seconds=seconds)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from paddlejob.cli.cluster.flags import Target
+from paddlejob.cli.terminal import say
 
 TIMEOUT_SECONDS = 3.0
 NO_FILE_COMPLETION = 4
@@ -27,8 +28,8 @@ def main() -> None:
     takes_file = any(item.type == "file" for item in items)
     for item in items:
         if item.type == "plain":
-            click.echo(f"{item.value}\t{item.help}" if item.help else item.value)
-    click.echo(f":{FILE_COMPLETION if takes_file else NO_FILE_COMPLETION}")
+            say(f"{item.value}\t{item.help}" if item.help else item.value)
+    say(f":{FILE_COMPLETION if takes_file else NO_FILE_COMPLETION}")
 
 
 def job_names(ctx: click.Context, incomplete: str) -> list[str]:

@@ -7,15 +7,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import click
-
 from paddlejob.cli.cluster import shared
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.client.job import FirstError, Job
     from paddlejob.client.logs.model import LogItem, LogQuery, Marker
-
-_DIM = "\x1b[2m{}\x1b[0m"
 
 
 class LogPrinter:
@@ -27,31 +24,33 @@ class LogPrinter:
     def __init__(self, rank: str, *, timestamps: bool, prefix: bool | None = None) -> None:
         from paddlejob.local.store.logs import Prefixes  # noqa: PLC0415
 
-        at_terminal = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        self._is_plain = not prefix if prefix is not None else rank != "all" and not sys.stdout.isatty()
+        self._at_terminal = sys.stdout.isatty()
+        self._is_plain = not prefix if prefix is not None else rank != "all" and not self._at_terminal
         self._timestamps = timestamps
-        self._colours = at_terminal
-        self._prefixes = Prefixes(colours=at_terminal)
+        self._colours = self._at_terminal and not os.environ.get("NO_COLOR")
+        self._prefixes = Prefixes(colours=self._colours)
         self.has_printed = False
 
     def print(self, item: LogItem) -> None:
         """Print a block of lines, or a marker."""
         from paddlejob.client.logs.model import LogBlock  # noqa: PLC0415
+        from paddlejob.local.store.logs import tame  # noqa: PLC0415
 
         self.has_printed = True
         if not isinstance(item, LogBlock):
             self._print_marker(item)
             return
         text = item.stamped if self._timestamps else item.text
+        if self._at_terminal:
+            text = tame(text)
         sys.stdout.buffer.write(text if self._is_plain else self._prefixes.apply(text, item.rank))
         sys.stdout.buffer.flush()
 
     def _print_marker(self, marker: Marker) -> None:
         if not marker.is_part_of_log:
-            click.echo(marker.text, err=True)
+            say(marker.text, err=True)
             return
-        line = f"--- {marker.text} ---"
-        click.echo(_DIM.format(line) if self._colours else line, err=self._is_plain)
+        say(f"--- {marker.text} ---", err=self._is_plain, dim=self._colours)
 
 
 async def print_logs(job: Job, query: LogQuery, printer: LogPrinter) -> None:
@@ -75,9 +74,9 @@ async def verdict(job: Job, *, with_lines: bool) -> int:
     took = duration(state.status.start_time, state.status.completion_time)
     failed = shared.exit_code(state) != 0
     if not failed:
-        click.echo(f"{job.name} Completed in {took}", err=True)
+        say(f"{job.name} Completed in {took}", err=True)
         return 0
-    click.echo(f"{job.name} {describe(state)}", err=True)
+    say(f"{job.name} {describe(state)}", err=True)
     if with_lines and (first := await job.first_error()):
         print_first_error(first, err=True)
     return shared.FAILED
@@ -85,8 +84,8 @@ async def verdict(job: Job, *, with_lines: bool) -> int:
 
 def print_first_error(first: FirstError, *, err: bool = False) -> None:
     """Print who failed first, and the last lines of that rank."""
-    click.echo(f"{first.rank} failed first, in attempt {first.attempt}: {first.sentence}", err=True)
+    say(f"{first.rank} failed first, in attempt {first.attempt}: {first.sentence}", err=True)
     for line in first.lines:
-        click.echo(line, err=err)
+        say(line, err=err)
     if not first.lines:
-        click.echo("its log is gone with its pod; spec.cleanPodPolicy: Never keeps failed pods", err=True)
+        say("its log is gone with its pod; spec.cleanPodPolicy: Never keeps failed pods", err=True)

@@ -9,6 +9,7 @@ import click
 
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.api.v1 import PaddleJob
@@ -106,10 +107,10 @@ class _Listing:
         if self._form in ("json", "yaml", "name"):
             output.print_jobs(found, self._form, as_list=len(self._names) != 1)
         elif found:
-            click.echo(self._table(found))
+            say(self._table(found))
         else:
             where = "" if self._all_namespaces else _where(jobs)
-            click.echo(f"No PaddleJobs found{where}.", err=True)
+            say(f"No PaddleJobs found{where}.", err=True)
 
     def _table(self, found: list[Job]) -> str:
         headings = output.WIDE_HEADINGS if self._form == "wide" else output.HEADINGS
@@ -132,7 +133,7 @@ class _Listing:
             if self._names and key not in before:
                 continue
             before[key] = now
-            click.echo(job.kind_and_name if self._form == "name" else self._table([job]))
+            say(job.kind_and_name if self._form == "name" else self._table([job]))
 
     def _lasting(self, job: Job) -> tuple[str, ...]:
         """Return the cells that do not change just because time passes."""

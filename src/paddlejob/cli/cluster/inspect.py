@@ -10,6 +10,7 @@ import click
 from paddlejob.api import names
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,9 +34,9 @@ async def _describe(target: Target, names: tuple[str, ...]) -> int:
     async with target.open() as jobs:
         for position, job in enumerate(await shared.find(jobs, names)):
             if position:
-                click.echo()
+                say()
             for line in await _description(job):
-                click.echo(line)
+                say(line)
     return 0
 
 
@@ -127,7 +128,7 @@ async def _explain(target: Target, name: str, form: str | None) -> int:
     if form:
         output.print_object(explanation.to_dict(), form)
     else:
-        click.echo(str(explanation))
+        say(str(explanation))
     return 0
 
 
@@ -149,9 +150,9 @@ async def _events(target: Target, name: str, form: str | None) -> int:
     if form:
         output.print_object([msgspec.to_builtins(each) for each in found], form)
     elif found:
-        click.echo(event_table(found, datetime.now(UTC)))
+        say(event_table(found, datetime.now(UTC)))
     else:
-        click.echo(f"{job.name} has no events; they are kept for about an hour", err=True)
+        say(f"{job.name} has no events; they are kept for about an hour", err=True)
     return 0
 
 
@@ -161,7 +162,7 @@ def event_table(found: Iterable[JobEvent], now: datetime) -> str:
     for each in found:
         times = f" (x{each.count})" if each.count > 1 else ""
         seen = output.duration(each.time, None, now) + times
-        rows.append((seen, each.type, each.reason, each.object, " ".join(each.message.split())))
+        rows.append((seen, each.type, each.reason, each.object, each.message))
     return output.table(rows)
 
 
@@ -179,7 +180,7 @@ async def _env(target: Target, name: str, rank: str) -> int:
         variables = await (await jobs.get(name)).environment(rank)
     for key in sorted(variables):
         if not key.startswith(names.ATTEMPT_GUARD):
-            click.echo(f"{key}={variables[key]}")
+            say(f"{key}={variables[key]}")
     return 0
 
 
@@ -218,7 +219,7 @@ async def _wait(target: Target, names: tuple[str, ...], goal: str, seconds: floa
             shared.say_error(str(error))
             return shared.FAILED
     for job, state in zip(found, states, strict=True):
-        click.echo(f"{job.kind_and_name} {'deleted' if goal == goals.DELETED else describe(state)}")
+        say(f"{job.kind_and_name} {'deleted' if goal == goals.DELETED else describe(state)}")
     if goal != goals.ENDED:
         return 0
     return max(shared.exit_code(state) for state in states)

@@ -8,6 +8,7 @@ import click
 
 from paddlejob.cli.cluster import shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.client.logs.model import LogQuery
@@ -95,7 +96,7 @@ async def _logs(target: Target, name: str, query: LogQuery, *, timestamps: bool,
         if query.follow:
             return await verdict(job, with_lines=False)
         if not printer.has_printed:
-            click.echo(f"{job.name} has no output to show", err=True)
+            say(f"{job.name} has no output to show", err=True)
     return 0
 
 
@@ -105,7 +106,7 @@ async def _first_error(target: Target, name: str) -> int:
     async with target.open() as jobs:
         job = await jobs.get(name)
         if (first := await job.first_error()) is None:
-            click.echo(f"{job.name} has not failed", err=True)
+            say(f"{job.name} has not failed", err=True)
         else:
             print_first_error(first)
     return 0

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paddlejob.cli.terminal import json_text, say
+
 if TYPE_CHECKING:
     from paddlejob.api.meta import JsonObject
     from paddlejob.api.v1 import RoleStatus, TrainingProgress
@@ -30,20 +32,18 @@ def output_option(*forms: str) -> Callable[..., Any]:
 def print_object(body: Any, form: str) -> None:
     """Print an object as JSON or YAML."""
     if form == "json":
-        import msgspec  # noqa: PLC0415
-
-        click.echo(msgspec.json.format(msgspec.json.encode(body), indent=4))
+        say(json_text(body))
         return
     import yaml  # noqa: PLC0415
 
-    click.echo(yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=2**16), nl=False)
+    say(yaml.safe_dump(body, sort_keys=False, allow_unicode=True, width=2**16), nl=False)
 
 
 def print_jobs(jobs: Sequence[Job], form: str, *, as_list: bool) -> None:
     """Print whole jobs: one as itself, several as a List."""
     if form == "name":
         for job in jobs:
-            click.echo(job.kind_and_name)
+            say(job.kind_and_name)
         return
     bodies: list[JsonObject] = [without_managed_fields(job.body) for job in jobs]
     if as_list:
@@ -51,7 +51,7 @@ def print_jobs(jobs: Sequence[Job], form: str, *, as_list: bool) -> None:
         return
     for body in bodies:
         if form == "yaml" and len(bodies) > 1:
-            click.echo("---")
+            say("---")
         print_object(body, form)
 
 
@@ -62,12 +62,22 @@ def without_managed_fields(body: JsonObject) -> JsonObject:
 
 
 def table(rows: Sequence[Sequence[str]], widths: list[int] | None = None) -> str:
-    """Return rows, the first of which has the headings, in columns; `widths` are kept for further rows."""
+    """Return rows, the first of which has the headings, in columns; `widths` are kept for further rows.
+
+    A cell stays in its place, whatever is in it.
+    """
+    rows = [_on_one_line(row) for row in rows]
     widths = [] if widths is None else widths
     if not widths:
         widths += [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = (_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _on_one_line(cells: Sequence[str]) -> list[str]:
+    from paddlejob.core.messages import printable  # noqa: PLC0415 - not needed for help
+
+    return [printable(cell) for cell in cells]
 
 
 def row(job: Job, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
@@ -123,6 +133,6 @@ def duration(begin: datetime | None, end: datetime | None, now: datetime | None 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:
     """Return names and values in two columns, without those that have no value."""
-    present = [(f"{name}:", value) for name, value in pairs if value]
+    present = [_on_one_line((f"{name}:", value)) for name, value in pairs if value]
     width = max((len(name) for name, _ in present), default=0)
     return "\n".join(f"{name.ljust(width)}  {value}" for name, value in present)

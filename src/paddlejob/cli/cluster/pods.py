@@ -15,6 +15,7 @@ import click
 from paddlejob.cli.cluster import shared
 from paddlejob.cli.cluster.flags import Target, target_flags
 from paddlejob.cli.cluster.submit import WithArguments, arguments_after_dashes
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.client.streams.execution import Size
@@ -58,7 +59,7 @@ async def _execute(
 
     is_terminal = tty and sys.stdin.isatty()
     if tty and not is_terminal:
-        click.echo("standard input is not a terminal; running the command without one", err=True)
+        say("standard input is not a terminal; running the command without one", err=True)
     async with target.open() as jobs:
         job = await jobs.get(name)
         with _raw_terminal() if is_terminal else contextlib.nullcontext():
@@ -159,7 +160,7 @@ async def _stack(target: Target, name: str, rank: str, *, all_threads: bool) -> 
 
     async with target.open() as jobs:
         job = await jobs.get(name)
-        click.echo(in_words(await job.stacks(rank), all_threads=all_threads))
+        say(in_words(await job.stacks(rank), all_threads=all_threads))
     return 0
 
 
@@ -186,10 +187,10 @@ async def _copy(target: Target, name: str, source: str, destination: str, contai
         job = await jobs.get(name)
         if from_rank:
             place = await job.copy_from(from_rank, from_path, Path(destination), container=container)
-            click.echo(f"copied to {place}")
+            say(f"copied to {place}")
         else:
             inside = await job.copy_to(to_rank, Path(source), to_path, container=container)
-            click.echo(f"copied to {to_rank}:{inside}")
+            say(f"copied to {to_rank}:{inside}")
     return 0
 
 
@@ -216,9 +217,9 @@ async def _port_forward(target: Target, name: str, ports: tuple[str, ...], rank:
     wanted: list[Forward] = [forwarding.parse(each) for each in ports]
     async with target.open() as jobs, contextlib.AsyncExitStack() as stack:
         job = await jobs.get(name)
-        forwarder = await job.forwarder(rank, lambda text: click.echo(text, err=True))
+        forwarder = await job.forwarder(rank, lambda text: say(text, err=True))
         for each in wanted:
             port = await stack.enter_async_context(forwarder.listening(each, address))
-            click.echo(f"Forwarding from {address}:{port} -> {each.remote}")
+            say(f"Forwarding from {address}:{port} -> {each.remote}")
         await asyncio.get_running_loop().create_future()
     return 0

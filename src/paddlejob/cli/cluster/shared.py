@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from paddlejob.cli.cluster.flags import Target
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.api.v1 import PaddleJob
@@ -138,7 +139,7 @@ def fail(error: Exception) -> NoReturn:
 def say_error(*sentences: str) -> None:
     """Print sentences to standard error."""
     for sentence in sentences:
-        click.echo(f"error: {sentence}", err=True)
+        say(f"error: {sentence}", err=True)
 
 
 def exit_code(state: PaddleJob) -> int:
@@ -152,7 +153,7 @@ async def each(target: Target, names: tuple[str, ...], act: Callable[[Job], Coro
     """Do something with each job, all of which must exist, and print what happened."""
     async with target.open() as jobs:
         for job in [await jobs.get(name) for name in names]:
-            click.echo(f"{job.kind_and_name} {await act(job)}")
+            say(f"{job.kind_and_name} {await act(job)}")
     return 0
 
 

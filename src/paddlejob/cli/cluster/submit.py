@@ -10,6 +10,7 @@ import click
 
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
     from paddlejob.api.meta import JsonObject
@@ -136,7 +137,7 @@ class _Submission:
         async with target.open() as jobs:
             is_dry = self._dry_run == "server"
             for note in await jobs.submit_beside(beside, dry_run=is_dry):
-                click.echo(note, err=True)
+                say(note, err=True)
             submitted = [await jobs.submit(each, dry_run=is_dry) for each in changed]
             self._print(submitted, target)
             if is_dry or not (self._watch or self._logs):
@@ -160,7 +161,7 @@ class _Submission:
             if self._form in ("json", "yaml"):
                 output.print_object(each, self._form)
             else:
-                click.echo(f"paddlejob.batch.paddlepaddle.org/{name_of(each)} created (dry run)")
+                say(f"paddlejob.batch.paddlepaddle.org/{name_of(each)} created (dry run)")
 
     def _print(self, submitted: list[Job], target: Target) -> None:
         if self._form:
@@ -168,9 +169,9 @@ class _Submission:
             return
         suffix = " (server dry run)" if self._dry_run == "server" else ""
         for job in submitted:
-            click.echo(f"{job.kind_and_name} created{suffix}")
+            say(f"{job.kind_and_name} created{suffix}")
         if not suffix and not (self._watch or self._logs) and sys.stderr.isatty():
-            click.echo(f"follow it with `{target.command} logs -f {submitted[0].name}`", err=True)
+            say(f"follow it with `{target.command} logs -f {submitted[0].name}`", err=True)
 
     async def _follow(self, target: Target, job: Job) -> int:
         import asyncio  # noqa: PLC0415
@@ -184,7 +185,7 @@ class _Submission:
         except TimeoutError:
             raise WaitTimeoutError(f"{job.name} has not ended after {self._seconds:g}s; it goes on") from None
         except asyncio.CancelledError:
-            click.echo(f"{job.name} goes on; follow it with `{target.command} logs -f {job.name}`", err=True)
+            say(f"{job.name} goes on; follow it with `{target.command} logs -f {job.name}`", err=True)
             raise
         return await verdict(job, with_lines=not self._logs)
 
@@ -204,7 +205,7 @@ class _Submission:
                 return
             if (now := describe(state)) != told:
                 told = now
-                click.echo(f"{job.name} {now}", err=True)
+                say(f"{job.name} {now}", err=True)
 
 
 @click.command("validate")
@@ -227,7 +228,7 @@ async def _validate(target: Target, files: tuple[str, ...], *, server: bool) -> 
                 for each in found:
                     await jobs.submit(each, dry_run=True)
         for each in found:
-            click.echo(f"{_source_name(file)}: PaddleJob {manifests.name_of(each)} is valid")
+            say(f"{_source_name(file)}: PaddleJob {manifests.name_of(each)} is valid")
     return 0
 
 

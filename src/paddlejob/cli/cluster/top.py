@@ -12,12 +12,12 @@ import click
 
 from paddlejob.cli.cluster import output, shared
 from paddlejob.cli.cluster.flags import Target, target_flags
+from paddlejob.cli.terminal import clear, say
 
 if TYPE_CHECKING:
     from paddlejob.client.job import Job
 
 REFRESH_SECONDS = 1.0
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command("top")
@@ -79,10 +79,11 @@ async def _job_screen(job: Job) -> str:
 def _draw(text: str, *, once: bool) -> None:
     """Print, on a live screen over what was there and no more than fits."""
     if once:
-        click.echo(text)
+        say(text)
         return
     import shutil  # noqa: PLC0415 - only for terminals
 
     size = shutil.get_terminal_size()
     shown = [line[: size.columns] for line in text.splitlines()][: size.lines - 1]
-    click.echo(_CLEAR + "\n".join(shown))
+    clear()
+    say("\n".join(shown))

@@ -25,7 +25,7 @@ LONGEST_LINE_BYTES = 1 << 16
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _DRAWN_OVER = re.compile(rb"[^\n\r]*\r+(?=[^\n\r])|\r+(?=\n)")
-_UNTAMED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]")
+_UNTAMED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 class LogLines(msgspec.Struct, frozen=True):
