@@ -28,9 +28,11 @@ pytestmark = pytest.mark.browser
 
 TRAINS = """
 i=0; [ "$PADDLEJOB_ATTEMPT" = 0 ] && last=40 || last=120
+report() { echo '{"time": '$(date +%s.%N)', "phase": "'$1'", "step": '$i'}' >> $PADDLEJOB_PROGRESS_FILE; }
 while [ $i -lt $last ]; do i=$((i + 1)); awk -v i=$i -v r=$PADDLE_TRAINER_ID 'BEGIN {
   printf "INFO: epoch [1/2] step %d/200 - loss: %.4f - ips: %.1f samples/s\\n",
-    i, 2.2 * exp(-i / 45) + 0.06 * sin(i * 1.7) + 0.35, 1180 + 60 * sin(i / 7 + r) }'; sleep 0.02; done
+    i, 2.2 * exp(-i / 45) + 0.06 * sin(i * 1.7) + 0.35, 1180 + 60 * sin(i / 7 + r) }'; sleep 0.02
+  case $i in 10|20|70|119) report training;; 60) report saving;; esac; done
 [ "$PADDLEJOB_ATTEMPT" = 0 ] && [ $PADDLE_TRAINER_ID = 1 ] && exit 137
 trap 'exit 0' TERM; while :; do sleep 0.1; done
 """
@@ -119,6 +121,8 @@ async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
         if name == "overview":
             await expect(browser.locator(".attempts tbody tr").nth(1)).to_contain_text("exited with code 137")
             await expect(browser.locator(".strip > div")).to_have_count(4)
+            for state in ("training", "saving"):
+                await expect(browser.locator(".legend")).to_contain_text(state)
         assert await page.violations() == [], name
         if picture := {"overview": "job", "logs": "logs"}.get(name):
             await page.picture(picture)

@@ -41,7 +41,7 @@ function List({ rows, scope }) {
       <th scope="col">${t("firstFailure")}</th></tr></thead>
     <tbody>${found.slice(0, MOST_SHOWN).map((each) => html`<tr key=${each.record}>
       <td><a class="job" href=${`#/history/${encodeURIComponent(each.namespace)}/${encodeURIComponent(each.record)}`}>${scope === "" && html`<span class="dim">${each.namespace}/</span>`}${each.name}</a>
-        ${!present.has(each.key) && html` <span class="dim">${t("gone")}</span>`}</td>
+        ${!present.has(each.key) && html` <span class="tag">${t("gone")}</span>`}</td>
       <td><${Phase} phase=${each.result} /></td><td class="num">${day(each.ended)}</td>
       <td class="num">${since(each.started || each.created, each.ended, now)}</td><td class="num">${(each.attempt || 0) + 1}</td>
       <td>${each.failure?.message || html`<span class="dim">–</span>`}</td></tr>`)}</tbody></table>

@@ -157,6 +157,8 @@ const WORDS = {
   "span.saving": ["saving", "保存"],
   "span.waiting": ["waiting for others", "等待其他 rank"],
   "span.stalled": ["stalled", "停滞"],
+  "now.waiting": ["waiting", "等待"],
+  "now.stalled": ["stalled", "停滞"],
   "span.succeeded": ["succeeded", "成功"],
   "span.failed": ["failed", "失败"],
   "phase.Pending": ["Pending", "等待中"],

@@ -283,7 +283,7 @@ function Strip({ job, ranks, activity }) {
         ${spans.map((each, index) => html`<i key=${index} class="s-${each.state}" style=${place(each)}
           title=${`${t(`span.${each.state}`)} ${clock(each.from)} – ${clock(each.to)} (${duration(each.to - each.from)})`}></i>`)}
         </span><span class=${isStalled && last.state === "stalled" ? "red" : "dim"}>${isStalled
-          ? `${t(`span.${last.state}`)} ${duration(end - last.from)}` : rank.state}</span></div>`;
+          ? `${t(`now.${last.state}`)} ${duration(end - last.from)}` : rank.state}</span></div>`;
     })}</div>
     <div class="axis num dim" aria-hidden="true"><span>${clock(begin)}</span><span>${clock(end)}</span></div>
     ${ranks.length > MOST_LANES && html`<p><a href=${jobHash(job.key, "ranks")}>${ranks.length - MOST_LANES} ${t("more")}</a></p>`}`;

@@ -96,6 +96,7 @@ function Table({ rows, order, setOrder, manyNamespaces }) {
   const body = useRef();
   const now = useNow();
   const rowHeight = matchMedia("(max-width: 640px)").matches ? 60 : 52;
+  const isWide = matchMedia("(min-width: 1101px)").matches;
   const [first, last] = useWindowed(rows.length, rowHeight, body);
   const turn = (id) => setOrder(order === id ? `-${id}` : order === `-${id}` ? "" : id);
   const direction = (id) => (order === id ? "ascending" : order === `-${id}` ? "descending" : undefined);
@@ -105,7 +106,7 @@ function Table({ rows, order, setOrder, manyNamespaces }) {
         direction(id) === "ascending" ? "↑" : "↓"}</i>`}</button>` : t(id)}</th>`)}</tr></thead>
     <tbody ref=${body}>
       <${Space} rows=${first} height=${rowHeight} columns=${COLUMNS.length} />
-      ${rows.slice(first, last).map((row, index) => html`<${Row} key=${row.key} row=${row} now=${now} index=${first + index}
+      ${rows.slice(first, last).map((row, index) => html`<${Row} key=${row.key} row=${row} now=${now} index=${first + index} isWide=${isWide}
         manyNamespaces=${manyNamespaces} />`)}
       <${Space} rows=${rows.length - last} height=${rowHeight} columns=${COLUMNS.length} />
     </tbody></table>`;
@@ -120,7 +121,7 @@ class Row extends Component {
     return Object.keys(next).some((name) => next[name] !== this.props[name]);
   }
 
-  render({ row, now, index, manyNamespaces }) {
+  render({ row, now, index, isWide, manyNamespaces }) {
     const told = TOLD.has(row.phase) ? row.message || row.reason : "";
     const open = (event) => {
       if (event.target.closest("a") || getSelection().toString()) return;
@@ -128,11 +129,16 @@ class Row extends Component {
     };
     return html`<tr aria-rowindex=${index + 2} onClick=${open}>
       <td class="c-name"><a href=${jobHash(row.key)} class="job">${manyNamespaces && html`<span class="dim">${row.namespace}/</span>`}${row.name}</a>
-        <span class="reason ${toneOf(row.phase)}" title=${told}>${told || [row.mode, row.restarts && restartsText(row.restarts)].filter(Boolean).join(" · ")}</span></td>
+        ${told && !isWide ? html`<span class="reason ${toneOf(row.phase)}" title=${told}>${told}</span>`
+          : html`<span class="reason">${[row.mode, row.restarts && restartsText(row.restarts)].filter(Boolean).join(" · ")}</span>`}</td>
       <td class="c-status"><${Phase} phase=${row.phase} /></td>
-      <td class="c-progress"><${Progress} row=${row} /></td>
-      <td class="c-loss num">${row.progress?.loss}</td>
-      <td class="c-throughput num"><${Quantity} text=${row.progress?.throughput} /></td>
+      ${told && isWide
+        // Why a job does not train is worth more room than the numbers of when it did.
+        ? html`<td class="c-progress" colspan="3"><span class="told">${row.progress && html`<${Progress} row=${row} short />`}
+          <span class="reason ${toneOf(row.phase)}" title=${told}>${told}</span></span></td>`
+        : html`<td class="c-progress"><${Progress} row=${row} /></td>
+          <td class="c-loss num">${row.progress?.loss}</td>
+          <td class="c-throughput num"><${Quantity} text=${row.progress?.throughput} /></td>`}
       <td class="c-ready num"><${Ready} ready=${Object.entries(row.ready)} /></td>
       <td class="c-duration num">${since(row.started, row.ended, now)}</td>
       <td class="c-age num">${since(row.created, null, now)}</td>
@@ -161,12 +167,12 @@ export function stepText(progress) {
   return parts.join(" · ");
 }
 
-function Progress({ row }) {
+function Progress({ row, short }) {
   const percent = percentOf(row);
   if (percent === null && !row.progress) return html`<span class="dim">–</span>`;
   return html`<span class="progress"><${Bar} percent=${percent} tone=${toneOf(row.phase)} label=${`${t("progress")} ${row.name}`} />
     <span class="num">${percent === null ? "" : `${percent}%`}</span>
-    <span class="dim steps">${stepText(row.progress)}</span></span>`;
+    ${!short && html`<span class="dim steps">${stepText(row.progress)}</span>`}</span>`;
 }
 
 function NoJobs({ about, scope, mayCreate, onChoose }) {
