@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from client.scene import Scene  # noqa: E402
 from paddlejob.api import names  # noqa: E402
 from paddlejob.client.cluster import Cluster  # noqa: E402
 from paddlejob.dashboard.server import Dashboard  # noqa: E402
@@ -33,6 +34,7 @@ PAINTS = 9
 CHANGES = 20
 CHURNED = 2000
 FIRST_PAINT, SECOND = 300.0, 1000.0
+FILL_SECONDS = 400.0
 HEAP, GROWTH = 60.0, 5.0
 """Milliseconds, and megabytes of JavaScript."""
 FRAMES = """() => new Promise((done) => {
@@ -161,13 +163,18 @@ async def churn(cluster: ServedCluster, jobs_count: int) -> None:
 
 async def fill(cluster: ServedCluster, jobs_count: int, pods_count: int) -> None:
     """Create jobs of another controller, and pods of one of them."""
-    theirs = [job(f"job-{number:05}").worker(1) for number in range(jobs_count)]
-    for built in (*theirs, job("large").worker(5000)):
-        await do(cluster, lambda scene, built=built: scene.submit(built.spec(managedBy="example.org/other")))
-    uid = (await do(cluster, lambda scene: scene.cluster.get("large"))).state.metadata.uid
-    for number in range(pods_count):
-        pod = owned_pod(uid, number)
-        await do(cluster, lambda scene, pod=pod: scene.client.create(PODS, "default", pod))
+
+    async def create(scene: Scene) -> None:
+        theirs = [job(f"job-{number:05}").worker(1) for number in range(jobs_count)]
+        for built in (*theirs, job("large").worker(5000)):
+            await scene.submit(built.spec(managedBy="example.org/other"))
+        uid = (await scene.cluster.get("large")).state.metadata.uid
+        for number in range(pods_count):
+            await scene.client.create(PODS, "default", owned_pod(uid, number))
+        if pods_count:
+            await scene.runs(f"large-worker-{pods_count - 1}")
+
+    await asyncio.to_thread(cluster.do, create, FILL_SECONDS)
 
 
 async def do(cluster: ServedCluster, work):

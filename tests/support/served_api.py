@@ -43,13 +43,13 @@ current-context: test
 """
         )
 
-    def do(self, work: Callable[[Scene], Awaitable[T]]) -> T:
+    def do(self, work: Callable[[Scene], Awaitable[T]], patience_seconds: float = 60.0) -> T:
         """Do something inside the cluster, and return its result."""
 
         async def main() -> T:
             return await work(self.scene)
 
-        return asyncio.run_coroutine_threadsafe(main(), self._loop).result(60)
+        return asyncio.run_coroutine_threadsafe(main(), self._loop).result(patience_seconds)
 
     def write(self, pod: str, *lines: str) -> None:
         """Wait until a pod runs, and let it write."""
