@@ -139,13 +139,24 @@ def test_the_first_and_the_newest_attempts_stay():
 
 
 @pytest.mark.parametrize("count", [0, 1, MAX_POINTS, MAX_POINTS + 1, 10 * MAX_POINTS + 3])
-def test_a_curve_is_thinned_out_evenly_and_keeps_its_newest_point(count):
-    points = tuple(Point(at) for at in range(count))
+@pytest.mark.parametrize("per_second", [1, 1000])
+def test_a_curve_is_thinned_out_evenly_and_keeps_its_ends(count, per_second):
+    points = tuple(Point(at // per_second, step=at) for at in range(count))
     kept = thinned(points, MAX_POINTS)
-    assert len(kept) <= MAX_POINTS
-    assert len(kept) > MAX_POINTS // 2 - 1 or kept == points
-    assert kept[-1:] == points[-1:]
-    assert len({later.time - sooner.time for sooner, later in itertools.pairwise(kept)}) <= 1
+    assert len(kept) == min(count, MAX_POINTS)
+    assert (kept[:1], kept[-1:]) == (points[:1], points[-1:])
+    gaps = [later.step - sooner.step for sooner, later in itertools.pairwise(kept)]
+    assert max(gaps, default=0) <= 4 * max(1, count // MAX_POINTS)
+
+
+def test_the_curve_of_a_job_that_trains_for_days_shows_all_of_them():
+    curve: tuple[Point, ...] = ()
+    end = 5 * 86400
+    for saved in range(0, end, 600):
+        curve = thinned((*curve, *(Point(time) for time in range(saved, saved + 600, 15))), MAX_POINTS)
+    gaps = [later.time - sooner.time for sooner, later in itertools.pairwise(curve)]
+    assert (curve[0].time, curve[-1].time) == (0, end - 15)
+    assert max(gaps) <= 3 * end / MAX_POINTS
 
 
 def test_a_configmap_that_only_looks_like_a_record_is_not_one():

@@ -209,9 +209,18 @@ def bounded(record: Record) -> Record:
 
 
 def thinned(curve: tuple[Point, ...], most: int) -> tuple[Point, ...]:
-    """Return every second point, and again, until there are few enough; the newest stays."""
+    """Return a curve of so many points, spread over its whole time; the first and the newest stay.
+
+    However often it is called while a curve grows, no part of it is left out more than another.
+    """
     while len(curve) > most:
-        curve = curve[len(curve) % 2 == 0 :: 2]
+        inner = range(1, len(curve) - 1)
+        # Those with the closest neighbours go, but no two neighbours at once.
+        out: set[int] = set()
+        for at in sorted(inner, key=lambda at: curve[at + 1].time - curve[at - 1].time):
+            if len(curve) - len(out) > most and at - 1 not in out and at + 1 not in out:
+                out.add(at)
+        curve = tuple(point for at, point in enumerate(curve) if at not in out)
     return curve
 
 
