@@ -15,6 +15,7 @@ from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.core.recording.progress import Origin
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import EVENTS, PODS
+from paddlejob.kube.transport import Response
 from paddlejob.operator.pod_log import MOST_BYTES, REFUSALS, REFUSED_SECONDS, LogReader
 from paddlejob.operator.progress import (
     READ_SECONDS,
@@ -334,6 +335,38 @@ def test_a_running_job_is_told_once_that_its_paddle_cannot_use_the_gpus_of_its_p
 
 def test_nothing_is_said_of_a_program_that_tells_nothing():
     assert progress_of(Tracker(), 0.0) is None
+
+
+class FailsToWrite(Logs):
+    """A transport to a server that does not take progress."""
+
+    failing = 0
+
+    async def request(self, method: str, path: str, **options):
+        if self.failing and method == "PATCH" and b'"progress"' in (options.get("body") or b""):
+            body = {"kind": "Status", "code": self.failing, "reason": "", "message": "no"}
+            return Response(self.failing, msgspec.json.encode(body), {})
+        return await self._transport.request(method, path, **options)
+
+
+@pytest.mark.parametrize(("code", "is_written"), [(409, True), (500, True), (422, False)])
+def test_the_last_progress_is_written_when_the_server_takes_it_again(code, is_written):
+    async def act(stage: Read) -> None:
+        stage.operator_client._transport = fails = FailsToWrite(stage.logs)
+        stage.fates.set("demo-worker-0", Exit(0, 30.0))
+        await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", line(1))
+        await stage.reaches(1)
+        fails.failing = code
+        await stage.phase("Completed")
+        stage.write("demo-worker-0", line(500))
+        await asyncio.sleep(120)
+        fails.failing = 0
+        await asyncio.sleep(2 * WRITE_SECONDS)
+        assert (await stage.progress())["step"] == (500 if is_written else 1)
+
+    play(act)
 
 
 # --- reports of recorders, beside logs

@@ -152,6 +152,9 @@ class ServerError(ApiError):
     """The server failed: it is unknown whether a write took effect."""
 
 
+REFUSALS = (BadRequestError, ForbiddenError, NotFoundError, InvalidError)
+"""What a server most likely answers again if it is asked the same again."""
+
 _BY_CODE: dict[int, type[ApiError]] = {
     400: BadRequestError,
     401: UnauthorizedError,

@@ -408,7 +408,7 @@ class HistoryKeeper:
             await self._save(track)
         except errors.KubeError as error:
             # Refused for good is what the server refuses again; all else passes, however long it takes.
-            track.tries += isinstance(error, _REFUSALS)
+            track.tries += isinstance(error, errors.REFUSALS)
             if track.tries < MAX_TRIES:
                 self._due[uid] = None
                 await asyncio.sleep(RETRY_SECONDS)
@@ -482,5 +482,4 @@ class HistoryKeeper:
         self._undeletable.pop(key, None)
 
 
-_REFUSALS = (errors.ForbiddenError, errors.NotFoundError, errors.BadRequestError, errors.InvalidError)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)

@@ -159,8 +159,10 @@ class ProgressWriter:
         try:
             await self._client.patch(PADDLE_JOBS, key.namespace, key.name, patch, subresource="status")
         except errors.KubeError as error:
-            # What comes next says more than what could not be written.
             log.debug("%s: progress not written: %s", key, error)
+            if not isinstance(error, errors.REFUSALS):
+                # Of a job that has ended nothing comes that would say more.
+                self._pending.add(key)
         kept.due_at = asyncio.get_running_loop().time() + WRITE_SECONDS
 
 
