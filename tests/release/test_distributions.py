@@ -15,7 +15,12 @@ from tests.release.conftest import EPOCH
 
 pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
 
-CARRIED = {"deploy/v1": "bundle/v1", "deploy/helm/paddlejob": "bundle/chart", "examples": "bundle/examples"}
+CARRIED = {
+    "deploy/v1": "bundle/v1",
+    "deploy/helm/paddlejob": "bundle/chart",
+    "examples": "bundle/examples",
+    "docs": "bundle/docs",
+}
 LEFT_OUT = ("examples/notebooks/", "examples/README.md", "examples/.gitignore")
 
 

@@ -1,4 +1,4 @@
-"""Files of the repository that the package carries: manifests, the chart, the examples.
+"""Files of the repository that the package carries: manifests, the chart, the examples, the documentation.
 
 In a clone these are links; a wheel has the files themselves.
 """
@@ -9,7 +9,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-MANIFESTS, CHART, EXAMPLES = "v1", "chart", "examples"
+MANIFESTS, CHART, EXAMPLES, DOCS = "v1", "chart", "examples", "docs"
 _MADE = ("__pycache__", "data")
 """What running the examples leaves in a clone."""
 

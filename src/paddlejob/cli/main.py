@@ -14,6 +14,7 @@ VERBS = {
     "dashboard": ("paddlejob.cli.dashboard", "Serve the dashboard inside a cluster, to many users."),
     "install": ("paddlejob.cli.install", "Print or apply what installs the operator on a cluster."),
     "init": ("paddlejob.cli.init", "Write a job file for a program, or an example."),
+    "docs": ("paddlejob.cli.docs", "Show the documentation of this version, offline."),
     "run": ("paddlejob.cli.local.run", "Run a PaddleJob on this machine, without a cluster."),
     "runs": ("paddlejob.cli.local.runs", "List the runs on this machine."),
     "attach": ("paddlejob.cli.local.attach", "Watch a live run as if it had been started here."),
