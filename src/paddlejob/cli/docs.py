@@ -11,6 +11,7 @@ import click
 from paddlejob import bundle
 from paddlejob.bundle import site
 from paddlejob.cli.local import shared
+from paddlejob.cli.terminal import say
 from paddlejob.local.errors import InputError
 
 
@@ -33,7 +34,7 @@ def command(page: str, chinese: bool, folder: Path | None, is_opened: bool) -> N
         if not page:
             width = max(map(len, pages))
             for name, each in pages.items():
-                click.echo(f"{name.ljust(width)}  {each.title}")
+                say(f"{name.ljust(width)}  {each.title}")
             return
         if page not in pages:
             raise InputError(f"there is no page {page}; `paddlejob docs` lists them")
@@ -50,7 +51,7 @@ def _write(folder: Path | None, *, is_opened: bool) -> None:
         first = site.write_site(bundle.folder(bundle.DOCS), place)
     except OSError as error:
         raise InputError(f"cannot write {place}: {error.strerror}") from error
-    click.echo(f"wrote {first}")
+    say(f"wrote {first}")
     if is_opened:
         click.launch(first.resolve().as_uri())
 
@@ -58,7 +59,7 @@ def _write(folder: Path | None, *, is_opened: bool) -> None:
 def _show(text: str) -> None:
     """Show a page with a pager at a terminal, and as it is elsewhere."""
     if not sys.stdout.isatty():
-        click.echo(text, nl=False)
+        say(text, nl=False)
         return
     from rich.console import Console  # noqa: PLC0415 - not needed for help
     from rich.markdown import Markdown  # noqa: PLC0415
