@@ -71,9 +71,12 @@ def test_a_release_can_be_upgraded_with_everything_switched_on(plane, release) -
         "podDisruptionBudget.enabled=true",
         "metrics.serviceMonitor.enabled=true",
         "operator.logFormat=json",
+        "dashboard.enabled=true",
     )
-    release("upgrade", "paddle", str(CHART), *(f"--set={choice}" for choice in choices))
+    notes = release("upgrade", "paddle", str(CHART), *(f"--set={choice}" for choice in choices))
+    assert "port-forward service/paddle-dashboard 8787:80" in notes
     assert replicas(plane) == 2
+    plane.kubectl("-n", "paddle-system", "get", "deployment,service,serviceaccount", "paddle-dashboard")
     found = plane.kubectl("-n", "paddle-system", "get", "poddisruptionbudget,servicemonitor", "--output=name")
     assert [line.rpartition("/")[2] for line in found.split()] == ["paddle-controller-manager"] * 2
 
