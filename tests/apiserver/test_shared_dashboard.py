@@ -17,6 +17,7 @@ from apiserver.test_dashboard import CRD, add_account, rule
 from devcluster import Cluster as ControlPlane
 from devcluster import ensure
 from paddlejob.dashboard.shared import SharedDashboard
+from paddlejob.dashboard.users import IDLE_SECONDS, SESSION_SECONDS, Users
 from paddlejob.kube.transport.config import load_config
 from paddlejob.testing.build import job
 from tests.dashboard.browser import chromium, tab
@@ -201,6 +202,21 @@ async def test_a_token_that_is_revoked_ends_what_its_user_sees(site, control_pla
         with pytest.raises((AssertionError, asyncio.IncompleteReadError)):
             await events.until("nothing")
     assert (await pages.get(f"/api/jobs/{teams[0]}/of-red/manifest")).status == 401
+
+
+async def test_who_does_nothing_is_forgotten(control_plane, teams):
+    now = 0.0
+    users = Users(load_config(control_plane.kubeconfig), clock=lambda: now)
+    secret = await users.sign_in(token(control_plane, teams[0]))
+    desk = await users.desk(users.token_of(secret))
+    now += IDLE_SECONDS + 1
+    await users.review()
+    assert desk.over.done()
+    # The connections are gone, and are made again for the next page.
+    assert (await users.desk(users.token_of(secret))).scope == teams[0]
+    now += SESSION_SECONDS + 1
+    assert users.token_of(secret) == ""
+    await users.close()
 
 
 async def test_signing_out_ends_it_for_that_browser_only(site, control_plane, teams):

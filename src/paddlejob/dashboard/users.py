@@ -123,7 +123,11 @@ class Users:
         """Ask again and again who is still accepted, until cancelled."""
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
-            await self.review()
+            try:
+                await self.review()
+            except Exception:
+                # Whatever it is, tokens go on being reviewed.
+                log.exception("bug in the dashboard; tokens are reviewed again in %.0f s", REVIEW_SECONDS)
 
     async def review(self) -> None:
         """End the desks of tokens that are not accepted any longer, and those that nobody uses."""
