@@ -195,6 +195,29 @@ def test_the_environment_tells_what_changed_and_hides_secrets():
     assert before["worker.containers.paddle.resources.limits.cpu"] == "2"
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"env": [{"name": "KEY_PASSPHRASE", "value": "hunter2"}]}, ""),
+        ({"env": [{"name": "SENTRY_DSN", "value": "hunter2"}]}, ""),
+        ({"env": [{"name": "DB", "value": "postgres://me:hunter2@db:5432/x"}]}, "postgres://me:(hidden"),
+        ({"env": [{"name": "OPTS", "value": "-Dpassword=hunter2 -Dn=3"}]}, " -Dn=3"),
+        ({"env": [{"name": "S3", "value": "http://minio:9000/bucket"}]}, "http://minio:9000/bucket"),
+        ({"args": ["--hf-token", "hunter2", "--lr", "0.1"]}, "0.1"),
+        ({"args": ["--api_key=hunter2", "--tokenizer=gpt2"]}, "--tokenizer=gpt2"),
+        ({"args": ["--max_tokens", "2048", "--key-dim=64"]}, "2048"),
+        ({"command": ["sh", "-c", "PASSWORD='hunter2' train.py --steps 9"]}, "train.py --steps 9"),
+        ({"command": ["curl", "-H", "Authorization: Bearer hunter2", "x"]}, "Authorization: Bearer (hidden"),
+        ({"command": ["x", '{"secret": "hunter2", "lr": 1}']}, '"lr": 1'),
+    ],
+)
+def test_what_looks_like_a_secret_is_hidden_and_nothing_else(given, shown):
+    values = compose.environment_of(job().worker(1, **given).build(), ())
+    assert "hunter" not in str(values)
+    assert any(shown in value for value in values.values())
+    assert ("(hidden, sha256 " in str(values)) is ("hunter" in str(given))
+
+
 def test_a_template_that_is_nested_without_end_does_no_harm():
     deep: dict = {"leaf": 1}
     for _ in range(5000):
@@ -215,3 +238,5 @@ def test_an_attempt_nobody_saw_end_is_made_up_from_the_status():
         "Deleted",
         "deleted while it was Restarting",
     )
+    terminating = job().status(phase="Terminating").build()
+    assert compose.summary_of(terminating, deleted_at=NOW).message == "deleted"

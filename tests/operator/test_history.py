@@ -240,6 +240,18 @@ def test_a_job_that_is_deleted_while_it_runs_is_recorded_as_deleted():
     play(act)
 
 
+def test_a_job_that_goes_after_its_pods_is_recorded_with_what_it_was_doing():
+    async def act(stage: Kept) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await stage.client.delete(PADDLE_JOBS, "default", "demo", propagation="Foreground")
+        record = await stage.recorded("Deleted")
+        assert record.summary.message == "deleted while it was Running"
+        assert "Terminating" in {each.phase for each in record.timeline}
+
+    play(act)
+
+
 def test_a_job_that_is_deleted_while_no_operator_runs_is_recorded_by_the_next():
     async def act(stage: Kept) -> None:
         stage.hold("demo-worker-0", 137)

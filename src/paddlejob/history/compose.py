@@ -38,21 +38,34 @@ MAX_DEPTH = 16
 NAMED_NODES = 64
 """The nodes of so many pods are part of the environment."""
 
-_SECRET = re.compile(r"token|passw|secret|credential|key|auth", re.IGNORECASE)
+_SECRET = re.compile(r"token|pass|pwd|secret|credential|key|auth|dsn", re.IGNORECASE)
+"""What the name of a variable has whose value is not shown."""
+_NAMES = "token|password|passwd|passphrase|pwd|secret|credentials?|key|auth|authorization|dsn"
+_SECRET_FLAG = re.compile(rf"^-.*(?:{_NAMES})$", re.IGNORECASE)
+_ASSIGNED = re.compile(
+    rf"""((?:{_NAMES})["']?(?:\s*[=:]\s*|\s+)(?:(?:bearer|basic)\s+)?)("[^"]*"|'[^']*'|[^\s"']+)""",
+    re.IGNORECASE,
+)
+_IN_URL = re.compile(r"(://[^/@\s:]*:)([^/@\s]+)(?=@)")
+_PRINTED = re.compile(r"\.(?:env|args|command)\.")
+READ_LENGTH = 2 * VALUE_LENGTH
+"""So much of a value is searched for secrets before it is shortened to VALUE_LENGTH."""
 
 
 def summary_of(job: PaddleJob, *, deleted_at: datetime | None = None) -> Summary:
     """Return what a list shows of a job as it is now, or as it was when it was deleted."""
     status, metadata = job.status, job.metadata
     gone = deleted_at is not None and not status.phase.is_terminal
+    was = status.phase or Phase.PENDING
+    farewell = "deleted" if was is Phase.TERMINATING else f"deleted while it was {was}"
     return Summary(
         name=job.name,
         namespace=metadata.namespace,
         uid=metadata.uid,
         mode=status.mode,
-        result=DELETED if gone else str(status.phase or Phase.PENDING),
+        result=DELETED if gone else str(was),
         reason=DELETED if gone else status.reason,
-        message=f"deleted while it was {status.phase or Phase.PENDING}" if gone else one_line(status.message),
+        message=farewell if gone else one_line(status.message),
         created=metadata.creation_timestamp,
         started=status.start_time,
         ended=deleted_at if gone else status.completion_time,
@@ -208,7 +221,8 @@ def point_of(status: PaddleJobStatus) -> Point | None:
 def environment_of(job: PaddleJob, pods: Iterable[Pod]) -> dict[str, str]:
     """Return what pods are made from and where they run, by name, so that attempts can be compared.
 
-    Values of variables that look like secrets are replaced by a hash, which shows that they changed.
+    What looks like a secret is replaced by a hash, which shows that it changed: values of variables and flags
+    with such names, and passwords in URLs.
     """
     values: dict[str, str] = {}
     for role, spec in job.spec.roles():
@@ -233,10 +247,36 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change
     return tuple(Change(name, before.get(name, ""), after.get(name, "")) for name in changed)
 
 
+class _Reference(str):
+    """Where the value of a variable is, not the value."""
+
+    __slots__ = ()
+
+
 def _shown(name: str, value: str) -> str:
     if ".env." in name and _SECRET.search(name.rpartition(".env.")[2]) and value:
-        return f"(hidden, sha256 {hashlib.sha256(value.encode()).hexdigest()[:8]})"
+        return _hidden(value)
+    if not isinstance(value, _Reference) and _PRINTED.search(name):
+        value = _without_secrets(value[:READ_LENGTH])
     return value if len(value) <= VALUE_LENGTH else f"{value[: VALUE_LENGTH - 3]}..."
+
+
+def _hidden(value: str) -> str:
+    return f"(hidden, sha256 {hashlib.sha256(value.encode()).hexdigest()[:8]})"
+
+
+def _without_secrets(text: str) -> str:
+    found = _IN_URL.sub(lambda match: match[1] + _hidden(match[2]), text)
+    return _ASSIGNED.sub(lambda match: match[1] + _hidden(match[2]), found)
+
+
+def _arguments(path: str, arguments: list[object]) -> Iterator[tuple[str, str]]:
+    """Yield the words of a command; the one after a flag that asks for a secret is hidden."""
+    before = ""
+    for position, each in enumerate(arguments):
+        word = each if isinstance(each, str) else ""
+        yield f"{path}.{position}", _hidden(word) if _SECRET_FLAG.search(before) else word
+        before = word if len(word) <= VALUE_LENGTH else ""
 
 
 def _flat(path: str, value: object, depth: int = 0) -> Iterator[tuple[str, str]]:
@@ -249,6 +289,8 @@ def _flat(path: str, value: object, depth: int = 0) -> Iterator[tuple[str, str]]
     if isinstance(value, dict):
         for key, each in value.items():
             yield from _flat(f"{path}.{key}", each, depth + 1)
+    elif isinstance(value, list) and path.endswith((".args", ".command")):
+        yield from _arguments(path, value)
     elif isinstance(value, list):
         for position, each in enumerate(value):
             name = each.get("name", position) if isinstance(each, dict) else position
@@ -262,5 +304,5 @@ def _flat(path: str, value: object, depth: int = 0) -> Iterator[tuple[str, str]]
 
 def _variable(entry: JsonObject) -> str:
     if "valueFrom" in entry:
-        return msgspec.json.encode(entry["valueFrom"]).decode()
+        return _Reference(msgspec.json.encode(entry["valueFrom"]).decode())
     return str(entry.get("value", ""))

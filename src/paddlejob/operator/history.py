@@ -110,6 +110,11 @@ class _Track:
     def waiting_bytes(self) -> int:
         return sum(len(rank.text) for attempt, _ in self.attempts for rank in attempt.ranks)
 
+    def see(self, job: PaddleJob) -> None:
+        # What is told of a deleted job is what it was doing before.
+        if job.status.phase is not Phase.TERMINATING:
+            self.job = job
+
     def enter(self, status: PaddleJobStatus, now: datetime) -> None:
         self.timeline.append(compose.phase_entry(status, now))
         del self.timeline[1:-MAX_PHASES]
@@ -192,7 +197,7 @@ class HistoryKeeper:
 
     async def _take_in(self, job: PaddleJob, new: PaddleJobStatus) -> None:
         old, track = job.status, self._track(job)
-        track.job = msgspec.structs.replace(job, status=new)
+        track.see(msgspec.structs.replace(job, status=new))
         track.enter(new, self._now())
         pods = self._state.pods.find("owner", job.metadata.uid)
         if new.attempt == old.attempt and not new.phase.is_terminal:
@@ -395,7 +400,7 @@ class HistoryKeeper:
             kept = self._kept_of(job)
             track = self._tracks[uid] = _Track(job, kept.attempt if kept else 0)
         elif not track.has_ended and track.recorded <= job.status.attempt:
-            track.job = job
+            track.see(job)
         return track
 
     async def _write(self, uid: str) -> None:
