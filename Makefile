@@ -126,9 +126,9 @@ bench: $(STAMP) ## Measure the operator beside a bare create loop
 	PYTHONPATH=. $(BIN)/python bench/bench_reports.py
 
 bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
-	$(BIN)/python bench/local_start.py
-	$(BIN)/python bench/local_logs.py
-	$(BIN)/python bench/local_cpu.py
+	$(BIN)/python bench/local/start.py
+	$(BIN)/python bench/local/logs.py
+	$(BIN)/python bench/local/cpu.py
 
 bench-dashboard: $(STAMP) ## Measure the dashboard in Chromium: first paint, delay of a change, 1,000 jobs, 10,000 pods
 	$(BIN)/python bench/dashboard.py

@@ -1,6 +1,6 @@
 """How long `paddlejob run` takes from the command to all processes started.
 
-python bench/local_start.py [PODS]
+python bench/local/start.py [PODS]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much processor time the runner takes beside the training it runs.
 
-    python bench/local_cpu.py [FILE OPTIONS...]
+    python bench/local/cpu.py [FILE OPTIONS...]
 
 It runs `make demo`'s job at a terminal, with the live view, and looks at all its processes until the end.
 """
@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PADDLEJOB = str(Path(sys.executable).with_name("paddlejob"))
 LOOK_SECONDS = 0.2
 START_SECONDS = 4.0

@@ -1,6 +1,6 @@
 """How fast containers may write while every byte reaches the disk and the reader.
 
-    python bench/local_logs.py [MEGABYTES]
+    python bench/local/logs.py [MEGABYTES]
 
 The time is that of the whole command, its start included; the writer is `seq`, whose numbers show every loss.
 """
