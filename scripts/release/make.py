@@ -70,6 +70,10 @@ class Release:
         if reason := image.missing():
             self.remarks.append(f"without the image: {reason}")
             return
+        self.remarks.append(
+            "the image starts from Debian packages of the day, which stand for the base in the Dockerfile: "
+            "its bytes change when Debian's do"
+        )
         name = f"{image_name}:{self.version}"
         archive = image.build(name, self.source, self.out / f"{IMAGE}-{self.version}.tar", self.epoch)
         with archive.open("rb") as opened:
