@@ -100,6 +100,11 @@ async def test_a_live_run_is_scaled_suspended_resumed_and_stopped(runs):
     await demo.stop()
     state = await demo.wait(timeout_seconds=60)
     assert (state.status.phase, state.status.reason) == ("Failed", "Stopped")
+    assert state.status.completion_time.timestamp() == pytest.approx(demo.run.recorded)
+    assert (state.status.worker.ready, state.status.worker.running) == ("0/2", 0)
+    held = {each.type for each in state.status.conditions if each.status == "True"}
+    assert held == {"Failed"}
+    assert [pod for pod in await demo.pods() if pod.metadata.deletion_timestamp] == []
     with pytest.raises(ClientError, match="is not running"):
         await demo.suspend()
 

@@ -48,7 +48,7 @@ REFUSED = {
     "a document that is a list": ("[1, 2]", "document 1 of the file is not an object"),
     "another group's job": (
         text({**job(), "apiVersion": "kubeflow.org/v1"}),
-        "is understood; write spec.paddleReplicaSpecs as spec.ps and spec.worker",
+        "is understood; convert it with `paddlejob convert`",
     ),
     "a tab": ("a:\n\tb: 1", "line 2 is indented with a tab; use spaces"),
     "a key that is set twice": (

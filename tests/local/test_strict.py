@@ -51,7 +51,7 @@ REFUSED = {
     ),
     "a command that is text": (
         worker(command="echo hi"),
-        f'{MAIN}.command: Invalid value: "echo hi": must be a list',
+        f'{MAIN}.command: Invalid value: "echo hi": must be a list, such as [python, train.py]',
     ),
     "arguments that are text": (
         worker(args="--lr 0.1"),

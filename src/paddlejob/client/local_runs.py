@@ -18,7 +18,7 @@ import yaml
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, View
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob, Phase, Role
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.background_run import start_run
@@ -208,7 +208,8 @@ class LocalJob(Job):
     async def pods(self) -> list[Pod]:
         """Return the pods as they are, or as they were last."""
         record = _record(self.run)
-        return ranks.in_order(record.job, record.pods)
+        pods = record.pods if self.run.is_alive else map(_ended, record.pods)
+        return ranks.in_order(record.job, pods)
 
     async def events(self) -> list[JobEvent]:
         """Return the events of the run."""
@@ -434,12 +435,41 @@ def _body(run: RunDirectory, record: RunRecord) -> JsonObject:
         # The runner may have written its last record between the two looks.
         record = run.read_record() or record
     status = record.job.status
-    if record.result in ("", "Interrupted", "Stopped") and not run.is_alive:
-        reason = record.result or "Lost"
-        message = {"Lost": "its runner was killed", "Interrupted": "it was interrupted"}.get(
-            reason, "it was stopped"
-        )
-        status = msgspec.structs.replace(status, phase=Phase.FAILED, reason=reason, message=message)
+    reason = record.result or "Lost"
+    if reason in _UNFINISHED and not run.is_alive:
+        status = _without_verdict(status, reason, datetime.fromtimestamp(run.recorded, UTC))
     job = msgspec.structs.replace(record.job, status=status)
     body: JsonObject = msgspec.to_builtins(job)
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, **body}
+
+
+def _ended(pod: Pod) -> Pod:
+    """Return a pod of a run that is over, which waits for nothing any more."""
+    return msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=None)
+    )
+
+
+def _without_verdict(status: PaddleJobStatus, reason: str, ended: datetime) -> PaddleJobStatus:
+    """Return how a job stands whose runner ended before the job did: nothing of it runs."""
+    verdict = {"Running": "False", "Failed": "True"}
+    conditions = [
+        msgspec.structs.replace(each, status=verdict[each.type], reason=reason, last_transition_time=ended)
+        if each.type in verdict
+        else each
+        for each in status.conditions
+    ]
+    roles = {
+        role: RoleStatus(ready=f"0/{before.ready.rpartition('/')[2]}")
+        for role in Role
+        if (before := getattr(status, role))
+    }
+    return msgspec.structs.replace(
+        status,
+        phase=Phase.FAILED,
+        reason=reason,
+        message=_UNFINISHED[reason],
+        completion_time=ended,
+        conditions=conditions,
+        **roles,
+    )

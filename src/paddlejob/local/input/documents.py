@@ -95,7 +95,7 @@ def _no_job(documents: list[JsonObject], source: str) -> str:
     foreign = next((each for each in documents if each.get("kind") == names.KIND), None)
     if foreign is not None:
         version = str(foreign.get("apiVersion"))
-        advice = "; write spec.paddleReplicaSpecs as spec.ps and spec.worker" if "kubeflow" in version else ""
+        advice = "; convert it with `paddlejob convert`" if "kubeflow" in version else ""
         return f"apiVersion is {version}; only {names.API_VERSION} is understood{advice}"
     kinds = [str(each.get("kind")) for each in documents]
     if misspelt := next((kind for kind in kinds if strict.suggestion(kind, (names.KIND,))), None):

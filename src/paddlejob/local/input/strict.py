@@ -59,11 +59,7 @@ def _errors(path: str, value: Any, schema: JsonObject) -> Iterator[FieldError]:
         for key, each in value.items():
             yield from _errors(f"{path}[{key}]", each, _resolved(schema["additionalProperties"]))
     elif "items" in schema:
-        if not isinstance(value, list):
-            yield wrong_kind(path, value, list)
-            return
-        for index, each in enumerate(value):
-            yield from _errors(f"{path}[{index}]", each, _resolved(schema["items"]))
+        yield from _list_errors(path, value, _resolved(schema["items"]))
     elif schema.get("type") == "quantity":
         try:
             quantity.parse(value)
@@ -71,6 +67,16 @@ def _errors(path: str, value: Any, schema: JsonObject) -> Iterator[FieldError]:
             yield invalid(path, value, "must be a quantity such as 2, 500m or 4Gi")
     elif (kind := schema.get("type")) in _SCALARS and not _is(value, kind):
         yield invalid(path, value, _IN_WORDS[kind])
+
+
+def _list_errors(path: str, value: Any, item: JsonObject) -> Iterator[FieldError]:
+    if isinstance(value, str) and item.get("type") == "string":
+        yield invalid(path, value, "must be a list, such as [python, train.py]")
+    elif not isinstance(value, list):
+        yield wrong_kind(path, value, list)
+    else:
+        for index, each in enumerate(value):
+            yield from _errors(f"{path}[{index}]", each, item)
 
 
 def _object_errors(path: str, value: Any, fields: JsonObject) -> Iterator[FieldError]:
