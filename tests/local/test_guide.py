@@ -27,9 +27,9 @@ while os.environ.get("FOREVER"):
 
 
 def commands(guide):
-    """Return the commands of the indented blocks, in order, without their comments."""
-    blocks = re.findall(r"^    ((?:make|paddlejob|source) .*)$", guide.read_text(), flags=re.MULTILINE)
-    return [line.partition("  #")[0].strip() for line in blocks]
+    """Return the commands in order, without their comments."""
+    blocks = re.findall(r"^```bash\n(.*?)^```$", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
 
 
 FIRST_JOB = [
