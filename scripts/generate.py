@@ -66,6 +66,7 @@ GENERATED: list[tuple[str, Callable[[], str]]] = [
     ("deploy/helm/paddlejob/templates/crd.yaml", lambda: template(manifests.chart_crd())),
     ("deploy/helm/paddlejob/templates/_rules.tpl", lambda: template(manifests.chart_rules())),
     ("docs/reference/api.md", lambda: page(api_reference())),
+    ("docs/reference/api.zh-CN.md", lambda: page(api_reference(chinese=True))),
     ("docs/cli.md", lambda: page(cli_reference()).replace("src/paddlejob/api", "src/paddlejob/cli")),
     (
         "docs/cli.zh-CN.md",

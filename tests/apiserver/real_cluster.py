@@ -43,11 +43,13 @@ class RealCluster:
         *,
         operator: Path | None = None,
         history: HistorySettings | None = None,
+        reads_progress: bool = False,
     ) -> None:
         """`operator` is the kubeconfig of the operator, by default that of an administrator."""
         self.cluster = cluster
         self.namespace = namespace
         self._operator, self._history = operator or cluster.kubeconfig, history
+        self._reads_progress = reads_progress
         self.node = f"node-of-{namespace}"
         self._held: dict[str, asyncio.Event] = {}
         self._logs = ContainerLogs(lambda: datetime.now(UTC))
@@ -108,7 +110,7 @@ class RealCluster:
             Client(HttpTransport(load_config(self._operator))) as operator_client,
         ):
             self.stage = Stage(client, self.namespace, operator_client=operator_client)
-            self.stage.history = self._history
+            self.stage.history, self.stage.reads_progress = self._history, self._reads_progress
             self.stage.kubelet = Kubelet(
                 client,
                 behaviour=self.stage.fates.decide,

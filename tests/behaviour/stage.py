@@ -40,14 +40,17 @@ class Fates:
 
     def __init__(self) -> None:
         self._by_pod: dict[str, list[outcomes.Outcome]] = {}
+        self.otherwise: Callable[[str], outcomes.Outcome] = lambda pod: outcomes.RunForever()
+        """What becomes of pods that nothing was set for, by name."""
 
     def set(self, pod: str, *fates: outcomes.Outcome) -> None:
-        """Set the outcomes of a pod's first run, its second, and so on; after those it runs forever."""
+        """Set the outcomes of a pod's first run, its second, and so on."""
         self._by_pod[pod] = list(fates)
 
     def decide(self, pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome:
-        fates = self._by_pod.get(pod["metadata"]["name"])
-        return fates.pop(0) if fates else outcomes.RunForever()
+        name = pod["metadata"]["name"]
+        fates = self._by_pod.get(name)
+        return fates.pop(0) if fates else self.otherwise(name)
 
 
 class Stage:
@@ -79,6 +82,8 @@ class Stage:
         )
         self.history: HistorySettings | None = None
         """How an operator that is started from now on keeps records of jobs."""
+        self.reads_progress = False
+        """Whether it reads the progress of jobs from their logs."""
         self._operator: asyncio.Task[None] | None = None
 
     async def play(self, act: Callable[[Stage], Awaitable[None]]) -> None:
@@ -100,7 +105,7 @@ class Stage:
         """Return an operator for this namespace."""
         jobs = msgspec.structs.replace(SETTINGS, scheduling=self.scheduling)
         settings = OperatorSettings(namespace=self.namespace, history=self.history, jobs=jobs)
-        return Operator(self.operator_client, settings, rng=self.rng)
+        return Operator(self.operator_client, settings, rng=self.rng, reads_progress=self.reads_progress)
 
     async def stop_operator(self) -> None:
         """End it as SIGTERM does."""

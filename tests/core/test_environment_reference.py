@@ -15,7 +15,14 @@ from paddlejob.core.paddle_env import config_data, hosts_of, pod_env
 from paddlejob.core.pod_set import Replica, pod_set_of
 from paddlejob.testing.build import JobBuilder, job, snapshot
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"
+PAGES = [
+    Path(__file__).parents[2] / "docs" / "reference" / name
+    for name in ("environment.md", "environment.zh-CN.md")
+]
+TITLES = (
+    *("variable", "from", "ps", "worker", "collective", "heter ps", "heter worker", "heter", "etcd"),
+    *("yours", "value"),
+)
 HETER = job().ps(1).worker(1).heter(1)
 PODS: dict[str, tuple[JobBuilder, Role]] = {
     "ps": (job().ps(1).worker(1), Role.PS),
@@ -44,21 +51,24 @@ def given(of: JobBuilder, role: Role, *, etcd: bool) -> dict[str, str]:
     }
 
 
-def rows() -> dict[str, dict[str, str]]:
-    """Return the table of the page: variable to column to cell."""
-    lines = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("|")]
-    titles, _, *body = [[cell.strip() for cell in line] for line in lines]
-    return {cells[0].strip("`"): dict(zip(titles, cells, strict=True)) for cells in body}
+@pytest.fixture(params=PAGES, ids=lambda path: path.name)
+def rows(request: pytest.FixtureRequest) -> dict[str, dict[str, str]]:
+    """The table of the page: variable to column to cell."""
+    lines = [
+        line.strip("|").split("|") for line in request.param.read_text().splitlines() if line.startswith("|")
+    ]
+    _, _, *body = [[cell.strip() for cell in line] for line in lines]
+    return {cells[0].strip("`"): dict(zip(TITLES, cells, strict=True)) for cells in body}
 
 
 @pytest.mark.parametrize("pod", PODS)
-def test_the_page_says_what_a_pod_gets(pod):
+def test_the_page_says_what_a_pod_gets(pod, rows):
     of, role = PODS[pod]
     expected = given(of, role, etcd=pod == "etcd")
-    assert {name for name, cells in rows().items() if cells[pod]} == set(expected)
-    assert {name: rows()[name]["from"] for name in expected} == expected
+    assert {name for name, cells in rows.items() if cells[pod]} == set(expected)
+    assert {name: rows[name]["from"] for name in expected} == expected
 
 
-def test_the_page_says_which_variables_are_the_operators_own():
-    protected = {name for name, cells in rows().items() if cells["yours"] == "refused"}
+def test_the_page_says_which_variables_are_the_operators_own(rows):
+    protected = {name for name, cells in rows.items() if cells["yours"] == "refused"}
     assert protected == PROTECTED_ENV

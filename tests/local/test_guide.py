@@ -32,11 +32,6 @@ def commands(guide):
     return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines()]
 
 
-FIRST_JOB = [
-    "paddlejob init --name mnist",
-    "source ~/paddle/bin/activate",
-    "paddlejob run job.yaml",
-]
 BACKGROUND = [
     "paddlejob run -d job.yaml",
     "paddlejob attach mnist",
@@ -48,7 +43,7 @@ DEMOS = ["make demo", "make demo-resnet", "make demo DEMO_ARGS='--logs all'"]
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
 def test_every_command_of_the_guide_is_run_here(guide):
-    assert commands(guide) == [*DEMOS, *FIRST_JOB, *BACKGROUND]
+    assert commands(guide) == [*DEMOS, *BACKGROUND]
 
 
 @pytest.fixture
@@ -70,27 +65,9 @@ def shell(tmp_path, command):
     return run
 
 
-def test_the_first_job_is_written_run_and_its_model_copied(shell, command):
-    done = shell(*FIRST_JOB)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^mnist Completed in .* s: done acc 0.97$", done.stderr, flags=re.MULTILINE)
-    [copy] = re.findall(r"copy with `(.*)`", done.stderr)
-    assert re.fullmatch(r"paddlejob cp mnist-\w{5} worker-0:output \.", copy)
-    assert shell(copy).returncode == 0
-    assert (shell.directory / "output" / "final.pdparams").read_text() == "weights"
-
-
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
-def test_the_job_that_init_writes_is_the_one_in_the_guide(guide, shell):
-    shell(FIRST_JOB[0])
-    written = (shell.directory / "job.yaml").read_text()
-    [shown] = re.findall(r"^```yaml\n(apiVersion.*?)^```$", guide.read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert written.partition("apiVersion")[2] == shown.partition("apiVersion")[2]
-
-
 def test_a_background_run_is_watched_waited_for_and_stopped(shell, command):
     start, attach, wait, stop = BACKGROUND
-    shell(FIRST_JOB[0])
+    shell("paddlejob init --name mnist")
     run = shell(start + " -e FOREVER=1").stdout.strip()
     try:
         assert re.fullmatch(r"mnist-\w{5}", run)

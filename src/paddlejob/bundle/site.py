@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 INDEX, CHINESE_INDEX = "README.md", "README.zh-CN.md"
-_LINK = re.compile(r"^\d+\. \[([^\]]+)\]\(([^)#]+)\)$", re.MULTILINE)
+_LINK = re.compile(r"^(?:## (?P<section>.+)|\d+\. \[(?P<title>[^\]]+)\]\((?P<path>[^)#]+)\))$", re.MULTILINE)
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
 body { margin: 0; font: 16px/1.55 system-ui, sans-serif; display: flex; }
 nav { flex: 0 0 19rem; height: 100vh; overflow: auto; position: sticky; top: 0; padding: 1rem;
   font-size: 14px; border-right: 1px solid var(--line); box-sizing: border-box; }
 nav a { display: block; padding: .2rem .4rem; color: inherit; text-decoration: none; border-radius: 4px; }
+nav h2 { font-size: 12px; margin: 1rem .4rem .2rem; opacity: .7; }
 nav a:hover, nav a[aria-current] { background: var(--soft); }
 main { flex: 1; min-width: 0; max-width: 60rem; padding: 1rem 2rem 6rem; }
 pre { background: var(--soft); padding: .8rem; overflow: auto; border-radius: 6px; }
@@ -45,11 +46,17 @@ class Entry(NamedTuple):
 
     title: str
     path: str
+    section: str = ""
 
 
 def entries(docs: Traversable, index: str = INDEX) -> list[Entry]:
     """Return the pages in the order of the index."""
-    return [Entry(title, path) for title, path in _LINK.findall(docs.joinpath(index).read_text())]
+    found, section = [], ""
+    for line in _LINK.finditer(docs.joinpath(index).read_text()):
+        section = line["section"] or section
+        if line["path"]:
+            found.append(Entry(line["title"], line["path"], section))
+    return found
 
 
 def write_site(docs: Traversable, target: Path) -> Path:
@@ -97,31 +104,39 @@ def _page(docs: Traversable, path: str, text: str, known: set[str]) -> str:
         language="zh-CN" if is_chinese else "en",
         title=html.escape(title.replace("`", "")),
         style=_STYLE,
-        navigation="".join(_navigation(docs, index, path)),
+        navigation="".join(_navigation(docs, index, path, known)),
         body=parser.renderer.render(tokens, parser.options, {}),
     )
 
 
-def _navigation(docs: Traversable, index: str, path: str) -> Iterator[str]:
+def _navigation(docs: Traversable, index: str, path: str, known: set[str]) -> Iterator[str]:
+    twin = path.replace(".zh-CN.md", ".md") if ".zh-CN" in path else path.replace(".md", ".zh-CN.md")
+    if twin in known:
+        language = "English" if ".zh-CN" in path else "简体中文"
+        yield f'<a href="{_relative(_page_name(twin), path)}">{language}</a>\n'
+    section = ""
     for entry in (Entry("paddlejob", index), *entries(docs, index)):
+        if entry.section != section:
+            section = entry.section
+            yield f"<h2>{html.escape(section)}</h2>\n"
         current = ' aria-current="page"' if entry.path == path else ""
-        yield f'<a href="{_relative(_page_name(entry.path), path)}"{current}>{html.escape(entry.title)}</a>\n'
+        title = html.escape(entry.title.replace("`", ""))
+        yield f'<a href="{_relative(_page_name(entry.path), path)}"{current}>{title}</a>\n'
 
 
 def _add_anchors(tokens: list[Token]) -> None:
-    """Name headings as code hosts do, and rows of tables by the code in their first cell, as of a reason."""
+    """Name headings as code hosts do, and rows of tables by each code in their first cell, as of a reason."""
     taken: set[str] = set()
     for position, token in enumerate(tokens):
         if token.type == "heading_open":
-            name = slug(tokens[position + 1].content)
+            if (name := slug(tokens[position + 1].content)) not in taken:
+                taken.add(name)
+                token.attrSet("id", name)
         elif token.type == "td_open" and tokens[position - 1].type == "tr_open":
-            found = re.match(r"`([\w.-]+)`", tokens[position + 1].content)
-            name = found[1] if found else ""
-        else:
-            continue
-        if name and name not in taken:
-            taken.add(name)
-            token.attrSet("id", name)
+            for code in tokens[position + 1].children or ():
+                if code.type == "code_inline" and code.content not in taken:
+                    taken.add(code.content)
+                    code.attrSet("id", code.content)
 
 
 def slug(heading: str) -> str:

@@ -1,0 +1,81 @@
+"""Commands of the documentation that need no cluster, run as they are written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs.blocks import ENGLISH, ROOT, RUN_ELSEWHERE, Command, blocks, matches
+from docs.endless import until_it_speaks
+
+PROGRAM = """
+import os
+os.makedirs("output", exist_ok=True)
+open("output/final.pdparams", "w").write("weights")
+print("done acc 0.97", flush=True)
+"""
+LINKS = ("deploy", "examples", "scripts")
+NEED_PADDLE = ("README.md", "docs/plain-job.md")
+BLOCKS = {
+    page: [each for each in blocks(page, "bash", "console") if each.commands() and not each.is_for_a_cluster]
+    for page in ENGLISH
+    if page not in RUN_ELSEWHERE
+}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Where somebody sits who reads the page: beside a train.py, in something like a clone."""
+    directory = tmp_path / "clone"
+    directory.mkdir()
+    (directory / "train.py").write_text(PROGRAM)
+    shutil.copy(ROOT / "tests/kubeflow/corpus/collective.yaml", directory / "kubeflow-job.yaml")
+    (directory / ".venv").symlink_to(sys.prefix)
+    for name in LINKS:
+        (directory / name).symlink_to(ROOT / name)
+    return directory
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.paddle if page in NEED_PADDLE else ())
+        for page, found in BLOCKS.items()
+        if found
+    ],
+)
+def test_commands_run_as_they_are_written(page, playing, directory, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    environ = {
+        **{name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")},
+        "HOME": str(home),
+        "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",
+        "BROWSER": "true",
+        "PADDLEJOB_CACHE": os.environ.get("PADDLEJOB_CACHE") or str(Path.home() / ".cache" / "paddlejob"),
+    }
+
+    def run(command: Command) -> None:
+        arguments = {"cwd": directory, "env": environ}
+        if " ui" in command.text:
+            assert "http://127.0.0.1:" in until_it_speaks(command.text, **arguments)
+            return
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command.text],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=280,
+            **arguments,
+        )
+        assert done.returncode == 0, f"{command.text}\n{done.stdout}"
+        if command.output is not None:
+            assert matches(command.output, done.stdout), f"{command.text}\n{done.stdout}"
+
+    playing(BLOCKS[page], run)
