@@ -26,8 +26,8 @@ BAD_NAMES = [
         "a dot in the name",
         job("wide.deep").worker(),
         "metadata.name",
-        "must not contain '.', because pods' hostnames begin with it; use '-'",
-        "metadata.name: Invalid value: must not contain '.', because pods' hostnames begin with it; use '-'",
+        "must not contain '.', which pods' hostnames cannot contain; use '-'",
+        "metadata.name: Invalid value: must not contain '.', which pods' hostnames cannot contain; use '-'",
     ),
     BadJob(
         "an upper-case letter in the name",

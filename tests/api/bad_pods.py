@@ -153,28 +153,28 @@ BAD_ENVIRONMENTS = [
         job().worker(env=env("PADDLE_TRAINER_ID")),
         f"{FIRST}.env[0]",
         "Forbidden: PADDLE_TRAINER_ID is set by the operator for every pod; remove it",
-        "every pod gets its own value of PADDLE_TRAINER_ID; remove it from env of the first container",
+        "PADDLE_TRAINER_ID is set by the operator for every pod; remove it from env of the first container",
     ),
     BadJob(
         "the user's own address",
         job().worker(env=env("POD_IP")),
         f"{FIRST}.env[0]",
         "Forbidden: POD_IP is set by the operator for every pod; remove it",
-        "every pod gets its own value of POD_IP; remove it",
+        "POD_IP is set by the operator for every pod; remove it",
     ),
     BadJob(
         "the host's address for the pod's",
         job().worker(env=env("POD_IP", **from_status("status.hostIP"))),
         f"{FIRST}.env[0]",
         "Forbidden: POD_IP is set by the operator for every pod; remove it",
-        "every pod gets its own value of POD_IP",
+        "POD_IP is set by the operator for every pod",
     ),
     BadJob(
         "a server's own port",
         job().worker().ps(env=[{"name": "A", "value": "1"}, *env("PADDLE_PORT")]),
         "spec.ps.template.spec.containers[0].env[1]",
         "Forbidden: PADDLE_PORT is set by the operator for every pod; remove it",
-        "spec.ps.template.spec: Invalid value: every pod gets its own value of PADDLE_PORT",
+        "spec.ps.template.spec: Invalid value: PADDLE_PORT is set by the operator for every pod",
     ),
     BadJob(
         "a variable that is a number",
@@ -240,7 +240,7 @@ BAD_MEETINGS = [
             f"a master at {where}",
             job().worker(2, env=[*env("A"), *env("PADDLE_MASTER", value=where)]),
             f"{FIRST}.env[1]",
-            f'Forbidden: PADDLE_MASTER "{where}" is each worker itself; remove it',
+            f'Forbidden: PADDLE_MASTER "{where}" is a loopback address, so each worker would be its own',
             None,
         )
         for where in (

@@ -121,7 +121,7 @@ def test_jobs_are_listed_by_name_and_label():
 def test_a_second_job_of_a_name_is_refused_with_a_way_out():
     async def act(scene: Scene) -> None:
         await scene.cluster.submit(body(job().worker(1)))
-        with pytest.raises(ClientError, match=r"demo exists already .* submit this one under another name$"):
+        with pytest.raises(ClientError, match=r"demo already exists .* submit this one under another name$"):
             await scene.cluster.submit(body(job().worker(1)))
 
     play(act)

@@ -146,7 +146,7 @@ class TestTheUsersGroup:
         plan = cluster(at(seconds=2)).plan()
         assert actions(plan) == []
         assert plan.requeue_after_seconds == 3
-        assert plan.status.message == "waiting a moment for a PodGroup demo of the job's author"
+        assert plan.status.message == "waiting briefly for the user to create PodGroup demo"
 
     def test_after_that_moment_the_operator_makes_it(self):
         assert len(created(cluster(at(seconds=5)).plan())) == 1

@@ -76,7 +76,7 @@ OBSTACLES = {
         ELSEWHERE_WITH_POLICY,
         "",
         {"ready": [VOLCANO]},
-        r"worker names scheduler my-scheduler, and the cluster has no gangs for that; remove schedulerName",
+        r"worker names scheduler my-scheduler, which schedules no gangs here; remove schedulerName",
     ),
     "roles that disagree": (
         job().ps(1, pod={"schedulerName": "mine"}).worker(1, pod={"schedulerName": "volcano"}),
@@ -84,12 +84,12 @@ OBSTACLES = {
         {"ready": [VOLCANO]},
         r"one scheduler, but ps names mine, worker names volcano; name volcano on the worker only",
     ),
-    "Volcano is being looked for": (DOCUMENTED, "", {"loading": frozenset([VOLCANO])}, "finding out whether"),
+    "Volcano is being looked for": (DOCUMENTED, "", {"loading": frozenset([VOLCANO])}, "checking whether"),
     "nothing is chosen while something better may turn up": (
         PLAIN,
         "auto",
         {"ready": [BETA], "loading": frozenset([VOLCANO])},
-        "finding out whether the cluster has Volcano",
+        "checking whether the cluster serves Volcano",
     ),
     "Volcano cannot be read": (
         DOCUMENTED,

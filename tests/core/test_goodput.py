@@ -1,4 +1,4 @@
-"""Where the time of a job went: the parts sum to its life, whatever happens to it."""
+"""How a job spent its time: the parts sum to its life, whatever happens to it."""
 
 from __future__ import annotations
 

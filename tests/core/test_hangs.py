@@ -28,25 +28,28 @@ def test_a_job_that_makes_progress_does_not_hang():
     [
         pytest.param(
             {"silent": (1,), "waiting": (0, 2)},
-            "no step for 5m (step 100): worker-1 on node-1 is out of reach",
+            "no step for 5m (step 100): worker-1 on node-1 is not reporting",
             ("worker-1 on node-1",),
             id="a process that is stopped, or cut off",
         ),
         pytest.param(
             {"waiting": (0, 2)},
-            "no step for 5m (step 100): worker-1 on node-1 does not take part where the others wait",
+            "no step for 5m (step 100): worker-1 on node-1 does not join what the others wait for",
             ("worker-1 on node-1",),
             id="a deadlock in its own code",
         ),
         pytest.param(
             {"waiting": (1,)},
-            "no step for 5m (step 100): worker-0 on node-0, worker-2 on node-2 do not take part where the "
-            "others wait",
+            "no step for 5m (step 100): worker-0 on node-0, worker-2 on node-2 do not join what the "
+            "others wait for",
             ("worker-0 on node-0", "worker-2 on node-2"),
             id="two of three",
         ),
         pytest.param(
-            {"waiting": (0, 1, 2)}, "no step for 5m (step 100): all 3 ranks wait", (), id="a lost message"
+            {"waiting": (0, 1, 2)},
+            "no step for 5m (step 100): all 3 ranks are waiting",
+            (),
+            id="a lost message",
         ),
     ],
 )
@@ -77,7 +80,7 @@ def test_of_many_ranks_a_few_are_named():
     play.train(10)
     play.stay(300, 10, silent=range(1, 6))
     assert message(play).endswith(
-        ": worker-1 on node-1, worker-2 on node-2, worker-3 on node-3 and 2 more are out of reach"
+        ": worker-1 on node-1, worker-2 on node-2, worker-3 on node-3 and 2 more are not reporting"
     )
 
 
@@ -92,10 +95,13 @@ def test_one_rank_alone_is_the_job():
 @pytest.mark.parametrize(
     ("ranks", "text"),
     [
-        (3, "no report for 5m (last of step 100): all 3 ranks are stopped or cannot reach the operator"),
+        (3, "no report for 5m (last one at step 100): all 3 ranks are stopped or cannot reach the operator"),
         (
             1,
-            "no report for 5m (last of step 100): worker-0 on node-0 is stopped or cannot reach the operator",
+            (
+                "no report for 5m (last one at step 100): worker-0 on node-0 is stopped or cannot reach "
+                "the operator"
+            ),
         ),
     ],
 )
@@ -124,10 +130,10 @@ def test_before_the_first_step_a_pod_that_never_reported_is_waited_for():
     found = play.hang(unheard=("demo-worker-2 on node-2",))
     assert found is not None
     assert found.odd == ("demo-worker-2 on node-2",)
-    assert found.message == "no step for 30m (step 0): demo-worker-2 on node-2 has not begun to train"
+    assert found.message == "no step for 30m (step 0): demo-worker-2 on node-2 has not started training"
     play.train(1)
     play.stay(300, 1, waiting=(0, 1))
-    assert message(play) == "no step for 5m (step 1): all 2 ranks wait"
+    assert message(play) == "no step for 5m (step 1): all 2 ranks are waiting"
 
 
 def dump(function: str, line: int = 7) -> str:
@@ -146,12 +152,12 @@ Thread 0x00007f02 (most recent call first):
     [
         (
             ("sync", "sync", "load"),
-            "worker-2 on node-2 is not where the others are; it is in load (train.py:7)",
+            "worker-2 on node-2 is at another place than the others; it is in load (train.py:7)",
             2,
         ),
-        (("sync", "sync", "sync"), "all 3 ranks wait; they are in sync (train.py:7)", 0),
-        (("a", "b", "c"), "all 3 ranks wait", 0),
-        (("a", "b", ""), "all 3 ranks wait", 0),
+        (("sync", "sync", "sync"), "all 3 ranks are waiting; they are in sync (train.py:7)", 0),
+        (("a", "b", "c"), "all 3 ranks are waiting", 0),
+        (("a", "b", ""), "all 3 ranks are waiting", 0),
     ],
 )
 def test_what_ranks_are_doing_tells_who_is_not_where_the_others_are(functions, why, first):
@@ -224,7 +230,7 @@ def test_ranks_that_have_ended_are_not_waited_for():
     play.train(100)
     play.ranks[1].hear(100, "ended", is_waiting=False, now=play.now)
     play.stay(400, 100, waiting=(0,), silent=(1,))
-    assert message(play).endswith(": worker-2 on node-2 does not take part where the others wait")
+    assert message(play).endswith(": worker-2 on node-2 does not join what the others wait for")
 
 
 # --- what becomes of the job

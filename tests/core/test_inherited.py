@@ -77,7 +77,7 @@ class TestTheStatusOfVersion010:
     def test_a_worker_lost_during_the_upgrade_restarts_those_that_miss_it(self):
         status = self.upgraded().gone("worker", 1).plan().status
         assert (status.phase, status.base_attempt) == (Phase.RESTARTING, 1)
-        assert status.message == "worker-1 is gone: its pod was deleted"
+        assert status.message == "worker-1: its pod was deleted"
 
     def test_the_world_size_gets_its_new_name(self):
         status = self.upgraded().plan().status

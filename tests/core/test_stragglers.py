@@ -29,7 +29,10 @@ def test_who_works_longest_and_waits_least_is_the_straggler(pairs: list, expecte
 
 def test_the_sentence_has_both_times():
     [straggler] = find_stragglers([("a", StepTime(0.05, 0.25)), ("b on node-2", StepTime(0.2, 0.1))])
-    assert str(straggler) == "b on node-2 works 0.2s a step by itself, most ranks 0.05s: they wait for it"
+    assert (
+        str(straggler)
+        == "b on node-2 computes for 0.2s per step, most other ranks for 0.05s: they wait for it"
+    )
 
 
 def test_times_are_averaged_over_windows():

@@ -147,7 +147,7 @@ def test_a_running_job_is_moved_under_its_name(real, kubeflow, pdj):
         ours["metadata"]["annotations"]["batch.paddlepaddle.org/imported-from"] == created["metadata"]["uid"]
     )
     again = pdj("import", "everything")
-    assert (again.exit_code, "exists already" in again.stderr) == (2, True)
+    assert (again.exit_code, "already exists" in again.stderr) == (2, True)
 
 
 def test_all_jobs_of_a_namespace_are_moved_and_complete(real, kubeflow, pdj):

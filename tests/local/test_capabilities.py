@@ -48,5 +48,5 @@ def test_what_cannot_be_had_there_is_refused_with_the_way_out(tmp_path):
     (tmp_path / "job.yaml").write_text(text(job(worker=worker)))
     done = forbidden(PADDLEJOB, "run", tmp_path / "job.yaml", "--run-dir", tmp_path / "runs")
     assert done.returncode == 2
-    assert "volumeMounts[0] cannot be shown at /nas" in done.stderr
+    assert "volumeMounts[0] cannot be mounted at /nas" in done.stderr
     assert "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0" in done.stderr

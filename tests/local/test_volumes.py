@@ -237,7 +237,7 @@ class TestWithoutNamespaces:
         "volume", [{"emptyDir": {}}, CLAIM, {"hostPath": {"path": "/tmp"}}], ids=json.dumps
     )
     async def test_other_volumes_are_refused_with_a_way_out(self, start, volume):
-        with pytest.raises(InputError, match=r"cannot be shown at /volume.*sysctl"):
+        with pytest.raises(InputError, match=r"cannot be mounted at /volume.*sysctl"):
             await start(job(worker=worker("true", volume)), allowed=NONE)
 
     async def test_services_are_refused_with_a_way_out(self, start):

@@ -609,7 +609,7 @@ def test_ranks_that_wait_for_one_that_has_not_begun_name_it():
         for _ in range(100):
             await ranks.report(0, silent="demo-worker-2")
         node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
-        await stage.says(f"demo-worker-2 on {node} has not begun to train")
+        await stage.says(f"demo-worker-2 on {node} has not started training")
         watching.cancel()
 
     play(act)
@@ -668,6 +668,6 @@ def test_a_straggler_is_told_with_its_node_once():
         told = [each for each in listed.items if each["reason"] == "Straggler"]
         assert [(each["type"], each.get("count", 1)) for each in told] == [("Warning", 1)]
         node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
-        assert told[0]["message"].startswith(f"demo-worker-2 (rank 2) on {node} works ")
+        assert told[0]["message"].startswith(f"demo-worker-2 (rank 2) on {node} computes for ")
 
     watched(act)

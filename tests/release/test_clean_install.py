@@ -92,7 +92,7 @@ async def test_install_applies_what_it_prints_and_waits_for_the_operator(run, ba
     # There is no node yet.
     waited = await asyncio.to_thread(install, "--timeout=2s")
     assert waited.returncode == 124
-    assert waited.stderr.startswith("error: the operator does not run after 2s: ")
+    assert waited.stderr.startswith("error: the operator is not running after 2s: ")
     objects = 1 + len(manifests.operator_objects(manifests.Install()))
     assert waited.stdout.count(" created\n") == objects
     async with simulated_node(bare, SYSTEM) as stage:

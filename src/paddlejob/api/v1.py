@@ -189,9 +189,9 @@ class RestartPolicy(View, frozen=True):
     no_progress_limit: Annotated[
         int | None,
         about(
-            "Number of restarts in a row without a new step after which the job fails. Where it is set and "
-            "steps are known (status.progress), it takes the place of backoffLimit, and every new step "
-            "refills it. Default: backoffLimit alone.",
+            "Fails the job after this many consecutive restarts without a new step. If steps are known "
+            "(status.progress), it replaces backoffLimit, and every new step resets the count. "
+            "Default: only backoffLimit applies.",
             minimum=1,
             maximum=MAX_BACKOFF_LIMIT,
         ),
@@ -290,8 +290,8 @@ class PaddleJobSpec(View, frozen=True):
     recorder: Annotated[
         bool | None,
         about(
-            "Whether workers report step, loss and phase from inside their Python, without a change of the "
-            "program. Default: as the operator's --recorder says."
+            "Whether workers report step, loss and phase from inside their Python, without changes to the "
+            "program. Default: the operator's --recorder."
         ),
     ] = None
     hang_policy: Annotated[
@@ -403,7 +403,10 @@ class PaddleJobStatus(View, frozen=True):
     ] = 0
     attempt_time: Annotated[datetime | None, about("When the attempt began.")] = None
     consecutive_restarts: Annotated[
-        int, about("Restarts in a row; running for 10 minutes, or for one with a new step, ends the row.")
+        int,
+        about(
+            "Consecutive restarts; reset after 10 minutes of running, or after one minute with a new step."
+        ),
     ] = 0
     rounds: Annotated[int, about("How often objects were created or changed in this attempt.")] = 0
     retry_time: Annotated[datetime | None, about("Nothing is created before this time.")] = None
@@ -431,14 +434,14 @@ class PaddleJobStatus(View, frozen=True):
     active_seconds: Annotated[int, about("How long the job had run before its last suspension.")] = 0
     progress: Annotated[
         TrainingProgress | None,
-        about("How far training is, if worker 0 reports it, or prints lines that tell it."),
+        about("Training progress, as reported by worker 0 or read from its log."),
     ] = None
-    goodput: Annotated[Goodput | None, about("Where the time of the job went.")] = None
-    progress_mark: Annotated[
-        ProgressMark | None, about("Furthest step that the attempts before the present one have reached.")
-    ] = None
+    goodput: Annotated[Goodput | None, about("How the job spent its time.")] = None
+    progress_mark: Annotated[ProgressMark | None, about("Furthest step that earlier attempts reached.")] = (
+        None
+    )
     restarts_without_progress: Annotated[
-        int, about("Restarts that counted since an attempt last made a new step, where steps are known.")
+        int, about("Counted restarts since the last new step, if steps are known.")
     ] = 0
     suspect_nodes: Annotated[
         tuple[str, ...], about("Nodes that computed wrong results; the job's pods prefer others.")

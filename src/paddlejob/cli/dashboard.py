@@ -25,12 +25,14 @@ _File = click.Path(exists=True, dir_okay=False, path_type=Path)
     "hosts",
     multiple=True,
     metavar="HOST[:PORT]",
-    help="A name that browsers know the dashboard by, as they send it; localhost always works.",
+    help="Host name under which browsers may open the dashboard; localhost always works.",
 )
 @click.option(
-    "--path-prefix", default="", help="Path before all pages, where a proxy does not remove it: /paddlejob."
+    "--path-prefix",
+    default="",
+    help="Path prefix of all pages, if a proxy does not strip it, e.g. /paddlejob.",
 )
-@click.option("--tls-cert-file", type=_File, help="Certificate to serve HTTPS with; read again when renewed.")
+@click.option("--tls-cert-file", type=_File, help="Certificate to serve HTTPS with; reloaded when renewed.")
 @click.option("--tls-private-key-file", type=_File, help="Its private key.")
 @click.option(
     "--kubeconfig", type=_File, help="Cluster to show. Its credentials are not used. Default: the pod's own."
@@ -43,7 +45,7 @@ def command(
     tls_private_key_file: Path | None,
     kubeconfig: Path | None,
 ) -> None:
-    """Serve the dashboard to many users, each with their own token and nothing but its rights.
+    """Serve the dashboard to many users, each with the rights of their own token.
 
     The Helm chart runs this with dashboard.enabled=true. For yourself, use `kubectl pdj ui`.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--namespaced",
     is_flag=True,
-    help="Let the operator work in its own namespace only, without other rights.",
+    help="Restrict the operator and its RBAC to its own namespace.",
 )
 @click.option("--skip-crd", is_flag=True, help="Leave out the CRD, which only an administrator may install.")
 @click.option("--dashboard", is_flag=True, help="Install the dashboard too.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--filename", "-f", "more", multiple=True, metavar="FILE", help="The same as FILE; - reads stdin."
 )
-@click.option("--elastic", is_flag=True, help="Take over elasticPolicy, which Kubeflow never acted upon.")
+@click.option("--elastic", is_flag=True, help="Convert elasticPolicy too, which Kubeflow never acted on.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the converted jobs only, without the report.")
 def convert(files: tuple[str, ...], more: tuple[str, ...], elastic: bool, quiet: bool) -> None:
     """Print PaddleJobs of kubeflow.org/v1 as jobs of this operator; other objects come out as they are.
@@ -86,7 +86,7 @@ def _report(document: JsonObject, result: Converted, *, is_valid: bool) -> None:
 @click.command("import")
 @click.argument("names", nargs=-1, metavar="JOB...")
 @click.option("--all", "all_jobs", is_flag=True, help="Move all jobs of the namespace that have not ended.")
-@click.option("--elastic", is_flag=True, help="Take over elasticPolicy, which Kubeflow never acted upon.")
+@click.option("--elastic", is_flag=True, help="Convert elasticPolicy too, which Kubeflow never acted on.")
 @click.option("--dry-run", is_flag=True, help="Only check: convert, let the API server check, and report.")
 @click.option(
     "--timeout", type=shared.Duration(), default=300.0, help="Longest wait for old pods. Default: 5m."
@@ -129,7 +129,7 @@ async def _import(
                 continue
             job = await kubeflow.move(cluster, body, result.manifest, seconds=seconds, say=say)
             say(
-                f"{job.kind_and_name} imported; the old one is left: kubectl delete paddlejob.kubeflow.org "
+                f"{job.kind_and_name} imported; delete the old one: kubectl delete paddlejob.kubeflow.org "
                 f"{job.name}"
             )
     return 0

@@ -113,29 +113,29 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     "--reports-url",
     default="",
     metavar="URL",
-    help="URL at which pods reach the port for reports; without it pods are given no recorder.",
+    help="URL under which pods reach the reports port; without it, pods get no recorder.",
 )
 @click.option(
     "--reports-bind-address",
     default=":8443",
     show_default=True,
-    help="Address to take the reports of pods on, over TLS, while this operator is the leader.",
+    help="Address to receive reports from pods on, over TLS, while this operator is the leader.",
 )
 @click.option(
     "--recorder",
     default="off",
     show_default=True,
     type=click.Choice(["off", "on"]),
-    help="Whether jobs without spec.recorder report step and loss from inside their Python; needs "
-    "--reports-url.",
+    help="Default of spec.recorder: whether workers report step and loss from inside their Python; "
+    "needs --reports-url.",
 )
 @click.option(
     "--hang-seconds",
     default="600,7200",
     show_default=True,
-    metavar="LEAST,MOST",
-    help="Between what time-outs are after which jobs with the recorder count as hung; they are learned from "
-    "the job's own steps, and 6 times as long at least for evaluations and checkpoints.",
+    metavar="MIN,MAX",
+    help="Bounds of the timeout after which a job with the recorder counts as hung; the timeout is learned "
+    "from the job's own steps, and at least 6 times the lower bound for evaluations and checkpoints.",
 )
 @click.option("--workers", default=100, show_default=True, help="Number of jobs to reconcile concurrently.")
 @click.option(
@@ -240,7 +240,7 @@ def _read_hang_limits(text: str) -> HangLimits:
     if least.isdecimal() and most.isdecimal() and 10 <= int(least) <= int(most):
         return HangLimits(float(least), float(most))
     raise click.BadParameter(
-        f"{text!r}: must be LEAST,MOST seconds, with at least 10", param_hint="--hang-seconds"
+        f"{text!r}: must be MIN,MAX in seconds, at least 10", param_hint="--hang-seconds"
     )
 
 

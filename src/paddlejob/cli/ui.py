@@ -14,7 +14,9 @@ from paddlejob.cli.cluster.flags import Target, target_flags
 
 @click.command("ui")
 @click.option("--all-namespaces", "-A", is_flag=True, help="Show the jobs of all namespaces.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; 0: any free one.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; 0 picks a free one."
+)
 @click.option(
     "--allow-host",
     "hosts",

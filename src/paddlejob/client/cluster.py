@@ -149,7 +149,7 @@ class Cluster(Jobs):
         except errors.AlreadyExistsError:
             name = manifests.name_of(manifest)
             raise NameTakenError(
-                f"PaddleJob {name} exists already in namespace {namespace}; delete it, or submit this one "
+                f"PaddleJob {name} already exists in namespace {namespace}; delete it, or submit this one "
                 "under another name"
             ) from None
         except (errors.InvalidError, errors.BadRequestError) as error:
@@ -171,7 +171,7 @@ class Cluster(Jobs):
                 )
                 notes.append(f"{resource.plural}/{name} created")
             except errors.AlreadyExistsError:
-                notes.append(f"{resource.plural}/{name} exists already and was not changed")
+                notes.append(f"{resource.plural}/{name} already exists and was not changed")
         return tuple(notes)
 
     def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:

@@ -32,7 +32,7 @@ async def change(job: Job, name: str, body: JsonObject) -> JsonObject:
         case "scale":
             workers = body.get("workers")
             if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
-                raise ClientError(f"workers: Invalid value: {workers}: must be a number from 0 on")
+                raise ClientError(f"workers: Invalid value: {workers}: must be 0 or greater")
             return {"message": await job.scale(workers)}
     raise ClientError(f"a job cannot be changed by {name!r}")
 

@@ -85,11 +85,11 @@ class LinkGuard:
     def _refusal(self, request: web.Request) -> Refusal | None:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if host not in self._hosts:
-            return 421, f"The dashboard is not served as {host!r}; --allow-host allows another name."
+            return 421, f"The dashboard is not served as {host!r}; allow that name with --allow-host."
         if origin is not None and origin.partition("://")[2] not in self._hosts:
             return FOREIGN
         if request.method not in SAFE_METHODS and origin is None:
-            return 403, "A change needs an Origin."
+            return 403, "A change needs an Origin header."
         return None if is_from_own_page(request, "/") else FOREIGN
 
 

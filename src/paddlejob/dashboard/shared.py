@@ -169,13 +169,13 @@ class TokenGuard:
     def _refusal(self, request: web.Request) -> Refusal | None:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if host not in self._hosts and _name(host) not in _LOOPBACK:
-            return 421, f"The dashboard is not served as {host!r}; dashboard.hosts of the chart allows it."
+            return 421, f"The dashboard is not served as {host!r}; allow it with the chart's dashboard.hosts."
         if not is_from_own_page(request, f"{self._prefix}/"):
             return FOREIGN
         if request.method in SAFE_METHODS:
             return None
         if origin is None:
-            return 403, "A change needs an Origin."
+            return 403, "A change needs an Origin header."
         # A browser that says so has compared the names that it knows, which a proxy may have changed.
         is_own = request.headers.get("Sec-Fetch-Site") == "same-origin"
         return None if is_own or urlsplit(origin).netloc in {host, *self._hosts} else FOREIGN

@@ -91,7 +91,7 @@ def _facts(summary: Summary) -> str:
         ("Took", took),
         ("Time", in_words(summary.goodput) if summary.goodput else ""),
         ("Attempts", str(summary.attempt + 1)),
-        ("Restarts that counted", str(summary.restarts)),
+        ("Counted restarts", str(summary.restarts)),
         ("First failure", first),
         ("UID", summary.uid),
     )

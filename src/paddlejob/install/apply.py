@@ -130,7 +130,7 @@ async def await_operator(client: Client, namespace: str, name: str, seconds: flo
     except TimeoutError:
         cause = "; ".join(dict.fromkeys(await _troubles(client, namespace))) or "no pod was created"
         raise WaitTimeoutError(
-            f"the operator does not run after {seconds:g}s: {cause}; "
+            f"the operator is not running after {seconds:g}s: {cause}; "
             f"`kubectl -n {namespace} describe deployment {name}` shows more"
         ) from None
 

@@ -147,7 +147,7 @@ class LeaderElector:
         if not working.done():
             await asyncio.wait({working}, timeout=self._seconds_to_stop())
             if not working.done():
-                log.critical("%s has lost its lease, and its work does not stop", self._identity)
+                log.critical("%s has lost its lease, and its work is not stopping", self._identity)
                 self._on_stuck()
         is_lost = renewing.done()
         renewing.cancel()

@@ -100,7 +100,7 @@ def _roles(given: Reader, spec: JsonObject) -> dict[Role, str]:
         given.say(
             Level.CHANGED,
             "Master",
-            "is spec.ps; its pods are called NAME-ps-N instead of NAME-master-N, and programs read the "
+            "becomes spec.ps; its pods are called NAME-ps-N instead of NAME-master-N, and programs read the "
             "servers from PADDLE_PSERVERS_IP_PORT_LIST",
         )
     return policies
@@ -112,7 +112,7 @@ def _pod_template(reader: Reader, template: JsonObject, role: Role, policy: str)
         reader.say(
             Level.NOTE,
             "template.spec.restartPolicy",
-            "Kubeflow ignored it in favour of restartPolicy of the role",
+            "Kubeflow ignored it in favor of the role's restartPolicy",
         )
     _restart_policy(reader, pod_spec, role, policy)
     containers = pod_spec.get("containers") or []
@@ -146,7 +146,7 @@ def _restart_policy(reader: Reader, pod_spec: JsonObject, role: Role, policy: st
         reader.say(
             Level.CHANGED,
             "restartPolicy",
-            "Always is OnFailure here: a program that has succeeded is not restarted",
+            "Always becomes OnFailure: a program that has succeeded is not restarted",
         )
     else:  # Never and ExitCode
         pod_spec["restartPolicy"] = "Never"
@@ -166,8 +166,8 @@ def _run_policy(given: Reader, spec: JsonObject, policies: Mapping[Role, str]) -
         given.say(
             Level.CHANGED,
             "cleanPodPolicy",
-            "Running is OnCompletion here, which deletes the pods of a completed job with their logs, and of "
-            "a failed one stops only those that still run",
+            "Running becomes OnCompletion, which deletes the pods and logs of a completed job, and stops "
+            "only the pods of a failed one that still run",
         )
     elif clean not in _POLICIES:
         given.say(Level.LOST, "cleanPodPolicy", f"{clean!r} is unknown; Never is used")
@@ -179,7 +179,7 @@ def _run_policy(given: Reader, spec: JsonObject, policies: Mapping[Role, str]) -
         given.say(
             Level.CHANGED,
             "activeDeadlineSeconds",
-            "is kept to the second here, from the moment all pods run; Kubeflow looked at it only when "
+            "is enforced to the second, from the moment all pods run; Kubeflow looked at it only when "
             "something else happened to the job",
         )
     _backoff(given, spec, policies)
@@ -194,7 +194,9 @@ def _backoff(given: Reader, spec: JsonObject, policies: Mapping[Role, str]) -> N
     if policies.get(Role.WORKER) == "Never":
         spec["backoffLimit"] = 0
         if limit:
-            given.say(Level.CHANGED, "backoffLimit", "is 0: with restartPolicy Never no failure is retried")
+            given.say(
+                Level.CHANGED, "backoffLimit", "becomes 0: with restartPolicy Never no failure is retried"
+            )
     elif limit is not None:
         spec["backoffLimit"] = min(limit, MAX_BACKOFF_LIMIT) if isinstance(limit, int) else limit
         given.say(
@@ -208,7 +210,7 @@ def _backoff(given: Reader, spec: JsonObject, policies: Mapping[Role, str]) -> N
         given.say(
             Level.NOTE,
             "backoffLimit",
-            f"is absent and Kubeflow retried forever; it is {MAX_BACKOFF_LIMIT}, the most that is possible",
+            f"is not set, so Kubeflow retried forever; it becomes {MAX_BACKOFF_LIMIT}, the maximum",
         )
 
 
@@ -221,7 +223,7 @@ def _scheduling_policy(given: Reader, spec: JsonObject) -> None:
         given.say(
             Level.LOST,
             "scheduleTimeoutSeconds",
-            "Volcano has none; spec.startupDeadlineSeconds limits how long a job may wait for its pods",
+            "Volcano has no such timeout; spec.startupDeadlineSeconds limits the wait for pods",
         )
     given.finish()
 
@@ -236,15 +238,15 @@ def _elastic_policy(given: Reader, spec: JsonObject, *, is_live: bool) -> None:
         given.say(
             Level.CHANGED,
             "minReplicas, maxReplicas",
-            "are live: the job runs with any number of workers between them and restarts from its checkpoint "
-            "when it is resized",
+            "take effect: the job runs with any number of workers between them, and restarts from its "
+            "checkpoint when it is resized",
         )
     elif found:
         given.say(
             Level.LOST,
             "minReplicas, maxReplicas",
             "left out, because Kubeflow only gave them to an autoscaler and the job would be resized here; "
-            "--elastic takes them over",
+            "--elastic converts them",
         )
     if given.take("maxRestarts") is not None:
         given.say(Level.LOST, "maxRestarts", "Kubeflow never read it; spec.backoffLimit limits restarts")
@@ -253,7 +255,7 @@ def _elastic_policy(given: Reader, spec: JsonObject, *, is_live: bool) -> None:
             Level.LOST,
             "metrics",
             f"create a HorizontalPodAutoscaler whose scaleTargetRef is {names.API_VERSION} {names.KIND}; "
-            "the job has the subresource scale",
+            "the job has a scale subresource",
         )
     given.finish()
 
@@ -267,7 +269,7 @@ def _names(spec: JsonObject, name: str, findings: list[Finding]) -> None:
     named = set(re.findall(rf"\b{re.escape(name)}-(worker|master)-\d+\b", every_text)) if name else set()
     if named:
         spec["intranet"] = str(Intranet.SERVICE)
-        why = "is Service, because the templates name pods: each gets a Service of its name"
+        why = "becomes Service, because the templates name pods: each gets a Service with its name"
         findings.append(Finding(Level.CHANGED, "spec.intranet", why))
     if "master" in named:
         why = f"the templates name {name}-master-N, which is {name}-ps-N here; change them"

@@ -437,7 +437,11 @@ class HistoryKeeper:
             return
         known = summary_of_object(found.metadata)
         if known is None or known.uid != track.summary.uid:
-            log.warning("%s: ConfigMap %s is in the way of its record", track.job.metadata.key, key.name)
+            log.warning(
+                "%s is not recorded: ConfigMap %s exists and is not its record",
+                track.job.metadata.key,
+                key.name,
+            )
             return
         record = track.merged_into(unpack(found.binary_data.get(RECORD_KEY, b"")))
         body = manifest(record, found.metadata.resource_version)

@@ -168,10 +168,10 @@ def _loss(progress: TrainingProgress) -> float | None:
 
 _PROGRESS_SERIES: tuple[tuple[str, str, Callable[[TrainingProgress], float | None]], ...] = (
     ("paddlejob_job_step", "Furthest step of a live job.", lambda progress: progress.step),
-    ("paddlejob_job_loss", "Newest loss of a live job; also NaN and Inf.", _loss),
+    ("paddlejob_job_loss", "Latest loss of a live job; may be NaN or Inf.", _loss),
     (
         "paddlejob_job_lost_steps",
-        "Steps that restarts have thrown away.",
+        "Steps lost to restarts.",
         lambda progress: progress.lost_steps,
     ),
 )

@@ -78,6 +78,6 @@ class LogReader:
         # One may be the fault of one node; several in a row are not.
         self._refusals += 1
         if self._refusals == REFUSALS:
-            log.info("logs are not read; trying again every %d s: %s", REFUSED_SECONDS, error)
+            log.info("cannot read logs, retrying every %d s: %s", REFUSED_SECONDS, error)
         if self._refusals >= REFUSALS:
             self._paused_until = asyncio.get_running_loop().time() + REFUSED_SECONDS

@@ -91,7 +91,7 @@ class ProgressReader:
             return await self._follow(key)
         except errors.KubeError as error:
             # A container that is being created, a node out of reach: the next turn comes.
-            log.debug("%s: no progress: %s", key, error)
+            log.debug("%s: cannot read progress: %s", key, error)
         except Exception:
             log.exception("%s: bug in the operator; its progress is read again later", key)
         return True

@@ -90,7 +90,7 @@ def test_a_mistake_of_ours_is_a_sentence_too(pdj, monkeypatch):
     monkeypatch.setattr(Cluster, "list", broken)
     result = pdj("get")
     assert result.exit_code == 2
-    expected = "error: unexpected KeyError: 'rank'; this is a bug, PADDLEJOB_DEBUG=1 shows where\n"
+    expected = "error: unexpected KeyError: 'rank'; this is a bug, set PADDLEJOB_DEBUG=1 to see a traceback\n"
     assert result.stderr == expected
     monkeypatch.setenv("PADDLEJOB_DEBUG", "1")
     assert isinstance(pdj("get").exception, KeyError)

@@ -94,7 +94,7 @@ def test_whoever_stops_following_is_told_that_the_job_goes_on(cluster, terminal,
     following.sendintr()
     code, rest = ended(following)
     assert code == 130
-    assert "demo goes on; follow it with `kubectl pdj logs -f demo`" in rest
+    assert "demo keeps running; follow it with `kubectl pdj logs -f demo`" in rest
     assert "Traceback" not in rest
 
 

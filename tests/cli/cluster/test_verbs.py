@@ -98,7 +98,7 @@ def test_submit_watches_the_state_and_shows_the_real_error(cluster, pdj, file):
 def test_submit_ends_in_time(pdj, file):
     result = pdj("submit", file(job().worker(1)), "--watch", "--timeout", "1s")
     assert result.exit_code == 124
-    assert "error: demo has not ended after 1s; it goes on" in result.stderr
+    assert "error: demo has not ended after 1s; it keeps running" in result.stderr
 
 
 def test_submit_takes_overrides(cluster, pdj, file):
@@ -135,7 +135,7 @@ def test_submit_creates_what_stands_beside_the_job(cluster, pdj, file):
     result = pdj("submit", file(CONFIG, job().worker(1)))
     assert result.stderr == "configmaps/data created\n"
     result = pdj("submit", file(CONFIG, job("two").worker(1)))
-    assert result.stderr == "configmaps/data exists already and was not changed\n"
+    assert result.stderr == "configmaps/data already exists and was not changed\n"
     result = pdj("submit", file({**CONFIG, "kind": "Gadget"}, job("three").worker(1)))
     assert (result.exit_code, stored(cluster, "three")) == (2, None)
     assert "error: Gadget data: only ConfigMap" in result.stderr
@@ -325,7 +325,7 @@ def test_names_are_exact(pdj, file):
 def test_errors_name_the_flags_that_help(pdj, file):
     pdj("submit", file(job().worker(3)))
     assert pdj("submit", file(job().worker(3))).stderr == (
-        "error: PaddleJob demo exists already in namespace default; delete it, or submit this one under "
+        "error: PaddleJob demo already exists in namespace default; delete it, or submit this one under "
         "another name (--name, --generate-name)\n"
     )
     pdj("wait", "demo", "--for=running", "--timeout=60s")

@@ -56,7 +56,7 @@ def test_the_text():
 def test_the_rank_is_named_if_the_sentence_does_not():
     finding = Finding("NotEnoughRoom", "at most 2 of 3 workers fit now", "worker-2")
     text = str(Explanation("a", "demo", "Pending", (finding,)))
-    assert text.splitlines()[1] == "  everybody waits for worker-2"
+    assert text.splitlines()[1] == "  waiting for worker-2"
 
 
 def test_the_json():

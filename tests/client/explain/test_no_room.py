@@ -82,12 +82,12 @@ CASES = {
         unplaced(job().worker(2, **cpu(4)), nodes=[node("a")], sees_all_pods=False),
         "NotEnoughRoom",
         "at most 1 of 2 workers",
-        details=("counted without pods that were not read",),
+        details=("pods that could not be read are not counted",),
     ),
     "too many pods on the node": Case(
         unplaced(job().worker(3), nodes=[node("a", pods=2)]),
         "NotEnoughRoom",
-        "at most 2 of 3 workers fit now: the nodes take no more pods",
+        "at most 2 of 3 workers fit now: the nodes have reached their pod limit",
         advice=("replicas from 3 to 2",),
     ),
     "too little of two resources": Case(
@@ -103,7 +103,7 @@ CASES = {
             used={"a": {"cpu": 1}, "b": {"memory": "2Gi"}},
         ),
         "NotEnoughRoom",
-        "at most 0 of 1 worker fit now: no node has enough left of all that they request",
+        "at most 0 of 1 worker fit now: no node has enough left of everything that they request",
         advice=("requests.memory from 8Gi to 7Gi", "wait"),
     ),
     "workers beside servers, which are spread": Case(
@@ -149,7 +149,7 @@ CASES = {
     "a taint": Case(
         unplaced(job().worker(1), nodes=[tainted("a", key="gpu", value="yes")]),
         "NoMatchingNode",
-        "no node is open to the worker: 1 node has the taint gpu=yes:NoSchedule",
+        "no node accepts the worker: 1 node has the taint gpu=yes:NoSchedule",
         advice=("tolerate gpu=yes:NoSchedule",),
     ),
     "a taint without a value": Case(
@@ -161,7 +161,7 @@ CASES = {
     "a taint that Kubernetes sets": Case(
         unplaced(job().worker(1), nodes=[tainted("a", key="node.kubernetes.io/disk-pressure")]),
         "NoMatchingNode",
-        "1 node is in trouble",
+        "1 node is not healthy",
         advice=("add nodes",),
     ),
     "a cordoned node": Case(
@@ -188,7 +188,7 @@ CASES = {
             nodes=[tainted("a", key="gpu", value="yes")],
         ),
         "NoMatchingNode",
-        "no node is open",
+        "no node accepts the worker",
         advice=("tolerate gpu=yes:NoSchedule and remove disk",),
     ),
     "a volume that lives elsewhere": Case(

@@ -42,7 +42,7 @@ CASES = {
     "a quota that needs limits": Case(
         refused("failed quota: team-a: must specify limits.memory for: paddle"),
         "QuotaNeedsLimits",
-        "must specify limits.memory for: paddle$",
+        "requires worker-0 to specify limits.memory for: paddle$",
     ),
     "Pod Security": Case(
         refused(
@@ -52,7 +52,7 @@ CASES = {
         "PodSecurity",
         "Pod Security level restricted:latest does not allow worker-0",
         details=("^runAsNonRoot != true .*=true.$", "^seccompProfile"),
-        advice=("run restricted",),
+        advice=("run the worker as a non-root user",),
     ),
     "Pod Security and the host's network": Case(
         refused('violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)'),

@@ -75,11 +75,11 @@ STATES = {
             .status(
                 phase="Running",
                 reason="PodsRunning",
-                message="2 workers running; no step for 12m (step 180): all 2 ranks wait",
+                message="2 workers running; no step for 12m (step 180): all 2 ranks are waiting",
             )
         ),
         "Hung",
-        "no step for 12m .* ranks wait$",
+        "no step for 12m .* ranks are waiting$",
     ),
     "completed": (
         seen(
@@ -208,7 +208,9 @@ def test_a_traceback():
     log = (*(f"step {number}" for number in range(100)), *TRACEBACK)
     found = explain(ended("worker-0 exited with code 1: ModuleNotFoundError", CRASH, log=log))
     assert found.log == TRACEBACK[1:]
-    assert "exit code 1: the program ended with an error" in "\n".join(found.findings[0].details)
+    assert "exit code 1: the program failed, usually with a Python exception" in "\n".join(
+        found.findings[0].details
+    )
     assert found.advice[0].text == "install the Python module pandas in the image"
     assert "Last lines of worker-0:" in str(found)
 
@@ -238,9 +240,9 @@ def test_gpus_that_the_log_says_are_left_idle():
     assert "GPU" not in explain(ended(told, CRASH, built=holding, log=log)).advice[0].text
 
 
-def test_the_pod_is_gone_and_its_log_with_it():
+def test_the_log_was_deleted_with_its_pod():
     details = explain(ended("worker-0 exited with code 1", CRASH)).findings[0].details
-    assert any("demo-worker-0 is gone" in line for line in details)
+    assert any("demo-worker-0 was deleted" in line for line in details)
 
 
 LOGS = {

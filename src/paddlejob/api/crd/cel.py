@@ -36,7 +36,7 @@ def job_rules() -> list[JsonObject]:
     """Return the rules of the whole object: what its name may be."""
     no_dot = rule(
         "!self.metadata.name.contains('.')",
-        "must not contain '.', because pods' hostnames begin with it; use '-'",
+        "must not contain '.', which pods' hostnames cannot contain; use '-'",
         field=".metadata.name",
     )
     letter_first = rule(
@@ -88,7 +88,7 @@ def restart_policy_rules() -> list[JsonObject]:
 
 def managed_by_rules() -> list[JsonObject]:
     """Return the rule that a job's controller stays the same."""
-    return [rule("self == oldSelf", "field is immutable; create another job")]
+    return [rule("self == oldSelf", "field is immutable; create a new job")]
 
 
 def role_rules() -> list[JsonObject]:
@@ -158,9 +158,9 @@ def _no_protected_variable_rule() -> JsonObject:
     is_set = f"{_ENV}.exists(v, v.name == name)"
     return rule(
         f"{_NO_ENV} || !{protected}.exists(name, {is_set})",
-        "env of the first container sets a variable that every pod gets its own value of; remove it",
-        say=f"'every pod gets its own value of ' + {protected}.filter(name, {is_set})[0]"
-        " + '; remove it from env of the first container'",
+        "env of the first container sets a variable that the operator sets for every pod; remove it",
+        say=f"{protected}.filter(name, {is_set})[0]"
+        " + ' is set by the operator for every pod; remove it from env of the first container'",
     )
 
 
@@ -169,7 +169,7 @@ def _own_address_rule() -> JsonObject:
     is_ours = f"has(v.valueFrom) && has({reference}) && {reference}.fieldPath == '{POD_IP_SOURCE}'"
     return rule(
         f"{_NO_ENV} || {_ENV}.all(v, v.name != '{Env.POD_IP}' || ({is_ours}))",
-        f"every pod gets its own value of {Env.POD_IP}; remove it from env of the first container",
+        f"{Env.POD_IP} is set by the operator for every pod; remove it from env of the first container",
     )
 
 

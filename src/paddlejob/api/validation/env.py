@@ -45,8 +45,8 @@ def _master_errors(env: dict[str, _Variable]) -> Iterator[FieldError]:
     if master is not None and isinstance(master.value, str) and _is_own_host(master.value):
         yield forbidden(
             master.path,
-            f"{Env.MASTER} {describe(master.value)} is each worker itself; remove it, or name a host that "
-            "all workers reach",
+            f"{Env.MASTER} {describe(master.value)} is a loopback address, so each worker would be its own "
+            "master; remove it, or name a host that all workers can reach",
         )
 
 

@@ -80,7 +80,7 @@ def _name_errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -
     if not name:
         yield required(path, "give the job a name")
     elif "." in name:
-        yield invalid(path, name, "must not contain '.', because pods' hostnames begin with it; use '-'")
+        yield invalid(path, name, "must not contain '.', which pods' hostnames cannot contain; use '-'")
     elif not DNS_LABEL.fullmatch(name):
         yield invalid(
             path,

@@ -75,7 +75,7 @@ async def _retry(target: Target, name: str, form: str | None) -> int:
 @click.command("delete")
 @shared.jobs_argument
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@click.option("--wait/--no-wait", "waits", default=True, help="Wait until the job is gone; the default.")
+@click.option("--wait/--no-wait", "waits", default=True, help="Wait until the job is deleted; the default.")
 @click.option("--timeout", type=shared.Duration(), default=None, help="Longest time to wait, e.g. 1m.")
 @target_flags
 def delete(target: Target, names: tuple[str, ...], yes: bool, waits: bool, timeout: float | None) -> None:

@@ -88,4 +88,4 @@ def print_first_error(first: FirstError, *, err: bool = False) -> None:
     for line in first.lines:
         say(line, err=err)
     if not first.lines:
-        say("its log is gone with its pod; spec.cleanPodPolicy: Never keeps failed pods", err=True)
+        say("its log was deleted with its pod; spec.cleanPodPolicy: Never keeps failed pods", err=True)

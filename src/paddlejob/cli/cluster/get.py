@@ -29,7 +29,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
     "--phase", default="", metavar="PHASES", help="Only jobs in these phases, e.g. Pending,Running."
 )
 @click.option("--queue", default="", metavar="QUEUE", help="Only jobs of this queue of Kueue or Volcano.")
-@click.option("--watch", "-w", is_flag=True, help="Then print each job again whenever it changes.")
+@click.option("--watch", "-w", is_flag=True, help="After listing, watch for changes.")
 @click.option("--no-headers", is_flag=True, help="Print no headings.")
 @output.output_option()
 @target_flags

@@ -24,18 +24,16 @@ if TYPE_CHECKING:
     help="Only this rank (0), pod (ps-1) or role (ps).",
     shell_complete=shared.complete_ranks,
 )
-@click.option("--follow", "-f", is_flag=True, help="Follow the logs until the job ends, over all restarts.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the logs until the job ends, across restarts.")
 @click.option(
     "--tail", type=click.IntRange(min=0), default=None, help="Only the last lines of each container."
 )
-@click.option(
-    "--since", type=shared.Duration(), default=None, help="Only lines that are not older, e.g. 10m."
-)
-@click.option("--timestamps", is_flag=True, help="Print when each line was written.")
-@click.option("--previous", "-p", is_flag=True, help="The containers before their last restart.")
+@click.option("--since", type=shared.Duration(), default=None, help="Only lines newer than this, e.g. 10m.")
+@click.option("--timestamps", is_flag=True, help="Print a timestamp for each line.")
+@click.option("--previous", "-p", is_flag=True, help="The logs of containers before their last restart.")
 @click.option("--first-error", is_flag=True, help="The traceback of the rank that failed first.")
 @click.option(
-    "--container", "-c", default="", metavar="NAME", help="Another container than the one that trains."
+    "--container", "-c", default="", metavar="NAME", help="Container to use. Default: the one that trains."
 )
 @click.option("--all-containers", is_flag=True, help="All containers of each pod, init containers too.")
 @click.option("--prefix/--no-prefix", default=None, help="Print the rank in front of each line.")
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=200,
     show_default=True,
-    help="Most logs to read.",
+    help="Maximum number of logs to read at a time.",
 )
 @target_flags
 def command(

@@ -11,17 +11,17 @@ from paddlejob.cli.verbs import Table, Verbs
 _HERE = "paddlejob.cli.cluster"
 
 RUN_VERBS: Table = {
-    "submit": (f"{_HERE}.submit", "Submit jobs from files, and follow them if asked to."),
+    "submit": (f"{_HERE}.submit", "Submit jobs from files, and optionally follow them."),
     "get": (f"{_HERE}.get", "List jobs: status, duration, reason."),
     "describe": (f"{_HERE}.inspect:describe", "Show a job, its ranks and its events."),
-    "explain": (f"{_HERE}.inspect:explain", "Say why a job does not run or failed, and what to do."),
+    "explain": (f"{_HERE}.inspect:explain", "Explain why a job is stuck or failed, and what to do."),
     "logs": (f"{_HERE}.logs", "Show or follow the logs of all ranks, or of some."),
     "wait": (f"{_HERE}.inspect:wait", "Wait until jobs have ended, or for something else."),
     "top": (f"{_HERE}.top", "Show jobs, or the ranks of one, live."),
     "ui": ("paddlejob.cli.ui", "Show jobs in a browser, live."),
     "events": (f"{_HERE}.inspect:events", "List what happened to a job and its pods."),
-    "history": ("paddlejob.cli.history:history", "List jobs that have ended, also those that are gone."),
-    "postmortem": ("paddlejob.cli.history:postmortem", "Write all that is known of a job to one page."),
+    "history": ("paddlejob.cli.history:history", "List finished jobs, including deleted ones."),
+    "postmortem": ("paddlejob.cli.history:postmortem", "Write a report about a job to an HTML page."),
 }
 CHANGE_VERBS: Table = {
     "scale": (f"{_HERE}.change:scale", "Change the number of workers of a job."),
@@ -40,7 +40,7 @@ POD_VERBS: Table = {
 }
 OTHER_VERBS: Table = {
     "validate": (f"{_HERE}.submit:validate", "Check job files without submitting them."),
-    "convert": ("paddlejob.cli.kubeflow:convert", "Turn PaddleJobs of Kubeflow into ours, with a report."),
+    "convert": ("paddlejob.cli.kubeflow:convert", "Convert PaddleJobs of Kubeflow, with a report."),
     "import": ("paddlejob.cli.kubeflow:import_", "Move running PaddleJobs of Kubeflow to this operator."),
     "install": ("paddlejob.cli.install", "Print or apply what installs the operator on a cluster."),
     "version": (f"{_HERE}.about:version", "Show the versions of this program and of the cluster."),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paddlejob.client.streams.port_forward import Forward
 
 _container_option = click.option(
-    "--container", "-c", default="", metavar="NAME", help="Another container than the one that trains."
+    "--container", "-c", default="", metavar="NAME", help="Container to use. Default: the one that trains."
 )
 
 
@@ -145,7 +145,7 @@ async def _sizes() -> AsyncIterator[Size]:
     help="Rank of a worker (0), a pod (heter-1) or a role.",
     shell_complete=shared.complete_ranks,
 )
-@click.option("--all-threads", is_flag=True, help="Show all threads and not only the main one.")
+@click.option("--all-threads", is_flag=True, help="Show all threads, not only the main one.")
 @target_flags
 def stack(target: Target, job: str, rank: str, all_threads: bool) -> None:
     """Show what the ranks of JOB are doing: where in its code each process is, the innermost call first.

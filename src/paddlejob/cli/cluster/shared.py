@@ -131,7 +131,8 @@ def fail(error: Exception) -> NoReturn:
             say_error(errors.sentence(error) + _FLAGS.get(type(error).__name__, ""))
         case _:
             say_error(
-                f"unexpected {type(error).__name__}: {error}; this is a bug, {DEBUG_VARIABLE}=1 shows where"
+                f"unexpected {type(error).__name__}: {error}; this is a bug, set {DEBUG_VARIABLE}=1 to see "
+                "a traceback"
             )
     sys.exit(TIMED_OUT if isinstance(error, errors.WaitTimeoutError) else BAD_INPUT)
 

@@ -55,9 +55,7 @@ class WithArguments(click.Command):
     default="none",
     help="Only check: here, or by the API server.",
 )
-@click.option(
-    "--watch", "-w", is_flag=True, help="Report how the job goes until it ends; exit with its result."
-)
+@click.option("--watch", "-w", is_flag=True, help="Watch the job until it ends; exit with its result.")
 @click.option("--logs", is_flag=True, help="Follow the logs until the job ends; exit with its result.")
 @click.option("--rank", "-r", default="all", metavar="RANK", help="With --logs: only this rank (0, ps-1).")
 @click.option("--timeout", type=shared.Duration(), default=None, help="Longest time to follow, e.g. 8h.")
@@ -183,9 +181,11 @@ class _Submission:
             async with asyncio.timeout(self._seconds):
                 await (self._follow_logs(job) if self._logs else self._follow_state(job))
         except TimeoutError:
-            raise WaitTimeoutError(f"{job.name} has not ended after {self._seconds:g}s; it goes on") from None
+            raise WaitTimeoutError(
+                f"{job.name} has not ended after {self._seconds:g}s; it keeps running"
+            ) from None
         except asyncio.CancelledError:
-            say(f"{job.name} goes on; follow it with `{target.command} logs -f {job.name}`", err=True)
+            say(f"{job.name} keeps running; follow it with `{target.command} logs -f {job.name}`", err=True)
             raise
         return await verdict(job, with_lines=not self._logs)
 
@@ -210,7 +210,7 @@ class _Submission:
 
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
-@click.option("--server", is_flag=True, help="Let the API server check too.")
+@click.option("--server", is_flag=True, help="Also validate on the API server.")
 @target_flags
 def validate(target: Target, files: tuple[str, ...], server: bool) -> None:
     """Check the jobs in each FILE; nothing is created. Exit code 2 if one of them is invalid."""

@@ -34,8 +34,8 @@ LOOK_SECONDS = 0.2
 @click.option(
     "--tail", type=click.IntRange(min=0), default=None, help="Only the last lines of each container."
 )
-@click.option("--since", default="", metavar="AGE", help="Only lines that are not older, e.g. 10m or 2h.")
-@click.option("--timestamps", is_flag=True, help="Print when each line was written.")
+@click.option("--since", default="", metavar="AGE", help="Only lines newer than this, e.g. 10m or 2h.")
+@click.option("--timestamps", is_flag=True, help="Print a timestamp for each line.")
 @shared.directory_option
 def command(
     run: str,

@@ -20,7 +20,7 @@ MOST_NAMED = 5
 @click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=shared.complete_runs)
 @click.option("--all-finished", is_flag=True, help="Remove every run that has ended.")
 @click.option("--older-than", default="", metavar="AGE", help="Remove finished runs of this age, e.g. 7d.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask before files that programs wrote are removed.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before removing files that programs wrote.")
 @shared.directory_option
 def command(names: tuple[str, ...], all_finished: bool, older_than: str, yes: bool, runs: Path) -> None:
     """Remove the logs, status and files of each finished RUN.

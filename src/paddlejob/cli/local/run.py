@@ -63,7 +63,7 @@ class RunCommand(click.Command):
 @click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Directory that programs start in, unless their image has one. Default: that of FILE.",
+    help="Working directory of the programs, unless their image sets one. Default: that of FILE.",
 )
 @shared.logs_option
 @shared.output_option("text", "json", "yaml", "name")

@@ -57,7 +57,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     shapes: dict[Role, PodShape] = {}
     """Of each role that has a pod without a node, that pod as it was admitted."""
     events: tuple[EventView, ...] = ()
-    """About the job, its gang, its claims, and the pod that everybody waits for."""
+    """About the job, its gang, its claims, and the pod that the others wait for."""
     quotas: tuple[ResourceQuota, ...] = ()
     limit_ranges: tuple[LimitRange, ...] = ()
     nodes: tuple[Node, ...] | None = None
@@ -105,7 +105,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def blocking(self) -> Replica | None:
-        """The replica that everybody waits for: one that something holds up, else the first missing one."""
+        """The replica that the others wait for: one that something holds up, else the first missing one."""
         pods = self.pod_set
         unsettled = [
             each for each in pods.active if each.state not in _UP and each.replica not in pods.finished

@@ -78,7 +78,7 @@ class Finding(msgspec.Struct, frozen=True):
     """One word for programs, such as QuotaExceeded."""
     summary: str
     rank: str = ""
-    """The replica that everybody waits for, or that failed first, such as worker-3."""
+    """The replica that the others wait for, or that failed first, such as worker-3."""
     details: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
     """Alternatives: each of them would do."""
@@ -111,7 +111,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def rank(self) -> str:
-        """The replica that everybody waits for, or that failed first; empty where there is none."""
+        """The replica that the others wait for, or that failed first; empty where there is none."""
         return self.findings[0].rank
 
     @property
@@ -150,7 +150,7 @@ def _lines(of: Explanation) -> Iterator[str]:
     first, *others = of.findings
     yield f"{of.name}: {of.phase or 'new'}: {first.summary}"
     if first.rank and first.rank not in first.summary:
-        yield f"  everybody waits for {first.rank}"
+        yield f"  waiting for {first.rank}"
     yield from (f"  {line}" for line in first.details)
     if of.log:
         yield f"Last lines of {of.rank}:"

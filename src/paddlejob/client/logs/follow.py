@@ -192,7 +192,7 @@ class _Follower:
                     log.wake()
             await jobs.next_change(min(1.0, max(0.01, finish_at - loop.time())))
         if self._tasks:
-            await self._tell("has ended, and not all of its logs could be read to their end")
+            await self._tell("has ended, but not all of its logs could be read completely")
 
 
 def source_of(state: PaddleJob, pod: Pod, container: str) -> Source:

@@ -29,7 +29,7 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
     tail: int | None = None
     """Only so many of the last lines of each container."""
     previous: bool = False
-    """The containers before their last restart."""
+    """The logs of containers before their last restart."""
     container: str = ""
     """By default the one that trains."""
     all_containers: bool = False

@@ -42,7 +42,7 @@ def lost(job: Observed) -> NewAttempt | None:
     missed = breaking or (gone if is_established(job.status) and scaling is None else [])
     if not missed:
         return None
-    message = f"{missed[0]} is gone: its pod was deleted"
+    message = f"{missed[0]}: its pod was deleted"
     reason = Reason.RESTARTING if breaking else Reason.REPLACED_POD
     failure = _uncounted(job, missed[0], Reason.POD_LOST, message)
     return NewAttempt(Phase.RESTARTING, reason, message, all_pods=bool(breaking), failure=failure)

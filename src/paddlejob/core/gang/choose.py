@@ -103,7 +103,7 @@ def _first(systems: tuple[GangSystem, ...], apis: GangApis) -> Choice:
         if kind is not None:
             return Choice(system, kind)
         if apis.is_loading(system):
-            return Choice(obstacle=f"finding out whether the cluster has {_SYSTEMS[system]}")
+            return Choice(obstacle=f"checking whether the cluster serves {_SYSTEMS[system]}")
     trouble = next((apis.trouble[kind] for kind in _kinds(systems) if kind in apis.trouble), "")
     return Choice(obstacle=trouble) if trouble else NO_GANG
 
@@ -129,7 +129,7 @@ def _nothing_suitable(schedulers: dict[Role, str]) -> str:
     if schedulers:
         written = ", ".join(f"{role} names scheduler {name}" for role, name in schedulers.items())
         return (
-            f"spec.schedulingPolicy asks for a gang, but {written}, and the cluster has no gangs for that; "
+            f"spec.schedulingPolicy asks for a gang, but {written}, which schedules no gangs here; "
             "remove schedulerName or spec.schedulingPolicy"
         )
     return (

@@ -75,7 +75,7 @@ def evicted(snapshot: Snapshot, pod_set: PodSet) -> NewAttempt | None:
     evicted = workload.status.says("Evicted") if workload else None
     if evicted is None or not any(pod_set.active):
         return None
-    message = f"Kueue took its quota back: {evicted.reason}: {evicted.message}".rstrip(": ")
+    message = f"evicted by Kueue: {evicted.reason}: {evicted.message}".rstrip(": ")
     failure = Failure(
         attempt=snapshot.job.status.attempt,
         reason=Reason.QUOTA_LOST,

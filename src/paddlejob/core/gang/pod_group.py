@@ -118,7 +118,7 @@ class PodGroupAdapter(ABC):
             return GangState(gang, admitted=has_pods, obstacle=text)
         left = _grace_left(snapshot)
         if left > 0 and not has_pods:
-            text = f"waiting a moment for a PodGroup {name} of the job's author"
+            text = f"waiting briefly for the user to create PodGroup {name}"
             return GangState(gang, admitted=False, obstacle=text, look_again_in_seconds=left)
         create = Create(choice.kind, name, _manifest(snapshot.job, choice.kind, spec))
         admitted = has_pods or self.creates_pods_at_once

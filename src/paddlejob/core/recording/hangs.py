@@ -126,10 +126,13 @@ def find_hang(
     places = tuple(rank.place for rank in odd)
     if not step and is_heard and unheard:
         # Who has taken part in steps may be any number of pods; before the first, all are needed.
-        places, why = tuple(unheard), f"{_named(unheard)} {_verb(unheard, 'has', 'have')} not begun to train"
+        places, why = (
+            tuple(unheard),
+            f"{_named(unheard)} {_verb(unheard, 'has', 'have')} not started training",
+        )
     what = f"{NO_STEP}{duration(seconds)} (step {step})"
     if not is_heard:
-        what = f"{NO_REPORT}{duration(seconds)} (last of step {step})"
+        what = f"{NO_REPORT}{duration(seconds)} (last one at step {step})"
     first = set(places)
     known = sorted(every, key=lambda rank: rank.place not in first)
     return Hang(
@@ -154,14 +157,14 @@ def _odd(every: list[RankPace], silent: list[RankPace]) -> tuple[list[RankPace],
         return [], ""
     furthest, busy = max(rank.step for rank in every), [rank for rank in every if not rank.is_waiting]
     for found, one, many, how in (
-        (silent, "is", "are", "out of reach"),
-        (busy, "does", "do", "not take part where the others wait"),
+        (silent, "is", "are", "not reporting"),
+        (busy, "does", "do", "not join what the others wait for"),
         ([rank for rank in every if rank.step < furthest], "is", "are", "behind"),
-        (_elsewhere(every), "is", "are", "not where the others are"),
+        (_elsewhere(every), "is", "are", "at another place than the others"),
     ):
         if 0 < len(found) < len(every):
             return found, f"{_names(found)} {_verb(found, one, many)} {how}"
-    return [], f"all {len(every)} ranks wait"
+    return [], f"all {len(every)} ranks are waiting"
 
 
 def _elsewhere(ranks: list[RankPace]) -> list[RankPace]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SITE = f"{names.RECORDER_MOUNT}/site"
 """What goes on PYTHONPATH: a directory with nothing but a sitecustomize, so that no other name is hidden."""
 NO_RECORDER = (
-    "spec.recorder is true, but the operator takes no reports: see --reports-url and its log; "
+    "spec.recorder is true, but the operator does not accept reports (see --reports-url and its log); "
     "progress is read from the log of worker 0"
 )
 TRAINJOB_PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/{name}/status"

@@ -56,7 +56,7 @@ class Straggler(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         own, others = f"{self.own:.3g}s", f"{self.others:.3g}s"
-        return f"{self.name} works {own} a step by itself, most ranks {others}: they wait for it"
+        return f"{self.name} computes for {own} per step, most other ranks for {others}: they wait for it"
 
 
 def find_stragglers(ranks: Iterable[tuple[str, StepTime]]) -> list[Straggler]:

@@ -78,9 +78,9 @@ def misplaced(path: str, pod_spec: JsonObject, claims: Claims) -> Iterator[str]:
             continue
         source = _place_of(volume, claims)
         if source is None:
-            yield f"{here} cannot be shown at {target}"
+            yield f"{here} cannot be mounted at {target}"
         elif not (target.exists() and target.resolve() == source.resolve()):
-            yield f"{here}: {source} cannot be shown at {target}; `ln -s {source} {target}` would do too"
+            yield f"{here}: {source} cannot be mounted at {target}; `ln -s {source} {target}` works too"
 
 
 def _place_of(volume: JsonObject, claims: Claims) -> Path | None:

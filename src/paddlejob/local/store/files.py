@@ -53,7 +53,7 @@ def locate(run: RunDirectory, pod: str, path: str) -> Path:
         place = _inside(directory, wanted)
         if place is not None and place.exists():
             return place
-    raise InputError(f"{pod} of {run.name} wrote no {path}; its files are in {run.files(pod)}")
+    raise InputError(f"{pod} of {run.name} did not write {path}; its files are in {run.files(pod)}")
 
 
 def copy(source: Path, target: Path) -> Path:

@@ -236,7 +236,7 @@ def choose(runs: Path, name: str, *, live: bool) -> RunDirectory:
         return candidates[0]
     if candidates:
         listed = ", ".join(each.name for each in candidates)
-        raise InputError(f"{name or 'that'} could be {listed}; give the full name of the run")
+        raise InputError(f"several runs match: {listed}; give the full name of one")
     if meant:
         raise InputError(
             f"{f'{name} is not' if name else 'no run is'} running; `paddlejob runs` lists all runs"

@@ -46,7 +46,7 @@ class Certificate(msgspec.Struct, frozen=True):
                 context.load_cert_chain(path)
             except OSError as error:
                 raise CertificateError(
-                    f"Secret {SECRET_NAME}: not a certificate and its key; delete it to have a new one made"
+                    f"Secret {SECRET_NAME}: not a certificate and its key; delete it to get a new one"
                 ) from error
         return context
 
@@ -84,7 +84,7 @@ def _read(secret: _Secret) -> Certificate:
         certificate, key = (base64.b64decode(secret.data[name]).decode() for name in ("tls.crt", "tls.key"))
     except (KeyError, ValueError) as error:
         raise CertificateError(
-            f"Secret {SECRET_NAME} has no tls.crt and tls.key; delete it to have a new one made"
+            f"Secret {SECRET_NAME} has no tls.crt and tls.key; delete it to get a new one"
         ) from error
     return Certificate(certificate, key)
 

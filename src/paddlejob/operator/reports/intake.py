@@ -82,13 +82,13 @@ class ReportIntake:
                 context = await self._prepare()
                 routes = {server.PATH: self._report, TRAINJOB_PATH: self._say}
                 async with server.serve(self._settings.address, context, routes) as self.port:
-                    log.info("taking reports on port %s for %s", self.port, self._settings.url)
+                    log.info("accepting reports on port %s for %s", self.port, self._settings.url)
                     self._tried.set()
                     await asyncio.get_running_loop().create_future()
             except (errors.KubeError, CertificateError, OSError) as error:
                 if str(error) != said:
                     said = str(error)
-                    log.warning("reports are not taken: %s", error)
+                    log.warning("not accepting reports: %s", error)
             self._tried.set()
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -125,7 +125,7 @@ class ReportIntake:
             return sender
         job, pod = sender
         if job.metadata.key != ObjectKey(place["namespace"], place["name"]):
-            return Answer(403, {"message": f"the pod is of PaddleJob {job.metadata.key}, and of no other"})
+            return Answer(403, {"message": f"the pod belongs to PaddleJob {job.metadata.key}"})
         try:
             self._writer.say(job, pod, trainjob.progress_in(body))
         except DECODE_ERRORS as error:
@@ -142,7 +142,7 @@ class ReportIntake:
             return Answer(429, {"nextSeconds": pace.next_seconds(self._book.reporters)})
         sender = self._sender(identity)
         if sender is None:
-            return Answer(401, {"message": "the pod is gone"})
+            return Answer(401, {"message": "the pod no longer exists"})
         if not self._book.may_report(identity.uid, asyncio.get_running_loop().time()):
             return Answer(429, {"nextSeconds": pace.LONGEST_SECONDS})
         return sender

@@ -42,7 +42,7 @@ async def serve(address: str, context: ssl.SSLContext, routes: Mapping[str, Hand
     async def answer(handle: Handler, request: web.Request) -> web.Response:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token:
-            return _response(Answer(401, {"message": "a bearer token is needed"}))
+            return _response(Answer(401, {"message": "a bearer token is required"}))
         try:
             async with asyncio.timeout(READ_SECONDS):
                 body = await request.read()

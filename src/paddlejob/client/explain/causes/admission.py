@@ -93,7 +93,7 @@ def _unlimited(refusal: Refusal) -> Finding | None:
     found = _UNLIMITED.search(refusal.why)
     if found is None:
         return None
-    text = f"quota {found[1]} counts what {refusal.rank} does not say: it must specify {found[2]}"
+    text = f"quota {found[1]} requires {refusal.rank} to specify {found[2]}"
     advice = Advice(f"set the resources of spec.{refusal.role}.template: {found[2]}")
     return refusal.finding("QuotaNeedsLimits", text, advice)
 
@@ -109,7 +109,9 @@ def _pod_security(refusal: Refusal) -> Finding | None:
         path = ("spec", "intranet")
         advice = refusal.change("set spec.intranet to PodIP or Service", set_op(path, "PodIP"))
     elif ops := _restricted_ops(refusal):
-        advice = refusal.change(f"let the {refusal.role} run restricted, as an ordinary user", *ops)
+        advice = refusal.change(
+            f"run the {refusal.role} as a non-root user, with a restricted securityContext", *ops
+        )
     else:
         advice = Advice(f"correct the securityContext in spec.{refusal.role}.template.spec")
     return refusal.finding("PodSecurity", text, advice, details=details)
@@ -140,7 +142,7 @@ def _webhook(refusal: Refusal) -> Finding | None:
         return refusal.finding("WebhookDenied", text, Advice("change the job as the webhook asks"))
     if found := _NO_WEBHOOK.search(refusal.why):
         text = f"admission webhook {found[1]} does not answer, so {refusal.rank or refusal.what} is refused"
-        ask = f"ask who looks after the webhook {found[1]}; if it was uninstalled, delete its configuration"
+        ask = f"ask the owner of webhook {found[1]}; if it was uninstalled, delete its configuration"
         # The operator knows what Volcano leaves behind.
         known = refusal.why.partition("; retrying; ")[2]
         return refusal.finding("WebhookDown", text, Advice(known or ask), details=(found[2],))

@@ -57,7 +57,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 def _container_finding(evidence: Evidence, member: ObservedPod, why: str, others: int) -> Finding:
     rank, node = str(member.replica), member.pod.spec.node_name
     details = [f"{rank} is on node {node}"]
-    details += [f"{others} more {'pod is' if others == 1 else 'pods are'} held up too"] if others else []
+    details += [f"{others} more {'pod is' if others == 1 else 'pods are'} blocked as well"] if others else []
     container = _waiting(member)
     waiting = container.state.waiting if container else None
     if container is None or waiting is None:

@@ -23,23 +23,23 @@ SHOWN_LINES = 12
 LINE_LENGTH = 200
 
 MEANINGS = {
-    1: "the program ended with an error, mostly an exception in Python",
-    2: "the command was called in a wrong way",
+    1: "the program failed, usually with a Python exception",
+    2: "the command was used incorrectly",
     101: "Paddle's elastic launcher asks for a restart",
     126: "the command is not executable",
     127: "the command was not found in the image",
-    134: "the program aborted itself (SIGABRT), often because a peer is gone",
+    134: "the program aborted itself (SIGABRT), often because a peer exited",
     135: "bus error (SIGBUS), often because /dev/shm is too small",
     136: "arithmetic error (SIGFPE)",
-    137: "killed from outside (SIGKILL), often for lack of memory",
+    137: "killed (SIGKILL), often because memory ran out",
     139: "segmentation fault (SIGSEGV)",
-    143: "told to stop (SIGTERM)",
-    247: "a process of Paddle's launcher was killed (SIGKILL), often for lack of memory",
-    255: "the program or its shell ended with an error of its own",
+    143: "asked to stop (SIGTERM)",
+    247: "a process of Paddle's launcher was killed (SIGKILL), often because memory ran out",
+    255: "the program or its shell reported an error",
 }
 REASONS = {
     "OOMKilled": "it used more memory than its limit",
-    "Evicted": "its node ran short of something, or it used more than it may",
+    "Evicted": "its node ran short of a resource, or it exceeded its own limit",
     "StartError": "its command could not be started",
     "ContainerCannotRun": "its command could not be started",
     "DeadlineExceeded": "its own activeDeadlineSeconds has passed",
@@ -48,7 +48,7 @@ REASONS = {
     Reason.AA_DIFF: "the same computation gave two results; its node is suspected",
     Reason.SHARDING_PAD_NON_ZERO: "padding of a sharded parameter was not zero; its node is suspected",
     Reason.DOWNLOAD_FAILED: "Paddle could not download a checkpoint",
-    Reason.HUNG: "no rank made a step for much longer than ever before; `postmortem` has their stacks",
+    Reason.HUNG: "no rank made a step for much longer than usual; `postmortem` has their stacks",
     Reason.CHECKPOINT_FAILED: "Paddle could not write a checkpoint",
 }
 HINTS = (
@@ -90,7 +90,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 _DEADLINES = {
     Reason.DEADLINE_EXCEEDED: "raise spec.activeDeadlineSeconds, or resume from a checkpoint",
-    Reason.STARTUP_DEADLINE_EXCEEDED: "deal with what it waited for, or raise spec.startupDeadlineSeconds",
+    Reason.STARTUP_DEADLINE_EXCEEDED: "fix what it waited for, or raise spec.startupDeadlineSeconds",
 }
 
 
@@ -122,7 +122,7 @@ def _details(evidence: Evidence, failure: Failure, rank: str) -> Iterator[str]:
     if status.goodput and (spent := in_words(status.goodput)):
         yield f"time: {spent}"
     if not evidence.log and not any(pod.metadata.name == failure.pod for pod in evidence.pods):
-        yield f"the pod {failure.pod} is gone, and its log with it; cleanPodPolicy: Never keeps pods"
+        yield f"pod {failure.pod} was deleted, and its log with it; cleanPodPolicy: Never keeps pods"
 
 
 def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]:

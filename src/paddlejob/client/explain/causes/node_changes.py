@@ -63,8 +63,8 @@ def advice(evidence: Evidence, short: Short, *, fits_alone: bool) -> tuple[Advic
     # Last, for nodes are mostly closed on purpose.
     mildest += [opened] if (opened := _opened(evidence, short)) else []
     if fits_alone:
-        return (*mildest[:2], Advice("wait until other pods have left the nodes"))
-    return tuple(mildest) or (Advice(f"add nodes that have room for a {demand.role} and are open to it"),)
+        return (*mildest[:2], Advice("wait until other pods free up room"))
+    return tuple(mildest) or (Advice(f"add nodes that a {demand.role} fits on and may be scheduled to"),)
 
 
 def _opened(evidence: Evidence, short: Short) -> Advice | None:

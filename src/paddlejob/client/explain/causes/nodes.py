@@ -73,13 +73,13 @@ def _headline(short: Short) -> tuple[str, str]:
     sizes = [room.free for room in short.nodes.open_to(demand, short.nodes.rooms(empty=True).values())]
     if not sizes:
         closed = "; ".join(_closed(short.now))
-        return "NoMatchingNode", f"no node is open to {_some(demand)}: {closed}"
+        return "NoMatchingNode", f"no node accepts {_some(demand)}: {closed}"
     for name, amount in short.needs.amounts.items():
         most = max(size.get(name, 0) for size in sizes)
         if most < amount:
             asked = demand.requests[name]
             offers = f"the largest has {cluster.from_nanos(most, asked)}" if most else "no node offers it"
-            nodes = "open to it " if any(spot.barriers for spot in short.now) else ""
+            nodes = "that accepts it " if any(spot.barriers for spot in short.now) else ""
             return "NodeTooSmall", f"no node {nodes}has {name} {asked} for a {demand.role}: {offers}"
     fit = demand.replicas - demand.waiting + short.placed
     return "NotEnoughRoom", f"at most {fit} of {demand.counted(demand.replicas)} fit now: {_shortage(short)}"
@@ -88,9 +88,9 @@ def _headline(short: Short) -> tuple[str, str]:
 def _shortage(short: Short) -> str:
     lacking = list(_lacking(short))
     if lacking == [PODS]:
-        return "the nodes take no more pods"
+        return "the nodes have reached their pod limit"
     if not lacking:
-        return "no node has enough left of all that they request"
+        return "no node has enough left of everything that they request"
     return f"the nodes have too little {' and '.join(lacking)}"
 
 
@@ -124,7 +124,7 @@ def _words(barrier: Barrier, count: int) -> str:
     has, are = ("has", "is") if count == 1 else ("have", "are")
     return {
         Kind.CORDON: f"{are} cordoned",
-        Kind.SICK: f"{are} in trouble ({barrier.what})",
+        Kind.SICK: f"{are} not healthy ({barrier.what})",
         Kind.TAINT: f"{has} the taint {barrier.what}",
         Kind.LABEL: f"{has} no label {barrier.what}",
         Kind.AFFINITY: f"{'does' if count == 1 else 'do'} not match its node affinity",
@@ -137,7 +137,7 @@ def _details(evidence: Evidence, short: Short, *, fits_alone: bool) -> Iterator[
     asks = ", ".join(
         f"{name} {amount}" for name, amount in demand.requests.items() if amount.amount and name != PODS
     )
-    yield f"each {demand.role} requests {asks or 'nothing but a place'}"
+    yield f"each {demand.role} requests {asks or 'no resources'}"
     if (processors := demand.requests.get("cpu", ZERO).amount) >= TYPO_CPUS:
         meant = f"{processors}m would be {float(processors) / 1000:g}"
         yield f"cpu {processors} means {processors} processors; {meant}"
@@ -147,7 +147,7 @@ def _details(evidence: Evidence, short: Short, *, fits_alone: bool) -> Iterator[
     if fits_alone:
         yield "all of them would fit if other pods did not use the nodes"
     if not evidence.sees_all_pods:
-        yield "counted without pods that were not read, which may use more of the nodes"
+        yield "pods that could not be read are not counted; they may use more of the nodes"
     gang = evidence.gang.group.spec.scheduling_policy.gang if evidence.gang else None
     if gang and gang.min_count > 1:
         yield f"the scheduler starts {gang.min_count} pods of the job together or none"

@@ -27,12 +27,12 @@ _PLAIN = {
     _NO_MATCH: "do not match the pod's nodeSelector or node affinity",
     "were unschedulable": "are cordoned",
     "didn't match pod anti-affinity rules": "are ruled out by the pod's anti-affinity",
-    "didn't match pod affinity rules": "do not have the pods that the pod's affinity asks for",
+    "didn't match pod affinity rules": "do not satisfy the pod's affinity",
     "didn't match pod topology spread constraints": "are ruled out by the pod's topologySpreadConstraints",
-    "didn't have free ports for the requested pod ports": "have other pods on the pod's host ports",
+    "didn't have free ports for the requested pod ports": "have the pod's host ports in use",
     "had volume node affinity conflict": "cannot reach the pod's volumes",
     "didn't find available persistent volumes to bind": "have no free volume for the pod's claims",
-    "Too many pods": "take no more pods",
+    "Too many pods": "have reached their pod limit",
 }
 _LONGEST = 4096
 SCHEDULER_SECONDS = 30.0
@@ -100,7 +100,7 @@ def _advice(evidence: Evidence, demand: Demand, verdict: Verdict) -> Iterator[Ad
         now = demand.requests.get(resource, ZERO)
         yield Advice(
             f"lower what each {role} requests of {resource} (now {now}) or spec.{role}.replicas "
-            f"(now {demand.replicas}), or wait; how far cannot be told without seeing the nodes"
+            f"(now {demand.replicas}), or wait; by how much is unknown without access to the nodes"
         )
     if any(words == _PLAIN[_NO_MATCH] for _, words in verdict.reasons):
         yield Advice(f"relax nodeSelector and affinity in spec.{role}.template.spec, or label a node")
