@@ -22,7 +22,7 @@ ORDER = (
     "Running it",
     "Upgrade",
     "From paddle-operator",
-    "From the files to a release",
+    "From manifests to Helm",
     "Uninstall",
     "Helm",
 )
