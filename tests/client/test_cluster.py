@@ -26,7 +26,7 @@ from paddlejob.kube.errors import (
     UnauthorizedError,
     api_error,
 )
-from paddlejob.kube.resource import CONFIG_MAPS
+from paddlejob.kube.resource import CONFIG_MAPS, EVENTS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull
 
@@ -230,13 +230,21 @@ def test_a_finished_job_is_retried_as_a_new_one_and_not_changed():
     play(act)
 
 
+def _event(pod: str) -> dict:
+    """What a kubelet reports about a pod; `demo-worker-worker-0` is one of the job demo-worker."""
+    involved = {"kind": "Pod", "name": pod, "namespace": "default"}
+    return {"metadata": {"name": f"{pod}.1"}, "involvedObject": involved, "reason": "Pulled"}
+
+
 def test_events_of_the_job_and_its_pods_are_in_order():
     async def act(scene: Scene) -> None:
         scene.fates.set("demo-worker-0", Exit(0, 5))
         demo = await scene.submitted(job().worker(1))
         await demo.wait()
+        for pod in ("demo-worker-0", "demo-worker-worker-0"):
+            await scene.client.create(EVENTS, "default", _event(pod))
         found = await demo.events()
-        assert "PaddleJob/demo" in {each.object for each in found}
+        assert {each.object for each in found} == {"PaddleJob/demo", "Pod/demo-worker-0"}
         assert [each.time for each in found] == sorted(each.time for each in found)
 
     play(act)
@@ -301,6 +309,10 @@ def test_refusals_are_put_into_words():
     pods = 'cannot get resource "pods/log" in API group "" in the namespace "team-a"'
     assert sentence(ForbiddenError(Status(code=403, message=pods))) == (
         "cannot get pods/log in namespace team-a: needs get on pods/log"
+    )
+    scale = 'cannot patch resource "paddlejobs/scale" in API group "batch" at the cluster scope'
+    assert sentence(ForbiddenError(Status(code=403, message=scale))) == (
+        "cannot patch paddlejobs/scale in all namespaces: needs patch on paddlejobs.batch/scale"
     )
     quota = Status(code=403, message="exceeded quota: pods")
     assert sentence(api_error(quota)) == "exceeded quota: pods"

@@ -23,6 +23,8 @@ from tests.support import pod_streams
 
 T = TypeVar("T")
 
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
 
 class ServedCluster:
     """What a test may do with the cluster from its own thread."""
@@ -64,6 +66,14 @@ current-context: test
         """Let a pod exit that was held."""
         self._loop.call_soon_threadsafe(self.scene.let_go, pod)
 
+    def until_watched(self) -> None:
+        """Wait until somebody watches through the server."""
+
+        async def watched(scene: Scene) -> None:
+            await scene.until(lambda: asyncio.sleep(0, self.front.is_watched), "watched")
+
+        self.do(watched)
+
     def go_away(self) -> None:
         """Stop serving: connections break, and new ones are refused."""
         asyncio.run_coroutine_threadsafe(self.front.stop(), self._loop).result(60)
@@ -85,6 +95,13 @@ class Front:
         """Of pods/exec; servers before Kubernetes 1.30 have only the second."""
         self.refusal: dict | None = None
         """The Status that everybody gets who wants to enter a pod."""
+        self.denied: set[tuple[str, str]] = set()
+        """Verbs and resources that the user has no right to, such as ("get", "pods/log")."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a stream is open."""
+        return bool(self._streams)
 
     async def start(self) -> None:
         app = web.Application()
@@ -103,6 +120,8 @@ class Front:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
+        if denial := self._denial(request):
+            return web.json_response(denial, status=403)
         if request.path.endswith(("/exec", "/portforward")):
             return await self._into_pod(request)
         if query.get("watch") == "true" or request.path.endswith("/log"):
@@ -115,6 +134,23 @@ class Front:
             content_type=request.content_type,
         )
         return web.Response(status=response.status, body=response.body, headers=dict(response.headers))
+
+    def _denial(self, request: web.Request) -> dict | None:
+        """Return what an API server answers to whoever lacks the right."""
+        kind, *rest = request.path.strip("/").split("/")
+        group, rest = ("", rest[1:]) if kind == "api" else ("".join(rest[:1]), rest[2:])
+        if rest[:1] == ["namespaces"] and len(rest) > 2:
+            rest = rest[2:]
+        resource = "/".join((*rest[:1], *rest[2:3]))
+        verb = _VERBS.get(request.method, "get" if len(rest) > 1 else "list")
+        verb = "watch" if request.query.get("watch") == "true" else verb
+        if (verb, resource) not in self.denied:
+            return None
+        message = (
+            f'{resource} is forbidden: User "alice" cannot {verb} resource "{resource}" '
+            f'in API group "{group}" in the namespace "default"'
+        )
+        return {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message}
 
     async def _into_pod(self, request: web.Request) -> web.StreamResponse:
         """Do what a kubelet does, when there is such a pod and the client may enter it."""

@@ -7,7 +7,6 @@ import functools
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +17,13 @@ from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError, problems_of
-from paddlejob.client.events import EventView
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Listing, Look, Usage, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.manifest import resource_beside
 from paddlejob.client.metrics import POD_METRICS, PodMetrics
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SECRETS
+from paddlejob.kube.resource import CONFIG_MAPS, PODS, SECRETS
 from paddlejob.kube.transport.quick import QuickTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 
@@ -49,6 +47,8 @@ class Cluster(Jobs):
         self.client = client
         self.namespace = namespace
         self.context = context
+        self.on_trouble: Callable[[str, str], None] = lambda _, __: None
+        """Told who is watched and what is wrong with the connection, an empty text for nothing."""
 
     @classmethod
     def open(
@@ -64,6 +64,7 @@ class Cluster(Jobs):
         Nothing is sent yet. Raises ConfigError, which says what to change.
         """
         config = cluster_config(kubeconfig=kubeconfig, context=context, env=env)
+        _check_name(namespace or config.namespace, "namespace")
         client = Client(QuickTransport(config, user_agent=FIELD_MANAGER))
         return cls(client, namespace or config.namespace, context=context or "")
 
@@ -78,6 +79,7 @@ class Cluster(Jobs):
         if "/" in name:
             kind, _, name = name.partition("/")
             _check_kind(kind)
+        _check_name(name, names.KIND)
         try:
             body = await self.client.get(PADDLE_JOBS, self.namespace, name)
         except errors.NotFoundError as error:
@@ -169,7 +171,7 @@ class Cluster(Jobs):
                 await self.client.create(
                     resource, namespace, manifest, dry_run=dry_run, field_manager=FIELD_MANAGER
                 )
-                notes.append(f"{resource.plural}/{name} created")
+                notes.append(f"{resource.plural}/{name} created{' (server dry run)' if dry_run else ''}")
             except errors.AlreadyExistsError:
                 notes.append(f"{resource.plural}/{name} already exists and was not changed")
         return tuple(notes)
@@ -220,7 +222,7 @@ class Cluster(Jobs):
         except errors.KubeError:
             # Who may not list still learns that there is no such job.
             known = []
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name.lower(), known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return NoSuchJobError(f"there is no PaddleJob {name} in namespace {self.namespace}{hint}")
 
@@ -263,6 +265,7 @@ class ClusterJob(Job):
                     self.see(state)
                     yield state
                 await watch.next_change()
+                self.cluster.on_trouble(self.name, watch.trouble)
 
     def looks(self) -> AsyncGenerator[Look, None]:
         """Yield the job with its pods now and after each change, until it is deleted."""
@@ -298,17 +301,9 @@ class ClusterJob(Job):
 
     async def events(self) -> list[JobEvent]:
         """Return what the operator, the scheduler and the kubelets reported, oldest first."""
-        uid = self.state.metadata.uid
-        own = await self._events(f"involvedObject.kind={names.KIND},involvedObject.name={self.name}")
-        of_pods = await self._events("involvedObject.kind=Pod")
-        roles = tuple(f"{self.name}-{role}-" for role, _ in self.state.spec.roles())
-        found = [each for each in own if each.involved_object.uid in (uid, "")]
-        found += [each for each in of_pods if each.involved_object.name.startswith(roles)]
-        return [each.event for each in sorted(found, key=lambda each: each.time or _LONG_AGO)]
+        from paddlejob.client.events import job_events  # noqa: PLC0415 - not needed for most verbs
 
-    async def _events(self, selector: str) -> tuple[EventView, ...]:
-        page = await self.client.list(EVENTS, self.namespace, field_selector=selector, type=EventView)
-        return page.items
+        return await job_events(self.client, self.namespace, self.state)
 
     async def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
         """Yield the logs in order of time, or with `follow` as they come."""
@@ -482,13 +477,18 @@ def cluster_config(
 
 
 _HEAD = {"apiVersion": names.API_VERSION, "kind": names.KIND}
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def _age(job: Job) -> tuple[str, bool, str]:
     """Return what is greater for a newer job; of two that were created in one second, a live one is."""
     created = str(job.body["metadata"].get("creationTimestamp"))
     return created, not job.state.status.phase.is_terminal, job.name
+
+
+def _check_name(name: str, kind: str) -> None:
+    """Raise ClientError for what would not be a name in a path."""
+    if name in ("", ".", ".."):
+        raise ClientError(f"{name!r} is not the name of a {kind}")
 
 
 def _check_kind(kind: str) -> None:

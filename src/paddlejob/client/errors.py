@@ -83,7 +83,9 @@ def sentence(error: Exception) -> str:
 def _denied(verb: str, resource: str, group: str, namespace: str) -> str:
     where = f"in namespace {namespace}" if namespace else "in all namespaces"
     rights = _RIGHTS.get(resource) or _RIGHTS.get(verb, verb)
-    return f"cannot {verb} {resource} {where}: needs {rights} on {resource}{'.' if group else ''}{group}"
+    kind, slash, subresource = resource.partition("/")
+    asked = f"{kind}{'.' if group else ''}{group}{slash}{subresource}"
+    return f"cannot {verb} {resource} {where}: needs {rights} on {asked}"
 
 
 def problems_of(error: errors.ApiError) -> list[str]:

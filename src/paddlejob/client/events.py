@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 
+from paddlejob.api import names
 from paddlejob.api.meta import ObjectMeta, View
+from paddlejob.api.v1 import PaddleJob
 from paddlejob.client.job import JobEvent
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import EVENTS
 
 
 class _Involved(View, frozen=True):
@@ -37,3 +42,21 @@ class EventView(View, frozen=True):
         """The event as people read it."""
         about = f"{self.involved_object.kind}/{self.involved_object.name}"
         return JobEvent(self.type, self.reason, self.message, about, self.time, self.count or 1)
+
+
+async def job_events(client: Client, namespace: str, job: PaddleJob) -> list[JobEvent]:
+    """Return the events of a job and its pods, oldest first. Raises KubeError."""
+    own = await _events(client, namespace, f"involvedObject.kind={names.KIND},involvedObject.name={job.name}")
+    of_pods = await _events(client, namespace, "involvedObject.kind=Pod")
+    roles = "|".join(role for role, _ in job.spec.roles())
+    is_pod = re.compile(rf"{re.escape(job.name)}-(?:{roles})-[0-9]+").fullmatch
+    found = [each for each in own if each.involved_object.uid in (job.metadata.uid, "")]
+    found += [each for each in of_pods if is_pod(each.involved_object.name)]
+    return [each.event for each in sorted(found, key=lambda each: each.time or _LONG_AGO)]
+
+
+async def _events(client: Client, namespace: str, selector: str) -> tuple[EventView, ...]:
+    return (await client.list(EVENTS, namespace, field_selector=selector, type=EventView)).items
+
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)

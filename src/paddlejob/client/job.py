@@ -152,8 +152,9 @@ class Job(abc.ABC):
                     if state.status.phase.is_terminal and goal != goals.DELETED:
                         raise GoalMissedError(f"{self.name} is {describe(state)}, and will not be {goal}")
         except TimeoutError:
+            missed = "has not ended" if goal == goals.ENDED else f"is not {goal}"
             raise WaitTimeoutError(
-                f"{self.name} is not {goal} after {timeout_seconds:g}s: it is {describe(state)}"
+                f"{self.name} {missed} after {timeout_seconds:g}s: it is {describe(state)}"
             ) from None
         if goal == goals.DELETED:
             return state

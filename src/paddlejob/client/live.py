@@ -79,6 +79,7 @@ async def listings(
                     job = ClusterJob(cluster, {"metadata": {"name": key.name, "namespace": key.namespace}})
                     job.see(state)
                 jobs[key] = job
+            cluster.on_trouble("", watch.trouble)
             if jobs != before or watch.trouble != told:
                 told = watch.trouble
                 yield Listing(tuple(jobs.values()), told)

@@ -66,7 +66,7 @@ async def watching(
 ) -> AsyncIterator[Watching[T]]:
     """Watch objects; several watches may set one event. Connections that break are made again.
 
-    Raises KubeError when the first list is refused.
+    Raises KubeError when the first list or watch is refused.
     """
     event = changed or asyncio.Event()
 
@@ -88,6 +88,8 @@ async def watching(
     task = asyncio.create_task(informer.run())
     try:
         while not informer.synced.is_set():
+            if informer.refusal:
+                raise informer.refusal
             if informer.last_error:
                 # The informer would try indefinitely; a list tells whether there is any use in that.
                 with contextlib.suppress(ServerError, TransportError):

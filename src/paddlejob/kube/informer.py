@@ -94,6 +94,8 @@ class Informer(Generic[T]):
         self._idle: asyncio.Timeout | None = None
         self.last_error = ""
         """The last error, empty while the watch is healthy."""
+        self.refusal: errors.ApiError | None = None
+        """Why the server does not tell this user, where that was its last answer."""
         self._streams_at_error = 0
         self.lists = 0
         """How many complete lists were received."""
@@ -181,7 +183,7 @@ class Informer(Generic[T]):
         except (TimeoutError, errors.KubeError, *decoding.DECODE_ERRORS) as error:
             if self._must_list:
                 return watch.Wait(0, 0)
-            return self._next_request(_ending(error, None if opened_at is None else _now() - opened_at))
+            return self._failed(error, None if opened_at is None else _now() - opened_at)
         finally:
             if self._idle is idle:
                 self._idle = None
@@ -218,10 +220,14 @@ class Informer(Generic[T]):
         except (errors.KubeError, *decoding.DECODE_ERRORS) as error:
             if isinstance(error, errors.ResponseTooLargeError):
                 self._page_size = max(1, (limit or PAGE_SIZE) // 4)
-            return self._next_request(_ending(error, None))
+            return self._failed(error, None)
         self._alive()
         metadata = page.metadata
         return self._next_request(watch.Page(payloads, metadata.resource_version, metadata.continue_token))
+
+    def _failed(self, error: Exception, open_seconds: float | None) -> watch.Request:
+        self.refusal = error if isinstance(error, errors.UnauthorizedError | errors.ForbiddenError) else None
+        return self._next_request(_ending(error, open_seconds))
 
     def _read(self, complete_lines: Iterable[bytes], opened_at: float) -> watch.Request | None:
         """Feed lines to the machine until it asks for something other than more lines."""

@@ -55,6 +55,14 @@ def test_paddlejob_is_about_a_cluster_with_a_flag(cluster, paddlejob, pdj, file)
     assert "demo" in paddlejob("get", "-A").stdout
 
 
+def test_an_empty_flag_is_no_guess(paddlejob, pdj, file):
+    """`paddlejob delete -n "$NAMESPACE" demo` without the variable must not touch a run on this machine."""
+    assert paddlejob("submit", file(job().worker(1, command=["true"])), "--logs").exit_code == 0
+    pdj("submit", file(job().worker(1)))
+    for flag in ("-n", "--context", "--kubeconfig"):
+        assert paddlejob("get", flag, "", "-o", "name").stdout == "paddlejob.batch.paddlepaddle.org/demo\n"
+
+
 def test_a_local_run_has_the_same_verbs(paddlejob, file):
     built = job().worker(1, command=["sh", "-c", "echo hello; exit 3"]).spec(backoffLimit=0)
     result = paddlejob("submit", file(built), "--logs")

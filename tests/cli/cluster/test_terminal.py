@@ -87,6 +87,44 @@ def test_a_running_job_is_scaled_suspended_and_deleted(cluster, terminal, file):
     assert not cluster.server.get(PADDLE_JOBS, "default", "demo")
 
 
+@pytest.mark.parametrize(("key", "shown"), [("\x03", "^C\n"), ("\x04", "\n")], ids=["Ctrl-C", "Ctrl-D"])
+def test_a_question_can_be_left(cluster, terminal, file, key, shown):
+    assert ended(terminal("submit", file(job().worker(1))))[0] == 0
+    asking = terminal("delete", "demo")
+    asking.expect(r"\[y/N\]: ")
+    asking.send(key)
+    assert ended(asking) == (130, shown)
+    assert cluster.server.get(PADDLE_JOBS, "default", "demo")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("get", "-w"),
+        ("logs", "demo", "-f"),
+        ("wait", "demo"),
+        ("top",),
+        ("top", "demo"),
+        ("port-forward", "demo", ":80"),
+        ("exec", "demo", "--", "sh", "-c", "echo demo; sleep 600"),
+        ("delete", "demo", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_whatever_goes_on_can_be_interrupted(cluster, terminal, file, arguments):
+    cluster.scene.hold("demo-worker-0")
+    assert ended(terminal("submit", file(job().worker(1).metadata(finalizers=["test/keep"]))))[0] == 0
+    cluster.write("demo-worker-0", "demo trains")
+    child = terminal(*arguments)
+    if arguments[0] == "wait":
+        cluster.until_watched()
+    else:
+        child.expect("demo|Forwarding")
+    child.sendintr()
+    code, rest = ended(child)
+    assert (code, "Traceback" in rest) == (130, False), rest
+
+
 def test_whoever_stops_following_is_told_that_the_job_goes_on(cluster, terminal, file):
     following = terminal("submit", file(job().worker(1)), "--logs")
     cluster.write("demo-worker-0", "training")
@@ -112,6 +150,46 @@ def test_a_server_that_goes_away_and_comes_back_loses_no_line(cluster, terminal,
     code, rest = ended(following)
     assert (code, "demo Completed in" in rest) == (0, True)
     assert "before" not in rest
+
+
+@pytest.mark.parametrize(
+    "arguments", [("wait", "demo", "other"), ("get", "-w"), ("submit", "--watch")], ids=" ".join
+)
+def test_whoever_waits_is_told_once_that_the_server_is_away(cluster, terminal, file, arguments):
+    for name in ("demo", "other"):
+        cluster.scene.hold(f"{name}-worker-0")
+    path = file(job().worker(1))
+    if arguments[0] == "submit":
+        arguments = ("submit", path, "--watch")
+    else:
+        ended(terminal("submit", file(job().worker(1), job("other").worker(1), name="both.yaml")))
+    waiting = terminal(*arguments)
+    cluster.until_watched()
+    cluster.go_away()
+    waiting.expect("cannot follow right now: ")
+    cluster.come_back()
+    waiting.expect("following again")
+    assert "cannot follow" not in waiting.before
+    for name in ("demo", "other"):
+        cluster.let_go(f"{name}-worker-0")
+    if arguments[0] == "get":
+        waiting.expect("demo +Completed")
+        waiting.sendintr()
+    assert ended(waiting)[0] == (130 if arguments[0] == "get" else 0)
+
+
+def test_a_live_screen_survives_a_server_that_is_away(cluster, terminal, file):
+    cluster.scene.hold("demo-worker-0")
+    ended(terminal("submit", file(job().worker(1))))
+    for arguments in ((), ("demo",)):
+        top = terminal("top", *arguments)
+        top.expect("demo +Running")
+        cluster.go_away()
+        top.expect("cannot follow right now: .*; trying again")
+        top.expect("demo +Running")
+        cluster.come_back()
+        top.expect_exact("\x1b[H\x1b[2JNAME ")
+        top.close(force=True)
 
 
 def test_changes_are_printed_line_by_line(cluster, terminal, file):

@@ -155,14 +155,31 @@ def test_what_is_wrong_with_a_file_is_named(pdj, file, tmp_path):
     for arguments in (("submit", bad, "--dry-run=client"), ("validate", bad)):
         result = pdj(*arguments)
         assert result.exit_code == 2
-        assert "error: spec.wroker: Unknown field" in result.stderr
-        assert "error: spec.worker.replicas: Invalid value: 0" in result.stderr
+        assert "spec.wroker: Unknown field" in result.stderr
+        assert "spec.worker.replicas: Invalid value: 0" in result.stderr
     assert pdj("validate", file(job().worker(1))).stdout.endswith("job.yaml: PaddleJob demo is valid\n")
     result = pdj("submit", tmp_path / "missing.yaml")
     assert result.stderr == f"error: unable to read {tmp_path / 'missing.yaml'}: No such file or directory\n"
     result = pdj("submit", file(CONFIG))
     assert "has no PaddleJob, only ConfigMap" in result.stderr
     assert "-e A: write NAME=VALUE" in pdj("submit", bad, "-e", "A").stderr
+
+
+def test_all_files_are_validated(pdj, file, tmp_path):
+    good, bad = file(job().worker(1), name="good.yaml"), file(job().worker(0), name="bad.yaml")
+    result = pdj("validate", bad, tmp_path / "missing.yaml", good)
+    assert result.exit_code == 2
+    assert result.stdout == f"{good}: PaddleJob demo is valid\n"
+    first, second = result.stderr.splitlines()
+    assert first.startswith(f"error: {bad}: spec.worker.replicas: Invalid value: 0")
+    assert "missing.yaml: No such file" in second
+
+
+def test_jobs_that_were_created_before_one_was_refused_are_named(pdj, file):
+    pdj("submit", file(job("b").worker(1)))
+    result = pdj("submit", file(job("a").worker(1), job("b").worker(1), job("c").worker(1)))
+    assert (result.exit_code, result.stdout) == (2, "paddlejob.batch.paddlepaddle.org/a created\n")
+    assert "PaddleJob b already exists" in result.stderr
 
 
 def test_get_prints_yaml_json_and_wide(cluster, pdj, file):
@@ -335,6 +352,26 @@ def test_errors_name_the_flags_that_help(pdj, file):
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("get", ""), "'' is not the name of a PaddleJob"),
+        (("logs", ".."), "'..' is not the name of a PaddleJob"),
+        (("get", "-n", "."), "'.' is not the name of a namespace"),
+        (("get", "DEMO"), "did you mean demo?"),
+        (("get", "pod/demo"), "pod is not a kind of job"),
+        (("get", "no/such/job"), "no is not a kind of job"),
+        (("get", "日本 \x1b[2J"), "there is no PaddleJob 日本"),
+        (("get", "--phase", "runing"), "runing is not a phase; choose among Pending, Starting, Running"),
+    ],
+)
+def test_what_is_no_name_is_refused(pdj, file, arguments, expected):
+    pdj("submit", file(job().worker(1)))
+    result = pdj(*arguments)
+    assert (result.exit_code, expected in result.stderr) == (2, True), result.stderr
+    assert "\x1b" not in result.stderr
+
+
 def test_flags_may_stand_before_the_verb_and_choose_the_namespace(cluster, pdj, file):
     pdj("submit", file(job().worker(1)), "-n", "team-a")
     assert cluster.server.get(PADDLE_JOBS, "team-a", "demo")
@@ -354,6 +391,8 @@ def test_wait_tells_how_jobs_ended(cluster, pdj, file):
     assert pdj("wait", "good").exit_code == 0
     result = pdj("wait", "bad", "--for=completed")
     assert (result.exit_code, "will not be completed" in result.stderr) == (1, True)
+    result = pdj("wait", "bad", "--for=delete", "--timeout=0.1s")
+    assert (result.exit_code, "bad is not deleted after 0.1s" in result.stderr) == (124, True)
     assert "choose ended, deleted" in pdj("wait", "bad", "--for=over").stderr
     assert "'x' is not a duration" in pdj("wait", "bad", "--timeout=x").stderr
 
@@ -364,6 +403,8 @@ def test_version(pdj):
     assert client == f"Client Version: {__version__}"
     assert lines(pdj("version", "--client"))[0].startswith("Client Version: ")
     assert len(lines(pdj("version", "--client"))) == 1
+    result = pdj("version", "--context", "third")
+    assert (result.exit_code, result.stdout) == (2, f"{client}\n")
     assert pdj("--version").stdout.startswith("kubectl pdj, version")
 
 

@@ -21,18 +21,30 @@ def version(target: Target, client: bool, form: str | None) -> None:
 
 async def _version(target: Target, *, client_only: bool, form: str | None) -> int:
     found = {"clientVersion": paddlejob.__version__}
-    if not client_only:
-        from paddlejob.client.cluster import Cluster  # noqa: PLC0415
-        from paddlejob.operator.resources import PADDLE_JOBS  # noqa: PLC0415
+    try:
+        if not client_only:
+            found |= await _cluster_versions(target)
+    finally:
+        # A cluster that does not answer is an error, and what is known without it is told first.
+        _print_versions(found, form)
+    return 0
 
-        async with target.open() as jobs:
-            assert isinstance(jobs, Cluster)
-            found["serverVersion"] = (await jobs.client.server_version()).git_version
-            has_jobs = await jobs.client.has_resource(PADDLE_JOBS)
-            found["paddleJobs"] = PADDLE_JOBS.api_version if has_jobs else "not installed"
+
+async def _cluster_versions(target: Target) -> dict[str, str]:
+    from paddlejob.client.cluster import Cluster  # noqa: PLC0415
+    from paddlejob.operator.resources import PADDLE_JOBS  # noqa: PLC0415
+
+    async with target.open() as jobs:
+        assert isinstance(jobs, Cluster)
+        version = (await jobs.client.server_version()).git_version
+        has_jobs = await jobs.client.has_resource(PADDLE_JOBS)
+    return {"serverVersion": version, "paddleJobs": PADDLE_JOBS.api_version if has_jobs else "not installed"}
+
+
+def _print_versions(found: dict[str, str], form: str | None) -> None:
     if form:
         output.print_object(found, form)
-        return 0
+        return
     titles = {
         "clientVersion": "Client Version",
         "serverVersion": "Server Version",
@@ -40,7 +52,6 @@ async def _version(target: Target, *, client_only: bool, form: str | None) -> in
     }
     for key, value in found.items():
         say(f"{titles[key]}: {value}")
-    return 0
 
 
 @click.command("completion")

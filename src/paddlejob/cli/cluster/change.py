@@ -91,7 +91,7 @@ async def _delete(
         if not yes and sys.stdin.isatty():
             listed = ", ".join(job.name for job in found)
             place = "this machine" if target.is_local else f"namespace {found[0].namespace}"
-            if not click.confirm(f"Delete {listed} from {place}, with all pods and logs?", err=True):
+            if not shared.agrees(f"Delete {listed} from {place}, with all pods and logs?"):
                 return shared.FAILED
         elif not yes and target.is_local:
             _keep_files(found)

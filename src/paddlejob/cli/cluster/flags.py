@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from paddlejob.cli.terminal import say
+
 if TYPE_CHECKING:
     from paddlejob.client.job import Jobs
 
@@ -45,13 +47,31 @@ class Target(NamedTuple):
             return LocalRuns.open()
         from paddlejob.client.cluster import Cluster  # noqa: PLC0415
 
-        return Cluster.open(kubeconfig=self.kubeconfig, context=self.context, namespace=self.namespace)
+        cluster = Cluster.open(kubeconfig=self.kubeconfig, context=self.context, namespace=self.namespace)
+        cluster.on_trouble = _Trouble().tell
+        return cluster
 
     @property
     def command(self) -> str:
         """How a person calls this program for these jobs, to be followed by a verb."""
         flags = (("-n", self.namespace), ("--context", self.context), ("--kubeconfig", self.kubeconfig))
         return " ".join([self.program, *(f"{flag} {value}" for flag, value in flags if value)])
+
+
+class _Trouble:
+    """Tells whoever waits that a connection is broken, and that all are whole again, once each."""
+
+    def __init__(self) -> None:
+        self._broken: set[str] = set()
+
+    def tell(self, watched: str, text: str) -> None:
+        before = bool(self._broken)
+        if text:
+            self._broken.add(watched)
+        else:
+            self._broken.discard(watched)
+        if bool(self._broken) != before:
+            say(f"cannot follow right now: {text}; trying again" if text else "following again", err=True)
 
 
 def cluster_flags(function: Function) -> Function:
@@ -77,7 +97,8 @@ def target_flags(function: Function) -> Function:
         program: Program = click.get_current_context().obj
         given = (namespace, context, kubeconfig)
         chosen = tuple(mine or before for mine, before in zip(given, program.flags, strict=True))
-        is_local = program.is_local and not any(chosen) and not arguments.get("all_namespaces")
+        # A flag chooses the cluster also when it is empty, as that of an unset variable: never a guess.
+        is_local = program.is_local and set(given) == {None} and not arguments.get("all_namespaces")
         return function(target=Target(program.name, is_local, *chosen), **arguments)
 
     return cluster_flags(with_target)

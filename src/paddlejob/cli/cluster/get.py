@@ -56,7 +56,7 @@ def command(
         names=names,
         all_namespaces=all_namespaces,
         selector=selector,
-        phases={each.strip().lower() for each in phase.split(",") if each.strip()},
+        phases=_phases(phase),
         queue=queue,
         form=form or "",
         headers=not no_headers,
@@ -141,6 +141,17 @@ class _Listing:
         return tuple(
             cell for cell, name in zip(cells, output.WIDE_HEADINGS, strict=False) if name not in _TIMES
         )
+
+
+def _phases(text: str) -> set[str]:
+    from paddlejob.api.v1 import Phase  # noqa: PLC0415 - not needed for help
+
+    known = {str(phase).lower(): str(phase) for phase in Phase if phase}
+    wanted = {each.strip().lower() for each in text.split(",") if each.strip()}
+    if unknown := sorted(wanted - {*known}):
+        choices = ", ".join(known.values())
+        raise click.UsageError(f"--phase: {unknown[0]} is not a phase; choose among {choices}")
+    return wanted
 
 
 def _queues(job: PaddleJob) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,11 +13,13 @@ from paddlejob.cli.cluster.flags import Target, target_flags
 from paddlejob.cli.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 
     from paddlejob.api.pod import Pod
     from paddlejob.api.v1 import PaddleJob
     from paddlejob.client.job import Job, JobEvent, Usage
+
+T = TypeVar("T")
 
 SHOWN_EVENTS = 10
 
@@ -42,12 +44,26 @@ async def _describe(target: Target, names: tuple[str, ...]) -> int:
 
 async def _description(job: Job) -> list[str]:
     state, now = job.state, datetime.now(UTC)
-    pods, events = await job.pods(), await job.events()
-    lines = [output.fields(_facts(job, state, now)), "", "Ranks:", _indented(rank_table(job, pods, now))]
+    ranks = await _as_far_as_allowed(job.pods(), lambda pods: rank_table(job, pods, now))
+    lines = [output.fields(_facts(job, state, now)), "", "Ranks:", _indented(ranks)]
     if state.status.conditions:
         lines += ["Conditions:", _indented(_conditions(state, now))]
-    lines += ["Events:", _indented(event_table(events[-SHOWN_EVENTS:], now) if events else "<none>")]
+    events = await _as_far_as_allowed(
+        job.events(), lambda events: event_table(events[-SHOWN_EVENTS:], now) if events else "<none>"
+    )
+    lines += ["Events:", _indented(events)]
     return lines
+
+
+async def _as_far_as_allowed(reading: Coroutine[Any, Any, T], table: Callable[[T], str]) -> str:
+    """Return a table of what is read, or which right that needs: the rest of a job is shown all the same."""
+    from paddlejob.client.errors import sentence  # noqa: PLC0415
+    from paddlejob.kube.errors import ForbiddenError  # noqa: PLC0415
+
+    try:
+        return table(await reading)
+    except ForbiddenError as error:
+        return f"<{sentence(error)}>"
 
 
 def _facts(job: Job, state: PaddleJob, now: datetime) -> Iterator[tuple[str, str]]:
@@ -210,6 +226,7 @@ async def _wait(target: Target, names: tuple[str, ...], goal: str, seconds: floa
     from paddlejob.client.errors import GoalMissedError  # noqa: PLC0415
     from paddlejob.client.job import describe  # noqa: PLC0415
 
+    goal = goals.DELETED if goal == "delete" else goal  # kubectl's word
     async with target.open() as jobs:
         found = await shared.find(jobs, names)
         try:

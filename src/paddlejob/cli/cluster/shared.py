@@ -96,7 +96,7 @@ def errors_shown() -> Iterator[None]:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has had enough; nothing more can be said, not even at exit.
@@ -141,6 +141,20 @@ def say_error(*sentences: str) -> None:
     """Print sentences to standard error."""
     for sentence in sentences:
         say(f"error: {sentence}", err=True)
+
+
+def agrees(question: str) -> bool:
+    """Ask a person at the terminal. Raises click.Abort for Ctrl-C, which asyncio puts off, and Ctrl-D."""
+    import signal  # noqa: PLC0415 - only for terminals
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        say(err=True)
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def exit_code(state: PaddleJob) -> int:

@@ -136,8 +136,13 @@ class _Submission:
             is_dry = self._dry_run == "server"
             for note in await jobs.submit_beside(beside, dry_run=is_dry):
                 say(note, err=True)
-            submitted = [await jobs.submit(each, dry_run=is_dry) for each in changed]
-            self._print(submitted, target)
+            submitted: list[Job] = []
+            try:
+                for each in changed:
+                    submitted += [await jobs.submit(each, dry_run=is_dry)]
+            finally:
+                # Those that were created before one was refused are there.
+                self._print(submitted, target)
             if is_dry or not (self._watch or self._logs):
                 return 0
             return await self._follow(target, submitted[0])
@@ -168,7 +173,7 @@ class _Submission:
         suffix = " (server dry run)" if self._dry_run == "server" else ""
         for job in submitted:
             say(f"{job.kind_and_name} created{suffix}")
-        if not suffix and not (self._watch or self._logs) and sys.stderr.isatty():
+        if submitted and not suffix and not (self._watch or self._logs) and sys.stderr.isatty():
             say(f"follow it with `{target.command} logs -f {submitted[0].name}`", err=True)
 
     async def _follow(self, target: Target, job: Job) -> int:
@@ -218,18 +223,34 @@ def validate(target: Target, files: tuple[str, ...], server: bool) -> None:
 
 
 async def _validate(target: Target, files: tuple[str, ...], *, server: bool) -> int:
-    from paddlejob.client import manifest as manifests  # noqa: PLC0415
+    from paddlejob.client.errors import ClientError  # noqa: PLC0415
 
+    code = 0
     for file in files:
-        found, _ = manifests.read(_text(file), _source_name(file))
+        try:
+            await _validate_file(target, file, server=server)
+        except ClientError as error:
+            shared.say_error(*str(error).splitlines())
+            code = shared.BAD_INPUT
+    return code
+
+
+async def _validate_file(target: Target, file: str, *, server: bool) -> None:
+    from paddlejob.client import manifest as manifests  # noqa: PLC0415
+    from paddlejob.client.errors import InvalidJobError  # noqa: PLC0415
+
+    source = _source_name(file)
+    found, _ = manifests.read(_text(file), source)
+    try:
         _refuse_invalid(found)
         if server:
             async with target.open() as jobs:
                 for each in found:
                     await jobs.submit(each, dry_run=True)
-        for each in found:
-            say(f"{_source_name(file)}: PaddleJob {manifests.name_of(each)} is valid")
-    return 0
+    except InvalidJobError as error:
+        raise InvalidJobError(*(f"{source}: {problem}" for problem in error.problems)) from None
+    for each in found:
+        say(f"{source}: PaddleJob {manifests.name_of(each)} is valid")
 
 
 def _refuse_invalid(manifests_: list[JsonObject]) -> None:

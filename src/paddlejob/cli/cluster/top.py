@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -36,12 +36,11 @@ def command(target: Target, job: str, all_namespaces: bool, once: bool) -> None:
 
 async def _top(target: Target, *, once: bool, everywhere: bool) -> int:
     async with target.open() as jobs:
-        while True:
-            found = await jobs.list(all_namespaces=everywhere)
-            _draw(_jobs_table(found, everywhere=everywhere), once=once)
-            if once:
-                return 0
-            await asyncio.sleep(REFRESH_SECONDS)
+
+        async def look() -> tuple[str, int | None]:
+            return _jobs_table(await jobs.list(all_namespaces=everywhere), everywhere=everywhere), None
+
+        return await _show(look, once=once)
 
 
 def _jobs_table(found: Sequence[Job], *, everywhere: bool) -> str:
@@ -54,14 +53,33 @@ def _jobs_table(found: Sequence[Job], *, everywhere: bool) -> str:
 async def _top_of(target: Target, name: str, *, once: bool) -> int:
     async with target.open() as jobs:
         job = await jobs.get(name)
-        while True:
+
+        async def look() -> tuple[str, int | None]:
             state = await job.refresh()
-            _draw(await _job_screen(job), once=once)
-            if once:
-                return 0
-            if state.status.phase.is_terminal:
-                return shared.exit_code(state)
-            await asyncio.sleep(REFRESH_SECONDS)
+            return await _job_screen(job), shared.exit_code(state) if state.status.phase.is_terminal else None
+
+        return await _show(look, once=once)
+
+
+async def _show(look: Callable[[], Awaitable[tuple[str, int | None]]], *, once: bool) -> int:
+    """Show a screen that is looked up again and again, until it comes with an exit code.
+
+    A server that does not answer for a while is told of above what was seen last.
+    """
+    from paddlejob.kube.errors import ServerError, TransportError  # noqa: PLC0415
+
+    screen = ""
+    while True:
+        try:
+            screen, code = await look()
+            _draw(screen, once=once)
+            if once or code is not None:
+                return 0 if once else code or 0
+        except (ServerError, TransportError) as error:
+            if once or not screen:
+                raise
+            _draw(f"cannot follow right now: {error}; trying again\n\n{screen}", once=False)
+        await asyncio.sleep(REFRESH_SECONDS)
 
 
 async def _job_screen(job: Job) -> str:
