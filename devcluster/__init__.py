@@ -9,7 +9,7 @@ from devcluster.control_plane.cluster import Access, Cluster
 from devcluster.control_plane.plane import ControlPlane
 from devcluster.control_plane.readiness import StartError
 from devcluster.errors import DevclusterError
-from devcluster.settings import DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, Settings
+from devcluster.settings import DEFAULT_COMPONENTS, DEFAULT_CONTROLLERS, ClusterSettings
 
 __all__ = [
     "DEFAULT_COMPONENTS",
@@ -18,9 +18,9 @@ __all__ = [
     "ApiError",
     "Client",
     "Cluster",
+    "ClusterSettings",
     "ControlPlane",
     "DevclusterError",
-    "Settings",
     "StartError",
     "ensure",
 ]

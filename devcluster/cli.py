@@ -16,9 +16,9 @@ from devcluster.cache import cache_directory
 from devcluster.control_plane.background import Background
 from devcluster.errors import DevclusterError
 from devcluster.images.build import build_image
-from devcluster.node.runtime import Node
+from devcluster.node.runtime import NodeRuntime
 from devcluster.requirements import missing_packages, obstacle_to_a_node
-from devcluster.settings import DEFAULT_COMPONENTS, Settings
+from devcluster.settings import DEFAULT_COMPONENTS, ClusterSettings
 
 MEBIBYTE = 2**20
 
@@ -123,8 +123,8 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _up(options: argparse.Namespace) -> int:
-    base = Settings.with_node() if options.node else Settings()
-    settings = Settings(
+    base = ClusterSettings.with_node() if options.node else ClusterSettings()
+    settings = ClusterSettings(
         components=options.components or base.components,
         controllers=options.controllers or base.controllers,
         feature_gates=options.feature_gates,
@@ -182,7 +182,7 @@ def _check(_: argparse.Namespace) -> int:
 
 
 def _image(options: argparse.Namespace) -> int:
-    node = Node(_background(options.name).connect().directory)
+    node = NodeRuntime(_background(options.name).connect().directory)
     dockerfile = options.file or options.context / "Dockerfile"
     arguments = dict(each.split("=", 1) for each in options.build_arg)
     node.import_images([build_image(options.image, dockerfile, options.context, arguments=arguments)])

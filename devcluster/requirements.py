@@ -15,7 +15,7 @@ from devcluster.errors import DevclusterError
 from devcluster.node.cgroups import has_memory_limits
 from devcluster.node.components import NETWORK_PLUGINS, PLUGIN_DIRECTORIES
 from devcluster.processes import ADMINISTRATION
-from devcluster.settings import Settings
+from devcluster.settings import ClusterSettings
 
 PACKAGES = {
     "buildah": "buildah",
@@ -41,7 +41,7 @@ ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mou
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
-def programs_for(settings: Settings) -> dict[str, Path]:
+def programs_for(settings: ClusterSettings) -> dict[str, Path]:
     """Give the path of every component's program, building and installing what is missing.
 
     Raises: DevclusterError, in one sentence, when this machine cannot run the cluster.

@@ -58,7 +58,7 @@ PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClusterSettings:
     """What may differ between two clusters.
 
     `extra_args` are appended per component, so they win over ours; `kubernetes` names the Go module that

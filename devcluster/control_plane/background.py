@@ -20,7 +20,7 @@ from devcluster.errors import DevclusterError
 from devcluster.node.cgroups import remove_groups
 from devcluster.processes import PROCESS_RECORDS, Record, read_records, write_records
 from devcluster.requirements import programs_for
-from devcluster.settings import Settings
+from devcluster.settings import ClusterSettings
 
 SERVER_LOG = "server.log"
 SERVER_RECORD = "server.json"
@@ -33,13 +33,13 @@ class Background:
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
 
-    def up(self, settings: Settings | None = None, *, owner_pid: int | None = None) -> Cluster:
+    def up(self, settings: ClusterSettings | None = None, *, owner_pid: int | None = None) -> Cluster:
         """Start the cluster, or give the one that already runs.
 
         Guarantees: concurrent callers get one cluster; with an owner, it ends when that process ends.
         Raises: StartError when it cannot start, DevclusterError when it runs with other settings.
         """
-        wanted = settings or Settings()
+        wanted = settings or ClusterSettings()
         with self._locked():
             state = self._running_state()
             if state is not None:
@@ -89,7 +89,7 @@ class Background:
         alive = any(record.alive() for record in read_records(self.directory / SERVER_RECORD))
         return self._state() if alive else None
 
-    def _refuse_other_settings(self, state: dict[str, Any], wanted: Settings) -> None:
+    def _refuse_other_settings(self, state: dict[str, Any], wanted: ClusterSettings) -> None:
         if state["settings"] != as_json(wanted):
             raise DevclusterError(
                 "A cluster with other settings is already running; "
@@ -109,7 +109,7 @@ class Background:
         shutil.rmtree(self.directory, ignore_errors=True)
         return found
 
-    def _start_server(self, settings: Settings, owner_pid: int | None) -> dict[str, Any]:
+    def _start_server(self, settings: ClusterSettings, owner_pid: int | None) -> dict[str, Any]:
         self.directory.mkdir(parents=True, mode=0o700)
         owner = None if owner_pid is None else asdict(Record.of("owner", owner_pid))
         write_atomically(self.directory / ORDER, json.dumps({"settings": as_json(settings), "owner": owner}))

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 
 from devcluster.node import components as node_components
 from devcluster.node.link import SERVICE_RANGE
-from devcluster.settings import Settings, Site
+from devcluster.settings import ClusterSettings, Site
 
 
-def arguments(component: str, settings: Settings, site: Site) -> list[str]:
+def arguments(component: str, settings: ClusterSettings, site: Site) -> list[str]:
     """Give a component's command line without the program itself."""
     return [*ARGUMENTS[component](settings, site), *settings.extra_args.get(component, ())]
 
 
-def _etcd(_: Settings, site: Site) -> list[str]:
+def _etcd(_: ClusterSettings, site: Site) -> list[str]:
     client, peer = (f"https://127.0.0.1:{site.ports[name]}" for name in ("etcd", "etcd-peer"))
     return [
         "--name=devcluster",
@@ -40,7 +40,7 @@ def _mutual_tls(prefix: str, site: Site) -> list[str]:
     ]
 
 
-def _apiserver(settings: Settings, site: Site) -> list[str]:
+def _apiserver(settings: ClusterSettings, site: Site) -> list[str]:
     return [
         f"--etcd-servers=https://127.0.0.1:{site.ports['etcd']}",
         f"--etcd-cafile={site.pki('ca.crt')}",
@@ -65,7 +65,7 @@ def _apiserver(settings: Settings, site: Site) -> list[str]:
     ]
 
 
-def _towards_kubelets(settings: Settings, site: Site) -> list[str]:
+def _towards_kubelets(settings: ClusterSettings, site: Site) -> list[str]:
     if not settings.has_node:
         # The endpoints of the one server would be its loopback address, which the API refuses.
         return ["--endpoint-reconciler-type=none"]
@@ -78,7 +78,7 @@ def _towards_kubelets(settings: Settings, site: Site) -> list[str]:
     ]
 
 
-def _controller_manager(settings: Settings, site: Site) -> list[str]:
+def _controller_manager(settings: ClusterSettings, site: Site) -> list[str]:
     return [
         *_controller_base("kube-controller-manager", settings, site),
         f"--controllers={','.join(settings.controllers)}",
@@ -88,11 +88,11 @@ def _controller_manager(settings: Settings, site: Site) -> list[str]:
     ]
 
 
-def _scheduler(settings: Settings, site: Site) -> list[str]:
+def _scheduler(settings: ClusterSettings, site: Site) -> list[str]:
     return _controller_base("kube-scheduler", settings, site)
 
 
-def _controller_base(name: str, settings: Settings, site: Site) -> list[str]:
+def _controller_base(name: str, settings: ClusterSettings, site: Site) -> list[str]:
     kubeconfig = site.component_kubeconfig(name)
     return [
         f"--kubeconfig={kubeconfig}",
@@ -113,7 +113,7 @@ def _switches(flag: str, values: Mapping[str, bool]) -> list[str]:
     return [f"--{flag}=" + ",".join(f"{name}={str(value).lower()}" for name, value in sorted(values.items()))]
 
 
-ARGUMENTS: Mapping[str, Callable[[Settings, Site], list[str]]] = {
+ARGUMENTS: Mapping[str, Callable[[ClusterSettings, Site], list[str]]] = {
     "machine": node_components.machine,
     "etcd": _etcd,
     "kube-apiserver": _apiserver,

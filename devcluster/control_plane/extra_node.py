@@ -13,20 +13,20 @@ from devcluster.control_plane.cluster import Cluster
 from devcluster.control_plane.plane import ControlPlane
 from devcluster.control_plane.provisioning import issue_for_kubelet, write_node_files
 from devcluster.node.link import Link, choose_link
-from devcluster.node.runtime import Node
+from devcluster.node.runtime import NodeRuntime
 from devcluster.requirements import programs_for
-from devcluster.settings import Settings, Site
+from devcluster.settings import ClusterSettings, Site
 
 NAME = "node-1"
 
 
 @contextmanager
-def extra_node(cluster: Cluster) -> Iterator[Node]:
+def extra_node(cluster: Cluster) -> Iterator[NodeRuntime]:
     """Give a cluster another node while the block runs.
 
     It has neither kube-proxy nor DNS: its pods reach the API server, the other node, and no service.
     """
-    settings = Settings.with_node()
+    settings = ClusterSettings.with_node()
     programs = programs_for(settings)
     # Inside the cluster's own, with which it is removed after a crash.
     directory = cluster.directory / NAME
@@ -36,16 +36,18 @@ def extra_node(cluster: Cluster) -> Iterator[Node]:
     try:
         _prepare(cluster, settings, site, programs["pki"])
         plane.launch(("machine",))
-        _connect(Node(cluster.directory).machine_pid(), _link_of(cluster), plane.records()[0].pid, site.node)
+        _connect(
+            NodeRuntime(cluster.directory).machine_pid(), _link_of(cluster), plane.records()[0].pid, site.node
+        )
         plane.launch(("containerd", "kubelet"))
-        yield Node(directory)
+        yield NodeRuntime(directory)
         cluster.kubectl("delete", "node", NAME)
     finally:
         plane.stop()
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _prepare(cluster: Cluster, settings: Settings, site: Site, pki: Path) -> None:
+def _prepare(cluster: Cluster, settings: ClusterSettings, site: Site, pki: Path) -> None:
     """Write what the node's components read."""
     (site.directory / "logs").mkdir(parents=True)
     shutil.copytree(cluster.directory / "pki", site.directory / "pki")

@@ -28,7 +28,7 @@ from devcluster.settings import (
     DEFAULT_COMPONENTS,
     DEFAULT_CONTROLLERS,
     ON_THE_NODE,
-    Settings,
+    ClusterSettings,
     Site,
 )
 
@@ -39,7 +39,9 @@ START_TIMEOUT_SECONDS = 120.0
 class ControlPlane(Cluster):
     """A control plane that lives in a `with` block and dies with this process, even on kill -9."""
 
-    def __init__(self, access: Access, settings: Settings, site: Site, programs: Mapping[str, Path]) -> None:
+    def __init__(
+        self, access: Access, settings: ClusterSettings, site: Site, programs: Mapping[str, Path]
+    ) -> None:
         super().__init__(access)
         self.settings = settings
         self._site = site
@@ -67,7 +69,7 @@ class ControlPlane(Cluster):
         controller for it was asked for.
         Raises: StartError with the tail of the log when a component is not ready in time; the logs are kept.
         """
-        settings = Settings(
+        settings = ClusterSettings(
             components=components,
             controllers=controllers,
             feature_gates=feature_gates or {},
@@ -80,7 +82,7 @@ class ControlPlane(Cluster):
     @classmethod
     def start_with(
         cls,
-        settings: Settings,
+        settings: ClusterSettings,
         *,
         directory: Path | None = None,
         timeout_seconds: float = START_TIMEOUT_SECONDS,

@@ -15,7 +15,7 @@ from devcluster.control_plane.kubeconfig import write_kubeconfig
 from devcluster.errors import DevclusterError
 from devcluster.node.components import PLUGIN_DIRECTORIES, configuration_files
 from devcluster.requirements import plugin_directory
-from devcluster.settings import API_SERVER_NAMES, LOOPBACK, NODE_NAME, PORTS, Settings, Site
+from devcluster.settings import API_SERVER_NAMES, LOOPBACK, NODE_NAME, PORTS, ClusterSettings, Site
 
 ADMINISTRATOR = "admin"
 MASTERS = "system:masters"
@@ -42,7 +42,7 @@ def free_ports() -> dict[str, int]:
         return {name: one.getsockname()[1] for name, one in sockets.items()}
 
 
-def provision(settings: Settings, site: Site, pki: Path) -> Access:
+def provision(settings: ClusterSettings, site: Site, pki: Path) -> Access:
     """Write everything the components read, and give the administrator's access."""
     for name in ("pki", "logs"):
         (site.directory / name).mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def provision(settings: Settings, site: Site, pki: Path) -> Access:
     return access
 
 
-def _issue_certificates(settings: Settings, site: Site, pki: Path) -> None:
+def _issue_certificates(settings: ClusterSettings, site: Site, pki: Path) -> None:
     names = ",".join(dict.fromkeys((LOOPBACK, site.address, *API_SERVER_NAMES)))
     _issue(pki, site, "apiserver", "-hosts", names)
     _issue(pki, site, "service-account")
@@ -85,7 +85,7 @@ def issue_for_kubelet(site: Site, pki: Path) -> None:
     _issue(pki, site, "kubelet", "-hosts", f"{site.node_name},{site.node.node_address}")
 
 
-def write_node_files(settings: Settings, site: Site) -> None:
+def write_node_files(settings: ClusterSettings, site: Site) -> None:
     """Write the configuration of the node's components."""
     plugins = plugin_directory()
     if plugins is None:

@@ -18,7 +18,7 @@ from devcluster.node.components import (
 )
 from devcluster.node.machine import READY
 from devcluster.processes import Child
-from devcluster.settings import Settings, Site
+from devcluster.settings import ClusterSettings, Site
 
 Probe = Callable[[], None]
 """Returns when something is ready, and raises what is wrong while it is not."""
@@ -39,7 +39,9 @@ class PortTakenError(StartError):
     """Another program took a port between our choosing it and the component's opening it."""
 
 
-def await_ready(child: Child, settings: Settings, site: Site, access: Access, *, deadline: float) -> None:
+def await_ready(
+    child: Child, settings: ClusterSettings, site: Site, access: Access, *, deadline: float
+) -> None:
     """Wait until a component serves.
 
     Raises: StartError, with the tail of its log, when it ends or when the (monotonic) deadline passes.
@@ -57,7 +59,7 @@ def await_ready(child: Child, settings: Settings, site: Site, access: Access, *,
         time.sleep(POLL_SECONDS)
 
 
-def _probes(child: Child, settings: Settings, site: Site, access: Access) -> list[Probe]:
+def _probes(child: Child, settings: ClusterSettings, site: Site, access: Access) -> list[Probe]:
     apiserver = Client(access.url, ca_file=access.ca_file, token=access.token)
     match child.name:
         case "machine":

@@ -16,7 +16,7 @@ from devcluster.cache import write_atomically
 from devcluster.control_plane.plane import ControlPlane
 from devcluster.errors import DevclusterError
 from devcluster.processes import Record
-from devcluster.settings import Settings
+from devcluster.settings import ClusterSettings
 
 ORDER = "order.json"
 """What the starter asks for."""
@@ -25,16 +25,16 @@ STATE = "cluster.json"
 READY = b"ready"
 
 
-def as_json(settings: Settings) -> Any:
+def as_json(settings: ClusterSettings) -> Any:
     """Give settings as they read back from a file."""
     return json.loads(json.dumps(asdict(settings)))
 
 
-def from_json(stored: dict[str, Any]) -> Settings:
+def from_json(stored: dict[str, Any]) -> ClusterSettings:
     """Give the settings that `as_json` was given."""
     extra = {name: tuple(values) for name, values in stored["extra_args"].items()}
     lists = {name: tuple(stored[name]) for name in ("components", "controllers")}
-    return Settings(**{**stored, **lists, "extra_args": extra})
+    return ClusterSettings(**{**stored, **lists, "extra_args": extra})
 
 
 def serve(directory: Path) -> None:

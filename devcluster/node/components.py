@@ -12,7 +12,7 @@ from typing import Any
 
 from devcluster.cache import cache_directory
 from devcluster.node.cgroups import group_name
-from devcluster.settings import Settings, Site
+from devcluster.settings import ClusterSettings, Site
 
 PAUSE_IMAGE = "devcluster/pause:1"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
@@ -60,7 +60,7 @@ COREFILE = """\
 """
 
 
-def machine(_: Settings, site: Site) -> list[str]:
+def machine(_: ClusterSettings, site: Site) -> list[str]:
     """Give the arguments of unshare(1) that make the node's machine."""
     script = str(Path(__file__).with_name("machine.py"))
     return [
@@ -70,17 +70,17 @@ def machine(_: Settings, site: Site) -> list[str]:
     ]
 
 
-def containerd(_: Settings, site: Site) -> list[str]:
+def containerd(_: ClusterSettings, site: Site) -> list[str]:
     """Give the arguments of containerd."""
     return [f"--config={_configuration(site, 'containerd.toml')}"]
 
 
-def coredns(_: Settings, site: Site) -> list[str]:
+def coredns(_: ClusterSettings, site: Site) -> list[str]:
     """Give the arguments of CoreDNS."""
     return [f"-conf={_configuration(site, 'Corefile')}"]
 
 
-def kube_proxy(settings: Settings, site: Site) -> list[str]:
+def kube_proxy(settings: ClusterSettings, site: Site) -> list[str]:
     """Give the arguments of kube-proxy."""
     return [
         f"--kubeconfig={site.component_kubeconfig('kube-proxy')}",
@@ -95,7 +95,7 @@ def kube_proxy(settings: Settings, site: Site) -> list[str]:
     ]
 
 
-def kubelet(_: Settings, site: Site) -> list[str]:
+def kubelet(_: ClusterSettings, site: Site) -> list[str]:
     """Give the arguments of the kubelet."""
     return [
         f"--config={_configuration(site, 'kubelet.json')}",
@@ -105,7 +105,7 @@ def kubelet(_: Settings, site: Site) -> list[str]:
     ]
 
 
-def configuration_files(settings: Settings, site: Site, plugins: str) -> dict[Path, str]:
+def configuration_files(settings: ClusterSettings, site: Site, plugins: str) -> dict[Path, str]:
     """Give the text of every file that the node's components read."""
     networks = _configuration(site, "networks")
     containerd_text = CONTAINERD.format(
@@ -129,12 +129,12 @@ def _configuration(site: Site, name: str) -> Path:
     return site.directory / "node" / name
 
 
-def _gates(settings: Settings) -> list[str]:
+def _gates(settings: ClusterSettings) -> list[str]:
     gates = ",".join(f"{name}={str(on).lower()}" for name, on in sorted(settings.feature_gates.items()))
     return [f"--feature-gates={gates}"] if gates else []
 
 
-def _kubelet_configuration(settings: Settings, site: Site) -> dict[str, Any]:
+def _kubelet_configuration(settings: ClusterSettings, site: Site) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

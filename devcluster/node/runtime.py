@@ -21,7 +21,7 @@ IMPORTED = "images.json"
 """In a cluster's directory: the images that its node was given, and what they are known by."""
 
 
-class Node:
+class NodeRuntime:
     """The node of the cluster in a directory, whoever started it."""
 
     def __init__(self, directory: Path) -> None:
@@ -83,4 +83,4 @@ def install_pause_image(directory: Path, pause: Path) -> None:
         shutil.copy(pause, Path(scratch) / "pause")
         dockerfile = Path(scratch) / "Dockerfile"
         dockerfile.write_text(PAUSE_DOCKERFILE)
-        Node(directory).import_images([build_image(PAUSE_IMAGE, dockerfile, Path(scratch))])
+        NodeRuntime(directory).import_images([build_image(PAUSE_IMAGE, dockerfile, Path(scratch))])

@@ -132,11 +132,11 @@ class Tracker:
         shown = visible(line)
         if shown.startswith((_EVALUATION_BEGINS, _EVALUATION_ENDS)):
             self._is_evaluating = shown.startswith(_EVALUATION_BEGINS)
-        told = None if self._is_evaluating else parse(shown)
-        if told is None:
+        update = None if self._is_evaluating else parse(shown)
+        if update is None:
             self.result = shown if _is_result(shown) else self.result
             return False
-        self.tell(told, now, is_bar=_is_bar(shown))
+        self.add(update, now, is_bar=_is_bar(shown))
         return True
 
     def eta_seconds(self, now: float) -> float | None:
@@ -150,12 +150,12 @@ class Tracker:
         seconds, done = self._last[0] - self._first[0], self._last[1] - self._first[1]
         return max(0.0, (1 - self._last[1]) * seconds / done - (now - self._last[0]))
 
-    def tell(self, told: Progress, now: float, *, is_bar: bool = False) -> None:
+    def add(self, update: Progress, now: float, *, is_bar: bool = False) -> None:
         """Take note of progress that is known by other means than a line."""
-        self.progress = progress = _merged(self.progress or Progress(), told)
-        if told.loss is not None:
-            self._keep_loss(told.loss)
-        if told.eta_seconds is not None:
+        self.progress = progress = _merged(self.progress or Progress(), update)
+        if update.loss is not None:
+            self._keep_loss(update.loss)
+        if update.eta_seconds is not None:
             # A bar tells when it ends itself, which is not the end where more epochs follow.
             self._eta_at = None if is_bar and progress.epochs else now
         self._measure(progress.fraction, now)
@@ -207,18 +207,18 @@ def parse(line: str) -> Progress | None:
     )
 
 
-def _merged(known: Progress, told: Progress) -> Progress:
+def _merged(known: Progress, update: Progress) -> Progress:
     """Return what is known now: an epoch begins with step 0, everything else stays until it is told again."""
-    begins_epoch = told.step is None and told.epoch not in (None, known.epoch)
+    begins_epoch = update.step is None and update.epoch not in (None, known.epoch)
     return Progress(
-        epoch=known.epoch if told.epoch is None else told.epoch,
-        epochs=told.epochs or known.epochs,
-        step=0 if begins_epoch else known.step if told.step is None else told.step,
-        steps=told.steps or known.steps,
-        loss=known.loss if told.loss is None else told.loss,
-        throughput=told.throughput or known.throughput,
-        throughput_unit=told.throughput_unit or known.throughput_unit,
-        eta_seconds=known.eta_seconds if told.eta_seconds is None else told.eta_seconds,
+        epoch=known.epoch if update.epoch is None else update.epoch,
+        epochs=update.epochs or known.epochs,
+        step=0 if begins_epoch else known.step if update.step is None else update.step,
+        steps=update.steps or known.steps,
+        loss=known.loss if update.loss is None else update.loss,
+        throughput=update.throughput or known.throughput,
+        throughput_unit=update.throughput_unit or known.throughput_unit,
+        eta_seconds=known.eta_seconds if update.eta_seconds is None else update.eta_seconds,
     )
 
 

@@ -25,7 +25,7 @@ from paddlejob.operator.settings import HistorySettings
 from paddlejob.testing.kubelet import container_logs
 from paddlejob.testing.kubelet.container_logs import ContainerLogs
 from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenTold
+from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenReleased
 from tests.support import pod_streams
 from tests.support.waiting import eventually_async
 
@@ -61,7 +61,7 @@ class RealCluster:
     def hold(self, pod: str, code: int = 0, message: str = "") -> None:
         """Let a pod run until `let_go`, and then exit so."""
         self._held[pod] = asyncio.Event()
-        self.stage.fates.set(pod, ExitWhenTold(self._held[pod], Exit(code, message=message)))
+        self.stage.fates.set(pod, ExitWhenReleased(self._held[pod], Exit(code, message=message)))
 
     def let_go(self, pod: str) -> None:
         self._loop.call_soon_threadsafe(self._held[pod].set)

@@ -14,9 +14,9 @@ import pytest
 
 from devcluster import Client, ControlPlane, DevclusterError, StartError
 from devcluster.control_plane.background import Background
-from devcluster.control_plane.components import Settings
 from devcluster.control_plane.provisioning import free_ports
 from devcluster.processes import Record, ended
+from devcluster.settings import ClusterSettings
 
 ROOT = Path(__file__).parents[2]
 STARTER = """
@@ -28,7 +28,7 @@ with ControlPlane.start(("etcd", "kube-apiserver"), directory=Path(sys.argv[1]))
     print(json.dumps([asdict(record) for record in plane.records()]), flush=True)
     sys.stdin.read()
 """
-SMALL = Settings(components=("etcd", "kube-apiserver"))
+SMALL = ClusterSettings(components=("etcd", "kube-apiserver"))
 
 
 def all_end(records: list[Record], *, within_seconds: float = 30.0) -> bool:
@@ -118,7 +118,7 @@ def test_a_background_cluster_refuses_other_settings(tmp_path: Path) -> None:
     background.up(SMALL)
     try:
         with pytest.raises(DevclusterError, match="other settings"):
-            background.up(Settings())
+            background.up(ClusterSettings())
     finally:
         background.down()
 

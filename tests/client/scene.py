@@ -18,7 +18,7 @@ from paddlejob.kube.transport import Transport
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
 from paddlejob.testing.build import JobBuilder
-from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenTold
+from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenReleased
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
 
@@ -42,7 +42,7 @@ class Scene(Stage):
     def hold(self, pod: str, code: int = 0, message: str = "") -> None:
         """Let a pod run until `let_go`, and then exit so."""
         self._held[pod] = asyncio.Event()
-        self.fates.set(pod, ExitWhenTold(self._held[pod], Exit(code, message=message)))
+        self.fates.set(pod, ExitWhenReleased(self._held[pod], Exit(code, message=message)))
 
     def let_go(self, pod: str) -> None:
         """Let a pod exit that was held."""

@@ -11,14 +11,14 @@ import pytest
 
 from paddlejob.api.v1 import CleanPodPolicy, PaddleJobSpec, Phase
 from paddlejob.core.actions import Delete, Kind
-from paddlejob.core.policy.cleanup import Ending, Progress
+from paddlejob.core.policy.cleanup import Ending, PodProgress
 from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fault-tolerance.md"
 PODS = {
-    "demo-worker-0": Progress.ENDED,
-    "demo-worker-1": Progress.RUNNING,
-    "demo-worker-2": Progress.NOT_STARTED,
+    "demo-worker-0": PodProgress.ENDED,
+    "demo-worker-1": PodProgress.RUNNING,
+    "demo-worker-2": PodProgress.NOT_STARTED,
 }
 RUNNING_STATE = {"running": {"startedAt": "2026-01-01T12:00:00Z"}}
 
@@ -29,7 +29,7 @@ def rows(page: Path) -> tuple[list[str], list[list[str]]]:
     cells = [[cell.strip() for cell in line] for line in lines]
     first = next(number for number, row in enumerate(cells) if any("`OnCompletion`" in cell for cell in row))
     policies = [cell.split("`")[1] for cell in cells[first][2:]]
-    return policies, cells[first + 2 : first + 2 + len(Ending) * len(Progress)]
+    return policies, cells[first + 2 : first + 2 + len(Ending) * len(PodProgress)]
 
 
 def documented() -> dict[tuple[str, str, str], str]:
@@ -61,7 +61,7 @@ def deleted(built: SnapshotBuilder) -> set[str]:
 @pytest.mark.parametrize("policy", CleanPodPolicy)
 def test_pods_are_kept_and_deleted_as_documented(ending, policy):
     table = documented()
-    assert len(table) == len(list(product(Ending, Progress, CleanPodPolicy)))
+    assert len(table) == len(list(product(Ending, PodProgress, CleanPodPolicy)))
     expected = {
         name for name, progress in PODS.items() if table[ending.value, progress.value, policy] == "deleted"
     }

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from devcluster.control_plane.background import SERVER_RECORD, Background
-from devcluster.control_plane.components import Settings
 from devcluster.control_plane.plane import PROCESS_RECORDS
 from devcluster.control_plane.server import as_json, from_json
 from devcluster.errors import DevclusterError
 from devcluster.processes import Record, write_records
+from devcluster.settings import ClusterSettings
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_settings_survive_a_file():
-    settings = Settings(
+    settings = ClusterSettings(
         components=("etcd", "kube-apiserver"),
         feature_gates={"A": True},
         extra_args={"etcd": ("--log-level=warn",)},

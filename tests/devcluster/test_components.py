@@ -7,7 +7,7 @@ import pytest
 from devcluster.control_plane.components import arguments
 from devcluster.errors import DevclusterError
 from devcluster.node.link import Link
-from devcluster.settings import COMPONENTS, NODE_COMPONENTS, ON_THE_NODE, PORTS, Settings, Site
+from devcluster.settings import COMPONENTS, NODE_COMPONENTS, ON_THE_NODE, PORTS, ClusterSettings, Site
 
 PORT_NUMBERS = {name: 1000 + number for number, name in enumerate(PORTS)}
 SITE = Site(Path("/c"), PORT_NUMBERS)
@@ -15,7 +15,7 @@ NODE_SITE = Site(Path("/c"), PORT_NUMBERS, Link(7))
 
 
 def flags(component, settings=None):
-    settings = settings or Settings()
+    settings = settings or ClusterSettings()
     site = NODE_SITE if settings.has_node else SITE
     pairs = (argument.removeprefix("--").partition("=") for argument in arguments(component, settings, site))
     return {name: value for name, _, value in pairs}
@@ -44,13 +44,13 @@ def test_the_api_server_verifies_authorizes_and_signs():
 
 
 def test_the_api_server_listens_where_the_node_can_reach_it_and_no_farther():
-    found = flags("kube-apiserver", Settings.with_node())
+    found = flags("kube-apiserver", ClusterSettings.with_node())
     assert (found["bind-address"], found["advertise-address"]) == ("10.250.7.1", "10.250.7.1")
     assert "endpoint-reconciler-type" not in found
 
 
 def test_the_api_server_and_the_kubelet_know_each_other_by_certificates():
-    found = flags("kube-apiserver", Settings.with_node())
+    found = flags("kube-apiserver", ClusterSettings.with_node())
     assert found["kubelet-certificate-authority"] == "/c/pki/ca.crt"
     assert found["kubelet-client-certificate"] == "/c/pki/apiserver-to-kubelet.crt"
 
@@ -61,7 +61,9 @@ def test_a_node_starts_after_the_control_plane_that_listens_on_its_link():
 
 
 def test_the_controller_manager_runs_only_the_controllers_asked_for():
-    found = flags("kube-controller-manager", Settings(controllers=("job-controller", "namespace-controller")))
+    found = flags(
+        "kube-controller-manager", ClusterSettings(controllers=("job-controller", "namespace-controller"))
+    )
     assert found["controllers"] == "job-controller,namespace-controller"
 
 
@@ -69,12 +71,12 @@ def test_the_controller_manager_runs_only_the_controllers_asked_for():
     "component", ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy"]
 )
 def test_feature_gates_reach_every_kubernetes_component(component):
-    settings = Settings.with_node(feature_gates={"GangScheduling": True, "Ancient": False})
+    settings = ClusterSettings.with_node(feature_gates={"GangScheduling": True, "Ancient": False})
     assert flags(component, settings)["feature-gates"] == "Ancient=false,GangScheduling=true"
 
 
 def test_runtime_config_is_the_api_servers_alone():
-    settings = Settings.with_node(runtime_config={"scheduling.k8s.io/v1alpha1": True})
+    settings = ClusterSettings.with_node(runtime_config={"scheduling.k8s.io/v1alpha1": True})
     having = [name for name in COMPONENTS if "runtime-config" in flags(name, settings)]
     assert having == ["kube-apiserver"]
 
@@ -84,7 +86,7 @@ def test_without_switches_no_flag_is_given():
 
 
 def test_extra_arguments_come_last_so_that_they_win():
-    settings = Settings(extra_args={"kube-apiserver": ("--authorization-mode=AlwaysAllow",)})
+    settings = ClusterSettings(extra_args={"kube-apiserver": ("--authorization-mode=AlwaysAllow",)})
     assert arguments("kube-apiserver", settings, SITE)[-1] == "--authorization-mode=AlwaysAllow"
 
 
@@ -112,4 +114,4 @@ def test_extra_arguments_come_last_so_that_they_win():
 )
 def test_settings_that_cannot_start_are_refused(settings, message):
     with pytest.raises(DevclusterError, match=message):
-        Settings(**settings)
+        ClusterSettings(**settings)

@@ -9,14 +9,14 @@ import pytest
 from devcluster.node.cgroups import group_name
 from devcluster.node.components import CONTAINERD_SOCKET, PAUSE_IMAGE, configuration_files
 from devcluster.node.link import Link
-from devcluster.settings import PORTS, Settings, Site
+from devcluster.settings import PORTS, ClusterSettings, Site
 
 SITE = Site(Path("/c"), dict.fromkeys(PORTS, 1), Link(7))
 
 
 @pytest.fixture
 def files():
-    settings = Settings.with_node(feature_gates={"GangScheduling": True})
+    settings = ClusterSettings.with_node(feature_gates={"GangScheduling": True})
     return {path.name: text for path, text in configuration_files(settings, SITE, "/plugins").items()}
 
 

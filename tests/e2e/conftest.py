@@ -15,9 +15,9 @@ from devcluster.build.programs import CONTROL_PLANE_PROGRAMS, NODE_PROGRAMS
 from devcluster.cache import cache_directory, locked
 from devcluster.control_plane.background import Background
 from devcluster.images.build import Image
-from devcluster.node.runtime import Node
+from devcluster.node.runtime import NodeRuntime
 from devcluster.requirements import require_node
-from devcluster.settings import Settings
+from devcluster.settings import ClusterSettings
 from e2e.images import ROOT, recipes
 from e2e.jobs import Space
 from e2e.report import REPORT
@@ -84,7 +84,7 @@ def bare_node(images: list[Image]) -> Iterator[Cluster]:
         running(Background(cache_directory() / "clusters" / "e2e")) as cluster,
     ):
         with REPORT.timed("give the images to the node"):
-            Node(cluster.directory).import_images(images)
+            NodeRuntime(cluster.directory).import_images(images)
         yield cluster
 
 
@@ -92,10 +92,10 @@ def bare_node(images: list[Image]) -> Iterator[Cluster]:
 def running(background: Background) -> Iterator[Cluster]:
     """Start the cluster and end it, unless it runs already."""
     if background.records():
-        yield background.up(Settings.with_node())
+        yield background.up(ClusterSettings.with_node())
         return
     with REPORT.timed("start the cluster"):
-        cluster = background.up(Settings.with_node(), owner_pid=os.getpid())
+        cluster = background.up(ClusterSettings.with_node(), owner_pid=os.getpid())
     try:
         yield cluster
     finally:

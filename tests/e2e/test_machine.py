@@ -14,7 +14,7 @@ from devcluster.control_plane.background import Background
 from devcluster.node.cgroups import HIERARCHIES, group_name
 from devcluster.node.components import PAUSE_IMAGE
 from devcluster.node.link import Link
-from devcluster.settings import Settings
+from devcluster.settings import ClusterSettings
 from e2e.jobs import eventually
 
 POD = {
@@ -63,7 +63,7 @@ def groups(directory: Path) -> list[Path]:
 
 def test_killing_the_starter_ends_every_container_and_removes_the_network(background: Background) -> None:
     before = kernel_settings()
-    cluster = background.up(Settings.with_node())
+    cluster = background.up(ClusterSettings.with_node())
     records = {record.name: record for record in background.records()}
     machine = lives_in(records["machine"].pid)
     cluster.request("POST", "/api/v1/namespaces/default/pods", POD)

@@ -9,7 +9,7 @@ import pytest
 from devcluster import Cluster
 from devcluster.control_plane.extra_node import extra_node
 from devcluster.images.build import Image
-from devcluster.node.runtime import Node
+from devcluster.node.runtime import NodeRuntime
 from e2e.images import OPERATOR
 from e2e.jobs import Space, collective
 
@@ -31,7 +31,7 @@ else:
 
 
 @pytest.fixture
-def second_node(node: Cluster, images: list[Image]) -> Iterator[Node]:
+def second_node(node: Cluster, images: list[Image]) -> Iterator[NodeRuntime]:
     with extra_node(node) as second:
         second.import_images(image for image in images if image.name == OPERATOR)
         yield second

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.kubelet.pod_phase import Observed, phase_of
+from paddlejob.kubelet.pod_phase import ContainerOutcome, phase_of
 
-RUNNING = Observed(has_started=True, exit_code=None)
-WAITING = Observed(has_started=False, exit_code=None)
-DONE = Observed(has_started=True, exit_code=0)
-FAILED = Observed(has_started=True, exit_code=1)
-CRASHING = Observed(has_started=True, exit_code=None)
+RUNNING = ContainerOutcome(has_started=True, exit_code=None)
+WAITING = ContainerOutcome(has_started=False, exit_code=None)
+DONE = ContainerOutcome(has_started=True, exit_code=0)
+FAILED = ContainerOutcome(has_started=True, exit_code=1)
+CRASHING = ContainerOutcome(has_started=True, exit_code=None)
 
 PHASES = {
     "a container that is yet to start": ("Never", (), (WAITING,), "Pending"),

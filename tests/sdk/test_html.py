@@ -13,7 +13,7 @@ from paddlejob.api.v1 import PaddleJob
 from paddlejob.client.logs.model import LogLine
 from paddlejob.client.logs.training_metrics import Metrics
 from paddlejob.sdk.html import MOST_RANKS, render
-from paddlejob.sdk.snapshot import RankState, Snapshot
+from paddlejob.sdk.snapshot import JobSnapshot, RankState
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&</div></svg><!--"
@@ -40,7 +40,7 @@ def snapshot(*, lines=(), name="demo", where="laptop", ranks=(), trouble="", **s
     metrics = Metrics()
     for second, line in enumerate(lines):
         metrics.feed(LogLine("worker-0", 0, line, datetime.fromtimestamp(START.timestamp() + second, UTC)))
-    return Snapshot(
+    return JobSnapshot(
         name=name,
         where=where,
         state=msgspec.convert(body, PaddleJob, strict=False),

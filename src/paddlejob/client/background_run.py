@@ -45,8 +45,8 @@ def start_run(runs: Path, text: str, *, python: str = "", options: Sequence[str]
             has_ended = os.waitpid(process, os.WNOHANG) != (0, 0)
             stdout.seek(0)
             if (first := stdout.readline()).endswith(b"\n"):
-                told = msgspec.json.decode(first)
-                run = RunDirectory(Path(told["directory"])) if told["type"] == "run" else None
+                first_event = msgspec.json.decode(first)
+                run = RunDirectory(Path(first_event["directory"])) if first_event["type"] == "run" else None
                 if run and run.read_record():
                     return run
             if has_ended:

@@ -66,7 +66,7 @@ async def listings(
     from paddlejob.client.cluster import ClusterJob  # noqa: PLC0415 - which imports this module
 
     jobs: dict[ObjectKey, ClusterJob] = {}
-    told: str | None = None
+    last_trouble: str | None = None
     async with watching(
         cluster.client, PADDLE_JOBS, namespace, type=PaddleJob, label_selector=selector
     ) as watch:
@@ -80,9 +80,9 @@ async def listings(
                     job.see(state)
                 jobs[key] = job
             cluster.on_trouble("", watch.trouble)
-            if jobs != before or watch.trouble != told:
-                told = watch.trouble
-                yield Listing(tuple(jobs.values()), told)
+            if jobs != before or watch.trouble != last_trouble:
+                last_trouble = watch.trouble
+                yield Listing(tuple(jobs.values()), last_trouble)
             await watch.next_change()
 
 

@@ -416,9 +416,9 @@ def _with_progress(run: RunDirectory, state: PaddleJob) -> PaddleJob:
     if state.spec.worker is None:
         return state
     tracker = outcome.tracked(run, state, _PROGRESS_BYTES)
-    told = reports.newest(run.progress(pod_name(run.job_name, Replica(Role.WORKER, 0))))
-    if tracker.progress is None and told is not None:
-        tracker.tell(told, 0.0)
+    reported = reports.newest(run.progress(pod_name(run.job_name, Replica(Role.WORKER, 0))))
+    if tracker.progress is None and reported is not None:
+        tracker.add(reported, 0.0)
     status = msgspec.structs.replace(state.status, progress=progress_of(tracker, 0.0))
     return msgspec.structs.replace(state, status=status)
 

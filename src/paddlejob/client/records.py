@@ -190,9 +190,9 @@ def _curve(run: RunDirectory, job: PaddleJob) -> tuple[Point, ...]:
             continue
         for line in piece.lines.text.decode(errors="replace").splitlines():
             if tracker.feed(line, piece.time) and tracker.progress:
-                told = tracker.progress
-                loss = "" if told.loss is None else f"{told.loss:.4g}"
-                points.append(Point(int(piece.time), told.epoch or 0, told.step or 0, loss))
+                current = tracker.progress
+                loss = "" if current.loss is None else f"{current.loss:.4g}"
+                points.append(Point(int(piece.time), current.epoch or 0, current.step or 0, loss))
         if len(points) > 2 * MAX_POINTS:
             points = list(thinned(tuple(points), MAX_POINTS))
     return tuple(points)

@@ -65,8 +65,8 @@ def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) ->
     if not unsettled and not missing:
         refusals = (f"; {explain.refusal(each, snapshot.job.name)}" for each in snapshot.failures)
         notes = (snapshot.hang.message if snapshot.hang else "", snapshot.warning)
-        told = "".join(f"; {note}" for note in notes if note)
-        text = f"{_tally(snapshot, pod_set)} running{told}{next(refusals, '')}"
+        remarks = "".join(f"; {note}" for note in notes if note)
+        text = f"{_tally(snapshot, pod_set)} running{remarks}{next(refusals, '')}"
         return PhaseReason(Phase.RUNNING, Reason.PODS_RUNNING, text)
     is_pending = missing or any(member.state is PodState.PENDING for member in unsettled)
     phase = Phase.PENDING if is_pending else Phase.STARTING

@@ -54,7 +54,7 @@ async def activity_of(job: Job, events: Sequence[JobEvent]) -> Activity:
         return from_events(job.state, events)
     now = None if job.state.status.phase.is_terminal else datetime.now(UTC)
     reports = {pod.metadata.name: _read(job.run.progress(pod.metadata.name)) for pod in await job.pods()}
-    found = {ranks.rank_of(job.run.job_name, pod): from_reports(told, now) for pod, told in reports.items()}
+    found = {ranks.rank_of(job.run.job_name, pod): from_reports(lines, now) for pod, lines in reports.items()}
     return {rank: spans for rank, spans in found.items() if spans}
 
 
@@ -116,11 +116,11 @@ def from_events(job: PaddleJob, events: Iterable[JobEvent]) -> Activity:
     found: Activity = {}
     every = [f"{role}-{index}" for role, spec in job.spec.roles() for index in range(spec.replicas)]
     still = _NO_STEP.search(job.status.message)
-    told = [each for each in events if each.reason == Reason.HUNG and each.time is not None]
-    for event in told:
+    hangs = [each for each in events if each.reason == Reason.HUNG and each.time is not None]
+    for event in hangs:
         if (seconds := _NO_STEP.search(event.message)) is None or event.time is None:
             continue
-        end = None if still and event is told[-1] else event.time
+        end = None if still and event is hangs[-1] else event.time
         awaited = _awaited(job.name, event.message) or set(every)
         for rank in every:
             state = STALLED if rank in awaited else WAITING

@@ -131,8 +131,8 @@ class Hub:
         self._tell("disconnected" if listing.trouble else "live", listing.trouble)
 
     def _tell(self, state: str, message: str) -> None:
-        told = {"state": state, "message": message}
-        if told != self._state:
-            self._state = told
+        published = {"state": state, "message": message}
+        if published != self._state:
+            self._state = published
         for each in self._waiting:
             each.set()

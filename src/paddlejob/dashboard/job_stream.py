@@ -142,9 +142,9 @@ class _JobStream:
                 if before is None or before[-1] != status.attempt:
                     await self._tell_record()
                 before = reasons
-                told = (await copy.copy(self._job).explain()).to_dict()
-                if told != explained:
-                    explained = told
+                explanation = (await copy.copy(self._job).explain()).to_dict()
+                if explanation != explained:
+                    explained = explanation
                     await self._put("explain", explained)
 
     async def _tell_record(self) -> None:

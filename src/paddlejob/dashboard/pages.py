@@ -174,10 +174,10 @@ def _in_words(check: Check) -> Any:
         except web.HTTPException as error:
             return web.Response(status=error.status, text=f"{error.reason}\n")
         except (ClientError, KubeError) as error:
-            told: JsonObject = {"error": sentence(error)}
+            payload: JsonObject = {"error": sentence(error)}
             if isinstance(error, InvalidJobError):
-                told["problems"] = error.problems
-            return to_json(told, _status_of(error))
+                payload["problems"] = error.problems
+            return to_json(payload, _status_of(error))
         return answer
 
     return middleware

@@ -88,15 +88,15 @@ def rank_of(state: PaddleJob, pod: Pod) -> JsonObject:
 
 def summary_of(summary: Summary) -> JsonObject:
     """Return a job that may be gone as a line of the history."""
-    told: JsonObject = msgspec.json.decode(msgspec.json.encode(summary))
+    data: JsonObject = msgspec.json.decode(msgspec.json.encode(summary))
     # A run on this machine is its own record.
     record = summary.name if summary.uid == summary.name else object_key(summary).name
-    return {**told, "key": f"{summary.namespace}/{summary.name}", "record": record}
+    return {**data, "key": f"{summary.namespace}/{summary.name}", "record": record}
 
 
 def record_of(record: Record) -> JsonObject:
     """Return what is kept of a job, with its curve as a live one has it."""
-    told: JsonObject = msgspec.json.decode(msgspec.json.encode(record))
+    data: JsonObject = msgspec.json.decode(msgspec.json.encode(record))
     curve = [
         {
             "time": datetime.fromtimestamp(each.time, UTC),
@@ -108,7 +108,7 @@ def record_of(record: Record) -> JsonObject:
         }
         for each in record.curve
     ]
-    return {"attempts": [], "timeline": [], **told, "curve": curve}
+    return {"attempts": [], "timeline": [], **data, "curve": curve}
 
 
 def _number(text: str) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Observed(NamedTuple):
+class ContainerOutcome(NamedTuple):
     """What the phase depends on, of one container."""
 
     has_started: bool
@@ -16,7 +16,11 @@ class Observed(NamedTuple):
 
 
 def phase_of(
-    restart_policy: str, init: Sequence[Observed], containers: Sequence[Observed], *, ends: bool = False
+    restart_policy: str,
+    init: Sequence[ContainerOutcome],
+    containers: Sequence[ContainerOutcome],
+    *,
+    ends: bool = False,
 ) -> str:
     """Return Pending, Running, Succeeded or Failed; `ends` when no container will be started again."""
     if any(each.exit_code and (restart_policy == "Never" or ends) for each in init):

@@ -19,13 +19,13 @@ def attach(run: RunDirectory, record: RunRecord, output: Output) -> Ending | Non
     """Show a run to its end and return how it ended, None when its runner was killed."""
     shown = Shown(record.job, run, notes=record.notes, python=record.python, is_attached=True)
     output.on_start(shown)
-    follower, news = Follower(run, bars=True), _News(run, output)
+    follower, changes = Follower(run, bars=True), _Changes(run, output)
     try:
         is_alive = True
         while is_alive:
             is_alive = run.is_alive
             record = run.read_record() or record
-            news.tell(record)
+            changes.show(record)
             show_news(follower, output)
             if is_alive:
                 time.sleep(LOOK_SECONDS)
@@ -43,7 +43,7 @@ def attach(run: RunDirectory, record: RunRecord, output: Output) -> Ending | Non
     return ending
 
 
-class _News:
+class _Changes:
     """Tells what is new in a run's record and events."""
 
     def __init__(self, run: RunDirectory, output: Output) -> None:
@@ -54,7 +54,7 @@ class _News:
         self._pods: dict[str, Pod] = {}
         self._gone: frozenset[str] = frozenset()
 
-    def tell(self, record: RunRecord) -> None:
+    def show(self, record: RunRecord) -> None:
         """Tell the observer what has changed since the last time."""
         if self._record is None or record.job != self._record.job:
             self._output.on_job(record.job)
@@ -67,9 +67,9 @@ class _News:
         for name in sorted(frozenset(record.gone) - self._gone):
             self._output.on_pod_gone(name)
         self._gone = frozenset(record.gone)
-        self._tell_events()
+        self._show_events()
 
-    def _tell_events(self) -> None:
+    def _show_events(self) -> None:
         try:
             with self._events.open("rb") as reader:
                 reader.seek(self._offset)

@@ -111,14 +111,14 @@ class StateCollector(Collector):
 
     def _progress(self) -> Iterable[Metric]:
         """Yield how far the jobs are that have not ended; series of others would stay where they were."""
-        told = [
+        reported = [
             ([job.metadata.namespace, job.name], job.status.progress)
             for job in self._state.jobs
             if job.status.progress is not None and not job.status.phase.is_terminal
         ]
         for name, text, read in _PROGRESS_SERIES:
             metric = GaugeMetricFamily(name, text, labels=["namespace", "job"])
-            for labels, progress in told:
+            for labels, progress in reported:
                 if (value := read(progress)) is not None:
                     metric.add_metric(labels, value)
             yield metric

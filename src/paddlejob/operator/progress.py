@@ -147,8 +147,8 @@ class ProgressReader:
             followed.idle = f"{Replica(Role.WORKER, 0)} {idle}"
             self._state.warn(job.metadata.key, pod, followed.idle)
             self._record_event(job, Event(EventType.WARNING, Reason.IDLE_ACCELERATORS, followed.idle))
-        if (told := progress_of(followed.tracker, followed.newest)) is not None:
-            self._writer.read(job, pod, told, at_once=ended)
+        if (reported := progress_of(followed.tracker, followed.newest)) is not None:
+            self._writer.read(job, pod, reported, at_once=ended)
 
 
 def progress_of(tracker: Tracker, now: float) -> TrainingProgress | None:

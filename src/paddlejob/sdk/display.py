@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from paddlejob.sdk.html import render
-from paddlejob.sdk.snapshot import Snapshot
+from paddlejob.sdk.snapshot import JobSnapshot
 
-Show = Callable[[Snapshot], None]
+Show = Callable[[JobSnapshot], None]
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ class _Notebook:
         self._handle: Any = None
         self._shown = ""
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: JobSnapshot) -> None:
         text = render(snapshot)
         if text == self._shown:
             return
@@ -50,7 +50,7 @@ class _Lines:
     def __init__(self) -> None:
         self._shown = ""
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: JobSnapshot) -> None:
         if (text := str(snapshot)) != self._shown:
             self._shown = text
             print(text, flush=True)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from paddlejob.api.v1 import PaddleJobStatus, Phase
 from paddlejob.core.messages import duration
 from paddlejob.progress import Progress
-from paddlejob.sdk.snapshot import RankState, Snapshot
+from paddlejob.sdk.snapshot import JobSnapshot, RankState
 
 WIDTH, HEIGHT = 360, 90
 MOST_RANKS = 16
@@ -30,7 +30,7 @@ _QUIET_STATES = ("Running", "Completed")
 _INHERIT = "font:inherit;color:inherit;background:none;border:none"
 
 
-def render(snapshot: Snapshot) -> str:
+def render(snapshot: JobSnapshot) -> str:
     """Return the job as a block of HTML."""
     parts = [
         _head(snapshot),
@@ -52,7 +52,7 @@ def _text(value: object) -> str:
     return html.escape(shown, quote=True)
 
 
-def _head(snapshot: Snapshot) -> str:
+def _head(snapshot: JobSnapshot) -> str:
     phase = snapshot.state.status.phase or Phase.PENDING
     badge = f"background:{_COLOURS.get(phase, _GREY)};color:#fff;border-radius:9px;padding:1px 9px"
     return (
@@ -62,25 +62,25 @@ def _head(snapshot: Snapshot) -> str:
     )
 
 
-def _message(snapshot: Snapshot) -> str:
+def _message(snapshot: JobSnapshot) -> str:
     lines = [snapshot.state.status.message, snapshot.trouble]
     return "".join(f'<div style="opacity:.85">{_text(line)}</div>' for line in lines if line)
 
 
-def _progress(snapshot: Snapshot) -> str:
+def _progress(snapshot: JobSnapshot) -> str:
     progress = snapshot.progress
     if progress is None:
         return ""
-    told = [str(progress)]
+    parts = [str(progress)]
     if progress.throughput:
-        told.append(f"{progress.throughput:.4g} {progress.throughput_unit}".rstrip())
+        parts.append(f"{progress.throughput:.4g} {progress.throughput_unit}".rstrip())
     eta = None if snapshot.state.status.phase.is_terminal else snapshot.metrics.eta_seconds(snapshot.time)
     if eta:
-        told.append(f"{duration(eta)} left")
-    return _bar(_fraction(snapshot, progress)) + f"<div>{_text(' · '.join(filter(None, told)))}</div>"
+        parts.append(f"{duration(eta)} left")
+    return _bar(_fraction(snapshot, progress)) + f"<div>{_text(' · '.join(filter(None, parts)))}</div>"
 
 
-def _fraction(snapshot: Snapshot, progress: Progress) -> float | None:
+def _fraction(snapshot: JobSnapshot, progress: Progress) -> float | None:
     if snapshot.state.status.phase is Phase.COMPLETED:
         return 1.0
     return progress.fraction

@@ -241,10 +241,10 @@ class Job:
 
         return render(self._look(with_metrics=True))
 
-    def _look(self, *, with_metrics: bool) -> snapshot.Snapshot:
+    def _look(self, *, with_metrics: bool) -> snapshot.JobSnapshot:
         """Return the job as it is now, or when that takes too long or is not possible, as it was."""
 
-        async def looked() -> snapshot.Snapshot:
+        async def looked() -> snapshot.JobSnapshot:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     if with_metrics:

@@ -28,7 +28,7 @@ class RankState(msgspec.Struct, frozen=True):
     restarts: int = 0
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A job at one moment."""
 
     name: str
@@ -47,22 +47,25 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Describe it in one line."""
-        told = str(self.progress or "")
-        parts = [f"{self.name} on {self.where}: {describe(self.state)}", *([told] if told else [])]
+        progress_text = str(self.progress or "")
+        parts = [
+            f"{self.name} on {self.where}: {describe(self.state)}",
+            *([progress_text] if progress_text else []),
+        ]
         return ", ".join(parts) + (f" ({self.trouble})" if self.trouble else "")
 
 
 def reported(status: PaddleJobStatus) -> Progress | None:
     """Return the progress that the operator wrote into the status of a job, if there is any."""
-    told = status.progress
-    if told is None:
+    reported = status.progress
+    if reported is None:
         return None
     return Progress(
-        epoch=told.epoch or None,
-        epochs=told.epochs or None,
-        step=told.step or None,
-        steps=told.steps or None,
-        loss=float(told.loss) if told.loss else None,
+        epoch=reported.epoch or None,
+        epochs=reported.epochs or None,
+        step=reported.step or None,
+        steps=reported.steps or None,
+        loss=float(reported.loss) if reported.loss else None,
     )
 
 
@@ -75,7 +78,7 @@ async def metrics_of(job: Job) -> Metrics:
     return metrics
 
 
-async def take(job: Job, where: str, metrics: Metrics) -> Snapshot:
+async def take(job: Job, where: str, metrics: Metrics) -> JobSnapshot:
     """Return the job as it is; where that cannot be learnt, as it was last."""
     found: tuple[RankState, ...] = ()
     trouble = ""
@@ -96,16 +99,16 @@ async def take(job: Job, where: str, metrics: Metrics) -> Snapshot:
 
 def last(
     job: Job, where: str, metrics: Metrics, *, ranks: tuple[RankState, ...] = (), trouble: str = ""
-) -> Snapshot:
+) -> JobSnapshot:
     """Return the job as it was last seen."""
-    return Snapshot(
+    return JobSnapshot(
         name=job.name, where=where, state=job.state, metrics=metrics, ranks=ranks, trouble=trouble
     )
 
 
 async def moments(
     job: Job, where: str, metrics: Metrics, interval_seconds: float
-) -> AsyncGenerator[Snapshot, None]:
+) -> AsyncGenerator[JobSnapshot, None]:
     """Yield the job now and after each interval, until it has ended."""
     follower = asyncio.create_task(_follow(job, metrics))
     waiter = asyncio.create_task(job.wait())

@@ -15,7 +15,7 @@ from paddlejob.api.quantity import parse_all
 from paddlejob.client.events import EventView
 from paddlejob.client.explain import Explanation, explain, objects
 from paddlejob.client.explain.demand import in_nanos
-from paddlejob.client.explain.evidence import Evidence, Gang
+from paddlejob.client.explain.evidence import Evidence, GangEvidence
 from paddlejob.core.gang.model import GangSystem
 from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
 
@@ -101,13 +101,13 @@ def workload(name: str, local: int, everywhere: int, *, owner: str = "") -> Any:
     }
 
 
-def gang(system: str, spec: Any, status: Any = None, *, pending: Any = (), **queues: Any) -> Gang:
+def gang(system: str, spec: Any, status: Any = None, *, pending: Any = (), **queues: Any) -> GangEvidence:
     """The object that a scheduler knows the job `demo` by, and its queue."""
     group = {"metadata": {"name": "demo"}, "spec": spec, "status": status or {}}
     kinds = {"volcano_queue": objects.VolcanoQueue, "local_queue": objects.LocalQueue}
     known = {name: msgspec.convert(each, kinds[name]) for name, each in queues.items()}
     waiting = msgspec.convert(pending, tuple[objects.PendingWorkload, ...])
-    return Gang(GangSystem(system), msgspec.convert(group, PodGroup), pending=waiting, **known)
+    return GangEvidence(GangSystem(system), msgspec.convert(group, PodGroup), pending=waiting, **known)
 
 
 def cpu(amount, **more):

@@ -14,7 +14,7 @@ from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client.events import EventView
 from paddlejob.client.explain import explain, objects
-from paddlejob.client.explain.evidence import Evidence, Gang
+from paddlejob.client.explain.evidence import Evidence, GangEvidence
 from paddlejob.core.gang.model import GangSystem
 from paddlejob.testing.build import NOW
 
@@ -233,7 +233,7 @@ EVIDENCE = st.builds(
     | some(objects.Claim, CLAIM).map(lambda found: {each.metadata.name: each for each in found}),
     gang=st.none()
     | st.builds(
-        Gang,
+        GangEvidence,
         system=st.sampled_from(GangSystem),
         group=GROUP.map(lambda each: msgspec.convert(each, PodGroup, strict=False)),
         volcano_queue=st.none()

@@ -204,12 +204,12 @@ class _Submission:
     async def _follow_state(self, job: Job) -> None:
         from paddlejob.client.job import describe  # noqa: PLC0415
 
-        told = ""
+        shown_state = ""
         async for state in job.watch():
             if state.status.phase.is_terminal:
                 return
-            if (now := describe(state)) != told:
-                told = now
+            if (now := describe(state)) != shown_state:
+                shown_state = now
                 say(f"{job.name} {now}", err=True)
 
 

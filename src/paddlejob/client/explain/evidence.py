@@ -35,7 +35,7 @@ _UP = (PodState.RUNNING, PodState.SUCCEEDED)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-class Gang(msgspec.Struct, frozen=True):
+class GangEvidence(msgspec.Struct, frozen=True):
     """The object that a scheduler or a queue knows the job by."""
 
     system: GangSystem
@@ -71,7 +71,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     volumes: dict[str, PersistentVolume] = {}
     """The volumes that the job's claims are bound to, by name."""
     storage_classes: dict[str, StorageClass] | None = None
-    gang: Gang | None = None
+    gang: GangEvidence | None = None
     log: tuple[str, ...] = ()
     """The last lines of the pod that failed first."""
     unseen: tuple[str, ...] = ()

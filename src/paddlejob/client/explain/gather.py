@@ -22,7 +22,7 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.client.events import EventView
 from paddlejob.client.explain import objects
 from paddlejob.client.explain.demand import in_nanos, requests_of
-from paddlejob.client.explain.evidence import Evidence, Gang, template_shape
+from paddlejob.client.explain.evidence import Evidence, GangEvidence, template_shape
 from paddlejob.client.explain.objects import PodShape, shape_of
 from paddlejob.client.explain.reader import Reader
 from paddlejob.core.gang.model import GANG_RESOURCES, QUEUES, GangSystem
@@ -209,7 +209,7 @@ async def _gang(reader: Reader, known: Evidence) -> JsonObject:
         for kind in system.kinds:
             group = await reader.get(GANG_RESOURCES[kind], known.job.name, PodGroup)
             if group is not None:
-                return {"gang": await _with_queue(reader, Gang(system, group), GANG_RESOURCES[kind])}
+                return {"gang": await _with_queue(reader, GangEvidence(system, group), GANG_RESOURCES[kind])}
     return {}
 
 
@@ -224,7 +224,7 @@ def _systems(known: Evidence) -> tuple[GangSystem, ...]:
     return (GangSystem.VOLCANO, GangSystem.NATIVE)
 
 
-async def _with_queue(reader: Reader, gang: Gang, resource: Resource) -> Gang:
+async def _with_queue(reader: Reader, gang: GangEvidence, resource: Resource) -> GangEvidence:
     if gang.system is GangSystem.VOLCANO:
         name = gang.group.spec.queue or DEFAULT_QUEUE
         queue = await reader.get(QUEUES, name, objects.VolcanoQueue)

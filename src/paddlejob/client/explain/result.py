@@ -121,12 +121,12 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
     def to_dict(self) -> JsonObject:
         """Return the explanation as JSON."""
-        told: JsonObject = {"summary": self.summary, "cause": self.cause, "rank": self.rank}
-        told |= msgspec.json.decode(msgspec.json.encode(self))
-        for finding, written in zip(self.findings, told["findings"], strict=True):
+        data: JsonObject = {"summary": self.summary, "cause": self.cause, "rank": self.rank}
+        data |= msgspec.json.decode(msgspec.json.encode(self))
+        for finding, written in zip(self.findings, data["findings"], strict=True):
             for each, advice in zip(finding.advice, written["advice"], strict=True):
                 advice["commands"] = list(each.commands(self.namespace, self.name))
-        return told
+        return data
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))

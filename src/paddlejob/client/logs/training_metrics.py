@@ -48,16 +48,16 @@ class Metrics:
         self.last_line = line.text
         if not self.tracker.feed(line.text, line.time.timestamp() if line.time else 0.0):
             return
-        told = self.tracker.progress
-        assert told is not None
+        current = self.tracker.progress
+        assert current is not None
         self.points.append(
             Point(
                 time=line.time,
                 attempt=line.attempt,
-                epoch=told.epoch,
-                step=told.step,
-                loss=told.loss,
-                throughput=told.throughput,
+                epoch=current.epoch,
+                step=current.step,
+                loss=current.loss,
+                throughput=current.throughput,
             )
         )
         if len(self.points) > MOST_LINES:

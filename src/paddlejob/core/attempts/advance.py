@@ -7,10 +7,10 @@ from paddlejob.api.v1 import PaddleJobStatus, ProgressMark
 
 def has_advanced(status: PaddleJobStatus) -> bool:
     """Return whether the present attempt is known to have made a step that no earlier one has made."""
-    told, mark = status.progress, status.progress_mark
-    if told is None or told.attempt < status.base_attempt:
+    progress, mark = status.progress, status.progress_mark
+    if progress is None or progress.attempt < status.base_attempt:
         return False
-    reached = (told.epoch, told.step)
+    reached = (progress.epoch, progress.step)
     return reached > ((mark.epoch, mark.step) if mark else (0, 0))
 
 

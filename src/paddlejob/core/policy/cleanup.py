@@ -22,7 +22,7 @@ class Ending(enum.Enum):
     DEADLINE_EXCEEDED = "Failed by a deadline"
 
 
-class Progress(enum.Enum):
+class PodProgress(enum.Enum):
     """How far a pod has come."""
 
     NOT_STARTED = "not started"
@@ -31,7 +31,7 @@ class Progress(enum.Enum):
     ENDED = "ended"
 
 
-_ENDED, _STARTED = frozenset({Progress.ENDED}), frozenset({Progress.RUNNING, Progress.ENDED})
+_ENDED, _STARTED = frozenset({PodProgress.ENDED}), frozenset({PodProgress.RUNNING, PodProgress.ENDED})
 _KEPT = {
     (Ending.COMPLETED, CleanPodPolicy.NEVER): _STARTED,
     (Ending.COMPLETED, CleanPodPolicy.ON_FAILURE): _STARTED,
@@ -51,15 +51,15 @@ def ending_of(phase: Phase, reason: str) -> Ending:
     return Ending.DEADLINE_EXCEEDED if by_deadline else Ending.FAILED
 
 
-def progress_of(member: ObservedPod) -> Progress:
+def progress_of(member: ObservedPod) -> PodProgress:
     """Return how far a pod has come; it has ended when all of its containers have."""
     if member.pod.status.phase in ("Succeeded", "Failed"):
-        return Progress.ENDED
+        return PodProgress.ENDED
     is_pending = member.pod.status.phase in ("", "Pending")
-    return Progress.NOT_STARTED if is_pending and not member.has_started else Progress.RUNNING
+    return PodProgress.NOT_STARTED if is_pending and not member.has_started else PodProgress.RUNNING
 
 
-def keeps(policy: CleanPodPolicy, ending: Ending, progress: Progress) -> bool:
+def keeps(policy: CleanPodPolicy, ending: Ending, progress: PodProgress) -> bool:
     """Return whether a pod is kept after the end of its job."""
     return progress in _KEPT.get((ending, policy), ())
 
@@ -78,7 +78,7 @@ def cleanup(
 
     def stays(member: ObservedPod) -> bool:
         progress = progress_of(member)
-        is_excess = member.replica in excess and progress is not Progress.ENDED
+        is_excess = member.replica in excess and progress is not PodProgress.ENDED
         return keeps(policy, ending, progress) and not is_excess
 
     pods = (member.pod for member in members if not stays(member))

@@ -54,15 +54,15 @@ def in_words(spent: Goodput) -> str:
         "suspended": spent.suspended_seconds,
     }
     percent = 100 * spent.training_seconds // max(1, sum(parts.values()))
-    told = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items() if seconds)
-    return f"{told} ({percent}% training)" if told else ""
+    shares = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items() if seconds)
+    return f"{shares} ({percent}% training)" if shares else ""
 
 
-def gets_ahead(status: PaddleJobStatus, told: TrainingProgress) -> bool:
+def gets_ahead(status: PaddleJobStatus, progress: TrainingProgress) -> bool:
     """Return whether progress is the first of an attempt beyond what attempts before it have reached."""
     if status.phase is not Phase.RUNNING or not _repeats(status):
         return False
-    return has_advanced(msgspec.structs.replace(status, progress=told))
+    return has_advanced(msgspec.structs.replace(status, progress=progress))
 
 
 def _part(status: PaddleJobStatus) -> str:

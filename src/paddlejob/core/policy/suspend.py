@@ -20,13 +20,13 @@ def suspend(job: Observed) -> Plan:
     text = "suspended; set spec.suspend to false to resume"
     text += f", when this is corrected: {join(job.spec_errors)}" if job.spec_errors else ""
     phase_reason = PhaseReason(Phase.SUSPENDED, Reason.SUSPENDED, text)
-    changes = {} if job.status.phase is Phase.SUSPENDED else _afresh(job)
+    changes = {} if job.status.phase is Phase.SUSPENDED else _next_attempt(job)
     resting = status.next_status(job.job, job.spec, job.pods, phase_reason, job.now, **changes)
     stage = deletions(Kind.POD, job.given.pods)
     return Plan(resting, (*((stage,) if stage else ()), *gang_removals(job.given)))
 
 
-def _afresh(job: Observed) -> dict[str, object]:
+def _next_attempt(job: Observed) -> dict[str, object]:
     attempt = job.status.attempt + 1
     return {
         "attempt": attempt,

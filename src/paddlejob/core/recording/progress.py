@@ -17,27 +17,27 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def advanced(
-    before: TrainingProgress | None, told: TrainingProgress, *, attempt: int, origin: Origin | None = None
+    before: TrainingProgress | None, reported: TrainingProgress, *, attempt: int, origin: Origin | None = None
 ) -> TrainingProgress:
     """Return the progress of a job after what a process has told.
 
     `told` has the steps of that process. With an `origin` it counts them from 0, also after a restart;
     without one it says which step of all training it is at.
     """
-    told = msgspec.structs.replace(told, attempt=attempt)
+    reported = msgspec.structs.replace(reported, attempt=attempt)
     if before is None:
-        return told
+        return reported
     begins = attempt != before.attempt or (origin is not None and origin.restarted)
-    start = _start(before, told, origin) if begins else before.resumed_step
+    start = _start(before, reported, origin) if begins else before.resumed_step
     lost = before.lost_steps + (_lost(before, start, origin) if begins else 0)
     if origin is not None:
-        told = _shifted(told, start, before)
+        reported = _shifted(reported, start, before)
     known = msgspec.structs.replace(
-        told,
+        reported,
         resumed_step=start if origin is not None else 0,
-        saved_step=told.saved_step or before.saved_step,
+        saved_step=reported.saved_step or before.saved_step,
         lost_steps=lost,
-        steps=told.steps or before.steps,
+        steps=reported.steps or before.steps,
     )
     if _done(known) >= _done(before):
         return known
@@ -46,9 +46,9 @@ def advanced(
     )
 
 
-def _start(before: TrainingProgress, told: TrainingProgress, origin: Origin | None) -> int:
+def _start(before: TrainingProgress, reported: TrainingProgress, origin: Origin | None) -> int:
     if origin is None:
-        return _done(told)
+        return _done(reported)
     return before.saved_step if origin.resumed else 0
 
 
@@ -59,18 +59,18 @@ def _lost(before: TrainingProgress, start: int, origin: Origin | None) -> int:
     return max(0, lost) if origin is None else lost
 
 
-def _shifted(told: TrainingProgress, start: int, before: TrainingProgress) -> TrainingProgress:
+def _shifted(reported: TrainingProgress, start: int, before: TrainingProgress) -> TrainingProgress:
     """Return what a process tells with its steps counted from the beginning of the job."""
     if not start:
-        return told
-    step = told.step + start
+        return reported
+    step = reported.step + start
     return msgspec.structs.replace(
-        told,
+        reported,
         step=step,
         # A process counts its epochs from 1; which one it has resumed in, it does not know.
-        epoch=max(told.epoch, before.epoch),
-        saved_step=told.saved_step + start if told.saved_step else 0,
-        percent=min(100, 100 * step // told.steps) if told.steps else told.percent,
+        epoch=max(reported.epoch, before.epoch),
+        saved_step=reported.saved_step + start if reported.saved_step else 0,
+        percent=min(100, 100 * step // reported.steps) if reported.steps else reported.percent,
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.pod import ContainerStatus, Pod, PodCondition, PodSpec, PodStatus
 from paddlejob.kubelet.environment import CONFIG_MAP, Contents, Source, Sources
-from paddlejob.kubelet.pod_phase import Observed, phase_of
+from paddlejob.kubelet.pod_phase import ContainerOutcome, phase_of
 from paddlejob.local.pod.container import ContainerStart
 from paddlejob.local.pod.container_loop import ContainerLoop, PodSignals
 from paddlejob.local.pod.context import FindContents, RunContext, allocatable
@@ -222,9 +222,9 @@ class LocalPod:
             yield loop.name, self._context.run.log(self.name, loop.name)
 
 
-def _observed(statuses: tuple[ContainerStatus, ...]) -> list[Observed]:
+def _observed(statuses: tuple[ContainerStatus, ...]) -> list[ContainerOutcome]:
     return [
-        Observed(
+        ContainerOutcome(
             has_started=status.state.waiting is None or status.last_state.terminated is not None,
             exit_code=status.state.terminated.exit_code if status.state.terminated else None,
         )

@@ -17,11 +17,11 @@ MOST_FILES = 20
 
 def read(run: RunDirectory, job: PaddleJob) -> Outcome:
     """Return what came of a run whose pods have ended."""
-    told = summary(run, job)
-    numbers = progress.metrics(told)
+    result_line = summary(run, job)
+    numbers = progress.metrics(result_line)
     found = files.written(run, MOST_FILES + 1)
     return Outcome(
-        summary=told,
+        summary=result_line,
         metrics={name: number for name, number in numbers.items() if math.isfinite(number)},
         files=tuple(found[:MOST_FILES]),
         has_more_files=len(found) > MOST_FILES,

@@ -106,12 +106,12 @@ class JsonOutput:
     def _print_progress(self) -> None:
         assert self._view is not None
         for row in self._view.rows():
-            pod, told = pod_name(self._view.job.name, row.replica), row.progress
-            if told is not None and told != self._progress_said.get(pod):
-                self._progress_said[pod] = told
+            pod, current = pod_name(self._view.job.name, row.replica), row.progress
+            if current is not None and current != self._progress_said.get(pod):
+                self._progress_said[pod] = current
                 eta = row.tracker.eta_seconds(time.monotonic())
-                fields = {**msgspec.to_builtins(told), "etaSeconds": None if eta is None else round(eta)}
-                self._print("progress", pod=pod, fraction=told.fraction, **fields)
+                fields = {**msgspec.to_builtins(current), "etaSeconds": None if eta is None else round(eta)}
+                self._print("progress", pod=pod, fraction=current.fraction, **fields)
 
     def on_interrupt(self, times: int) -> None:
         """Tell that the run is to end."""

@@ -97,10 +97,10 @@ def _state(row: PodRow) -> Text:
 
 def _step(row: PodRow) -> Text:
     """Return `2/10 120/392`, or what of it is known."""
-    told = row.progress
-    if told is None:
+    progress = row.progress
+    if progress is None:
         return Text()
-    pairs = ((told.epoch, told.epochs), (told.step, told.steps))
+    pairs = ((progress.epoch, progress.epochs), (progress.step, progress.steps))
     return Text(" ".join(f"{at}/{of}" if of else str(at) for at, of in pairs if at is not None))
 
 

@@ -75,8 +75,8 @@ class RunView:
             return
         self._reports_read = now
         for pod, row in self._rows.items():
-            if told := reports.newest(self._run.progress(pod)):
-                row.reports.tell(told, now)
+            if reported := reports.newest(self._run.progress(pod)):
+                row.reports.add(reported, now)
 
     def _is_scaled_away(self, row: PodRow) -> bool:
         return row.state == "Stopped" and row.replica.index >= self.job.spec.replicas(row.replica.role)

@@ -159,7 +159,7 @@ class ReportIntake:
         key, clock = job.metadata.key, asyncio.get_running_loop().time()
         loss = None if report.loss is None else float(report.loss)
         rank = self._book.take(key, pod, report, clock)
-        rank.tracker.tell(
+        rank.tracker.add(
             Progress(
                 step=report.step,
                 steps=report.total,
@@ -170,11 +170,13 @@ class ReportIntake:
             ),
             clock,
         )
-        told = progress_of(rank.tracker, clock)
-        if told is not None and report.step and report.rank == self._book.leader(key):
-            told = msgspec.structs.replace(told, phase=report.phase, saved_step=report.saved_step or 0)
+        reported = progress_of(rank.tracker, clock)
+        if reported is not None and report.step and report.rank == self._book.leader(key):
+            reported = msgspec.structs.replace(
+                reported, phase=report.phase, saved_step=report.saved_step or 0
+            )
             origin = Origin(report.resumed, rank.has_restarted) if report.counted else None
-            self._writer.report(job, pod, told, origin)
+            self._writer.report(job, pod, reported, origin)
 
 
 def recorder_files() -> dict[str, str]:

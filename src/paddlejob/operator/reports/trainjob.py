@@ -40,9 +40,9 @@ _DECODER = msgspec.json.Decoder(_Update)
 
 def progress_in(body: bytes) -> TrainingProgress:
     """Return what an update tells. Raises one of DECODE_ERRORS."""
-    told = _DECODER.decode(body).trainer_status
-    metrics = {metric.name.lower(): _number(metric.value) for metric in told.metrics}
-    percent, left = told.progress_percentage, told.estimated_remaining_seconds
+    trainer = _DECODER.decode(body).trainer_status
+    metrics = {metric.name.lower(): _number(metric.value) for metric in trainer.metrics}
+    percent, left = trainer.progress_percentage, trainer.estimated_remaining_seconds
     loss = _first(metrics, _LOSSES)
     return TrainingProgress(
         step=_count(_first(metrics, _STEPS)),

@@ -59,15 +59,15 @@ class ProgressWriter:
         self._pending: set[ObjectKey] = set()
         self._news = asyncio.Event()
 
-    def read(self, job: PaddleJob, pod: Pod, told: TrainingProgress, *, at_once: bool) -> None:
+    def read(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, *, at_once: bool) -> None:
         """Take in what the log of a pod tells."""
         kept = self._keep(job)
-        kept.logged = told
+        kept.logged = reported
         if not self._is_reported(kept):
-            kept.known = advanced(kept.known, told, attempt=_attempt(pod))
+            kept.known = advanced(kept.known, reported, attempt=_attempt(pod))
         self._write_soon(job, kept, at_once=at_once)
 
-    def report(self, job: PaddleJob, pod: Pod, told: TrainingProgress, origin: Origin | None) -> None:
+    def report(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, origin: Origin | None) -> None:
         """Take in what a pod reports; a pod of an attempt that is over is not heard any more."""
         kept, attempt = self._keep(job), _attempt(pod)
         if kept.known is not None and attempt < kept.known.attempt:
@@ -75,18 +75,18 @@ class ProgressWriter:
         # People wait for the first report of an attempt; what the log told may just have been written.
         is_first = kept.known is None or attempt != kept.known.attempt or not self._is_reported(kept)
         kept.reported_at = asyncio.get_running_loop().time()
-        kept.reports_total = bool(told.steps)
-        kept.known = advanced(kept.known, told, attempt=attempt, origin=origin)
+        kept.reports_total = bool(reported.steps)
+        kept.known = advanced(kept.known, reported, attempt=attempt, origin=origin)
         self._write_soon(job, kept, at_once=is_first)
 
-    def say(self, job: PaddleJob, pod: Pod, told: TrainingProgress) -> None:
+    def say(self, job: PaddleJob, pod: Pod, reported: TrainingProgress) -> None:
         """Take in what a program says of itself."""
         kept, attempt = self._keep(job), _attempt(pod)
         if kept.known is not None and attempt < kept.known.attempt:
             return
-        kept.said = msgspec.structs.replace(told, attempt=attempt)
-        if kept.known is None or (told.step and not self._is_reported(kept)):
-            kept.known = advanced(kept.known, told, attempt=attempt)
+        kept.said = msgspec.structs.replace(reported, attempt=attempt)
+        if kept.known is None or (reported.step and not self._is_reported(kept)):
+            kept.known = advanced(kept.known, reported, attempt=attempt)
         self._write_soon(job, kept, at_once=False)
 
     def knows_all(self, key: ObjectKey) -> bool:

@@ -24,7 +24,7 @@ from paddlejob.kube.transport.lines import split_lines
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.kubelet.node_pool import NodePool
 from paddlejob.testing.kubelet.outcomes import Behaviour, exit_soon
-from paddlejob.testing.kubelet.pod_worker import ContainerStart, Node, PodWorker, Timing
+from paddlejob.testing.kubelet.pod_worker import ContainerStart, KubeletContext, PodWorker, Timing
 
 _RELIST_SECONDS = 1.0
 _IDLE_SECONDS = 90.0
@@ -71,7 +71,7 @@ class Kubelet:
         self.starts: list[ContainerStart] = []
         """Every container that was started, in order, with its environment."""
         self.pool = NodePool(names, rng=rng, ip_family=ip_family, pods_per_node=pods_per_node)
-        self._node = Node(
+        self._node = KubeletContext(
             client=client,
             behaviour=behaviour,
             init_behaviour=init_behaviour,

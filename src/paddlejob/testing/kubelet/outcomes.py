@@ -21,12 +21,12 @@ class Exit(msgspec.Struct, frozen=True):
     """As the kubelet reports it; Completed or Error when empty."""
 
 
-class ExitWhenTold(msgspec.Struct, frozen=True):
-    """Runs until a test lets it go, and exits: in real time no number of seconds is right."""
+class ExitWhenReleased(msgspec.Struct, frozen=True):
+    """Runs until a test releases it, and exits: in real time no number of seconds is right."""
 
-    told: asyncio.Event
+    released: asyncio.Event
     exit: Exit = Exit()
-    """Of which the time does not count."""
+    """How it exits; `after_seconds` is ignored."""
 
 
 class RunForever(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Unschedulable(msgspec.Struct, frozen=True):
     then: Exit | RunForever = Exit()
 
 
-Outcome = Exit | ExitWhenTold | RunForever | Evict | LoseNode | FailImagePull | Unschedulable
+Outcome = Exit | ExitWhenReleased | RunForever | Evict | LoseNode | FailImagePull | Unschedulable
 
 Behaviour = Callable[[JsonObject, str, int], Outcome]
 """From a pod, a container's name and the number of its restarts to what becomes of it.

@@ -7,14 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.kubelet.pod_phase import Observed, phase_of
+from paddlejob.kubelet.pod_phase import ContainerOutcome, phase_of
 from paddlejob.testing.kubelet.node_pool import Placement
 from paddlejob.testing.virtual_loop import timestamp
 
 ENDED = ("Succeeded", "Failed")
 
 
-class ContainerState:
+class SimulatedContainer:
     """One container: waiting, running or terminated, and what it was before."""
 
     def __init__(self, container: JsonObject) -> None:
@@ -103,13 +103,13 @@ class ContainerState:
         }
 
 
-class PodState:
+class SimulatedPod:
     """Everything that goes into a pod's status."""
 
     def __init__(self, pod: JsonObject, now: Callable[[], datetime]) -> None:
         spec = pod["spec"]
-        self.inits = [ContainerState(container) for container in spec.get("initContainers") or ()]
-        self.containers = [ContainerState(container) for container in spec["containers"]]
+        self.inits = [SimulatedContainer(container) for container in spec.get("initContainers") or ()]
+        self.containers = [SimulatedContainer(container) for container in spec["containers"]]
         for state in (*self.inits, *self.containers) if self.inits else ():
             state.wait("PodInitializing")
         self.placement: Placement | None = None
@@ -227,9 +227,9 @@ class PodState:
         return value
 
 
-def _observed(states: Iterable[ContainerState]) -> list[Observed]:
-    return [Observed(state.has_started, state.exit_code) for state in states]
+def _observed(states: Iterable[SimulatedContainer]) -> list[ContainerOutcome]:
+    return [ContainerOutcome(state.has_started, state.exit_code) for state in states]
 
 
-def _names(states: Iterable[ContainerState]) -> str:
+def _names(states: Iterable[SimulatedContainer]) -> str:
     return " ".join(state.name for state in states)

@@ -18,14 +18,14 @@ from paddlejob.testing.kubelet.outcomes import (
     Behaviour,
     Evict,
     Exit,
-    ExitWhenTold,
+    ExitWhenReleased,
     FailImagePull,
     LoseNode,
     Outcome,
     RunForever,
     Unschedulable,
 )
-from paddlejob.testing.kubelet.pod_state import ENDED, ContainerState, PodState
+from paddlejob.testing.kubelet.pod_state import ENDED, SimulatedContainer, SimulatedPod
 from paddlejob.testing.kubelet.pod_writer import PodGoneError, PodWriter
 from paddlejob.testing.virtual_loop import timestamp
 
@@ -67,7 +67,7 @@ class ContainerStart(msgspec.Struct, frozen=True):
     environment: dict[str, str]
 
 
-class Node(msgspec.Struct, frozen=True):
+class KubeletContext(msgspec.Struct, frozen=True):
     """What the workers of one kubelet share."""
 
     client: Client
@@ -99,11 +99,11 @@ class _NodeLostError(Exception):
 class PodWorker:
     """Runs one pod; `run` until it ends, `terminate` when it is to be deleted."""
 
-    def __init__(self, node: Node, pod: JsonObject) -> None:
+    def __init__(self, node: KubeletContext, pod: JsonObject) -> None:
         self.pod = pod
         self.terminating = False
         self._node = node
-        self._state = PodState(pod, node.now)
+        self._state = SimulatedPod(pod, node.now)
         self._kicked = asyncio.Event()
         self._bound = asyncio.Event()
         self._publishing = asyncio.Lock()
@@ -219,7 +219,7 @@ class PodWorker:
             raise ends.exceptions[0] from None
 
     async def _run_container(
-        self, state: ContainerState, container: JsonObject, outcome: Outcome | None = None
+        self, state: SimulatedContainer, container: JsonObject, outcome: Outcome | None = None
     ) -> None:
         """Run a container as often as the pod's restart policy wants."""
         outcome = outcome or self._outcome(state, 0)
@@ -233,7 +233,7 @@ class PodWorker:
             await self._back_off(state)
             outcome = self._outcome(state, state.restarts + 1)
 
-    def _outcome(self, state: ContainerState, restarts: int) -> Outcome:
+    def _outcome(self, state: SimulatedContainer, restarts: int) -> Outcome:
         """Decide what becomes of a container; init containers succeed unless they have a behaviour."""
         if state not in self._state.inits:
             return self._node.behaviour(self.pod, state.name, restarts)
@@ -241,7 +241,7 @@ class PodWorker:
             return self._node.init_behaviour(self.pod, state.name, restarts)
         return Exit(0, self._node.rng.uniform(*self._node.timing.init_seconds))
 
-    async def _start(self, state: ContainerState, container: JsonObject) -> None:
+    async def _start(self, state: SimulatedContainer, container: JsonObject) -> None:
         variables = await self._configured(state, container)
         state.run(self._node.now())
         placement = self._state.placement
@@ -266,7 +266,7 @@ class PodWorker:
             self._state.ready = True
         await self._publish()
 
-    async def _configured(self, state: ContainerState, container: JsonObject) -> dict[str, str]:
+    async def _configured(self, state: SimulatedContainer, container: JsonObject) -> dict[str, str]:
         """Wait until everything that a container's environment comes from exists; return it."""
         needed = environment.references(container)
         while True:
@@ -295,7 +295,7 @@ class PodWorker:
         spec = {**self.pod["spec"], "nodeName": placement.node}
         return {**self.pod, "spec": spec, "status": status}
 
-    async def _until_end(self, state: ContainerState, outcome: Outcome) -> None:
+    async def _until_end(self, state: SimulatedContainer, outcome: Outcome) -> None:
         """Wait as long as a container runs; mark its end.
 
         Raises _EvictedError and _NodeLostError when it is the pod that ends.
@@ -306,8 +306,8 @@ class PodWorker:
                 state.terminate(
                     outcome.code, self._node.now(), reason=outcome.reason, message=outcome.message
                 )
-            case ExitWhenTold():
-                await outcome.told.wait()
+            case ExitWhenReleased():
+                await outcome.released.wait()
                 await self._until_end(state, msgspec.structs.replace(outcome.exit, after_seconds=0))
             case RunForever():
                 await _sleep(None)
@@ -320,13 +320,13 @@ class PodWorker:
             case FailImagePull() | Unschedulable():
                 await self._until_end(state, outcome.then)
 
-    def _is_to_restart(self, state: ContainerState) -> bool:
+    def _is_to_restart(self, state: SimulatedContainer) -> bool:
         policy = self.pod["spec"].get("restartPolicy", "Always")
         if state in self._state.inits and policy == "Always":
             policy = "OnFailure"
         return restart.is_restarted(policy, state.exit_code or 0)
 
-    async def _back_off(self, state: ContainerState) -> None:
+    async def _back_off(self, state: SimulatedContainer) -> None:
         """Wait before a restart: not at all the first time, then longer and longer."""
         if not self._node.fast:
             await self._publish()

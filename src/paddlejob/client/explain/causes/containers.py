@@ -90,10 +90,10 @@ def _image(
     image, text = _image_of(evidence, member, container.name), failed or waiting.message
     why, advice = _image_trouble(waiting.reason, text)
     field = f"the image of {container.name} in spec.{member.replica.role}.template"
-    told = f"{advice.format(field=field, image=image)}, then suspend and resume the job"
+    remedy = f"{advice.format(field=field, image=image)}, then suspend and resume the job"
     details += [termination_message(text), *secrets[:1]]
     summary = f"{rank} cannot pull image {image}: {why}"
-    return Finding("ImagePull", summary, rank, tuple(filter(None, details)), (Advice(told),))
+    return Finding("ImagePull", summary, rank, tuple(filter(None, details)), (Advice(remedy),))
 
 
 def _image_trouble(reason: str, text: str) -> tuple[str, str]:
@@ -138,8 +138,8 @@ def _missing_object(evidence: Evidence, rank: str, text: str) -> tuple[str, str,
 def _from_events(evidence: Evidence, member: ObservedPod) -> Finding | None:
     """Find a mount or a sandbox that fails: the pod's status only says that its containers are created."""
     rank, role = str(member.replica), member.replica.role
-    told = evidence.events_of(pod_name(evidence.job.name, member.replica))
-    event = next((event for event in told if event.reason in _TROUBLE and event.type == "Warning"), None)
+    events = evidence.events_of(pod_name(evidence.job.name, member.replica))
+    event = next((event for event in events if event.reason in _TROUBLE and event.type == "Warning"), None)
     if event is None or "Multi-Attach" in event.message:
         return None
     if missing := _missing_object(evidence, rank, event.message):

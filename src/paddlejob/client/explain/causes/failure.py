@@ -160,12 +160,12 @@ def _more_memory(evidence: Evidence, role: Role, then: Then) -> Advice:
 def last_lines(log: tuple[str, ...]) -> tuple[str, ...]:
     """Return the end of a log that says what went wrong: the last traceback, or simply the last lines."""
     lines = [line for line in (_clean(line) for line in log) if line.strip()]
-    told = from_traceback(lines)
-    if len(told) <= SHOWN_LINES:
-        return tuple(told)
-    if "Traceback" in told[0]:
-        return (told[0], "...", *told[-(SHOWN_LINES - 2) :])
-    return tuple(told[-SHOWN_LINES:])
+    traceback_lines = from_traceback(lines)
+    if len(traceback_lines) <= SHOWN_LINES:
+        return tuple(traceback_lines)
+    if "Traceback" in traceback_lines[0]:
+        return (traceback_lines[0], "...", *traceback_lines[-(SHOWN_LINES - 2) :])
+    return tuple(traceback_lines[-SHOWN_LINES:])
 
 
 def _clean(line: str) -> str:

@@ -10,7 +10,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.quantity import ZERO, Quantity
 from paddlejob.client.explain.changes import REQUESTS, fewer_replicas, rounded, smaller_pods
 from paddlejob.client.explain.demand import Demand, demands, readable
-from paddlejob.client.explain.evidence import Evidence, Gang
+from paddlejob.client.explain.evidence import Evidence, GangEvidence
 from paddlejob.client.explain.objects import LocalQueue
 from paddlejob.client.explain.result import Advice, Finding
 from paddlejob.core.gang.model import GangSystem
@@ -38,7 +38,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
     yield Finding("WaitingForGang", status.message, rank, tuple(details), tuple(advice))
 
 
-def _volcano(evidence: Evidence, gang: Gang) -> tuple[list[str], list[Advice]]:
+def _volcano(evidence: Evidence, gang: GangEvidence) -> tuple[list[str], list[Advice]]:
     group, queue = gang.group, gang.volcano_queue
     name = group.spec.queue or DEFAULT_QUEUE
     needs = readable(group.spec.min_resources)
@@ -48,10 +48,10 @@ def _volcano(evidence: Evidence, gang: Gang) -> tuple[list[str], list[Advice]]:
     ]
     if group.status.phase in OPEN_PHASES:
         details.append(f"the gang has left queue {name}; its pods wait for nodes")
-    told = [
+    warnings = [
         event for event in evidence.events_of(group.metadata.name) if event.involved_object.kind == "PodGroup"
     ]
-    details += [f"{event.reason}: {event.message}" for event in told[:1]]
+    details += [f"{event.reason}: {event.message}" for event in warnings[:1]]
     if queue is None:
         return details, []
     capability, allocated = readable(queue.spec.capability), readable(queue.status.allocated)
@@ -64,7 +64,7 @@ def _volcano(evidence: Evidence, gang: Gang) -> tuple[list[str], list[Advice]]:
     return details, _within(evidence, short)
 
 
-def _kueue(evidence: Evidence, gang: Gang) -> tuple[list[str], list[Advice]]:
+def _kueue(evidence: Evidence, gang: GangEvidence) -> tuple[list[str], list[Advice]]:
     group, queue = gang.group, gang.local_queue
     if queue is None:
         seen = not any("LocalQueue" in line for line in evidence.unseen)
@@ -84,7 +84,7 @@ def _kueue(evidence: Evidence, gang: Gang) -> tuple[list[str], list[Advice]]:
     return details, _within(evidence, _left_by_kueue(evidence), never=never)
 
 
-def _position(gang: Gang, queue: LocalQueue) -> Iterator[str]:
+def _position(gang: GangEvidence, queue: LocalQueue) -> Iterator[str]:
     """Say who waits before the job, where Kueue tells."""
     here, everywhere = f"LocalQueue {queue.metadata.name}", f"ClusterQueue {queue.spec.cluster_queue}"
     name = gang.group.metadata.name

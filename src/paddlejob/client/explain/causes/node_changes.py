@@ -48,7 +48,7 @@ class Short(msgspec.Struct, frozen=True):
     """So many of those that wait have room now."""
     now: Counter[Spots]
     """The nodes as they are, beside the other roles' pods."""
-    afresh: Counter[Spots]
+    if_recreated: Counter[Spots]
     """The nodes as they would be if all of the job's pods were created again, this role's last."""
 
 
@@ -69,9 +69,9 @@ def advice(evidence: Evidence, short: Short, *, fits_alone: bool) -> tuple[Advic
 
 def _opened(evidence: Evidence, short: Short) -> Advice | None:
     """Find the fewest barriers without which all pods of the role fit."""
-    closed = {spot.barriers for spot in short.afresh if spot.barriers}
+    closed = {spot.barriers for spot in short.if_recreated if spot.barriers}
     for barriers in sorted(closed, key=lambda each: (len(each), sorted(each)))[:TRIED_SETS]:
-        if cluster.fit(short.afresh, short.needs, despite=barriers) < short.demand.replicas:
+        if cluster.fit(short.if_recreated, short.needs, despite=barriers) < short.demand.replicas:
             continue
         if advice := _without(evidence, short.demand, sorted(barriers)):
             return advice
@@ -125,7 +125,7 @@ def _has(given: JsonObject, path: tuple[str, ...]) -> bool:
 
 def _smaller(evidence: Evidence, short: Short) -> Advice | None:
     """Find the largest requests with which all pods of the role fit, if they are created again."""
-    open_now = Counter({spot: count for spot, count in short.afresh.items() if not spot.barriers})
+    open_now = Counter({spot: count for spot, count in short.if_recreated.items() if not spot.barriers})
     names = [name for name in short.needs.amounts if name != PODS]
     alone = (smaller_pods(evidence, short.demand, most) for most in _one_smaller(short, open_now, names))
     found = [advice for advice in alone if advice]

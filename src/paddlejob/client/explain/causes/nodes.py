@@ -39,11 +39,11 @@ def _short(evidence: Evidence, asked: tuple[Demand, ...]) -> Short | None:
         needs, now = cluster.needs_of(demand), nodes.spots(demand, rooms.values())
         placed = cluster.take(nodes.open_to(demand, rooms.values()), needs, demand.waiting)
         if placed < demand.waiting:
-            return Short(nodes, demand, needs, placed, now, _afresh(evidence, nodes, demand))
+            return Short(nodes, demand, needs, placed, now, _if_recreated(evidence, nodes, demand))
     return None
 
 
-def _afresh(evidence: Evidence, nodes: Cluster, demand: Demand) -> Counter[Spots]:
+def _if_recreated(evidence: Evidence, nodes: Cluster, demand: Demand) -> Counter[Spots]:
     """Return the nodes as they would be if all of the job's pods were created again, this role's last."""
     rooms = nodes.rooms()
     every = {each.role: each for each in demands(evidence)}

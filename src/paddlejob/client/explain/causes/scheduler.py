@@ -39,7 +39,7 @@ SCHEDULER_SECONDS = 30.0
 """A scheduler that runs has looked at a pod by then."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class SchedulerVerdict(msgspec.Struct, frozen=True):
     """Why the scheduler has no node for a pod."""
 
     rank: str
@@ -88,7 +88,7 @@ def _unscheduled(evidence: Evidence, demand: Demand) -> Iterator[Finding]:
         return
 
 
-def _advice(evidence: Evidence, demand: Demand, verdict: Verdict) -> Iterator[Advice]:
+def _advice(evidence: Evidence, demand: Demand, verdict: SchedulerVerdict) -> Iterator[Advice]:
     role = demand.role
     if verdict.taints:
         tolerations = [msgspec.to_builtins(each) for each in verdict.taints]
@@ -106,16 +106,16 @@ def _advice(evidence: Evidence, demand: Demand, verdict: Verdict) -> Iterator[Ad
         yield Advice(f"relax nodeSelector and affinity in spec.{role}.template.spec, or label a node")
 
 
-def verdicts(evidence: Evidence, demand: Demand | None = None) -> Iterator[Verdict]:
+def verdicts(evidence: Evidence, demand: Demand | None = None) -> Iterator[SchedulerVerdict]:
     """Yield what the scheduler says of pods without a node, those with a reason of their own first."""
-    told = [
+    refusals = [
         (member, message)
         for member in evidence.unplaced
         if (message := _message(member)) and (demand is None or member.replica.role is demand.role)
     ]
     # Members of a gang mostly say that they wait for the others; the one that does not fit says why.
-    told.sort(key=lambda entry: _MESSAGE.search(entry[1]) is None)
-    for member, message in told:
+    refusals.sort(key=lambda entry: _MESSAGE.search(entry[1]) is None)
+    for member, message in refusals:
         yield _read(str(member.replica), message[:_LONGEST])
 
 
@@ -126,17 +126,17 @@ def _message(member: ObservedPod) -> str:
     return ""
 
 
-def _read(rank: str, message: str) -> Verdict:
+def _read(rank: str, message: str) -> SchedulerVerdict:
     found = _MESSAGE.search(message)
     if found is None:
-        return Verdict(rank, 0, (), message)
+        return SchedulerVerdict(rank, 0, (), message)
     own = _PREEMPTION.sub("", found[2]).rstrip(". ")
     parts = [_REASON.fullmatch(part.strip()) for part in own.split(", ")]
     reasons = tuple((int(part[1][:9]), part[2]) for part in parts if part)
     if len(reasons) < len(parts):
-        return Verdict(rank, 0, (), own)
+        return SchedulerVerdict(rank, 0, (), own)
     taints = (_TAINT.fullmatch(text) for _, text in reasons)
-    return Verdict(
+    return SchedulerVerdict(
         rank,
         int(found[1][:9]),
         tuple((count, _plain(text)) for count, text in reasons),

@@ -83,10 +83,10 @@ def _waits_for_pod(evidence: Evidence, claim: Claim) -> bool:
 
 def _unbound(evidence: Evidence, claim: Claim, rank: str) -> Finding:
     name, wanted = claim.metadata.name, claim.spec.storage_class_name
-    told = next((event for event in evidence.events_of(name) if event.type == "Warning"), None)
+    warning = next((event for event in evidence.events_of(name) if event.type == "Warning"), None)
     size, modes = claim.spec.resources.requests.get("storage", "?"), ", ".join(claim.spec.access_modes)
     details = [f"claim {name} asks for {size}, {modes}, storage class {wanted or '(none)'}"]
-    details += [f"{told.reason}: {told.message}"] if told else []
+    details += [f"{warning.reason}: {warning.message}"] if warning else []
     why, advice = (
         "no volume fits it yet",
         f"create a PersistentVolume for it, or see kubectl describe pvc {name}",
@@ -99,8 +99,8 @@ def _unbound(evidence: Evidence, claim: Claim, rank: str) -> Finding:
     elif wanted is None:
         why = "it names no StorageClass and the cluster has no default one"
         advice = "create a PersistentVolume without a class, or recreate the claim with a storageClassName"
-    elif told is not None:
-        why = f"{told.reason}: {told.message}"
+    elif warning is not None:
+        why = f"{warning.reason}: {warning.message}"
         advice = f"see kubectl describe pvc {name}"
     return Finding(
         "ClaimNotBound",
@@ -121,8 +121,8 @@ def _contested(evidence: Evidence, demand: Demand, claim: Claim) -> Iterator[Fin
         text = f"claim {name} is ReadWriteOncePod, but {users} pods of the job mount it"
         yield Finding("ClaimInUse", text, rank, advice=advice)
         return
-    told = (event for event in evidence.events if event.reason == "FailedAttachVolume")
-    stuck = next((event for event in told if "Multi-Attach" in event.message), None)
+    attach_failures = (event for event in evidence.events if event.reason == "FailedAttachVolume")
+    stuck = next((event for event in attach_failures if "Multi-Attach" in event.message), None)
     if stuck is not None and modes == (ONE_NODE,):
         text = f"claim {name} is ReadWriteOnce and in use on another node than that of {rank}"
         yield Finding("ClaimInUse", text, rank, (stuck.message,), advice)
