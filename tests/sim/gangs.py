@@ -104,8 +104,7 @@ class Scheduler:
         self._gangs = gangs
         self._server = server
         self._is_healed = False
-        self._capacity = PLENTY
-        self._seen: tuple[int, int] | None = None
+        self._changed = asyncio.Event()
         self._scheduler = self._install(Client(server.transport("gang-scheduler")), nodes)
 
     @property
@@ -134,32 +133,39 @@ class Scheduler:
         """Hold a session whenever something has changed, until cancelled."""
         if self._scheduler is None:
             return
+        self._server.store.observers.append(lambda _: self._changed.set())
         while True:
-            self._set_capacity()
-            if self._seen != (seen := (self._server.version, self._capacity)):
-                self._seen = seen
-                # What fails now is looked at again in the next session.
-                with contextlib.suppress(errors.TransportError, errors.ApiError):
-                    await self._scheduler.session()
+            self._changed.clear()
+            room_changes_at = self._set_capacity()
+            # What fails now is looked at again in the next session.
+            with contextlib.suppress(errors.TransportError, errors.ApiError):
+                await self._scheduler.session()
             await asyncio.sleep(SESSION_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(room_changes_at):
+                    await self._changed.wait()
 
     def heal(self) -> None:
         """Let there be room for all from now on."""
         self._is_healed = True
+        self._changed.set()
 
     def submit_group(self, job: str) -> None:
         """Create the PodGroup that the author of a job writes beside it."""
         if job in self._gangs.users_groups:
             self._server.create(VOLCANO_POD_GROUPS, users_group(job), identity="user")
 
-    def _set_capacity(self) -> None:
+    def _set_capacity(self) -> float | None:
+        """Make the room that there is by now; return when there will be another, if ever."""
         now = asyncio.get_running_loop().time()
-        past = [room for since, room in self._gangs.capacities if since <= now]
-        self._capacity = past[-1] if past and not self._is_healed else PLENTY
+        to_come = () if self._is_healed else self._gangs.capacities
+        past = [room for since, room in to_come if since <= now]
+        room = past[-1] if past else PLENTY
         if isinstance(self._scheduler, Volcano):
-            self._scheduler.capacity = {"cpu": str(self._capacity)}
+            self._scheduler.capacity = {"cpu": str(room)}
         elif isinstance(self._scheduler, Kueue):
-            self._scheduler.capacity = self._capacity
+            self._scheduler.capacity = room
+        return next((since for since, _ in to_come if since > now), None)
 
 
 def users_group(job: str) -> JsonObject:

@@ -67,6 +67,8 @@ class Simulation:
             self.server, operators=scenario.operators, users_groups=scenario.gangs.users_groups
         )
         self.pace = Pace(self.server, operators=scenario.operators)
+        self._changed_at = 0.0
+        self.server.store.observers.append(self._note_change)
         self._broken: list[AssertionError] = []
         self.server.log.on_write[:] = [self._remembering(rule) for rule in self.server.log.on_write]
 
@@ -140,14 +142,16 @@ class Simulation:
 
     async def _settle(self) -> None:
         """Wait until nothing has been written for a long time."""
-        deadline = asyncio.get_running_loop().time() + 24 * 3600
-        while True:
+        clock = asyncio.get_running_loop().time
+        self._changed_at = clock()
+        deadline = clock() + 24 * 3600
+        while (rests_at := self._changed_at + SETTLE_SECONDS) > clock():
             self.raise_broken()
-            version = self.server.version
-            await asyncio.sleep(SETTLE_SECONDS)
-            if self.server.version == version:
-                return
-            assert asyncio.get_running_loop().time() < deadline, "the cluster does not come to rest"
+            assert clock() < deadline, "the cluster does not come to rest"
+            await asyncio.sleep(rests_at - clock())
+
+    def _note_change(self, _: object) -> None:
+        self._changed_at = asyncio.get_running_loop().time()
 
     async def _follow_advice(self) -> bool:
         """Do what jobs ask their users to do; tell whether any did."""

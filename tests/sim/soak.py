@@ -17,28 +17,32 @@ from sim.simulation import play
 TELL_EACH = 500
 
 
-def failure(seed: int) -> tuple[int, str]:
-    """Play a history; return its seed, and how it failed if it did."""
+def failure(seed: int) -> tuple[int, str, float]:
+    """Play a history; return its seed, how it failed if it did, and the processor time that it took."""
+    trace, began = "", time.process_time()
     try:
         play(seed)
     except Exception:
-        return seed, traceback.format_exc()
-    return seed, ""
+        trace = traceback.format_exc()
+    return seed, trace, time.process_time() - began
 
 
 def main(first: int, last: int, jobs: int) -> int:
     """Return 1 when a history failed; all that did are named at the end."""
-    failed, began, total = [], time.monotonic(), last - first + 1
+    failed, began, total, cpu_seconds = [], time.monotonic(), last - first + 1, 0.0
     # Each process begins with nothing that a thread of this one might hold.
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        for done, (seed, trace) in enumerate(pool.imap_unordered(failure, range(first, last + 1)), start=1):
+        played = pool.imap_unordered(failure, range(first, last + 1))
+        for done, (seed, trace, seconds) in enumerate(played, start=1):
+            cpu_seconds += seconds
             if trace:
                 failed.append(seed)
                 print(f"seed {seed} failed\n{trace}", flush=True)
             if done % TELL_EACH == 0 or done == total:
                 each = (time.monotonic() - began) / done
                 print(
-                    f"{done} of {total} histories, {len(failed)} failed, {1000 * each:.0f} ms each, "
+                    f"{done} of {total} histories, {len(failed)} failed, {1000 * each:.0f} ms each "
+                    f"({1000 * cpu_seconds / done:.0f} of a processor), "
                     f"{(total - done) * each / 60:.0f} min to go",
                     flush=True,
                 )

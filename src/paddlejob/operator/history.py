@@ -61,6 +61,8 @@ LINGER_SECONDS = 30.0
 """How long after the end of a job its last progress may come."""
 UNDELETABLE_SECONDS = 600.0
 """How long a record that could not be deleted is left alone."""
+TRIM_SECONDS = 60.0
+"""How often records are looked at for those that have expired; for too many after each that is written."""
 PAGE_SIZE = 20
 MAX_TRIES = 5
 RETRY_SECONDS = 1.0
@@ -175,6 +177,7 @@ class HistoryKeeper:
         """The records that exist, by their place: a UID is what anybody can write into a ConfigMap."""
         self._undeletable: dict[ObjectKey, float] = {}
         """Records that could not be deleted, and when that is tried again."""
+        self._trim_at = 0.0
         self._done: set[str] = set()
         """Jobs that have ended and need nothing more; their records may be gone again."""
         self._due: dict[str, None] = {}
@@ -287,7 +290,10 @@ class HistoryKeeper:
             looked_at = clock()
             try:
                 self._look()
-                await self._remove(self._surplus(), until=looked_at + LOOK_SECONDS / 2)
+                if looked_at >= self._trim_at:
+                    surplus = self._surplus()
+                    await self._remove(surplus, until=looked_at + LOOK_SECONDS / 2)
+                    self._trim_at = looked_at + (0.0 if surplus else TRIM_SECONDS)
                 while self._due and clock() < looked_at + LOOK_SECONDS:
                     await self._write(next(iter(self._due)))
                     await asyncio.sleep(1 / WRITES_PER_SECOND)
@@ -421,6 +427,7 @@ class HistoryKeeper:
             log.info("%s is not recorded: %s", track.job.metadata.key, error)
             if (key := object_key(track.summary)) in self._kept:
                 self._kept[key] = track.summary
+        self._trim_at = 0.0
         # What came meanwhile stays.
         del track.attempts[:attempts], track.timeline[:entries]
         track.curve = [] if track.curve is curve else track.curve

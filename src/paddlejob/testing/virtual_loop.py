@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import heapq
+import itertools
 import math
 import random
 from collections import deque
@@ -56,7 +57,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """The loop behind `run`; use it directly only to look at it."""
 
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
 
     def __init__(
         self,
@@ -76,6 +76,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._max_steps = max_steps
         self._trace = trace
         self._tasks_made = 0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap. The numbers keep it from comparing handles, which is slow."""
+        self._timer_numbers = itertools.count()
         self._timers_cancelled = 0
         self.set_exception_handler(_remember_failure)
 
@@ -118,49 +121,53 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.run_until_complete(asyncio.wait(tasks, timeout=3600))
         raise SimulationError(self._message("these tasks do not end when they are cancelled"))
 
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Call back at a virtual time."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001  (that its cancellation is told)
+        heapq.heappush(self._timers, (when, next(self._timer_numbers), timer))
+        return timer
+
     def _run_once(self) -> None:
-        self._drop_cancelled_timers()
         if not self._ready:
             self._jump()
-        self._release_due_timers()
+        timers = self._timers
+        while timers and timers[0][0] <= self._seconds:
+            self._ready.append(heapq.heappop(timers)[2])
         batch = list(self._ready)
         self._ready.clear()
         if len(batch) > 1:
             self._rng.shuffle(batch)
-        while batch:
-            handle = batch.pop()
-            if not handle.cancelled():
-                self._run_handle(handle, batch)
-
-    def _run_handle(self, handle: asyncio.Handle, others: list[asyncio.Handle]) -> None:
         try:
-            self._count_step(handle)
-            handle._run()  # noqa: SLF001  (what BaseEventLoop calls, too)
+            while batch:
+                handle = batch.pop()
+                if not handle.cancelled():
+                    self._count_step(handle)
+                    handle._run()  # noqa: SLF001  (what BaseEventLoop calls, too)
         except BaseException:
             # The run is over, yet every task must still get its turn to be cancelled.
-            self._ready.extend(others)
+            self._ready.extend(batch)
             raise
 
     def _jump(self) -> None:
         """Move the clock to the next timer."""
-        if not self._scheduled:
+        self._drop_cancelled_timers()
+        if not self._timers:
             raise DeadlockError(self._message("nothing is ready and no timer is set"))
         # As a real clock, it never stands still: what is left of a wait may be less than a float can add.
-        upcoming = max(self._scheduled[0].when(), math.nextafter(self._seconds, math.inf))
+        upcoming = max(self._timers[0][0], math.nextafter(self._seconds, math.inf))
         if upcoming > self._max_virtual_seconds:
             raise TimeLimitError(self._message(f"more than {self._max_virtual_seconds:g} virtual seconds"))
         self._seconds = upcoming
 
-    def _release_due_timers(self) -> None:
-        while self._scheduled and self._scheduled[0].when() <= self._seconds:
-            self._ready.append(heapq.heappop(self._scheduled))
-
     def _drop_cancelled_timers(self) -> None:
-        while self._scheduled and self._scheduled[0].cancelled():
-            heapq.heappop(self._scheduled)
-        if self._timers_cancelled > 100 and self._timers_cancelled > len(self._scheduled) // 2:
-            self._scheduled[:] = [timer for timer in self._scheduled if not timer.cancelled()]
-            heapq.heapify(self._scheduled)
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+        if self._timers_cancelled > 100 and self._timers_cancelled > len(self._timers) // 2:
+            self._timers[:] = [each for each in self._timers if not each[2].cancelled()]
+            heapq.heapify(self._timers)
             self._timers_cancelled = 0
 
     def _count_step(self, handle: asyncio.Handle) -> None:
