@@ -20,8 +20,9 @@ from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.kubelet import Kubelet
 from scripts import manifests
-from tests.apiserver import inherited, installed
-from tests.apiserver.inherited import Inheritance, killed, running, succeeded
+from tests.apiserver import installed
+from tests.support import inherited
+from tests.support.inherited import Inheritance, killed, running, succeeded
 
 Story = Callable[[Inheritance], Awaitable[None]]
 STARTED = "2026-01-01T00:00:00Z"
