@@ -7,7 +7,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.api.validation.errors import FieldError
-from paddlejob.core.actions import AnnotatePod, Create, Delete, RemoveFinalizer, ReplaceConfig
+from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, RemoveFinalizer, ReplaceConfig
 from paddlejob.core.plan import plan
 from paddlejob.testing.build import NOW, job, snapshot
 
@@ -93,6 +93,13 @@ class TestServices:
         built = snapshot(job().worker(2).spec(intranet="Service")).services().pods_running()
         smaller = built.respecified(job().worker(1).spec(intranet="Service"))
         assert did(smaller.plan())[:2] == [["Delete demo-worker-1"], ["Delete demo-worker-1"]]
+
+    @pytest.mark.parametrize("intranet", ["PodIP", "Host"])
+    def test_none_is_left_when_pods_are_no_longer_called_by_name(self, intranet):
+        left = snapshot(job().worker(2).spec(intranet="Service")).services()
+        changed = left.respecified(job().worker(2).spec(intranet=intranet))
+        assert did(changed.plan())[0] == ["Delete demo-worker-0", "Delete demo-worker-1"]
+        assert {action.kind for action in changed.plan().stages[0]} == {Kind.SERVICE}
 
 
 class TestHostNetwork:

@@ -1,20 +1,31 @@
 """Every field of a job's spec is changed while the job starts and while it runs, one history for each change.
-A change to a valid value must lead to where the job would be had it been created with that value. A mistake
-that is corrected a minute later must leave no trace: the same end, and every container started as often.
-The server of the simulation keeps what the schema forbids, as one does whose CRD is from an earlier version.
+
+    python tests/sim/field_walk.py FIELD NUMBER      one of them again
+
+A job has each of a field's valid values in turn. A change to each other valid value must lead to where the
+job would be had it been created with that value. A mistake that is corrected a minute later must leave no
+trace: the same end, and every container started as often. The server of the simulation keeps what the schema
+forbids, as one does whose CRD is from an earlier version.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.resource import PODS
+from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.rules.fake_patch import merge
 from paddlejob.testing.build import JobBuilder, job
@@ -62,7 +73,7 @@ FIELDS: dict[str, Values] = {
     "worker.replicas": Values((1, 2, 3), (0, -1, 5001)),
     "worker.requests": Values((0, 1, 2), (-1, 3)),
     "worker.limits": Values((0, 2, 4), (-1, 1)),
-    "heter.replicas": Values((0,), (1, -1)),
+    "heter.replicas": Values((0, 1), (-1, "one")),
     "heter.requests": Values((0,), (-1,)),
     "heter.limits": Values((0,), (-1,)),
     "elastic": Values((0, 1), (-1, "on")),
@@ -137,12 +148,19 @@ class Outcome(msgspec.Struct, frozen=True):
 
     end: End
     specs: dict[str, JsonObject]
+    ended_at: float
+    """In seconds; infinite for a job that is suspended."""
 
     @property
     def declared(self) -> tuple[object, ...]:
         """What the spec alone decides; a job that is suspended late keeps its ConfigMap."""
         others = [name for name in self.end.others if not name.startswith("ConfigMap/")]
         return self.end.phase, self.end.pods, others, self.specs
+
+    @property
+    def left(self) -> tuple[object, ...]:
+        """What a mistake must not change."""
+        return self.end, self.specs
 
 
 def outcome(scenario: Scenario) -> Outcome:
@@ -152,7 +170,10 @@ def outcome(scenario: Scenario) -> Outcome:
         history = History(scenario)
         end = await history.play()
         pods = history.server.objects(PODS)
-        return Outcome(end, {pod["metadata"]["name"]: _comparable(pod["spec"]) for pod in pods})
+        job = history.server.get(PADDLE_JOBS, "default", "demo") or {}
+        time = job["status"].get("completionTime")
+        ended = (datetime.fromisoformat(time) - virtual_loop.EPOCH).total_seconds() if time else math.inf
+        return Outcome(end, {pod["metadata"]["name"]: _comparable(pod["spec"]) for pod in pods}, ended)
 
     with silence():
         return virtual_loop.run(main(), seed=0, max_steps=3_000_000)
@@ -165,25 +186,86 @@ def _comparable(spec: JsonObject) -> JsonObject:
     return decoded
 
 
-def check(field: str, moments: Collection[str] = tuple(MOMENTS)) -> int:
-    """Make every change of a field; return how many histories that were.
+class Change(msgspec.Struct, frozen=True):
+    """One edit of a job."""
 
-    Raises AssertionError that names the first change with another outcome.
+    before: Scenario
+    """The life of the job without it."""
+    edit: JsonObject
+    moment: str
+    is_mistake: bool
+
+
+def changes(field: str, *, everything: bool = True) -> list[Change]:
+    """Return every transition of a field from one of its values to another, and to a mistake and back.
+
+    Without `everything` only those of a running job from what the field is without being set.
     """
-    scenario, values = scenario_of(field), FIELDS[field]
-    untouched = outcome(scenario)
-    assert untouched.end.phase == "Completed"
+    unset, values = scenario_of(field), FIELDS[field]
+    spec = unset.job.manifest["spec"]
+    lives = {"": (unset, reverse(patch(field, values.valid[0]), spec))}
     for value in values.valid:
         edit = patch(field, value)
-        wanted = outcome(created_with(scenario, edit)).declared
+        lives[repr(value)] = (created_with(unset, edit), edit)
+    moments = MOMENTS if everything else ("running",)
+    found = []
+    for name, (before, _) in lives.items() if everything else (("", lives[""]),):
+        others = [edit for other, (_, edit) in lives.items() if other != name]
         for moment in moments:
-            again = NEXT_ATTEMPT if field in AT_NEXT_ATTEMPT else ()
-            found = outcome(edited(scenario, MOMENTS[moment], edit, *again)).declared
-            assert found == wanted, f"{field}: {value} while {moment}\n{wanted}\n{found}"
-    for value in values.invalid:
-        for moment in moments:
-            at = MOMENTS[moment]
-            back = (at + CORRECTED_AFTER_SECONDS, reverse(patch(field, value), scenario.job.manifest["spec"]))
-            found = outcome(edited(scenario, at, patch(field, value), back))
-            assert found == untouched, f"{field}: {value} for a minute while {moment}\n{untouched}\n{found}"
-    return len(moments) * (len(values.valid) + len(values.invalid))
+            found += [Change(before, edit, moment, False) for edit in others]
+            found += [Change(before, patch(field, wrong), moment, True) for wrong in values.invalid]
+    return found
+
+
+def differences(field: str, change: Change, known: dict[bytes, Outcome]) -> list[object]:
+    """Make a change; return what was wanted and what was found where these differ.
+
+    `known` keeps the outcomes of jobs that are not changed.
+    """
+
+    def unchanged(scenario: Scenario) -> Outcome:
+        key = msgspec.json.encode(scenario.job.manifest["spec"])
+        if key not in known:
+            known[key] = outcome(scenario)
+        return known[key]
+
+    at, before = MOMENTS[change.moment], unchanged(change.before)
+    if change.is_mistake:
+        back = reverse(change.edit, change.before.job.manifest["spec"])
+        found = outcome(edited(change.before, at, change.edit, (at + CORRECTED_AFTER_SECONDS, back)))
+        return [] if found.left == before.left else [before, found]
+    again = NEXT_ATTEMPT if field in AT_NEXT_ATTEMPT else ()
+    found = outcome(edited(change.before, at, change.edit, *again))
+    # A job that has ended stays as it is.
+    wanted = before if before.ended_at <= at else unchanged(created_with(change.before, change.edit))
+    return [] if found.declared == wanted.declared else [wanted, found]
+
+
+def check(field: str, *, everything: bool = True) -> int:
+    """Make the changes of a field; return how many that were.
+
+    Raises AssertionError that names those with another outcome.
+    """
+    known: dict[bytes, Outcome] = {}
+    wrong = []
+    for number, change in enumerate(every := changes(field, everything=everything)):
+        try:
+            is_wrong = differences(field, change, known)
+        except Exception as error:
+            raise AssertionError(f"python tests/sim/field_walk.py {field} {number}") from error
+        if is_wrong:
+            wrong.append(f"python tests/sim/field_walk.py {field} {number}")
+    assert not wrong, "\n".join(wrong)
+    return len(every)
+
+
+def main() -> None:
+    """Make one change, and say what it was and what differs."""
+    change = changes(sys.argv[1])[int(sys.argv[2])]
+    print(f"{change.edit} while {change.moment}", "for a minute" if change.is_mistake else "")
+    print(change.before.job.manifest["spec"])
+    print(*differences(sys.argv[1], change, {}), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -103,10 +103,12 @@ def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
     written = _config(job.snapshot, config.data) if config.data else ()
     annotations = _annotate_pods(pods, config.fingerprint) if config.fingerprint else ()
     recorder = recorder_stage(job)
-    first = (*_services(job.snapshot, context, pods), written) if context.knows_hosts_beforehand else ()
-    last = () if context.knows_hosts_beforehand else (written,)
+    services = _services(job.snapshot, context, pods)
+    first, last = (written, ()) if context.knows_hosts_beforehand else ((), written)
     standby = _standby_pods(job.snapshot, context, pods)
-    stages = _nonempty(job.gang.actions, removed, recorder, *first, *created, *last, annotations, standby)
+    stages = _nonempty(
+        job.gang.actions, removed, recorder, services, first, *created, last, annotations, standby
+    )
     return stages, tuple(_events(pods, removed))
 
 
@@ -143,10 +145,10 @@ def _pods_of(context: JobContext, pod_set: PodSet, role: Role, config_hash: str 
     )
 
 
-def _services(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> Stages:
-    if not context.network.by_name:
-        return ()
-    wanted: dict[str, Replica] = {pod_name(snapshot.job.name, replica): replica for replica in pod_set.wanted}
+def _services(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> tuple[Action, ...]:
+    """Return what makes the services fit; none are left of a time when pods were called by name."""
+    replicas = pod_set.wanted if context.network.by_name else ()
+    wanted: dict[str, Replica] = {pod_name(snapshot.job.name, replica): replica for replica in replicas}
     present = {service.metadata.name for service in snapshot.services}
     create = tuple(
         Create(Kind.SERVICE, name, render_service(context, replica))
@@ -154,7 +156,7 @@ def _services(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> Stage
         if name not in present
     )
     unwanted = (service for service in snapshot.services if service.metadata.name not in wanted)
-    return ((*deletions(Kind.SERVICE, unwanted), *create),)
+    return (*deletions(Kind.SERVICE, unwanted), *create)
 
 
 def _config(snapshot: Snapshot, data: dict[str, str]) -> tuple[Action, ...]:
