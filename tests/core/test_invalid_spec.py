@@ -206,6 +206,13 @@ class TestMeanwhile:
         assert plan.status.message.startswith("suspended; set spec.suspend to false to resume, when this is")
         assert 'spec.intranet: Unsupported value: "Mesh"' in plan.status.message
 
+    def test_a_suspended_job_that_cannot_be_read_stays_suspended(self):
+        built = snapshot(ps_job(suspend=True))
+        built.status(built.plan().status)
+        status = unreadable(built).plan().status
+        assert (status.phase, status.attempt, status.reason) == (Phase.SUSPENDED, 1, "InvalidSpec")
+        assert status.resume_time is None
+
     def test_a_corrected_spec_goes_on_where_the_job_was(self):
         built = edited(running(), ps_job(intranet="Mesh"))
         built.status(built.plan().status)

@@ -54,7 +54,9 @@ def _phase_reason(job: Observed) -> PhaseReason:
     """Say how the pods are and what bars new ones; without pods there is only the latter to say."""
     sentence = join(job.spec_errors)
     if not any(job.pods.active):
-        return PhaseReason(Phase.PENDING, Reason.INVALID_SPEC, sentence)
+        # Whether to resume it is among what cannot be read.
+        stays = job.job.undecodable and job.status.phase is Phase.SUSPENDED
+        return PhaseReason(Phase.SUSPENDED if stays else Phase.PENDING, Reason.INVALID_SPEC, sentence)
     live = status.live_phase(job.snapshot, job.pods)
     happens = failures.what_happened(job) or live.message
     text = f"{happens}; no pod is created or replaced until this is corrected: {sentence}"
