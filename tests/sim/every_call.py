@@ -29,11 +29,12 @@ from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.lease import LeaderElector, LeaseLostError
-from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
+from paddlejob.kube.resource import CONFIG_MAPS, LEASES, PODS, SERVICES
 from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.apiserver.fake_store import Change
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.kubelet.outcomes import Exit, Outcome, RunForever
@@ -110,6 +111,8 @@ class History:
         self._fault = fault
         self.server = ApiServer(rng=random.Random(0), streaming_list=False)
         self.server.install(DEFINITION)
+        self._changed_at = 0.0
+        self.server.store.observers.append(self._note_change)
         self.wire = Wire(self.server, fault, number)
         self._rng = random.Random(1)
         self._kubelet = Kubelet(
@@ -160,17 +163,16 @@ class History:
         return RunForever() if "-ps-" in name else Exit(0, TRAINING_SECONDS)
 
     async def _settle(self) -> None:
-        while True:
-            version = self._version()
-            await asyncio.sleep(SETTLE_SECONDS)
-            if version == self._version():
-                return
-            assert asyncio.get_running_loop().time() < 86400, "the cluster does not come to rest"
+        """Wait until nothing has changed for a long time."""
+        clock = asyncio.get_running_loop().time
+        while (rests_at := self._changed_at + SETTLE_SECONDS) > clock():
+            assert clock() < 86400, "the cluster does not come to rest"
+            await asyncio.sleep(rests_at - clock())
 
-    def _version(self) -> list[str]:
-        """Return the versions of all objects but the lease, which is written as long as somebody leads."""
-        resources = (PADDLE_JOBS, *self._owned)
-        return [each["metadata"]["resourceVersion"] for one in resources for each in self.server.objects(one)]
+    def _note_change(self, change: Change) -> None:
+        # The lease is written as long as somebody leads.
+        if change.record.type.resource != LEASES:
+            self._changed_at = asyncio.get_running_loop().time()
 
     @property
     def _owned(self) -> tuple[Any, ...]:

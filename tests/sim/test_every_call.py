@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sim.every_call import SCENARIOS, Fault, check
+from sim.every_call import SCENARIOS, check
 from sim.simulation import SEEDS
+from sim.wire import Fault
 
 ALL = [(scenario, fault) for scenario in SCENARIOS for fault in Fault]
 QUICK = [
