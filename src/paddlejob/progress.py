@@ -208,7 +208,7 @@ def parse(line: str) -> Progress | None:
 
 
 def _merged(known: Progress, update: Progress) -> Progress:
-    """Return what is known now: an epoch begins with step 0, everything else stays until it is told again."""
+    """Return what is known now: an epoch begins with step 0, everything else stays until it is updated."""
     begins_epoch = update.step is None and update.epoch not in (None, known.epoch)
     return Progress(
         epoch=known.epoch if update.epoch is None else update.epoch,

@@ -1,4 +1,4 @@
-"""Whole lives of gangs: a real operator, a simulated cluster, hours in milliseconds."""
+"""Gangs from submission to end: a real operator, a simulated cluster, hours in milliseconds."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.faults.transport import FaultRates
 from paddlejob.testing.kubelet import outcomes
-from sim import gangs, mistakes, plague
+from sim import gangs, mistakes, persistent_fault
 
 SKEWS = (0.0, -600.0, 600.0)
 CODES = (1, 2, 134, 137, 143, 101, 15)
@@ -41,7 +41,7 @@ class Scenario(msgspec.Struct, frozen=True):
     """How likely a container comes to a bad end."""
     ip_family: str
     streaming_list: bool
-    plague: plague.Plague
+    persistent_fault: persistent_fault.PersistentFault
     gangs: gangs.Gangs = gangs.Gangs()
     mistake: mistakes.Mistake | None = None
     operator_skew_seconds: float = 0.0
@@ -71,7 +71,7 @@ def draw(seed: int) -> Scenario:
         trouble=rng.choice((0.0, 0.05, 0.2)),
         ip_family=rng.choice(("IPv4", "IPv4", "IPv6")),
         streaming_list=rng.random() < 0.7,
-        plague=plague.draw(random.Random(f"plague {seed}")),
+        persistent_fault=persistent_fault.draw(random.Random(f"plague {seed}")),
         gangs=gangs.draw(random.Random(f"gangs {seed}"), jobs),
         mistake=mistakes.draw(random.Random(f"mistakes {seed}"), jobs, heal),
         operator_skew_seconds=clocks.choice(SKEWS),
@@ -83,7 +83,7 @@ def behaviour(scenario: Scenario) -> outcomes.Behaviour:
     """Return what becomes of each container; the same pod in the same scenario always fares the same."""
 
     def decide(pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome:
-        if struck := scenario.plague.outcome(pod):
+        if struck := scenario.persistent_fault.outcome(pod):
             return struck
         metadata = pod["metadata"]
         attempt = metadata["labels"].get(names.LABEL_ATTEMPT, "0")

@@ -80,12 +80,12 @@ class Simulation:
             tasks.append(group.create_task(self.gangs.run(), name="gang scheduler"))
             users = group.create_task(self._users())
             mistake = group.create_task(self._mistake())
-            plague = group.create_task(self.scenario.plague.delete_pods(self.server))
+            persistent_fault = group.create_task(self.scenario.persistent_fault.delete_pods(self.server))
             if any(LIMITS & each["spec"].keys() for each in self.scenario.jobs):
                 tasks.append(group.create_task(self.deadlines.watch()))
             await asyncio.sleep(self.scenario.heal_after_seconds)
             await users
-            await plague
+            await persistent_fault
             await mistake
             self.faults.heal()
             self.gangs.heal()
@@ -115,7 +115,7 @@ class Simulation:
                     self.kubelet.run(),
                     self._operator(0),
                     self._users(),
-                    self.scenario.plague.delete_pods(self.server),
+                    self.scenario.persistent_fault.delete_pods(self.server),
                 )
             ]
             await asyncio.sleep(seconds)

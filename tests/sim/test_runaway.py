@@ -17,14 +17,14 @@ from paddlejob.testing.apiserver.fake_log import WriteRecord
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.faults.transport import FaultRates
 from sim.pace import HOUR_SECONDS, Pace, TooFastError, writes_an_hour
-from sim.plague import Kind, Plague
+from sim.persistent_fault import Kind, PersistentFault
 from sim.scenario import Scenario
 from sim.simulation import DEFINITION, Simulation
 
 HOURS = 2
 
 
-def strike(of: JobBuilder, plague: Plague) -> tuple[Simulation, PaddleJobStatus]:
+def play_with(of: JobBuilder, persistent_fault: PersistentFault) -> tuple[Simulation, PaddleJobStatus]:
     """Let a job suffer for hours; return its history and its last status. The rules of pace are watched."""
     of.manifest["metadata"].pop("uid", None)
     scenario = Scenario(
@@ -38,7 +38,7 @@ def strike(of: JobBuilder, plague: Plague) -> tuple[Simulation, PaddleJobStatus]
         trouble=0.0,
         ip_family="IPv4",
         streaming_list=True,
-        plague=plague,
+        persistent_fault=persistent_fault,
     )
 
     async def main() -> Simulation:
@@ -68,26 +68,30 @@ JOBS = ("collective", "PS without gloo", "called by name", "elastic", "without a
 
 @pytest.mark.parametrize(("name", "code"), [*((name, 143) for name in JOBS), (JOBS[0], 15), (JOBS[0], 101)])
 def test_a_program_that_always_exits_as_if_it_were_planned_fails(name, code):
-    simulation, status = strike(of(name), Plague(Kind.EXIT, exit_code=code))
+    simulation, status = play_with(of(name), PersistentFault(Kind.EXIT, exit_code=code))
     assert (status.phase, status.reason) == ("Failed", "BackoffLimitExceeded")
     assert max(simulation.pace.most.values()) < 600
 
 
 ENDLESS = {
-    "evicted at once": Plague(Kind.EVICTION, after_seconds=0.0),
-    "evicted after a while": Plague(Kind.EVICTION, after_seconds=30.0),
-    "deleted at once": Plague(Kind.DELETION, after_seconds=0.0),
-    "deleted when they run": Plague(Kind.DELETION, after_seconds=4.0),
+    "evicted at once": PersistentFault(Kind.EVICTION, after_seconds=0.0),
+    "evicted after a while": PersistentFault(Kind.EVICTION, after_seconds=30.0),
+    "deleted at once": PersistentFault(Kind.DELETION, after_seconds=0.0),
+    "deleted when they run": PersistentFault(Kind.DELETION, after_seconds=4.0),
 }
 TOLD = r"(restarting|creating \S+ again) at \d\d:\d\d:\d\dZ \((attempt|try) \d+\): \S+ .+"
 
 
-CASES = [(name, plague) for name in JOBS for plague in ENDLESS]
+CASES = [(name, persistent_fault) for name in JOBS for persistent_fault in ENDLESS]
 
 
-@pytest.mark.parametrize(("name", "plague"), [*CASES, ("forgiving", "a code that the user ignores")])
-def test_what_nobody_is_to_blame_for_goes_on_slowly_and_says_when(name, plague):
-    simulation, status = strike(of(name), ENDLESS.get(plague, Plague(Kind.EXIT, exit_code=42)))
+@pytest.mark.parametrize(
+    ("name", "persistent_fault"), [*CASES, ("forgiving", "a code that the user ignores")]
+)
+def test_what_nobody_is_to_blame_for_goes_on_slowly_and_says_when(name, persistent_fault):
+    simulation, status = play_with(
+        of(name), ENDLESS.get(persistent_fault, PersistentFault(Kind.EXIT, exit_code=42))
+    )
     assert status.phase not in ("Completed", "Failed")
     assert status.restarts == 0
     last_hour = _writes(simulation, since=(HOURS - 1) * HOUR_SECONDS)
@@ -96,7 +100,7 @@ def test_what_nobody_is_to_blame_for_goes_on_slowly_and_says_when(name, plague):
 
 
 def test_a_pod_that_outlives_its_own_deadline_again_and_again_ends_the_job():
-    _, status = strike(job().worker(2), Plague(Kind.POD_DEADLINE, after_seconds=20.0))
+    _, status = play_with(job().worker(2), PersistentFault(Kind.POD_DEADLINE, after_seconds=20.0))
     assert (status.phase, status.reason) == ("Failed", "BackoffLimitExceeded")
     assert status.last_failure is not None
     assert status.last_failure.reason == "DeadlineExceeded"

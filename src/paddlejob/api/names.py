@@ -98,7 +98,7 @@ class Env:
     STAGE_NUM: Final = "STAGE_NUM"
     STAGE_TRAINERS_NUM: Final = "PADDLE_STAGE_TRAINERS_NUM"
     ATTEMPT: Final = "PADDLEJOB_ATTEMPT"
-    """Which try of the job this is, from 0; ours, for programs that want to know."""
+    """Number of the job's attempt, from 0; our own, for programs that want to know."""
     REPORT_URL: Final = "PADDLEJOB_REPORT_URL"
     """Where the recorder reports to."""
     TRAINJOB_URL: Final = "KUBEFLOW_TRAINER_SERVER_URL"

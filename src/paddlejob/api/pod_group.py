@@ -18,7 +18,7 @@ class GroupPolicy(View, frozen=True):
 
 
 class PodSetAssignment(View, frozen=True):
-    """Which flavors of nodes Kueue has given to one set of pods, by resource."""
+    """Flavors of nodes that Kueue assigned to one set of pods, by resource."""
 
     name: str = ""
     flavors: dict[str, str] = {}

@@ -5,7 +5,7 @@ Text fields with several accepted spellings (`cleanPodPolicy`, `intranet`) hold 
 `defaulting.effective` turns them into the enums.
 
 Each field has its text and its bounds beside its type (`about`). The CRD, the reference and `validation` are
-made from them. Decoding does not check the bounds, so that a job which breaks one can be told what is wrong.
+generated from them. Decoding does not check the bounds, so that the status can say what is wrong.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class HangPolicy(enum.StrEnum):
 
 
 class SuccessPolicy(enum.StrEnum):
-    """Whose success is the job's."""
+    """Which workers have to succeed for the job to succeed."""
 
     ALL_WORKERS = "AllWorkers"
     WORKER_0 = "Worker0"

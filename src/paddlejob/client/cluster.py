@@ -48,7 +48,7 @@ class Cluster(Jobs):
         self.namespace = namespace
         self.context = context
         self.on_trouble: Callable[[str, str], None] = lambda _, __: None
-        """Told who is watched and what is wrong with the connection, an empty text for nothing."""
+        """Called with the job and what is wrong with the connection, or an empty string."""
 
     @classmethod
     def open(

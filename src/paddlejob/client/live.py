@@ -111,7 +111,7 @@ async def rights(client: Client, namespace: str) -> frozenset[str]:
         try:
             return await _is_allowed(client, namespace, verb, subresource)
         except errors.KubeError:
-            # Whoever presses a button without the right for it is told so by the API server.
+            # The API server rejects a user who presses a button without the permission for it.
             return True
 
     needs = sorted(set(_NEEDS.values()))

@@ -34,7 +34,7 @@ class Watching(Generic[T]):
 
     @property
     def objects(self) -> Cache[T]:
-        """What the API server has, as far as it was heard."""
+        """What the API server has, as far as it has been received."""
         return self._informer.cache
 
     @property

@@ -1,7 +1,7 @@
 """Which of the resources that a container asks for are accelerators, and whether its Paddle can use them.
 
-The first decides whether a collective pod is told to use gloo. Told so beside an accelerator, it trains on
-the wrong device or not at all; not told on a CPU, it fails when its program first calls a peer. There is no
+The first decides whether a collective pod uses gloo. With gloo beside an accelerator, it trains on the wrong
+device or not at all; without gloo on a CPU, it fails when its program first calls a peer. There is no
 list of all accelerators: every vendor has a name of its own, every way to share a card adds some, and next
 year there are others. What else clusters extend themselves with is a short and stable list, mostly networks.
 So a resource with a domain is an accelerator unless it is known to be something else.

@@ -117,7 +117,7 @@ def _nonempty(*stages: tuple[Action, ...]) -> Stages:
 
 
 def _standby_pods(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> tuple[Action, ...]:
-    """Let pods for the workers that an elastic job does without wait for a place in the cluster."""
+    """Create standby pods for the workers that an elastic job runs without; they wait to be scheduled."""
     workers = snapshot.job.status.workers
     if workers <= 0 or not is_established(snapshot.job.status):
         return ()

@@ -82,7 +82,7 @@ def finish(job: Observed, decided: Plan) -> Plan:
 
 
 def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
-    """Yield what the change of status deserves to be told of."""
+    """Yield the events that a change of status deserves."""
     old, is_edited = job.status, job.status.observed_generation != job.given.job.metadata.generation
     if is_edited:
         for alias in defaulting.aliases(job.given.job.spec):

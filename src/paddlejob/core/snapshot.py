@@ -1,4 +1,4 @@
-"""Everything one pass may look at. What is not in here does not exist for a decision."""
+"""Everything that one reconcile may look at. What is not in here does not exist for a decision."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class WriteFailure(msgspec.Struct, frozen=True):
-    """A write of the last pass that the API server refused."""
+    """A write of the last reconcile that the API server rejected."""
 
     verb: str
     kind: str
@@ -98,7 +98,7 @@ def _timed_state(pod: Pod) -> object:
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A job and its snapshot at one moment."""
+    """A job and its cluster at one moment."""
 
     job: PaddleJob
     now: datetime
@@ -110,7 +110,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     services: tuple[Service, ...] = ()
     config_map: ConfigMap | None = None
     pod_groups: dict[Kind, PodGroup] = {}
-    """Of each kind that the cluster serves the one with the job's name, whoever made it."""
+    """For each kind that the cluster serves, the one with the job's name, whoever created it."""
     flavors: dict[str, ResourceFlavor] = {}
     """Kueue's kinds of nodes, by name."""
     queues: dict[str, Queue] | None = None
@@ -123,7 +123,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     taken_host_ports: frozenset[int] = frozenset()
     """Base ports of the other live jobs with `intranet: Host`."""
     failures: tuple[WriteFailure, ...] = ()
-    """What the last pass could not write; empty on a first try."""
+    """What the last reconcile could not write; empty on the first try."""
     state_seconds: dict[str, float] = {}
     """For how long pods have been seen in their present state, by UID; see `StateTimer`."""
 

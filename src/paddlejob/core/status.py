@@ -1,4 +1,4 @@
-"""The job's status, derived afresh from what is there; of a finished job, as it was in its last moment."""
+"""The job's status, derived from what exists now; for a finished job, from its last moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica, pod_n
 from paddlejob.core.snapshot import Snapshot, WriteFailure
 
 NAMED_PODS = 3
-"""So many pods are named where many are waited for."""
+"""How many of the pods that a job waits for are named."""
 
 CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED)
 """The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""

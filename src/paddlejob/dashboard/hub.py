@@ -50,7 +50,7 @@ class Hub:
         self._waiting: set[asyncio.Event] = set()
 
     async def run(self) -> None:
-        """Watch until cancelled; what goes wrong is told to the pages, and tried again."""
+        """Watch until cancelled; errors are shown in the pages, and retried."""
         while True:
             try:
                 async with aclosing(self._source.listings(all_namespaces=self._all_namespaces)) as listings:

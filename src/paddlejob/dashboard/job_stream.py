@@ -2,11 +2,11 @@
 
 job      the job, whenever it changes
 ranks    its ranks: all of them first, then those that changed and those that are gone
-activity what the ranks did over time, as far as their recorders told
+activity what the ranks did over time, as far as their recorders reported
 record   attempts and progress of which the pods and events are gone
 events   what happened, all of it
 explain  why the job is where it is
-points   what the first worker told of its progress: new points of the curves
+points   progress of the first worker: new points of the curves
 lines    log lines of all ranks
 marker   a sentence about the log, such as a restart
 trouble  what is wrong with the connection or the log
@@ -40,7 +40,7 @@ FEWEST_LINES, MOST_LINES = 50, 5_000
 EVENTS_SECONDS = 5.0
 BATCH_SECONDS = 0.1
 PODS_A_SECOND = 5_000
-"""So many pods are looked through at most: the page of a job of 10,000 is renewed every two seconds."""
+"""Maximum number of pods to scan: the page of a job with 10,000 is refreshed every two seconds."""
 
 
 async def job_stream(
@@ -74,7 +74,7 @@ class _JobStream:
         self._is_over = False
 
     async def part(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do one part; what keeps it from working is told, and the other parts go on."""
+        """Do one part; its errors are shown, and the other parts continue."""
         try:
             await work
         except (ClientError, KubeError) as error:

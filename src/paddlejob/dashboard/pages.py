@@ -89,7 +89,7 @@ async def _namespaces(request: web.Request) -> web.Response:
     try:
         may_list_all = await live.may_list_all(jobs.client)
     except KubeError:
-        # Whoever chooses all without the right to is told so by the API server.
+        # The API server rejects a user who chooses all namespaces without the permission.
         may_list_all = True
     return to_json({"names": names, "all": may_list_all})
 

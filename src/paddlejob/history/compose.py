@@ -26,12 +26,12 @@ from paddlejob.core.recording.hangs import Hang
 from paddlejob.history.record import DELETED, AttemptRecord, Change, PhaseEntry, Point, RankEnd, Summary
 
 MAX_RANKS = 1000
-"""So many ranks of an attempt are kept; the others are counted."""
+"""How many ranks of an attempt are kept; the others are only counted."""
 TEXT_BYTES = 192 * 1024
 """So much text of all ranks of an attempt is kept, shared equally."""
 MAX_TEXT, MIN_TEXT = 16 * 1024, 160
 MAX_VALUES = 256
-"""So many values of the environment are kept, each of at most VALUE_LENGTH characters."""
+"""How many values of the environment are kept, each of at most VALUE_LENGTH characters."""
 VALUE_LENGTH = 200
 PHASE_MESSAGE_LENGTH = 300
 MAX_DEPTH = 16

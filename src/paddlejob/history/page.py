@@ -14,7 +14,7 @@ from paddlejob.history.record import AttemptRecord, Change, PhaseEntry, Point, R
 
 WIDTH, HEIGHT, MARGIN = 860, 200, 64
 OPEN_RANKS = 1
-"""So many ranks of the last attempt are unfolded."""
+"""How many ranks of the last attempt are unfolded."""
 _COLOURS = {"Completed": "#2e7d32", "Failed": "#c62828", "Deleted": "#6b7280"}
 _STYLE = """
 :root{color-scheme:light dark}

@@ -226,7 +226,7 @@ class _Series(msgspec.Struct):
     written_at: float | None = None
     """Loop time of the last write; None before the first."""
     name: str = ""
-    """Of the Event on the server; the same for every try, to recognise one whose response was lost."""
+    """Name of the Event on the server; the same for every try, to recognise one whose response was lost."""
     exists: bool = False
     """Whether the server has that Event."""
 

@@ -28,7 +28,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     images: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
     logs: str = "all"
-    """Whose output is shown: all, none, a worker's rank, or a pod such as ps-1."""
+    """Pods whose output is shown: all, none, a worker's rank, or a pod such as ps-1."""
     strict: bool = False
     back_off_seconds: float = FIRST_BACK_OFF_SECONDS
     environ: Mapping[str, str] = {}

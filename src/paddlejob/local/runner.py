@@ -52,7 +52,7 @@ class Ending(enum.StrEnum):
 
 
 class Observer(Protocol):
-    """Hears what happens, as it happens."""
+    """Is notified of what happens, as it happens."""
 
     def on_job(self, job: PaddleJob) -> None:
         """The job's status or spec is another."""
@@ -254,7 +254,7 @@ class LocalRunner:
         self._pod_changed(pod)
 
     def _watcher_done(self, watcher: asyncio.Task[None]) -> None:
-        """Let no mistake of ours pass in silence: the run ends with it."""
+        """Never swallow a bug of ours: the run ends with it."""
         self._watchers.discard(watcher)
         self._error = self._error or watcher.exception()
         self._changes.set()

@@ -68,7 +68,7 @@ MAX_TRIES = 5
 RETRY_SECONDS = 1.0
 
 LOGS_PER_END = 8
-"""So many logs are read when an attempt ends: of the rank that failed first, then of others."""
+"""How many logs are read when an attempt ends: that of the rank that failed first, then others."""
 LOGS_PER_SECOND, LOGS_AT_ONCE = 4.0, 24.0
 LOG_SECONDS = 3.0
 """How long the deletion of pods waits for their logs."""
@@ -113,7 +113,7 @@ class _Track:
         return sum(len(rank.text) for attempt, _ in self.attempts for rank in attempt.ranks)
 
     def see(self, job: PaddleJob) -> None:
-        # What is told of a deleted job is what it was doing before.
+        # The record of a deleted job says what it was doing before.
         if job.status.phase is not Phase.TERMINATING:
             self.job = job
 

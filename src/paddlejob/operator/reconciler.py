@@ -27,7 +27,7 @@ from paddlejob.operator.state import ClusterState
 
 RecordEvent = Callable[[PaddleJob, Event], None]
 OnStatus = Callable[[PaddleJob, PaddleJobStatus], Awaitable[None]]
-"""Told of each status that was written, before anything else is done."""
+"""Called with each status that was written, before anything else is done."""
 
 
 CONFIRM_SECONDS = 30.0

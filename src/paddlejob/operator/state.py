@@ -266,7 +266,7 @@ class ClusterState:
             self._on_touched(key, Trigger(initial=initial, child=True, idle=idle))
 
     def _recorder_gone(self, namespace: str) -> None:
-        """Let the jobs whose pods have yet to mount the recorder see that the job that owned it is gone."""
+        """Reconcile jobs whose pods have yet to mount the recorder after the job that owned it is gone."""
         for job in self.jobs:
             if job.metadata.namespace == namespace and recorder_of(job, self.recorder):
                 self._on_touched(job.metadata.key, Trigger(initial=False, child=True))

@@ -18,7 +18,7 @@ EXIT_SECONDS = 2.0
 """How long the end of a program may wait for its last report."""
 LONGEST_SECONDS = 300.0
 ADDRESSES_TRIED = 4
-"""Of several operators only the leader listens, and a connection goes to any of them."""
+"""Only the leader of several operators listens, but a connection may go to any of them."""
 MOST_BYTES = 65536
 
 

@@ -35,7 +35,7 @@ class Progress:
         self.resumed = False
         """Whether an optimizer was given the state of a checkpoint before the first step."""
         self._own = 0.0
-        """Of the step that is not over."""
+        """Time of the step in progress."""
         self._usual: float | None = None
         self._depth = 0
         self._entered = 0.0

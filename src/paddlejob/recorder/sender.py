@@ -74,7 +74,7 @@ class Sender:
                 self._news.clear()
 
     def _finish(self) -> None:
-        """Let the thread send the last state; the end of the program does not wait for an operator."""
+        """Have the thread send the last state; the program does not wait for an operator when it exits."""
         self._is_stopped = True
         self._news.set()
         with self.guard():

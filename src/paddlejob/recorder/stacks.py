@@ -1,7 +1,7 @@
 """Where the threads of this process are, for those who ask from outside.
 
 A file in memory takes what faulthandler writes on a signal: in C and without Python's lock, so also while the
-process waits for ever, or holds that lock. `kubectl pdj stack` finds the file in /proc by its name; no port,
+process waits forever, or holds that lock. `kubectl pdj stack` finds the file in /proc by its name; no port,
 no disk and no capability is needed.
 """
 

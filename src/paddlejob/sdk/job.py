@@ -162,7 +162,7 @@ class Job:
         return self._metrics.progress or snapshot.reported(self.status())
 
     def history(self) -> _Points:
-        """Return what the first worker told of its steps and losses, as rows for a DataFrame."""
+        """Return the steps and losses that the first worker reported, as rows for a DataFrame."""
         self._keep(BACKGROUND.call(snapshot.metrics_of, self._job))
         return [*self._metrics.points]
 

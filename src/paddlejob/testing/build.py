@@ -211,12 +211,12 @@ class SnapshotBuilder:
         return self._ended(role, index, "Failed", ending, seconds_ago)
 
     def respecified(self, of: JobBuilder) -> Self:
-        """Let the spec be edited to that of another job; what was made for the old one is still there."""
+        """Edit the spec to that of another job; objects created for the old one still exist."""
         self.job = msgspec.structs.replace(self.job, spec=of.build().spec)
         return self
 
     def gone(self, role: str, index: int) -> Self:
-        """Let a pod be deleted, and its service stay."""
+        """Delete a pod but not its service."""
         del self._pods[Replica(Role(role), index)]
         return self
 
@@ -249,13 +249,13 @@ class SnapshotBuilder:
         return self
 
     def serves(self, *ready: Kind, loading: Iterable[Kind] = (), **trouble: str) -> Self:
-        """Let the cluster know these kinds of PodGroups; `trouble` is by the name of a kind."""
+        """Serve these kinds of PodGroups; `trouble` is by the name of a kind."""
         refused = {Kind[name]: text for name, text in trouble.items()}
         self._gang_apis = GangApis(frozenset(ready), frozenset(loading), refused)
         return self
 
     def in_gang(self, system: str) -> Self:
-        """Let the pods that are put there from now on be members of a gang."""
+        """Make the pods added from now on members of a gang."""
         self._gang = Gang(GangSystem(system), self.job.name)
         return self
 
@@ -280,7 +280,7 @@ class SnapshotBuilder:
         return self
 
     def queue(self, name: str, *, state: str = "Open", **capability: int | str) -> Self:
-        """Let Volcano's queues be known, and this be one of them."""
+        """Make Volcano's queues known, with this one among them."""
         self._queues = {
             **(self._queues or {}),
             name: Queue(ObjectMeta(name=name), QueueSpec(capability), QueueStatus(state)),
@@ -288,7 +288,7 @@ class SnapshotBuilder:
         return self
 
     def flavor(self, name: str, labels: Mapping[str, str], *tolerations: JsonObject) -> Self:
-        """Let there be a kind of nodes that Kueue keeps a quota for."""
+        """Add a ResourceFlavor of Kueue."""
         spec = ResourceFlavorSpec(dict(labels), tolerations)
         self._flavors[name] = ResourceFlavor(ObjectMeta(name=name), spec)
         return self
@@ -309,12 +309,12 @@ class SnapshotBuilder:
         return self.status(msgspec.structs.replace(self.job.status, world_size=world_size))
 
     def later(self, seconds: float) -> Self:
-        """Let time pass."""
+        """Advance the time."""
         self.now += timedelta(seconds=seconds)
         return self
 
     def seen_for(self, seconds: float) -> Self:
-        """Let the pods have been seen in their states for so long, whatever the clocks of their nodes say."""
+        """Make the pods seen in their states for so long, whatever the clocks of their nodes say."""
         self._seen_for = seconds
         return self
 
@@ -324,12 +324,12 @@ class SnapshotBuilder:
         return self
 
     def host_ports_taken(self, *ports: int) -> Self:
-        """Let other jobs have ports."""
+        """Assign ports to other jobs."""
         self.taken_ports = frozenset(ports)
         return self
 
     def refused(self, verb: str, kind: str, name: str, message: str, *, rejected: bool = False) -> Self:
-        """Let a write of the last pass have failed; `rejected` where the object itself is at fault."""
+        """Make a write of the last reconcile fail; `rejected` if the object itself is at fault."""
         self.failures = (*self.failures, WriteFailure(verb, kind, name, message, rejected))
         return self
 

@@ -41,7 +41,7 @@ MAX_BYTES_OF_ALL_PODS = 256 * 2**20
 MAX_CONTAINERS = 64
 MAX_VARIABLES = 1024
 MAX_ENTRIES = 256
-"""Of every other list and map that is copied into each pod."""
+"""Limit of every other list and map that is copied into each pod."""
 MAX_ERRORS = 50
 """Reported of one template: a reader has had enough by then, and a status has no room for more."""
 
@@ -123,7 +123,7 @@ def _text_map_errors(path: str, texts: Any) -> Iterator[FieldError]:
 
 
 def _placement_errors(path: str, pod_spec: JsonObject) -> Iterator[FieldError]:
-    """Check what schedulers of gangs are told of, and what they add to."""
+    """Check the fields that gang schedulers read or extend."""
     yield from kind_errors(f"{path}.schedulerName", pod_spec.get("schedulerName"), str)
     yield from _text_map_errors(f"{path}.nodeSelector", pod_spec.get("nodeSelector"))
     yield from kind_errors(f"{path}.tolerations", pod_spec.get("tolerations"), list, most=MAX_ENTRIES)

@@ -13,7 +13,7 @@ from paddlejob.cli.terminal import say
 
 TIMEOUT_SECONDS = 3.0
 NO_FILE_COMPLETION = 4
-"""Of cobra, which kubectl uses: what follows is not the name of a file."""
+"""Directive of cobra, which kubectl uses: do not complete file names."""
 FILE_COMPLETION = 0
 
 
@@ -64,7 +64,7 @@ def _target(ctx: click.Context) -> Target:
 
 
 def _answer(work: Coroutine[Any, Any, list[str]]) -> list[str]:
-    """Return what a question finds; a shell is never told what is wrong, and never waits long."""
+    """Return what a query finds; a shell never sees an error and never waits long."""
     import asyncio  # noqa: PLC0415
     import logging  # noqa: PLC0415
 

@@ -55,7 +55,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     pods: tuple[Pod, ...] = ()
     """Those of this very job."""
     shapes: dict[Role, PodShape] = {}
-    """Of each role that has a pod without a node, that pod as it was admitted."""
+    """For each role with an unscheduled pod, that pod as it was admitted."""
     events: tuple[EventView, ...] = ()
     """About the job, its gang, its claims, and the pod that the others wait for."""
     quotas: tuple[ResourceQuota, ...] = ()
@@ -116,7 +116,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return next(iter((*pods.missing, *(each.replica for each in unsettled))), None)
 
     def events_of(self, name: str) -> tuple[EventView, ...]:
-        """Return what was told of an object, the latest first."""
+        """Return the events of an object, the latest first."""
         found = [event for event in self.events if event.involved_object.name == name]
         return tuple(sorted(found, key=_told_at, reverse=True))
 

@@ -39,7 +39,7 @@ MOST_NODES = 10_000
 MOST_PODS_ON_NODES = 50_000
 MOST_EVENTS = 50
 NAMED_CLAIMS = 5
-"""Of so many claims the volumes and events are read."""
+"""How many claims have their volumes and events read."""
 LOG_LINES = 50
 QUEUE_SECONDS = 3.0
 """How long to wait for the order of a queue, which comes from a server behind the API server."""

@@ -93,7 +93,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
     findings: tuple[Finding, ...]
     """At least one. The first is the headline; of a job that waits, each has to be dealt with."""
     exit_code: int | None = None
-    """Of the container that failed first."""
+    """Exit code of the container that failed first."""
     log: tuple[str, ...] = ()
     """The last lines of the replica that failed first."""
     unseen: tuple[str, ...] = ()

@@ -91,7 +91,7 @@ async def _resume(cluster: Cluster, name: str, workloads: Workloads, *, suspende
 
 
 async def _deactivate(cluster: Cluster, body: JsonObject) -> Workloads:
-    """Let Kueue give up the job of theirs: it would resume one that it has admitted."""
+    """Make Kueue release Kubeflow's job: it would resume one that it has admitted."""
     if names.LABEL_KUEUE_QUEUE not in (body["metadata"].get("labels") or {}):
         return []
     selector = f"kueue.x-k8s.io/job-uid={body['metadata']['uid']}"

@@ -14,7 +14,7 @@ MOST_LINES = 20_000
 
 
 class Point(TypedDict):
-    """What the program had told at one moment."""
+    """What the program had reported at one moment."""
 
     time: datetime | None
     attempt: int

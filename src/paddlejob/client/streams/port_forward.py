@@ -45,7 +45,7 @@ class Forwarder:
         pod: str,
         on_error: Callable[[str], None],
     ) -> None:
-        """`on_error` is told what is wrong with a connection; the others go on."""
+        """`on_error` is called with what is wrong with a connection; the others continue."""
         self._client = client
         self._namespace = namespace
         self._pod = pod

@@ -1,4 +1,4 @@
-"""Whether an attempt got further than all attempts before it, by the steps that its log tells."""
+"""Whether an attempt got further than all attempts before it, by its reported steps."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def is_stuck(status: PaddleJobStatus, limit: int) -> bool:
 
 
 def knows_steps(status: PaddleJobStatus) -> bool:
-    """Return whether any attempt told its steps, so that progress can be judged at all."""
+    """Return whether any attempt reported its steps, so that progress can be judged at all."""
     return status.progress_mark is not None or has_advanced(status)

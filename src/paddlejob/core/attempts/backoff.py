@@ -24,13 +24,13 @@ NEW_STEP_SECONDS = 60.0
 """The same with a new step: enough that a program which only says so cannot be restarted without delay."""
 
 EARLY_RESTARTS = 5
-"""So many restarts in a row may be as quick as the policy wants, and may blame nobody."""
+"""How many consecutive restarts may be as quick as the policy allows and may go uncounted."""
 
 LEAST_SECONDS = 60.0
 """What later ones wait at least, where the policy allows less."""
 
 EARLY_ROUNDS = 5
-"""So many rounds of writes an attempt has without delay."""
+"""How many rounds of writes an attempt may make without a delay."""
 
 MAX_ROUND_SECONDS = 120.0
 """What the next round waits at most: what stood in the way may be gone any time, such as a quota."""

@@ -65,7 +65,7 @@ def with_world_size(snapshot: Snapshot) -> Snapshot:
 
 
 def finalizer_removal(snapshot: Snapshot) -> Plan | None:
-    """Let the finalizer of an earlier operator go first, before a deletion finds nobody to remove it.
+    """Remove the finalizer of an earlier operator first, before a deletion is blocked by it.
 
     It is removed from the very version of the job that was looked at, so no status is written before.
     """

@@ -17,7 +17,7 @@ class NewAttempt(msgspec.Struct, frozen=True):
     message: str
     all_pods: bool = True
     to_delete: tuple[ObservedPod, ...] = ()
-    """Which pods go when not all do."""
+    """Pods to delete if not all are."""
     failure: Failure | None = None
     workers: int | None = None
     """With how many workers from now on, 0 for all; None leaves that as it is."""

@@ -60,14 +60,14 @@ FLAVORS = {
 
 
 class GangApis(msgspec.Struct, frozen=True):
-    """Which kinds of groups the cluster serves, as far as that is known."""
+    """Kinds of groups that the cluster serves, as far as is known."""
 
     ready: frozenset[Kind] = frozenset()
     """Served, and all of their objects are known."""
     loading: frozenset[Kind] = frozenset()
     """It is being found out whether they are served, or their objects are being listed."""
     trouble: dict[Kind, str] = {}
-    """Served, but out of reach, and why."""
+    """Served but not accessible, and why."""
 
     def kind_of(self, system: GangSystem) -> Kind | None:
         """Return the kind to use for a system, None when the cluster has none that can be used now."""
@@ -79,7 +79,7 @@ class GangApis(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Which nodes the pods of one role may use, by decision of a queue."""
+    """Nodes that a queue has assigned to the pods of one role."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[JsonObject, ...] = ()

@@ -87,7 +87,7 @@ def cleanup(
 
 
 def created_after_end(pods: Iterable[Pod], ended: datetime | None) -> tuple[Action, ...]:
-    """Return deletions for pods that came after the end: an operator that had not heard of it made them.
+    """Return deletions for pods created after the end, by an operator that did not know of it yet.
 
     `completed_at` sees to it that no pod of the job itself is among them, whatever the clocks say.
     """

@@ -66,7 +66,7 @@ def not_admitted(job: Observed) -> Hold | None:
 
 
 HOLDS = (no_host_port, unreadable_address, delayed, not_admitted)
-"""In order: the first that applies is told."""
+"""In order: the first that applies is reported."""
 
 
 def first_hold(job: Observed) -> Hold | None:

@@ -5,7 +5,7 @@ The pods know nothing of that. Their success, their failure and the limits in ti
 the fields that they are judged by can be believed:
 
 - Replicas are those of the last world size, for the sizes in the spec may be what is wrong.
-- A `successPolicy` that means nothing is AllWorkers: when all are done, so is whoever was meant.
+- An unknown `successPolicy` is treated as AllWorkers: when all have succeeded, so has any subset.
 - Failures are held against a job only by rules that are in order, for a verdict is never taken back.
 - A limit in time that is invalid is none.
 - Pods stay after the end where nobody can tell what is to become of them.

@@ -1,4 +1,4 @@
-"""What the runner tells a supervisor, and what it hears back: plain JSON, for it crosses a process border."""
+"""Messages between the runner and a supervisor: plain JSON, because they cross a process boundary."""
 
 from __future__ import annotations
 

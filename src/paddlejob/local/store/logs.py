@@ -75,7 +75,7 @@ class Tail:
         return rest + b"\n" if rest else b""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)
 
     def _skip(self) -> int:
@@ -118,7 +118,7 @@ class Follower:
                 yield LogLines(path.parent.name, path.stem, text)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for tail in self._tails.values():
             tail.close()
         self._tails.clear()

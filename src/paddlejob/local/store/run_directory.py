@@ -46,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What came of a run."""
 
     summary: str = ""
-    """The line with which worker 0 told its result, or how far it came."""
+    """The line in which worker 0 printed its result, or how far it got."""
     metrics: dict[str, float] = {}
     """The numbers in that line."""
     files: tuple[WrittenFile, ...] = ()

@@ -22,7 +22,7 @@ from paddlejob.local.ui.view import RunView
 from paddlejob.progress import Progress
 
 PROGRESS_SECONDS = 1.0
-"""How often progress is told at most."""
+"""Minimum interval between two lines of progress."""
 
 
 class JsonOutput:

@@ -31,7 +31,7 @@ class Stream:
         return getattr(self._stream, name)
 
     def _abandon(self) -> None:
-        """Let the descriptor lead nowhere, also for what Python still has in its buffer."""
+        """Redirect the descriptor to /dev/null, also for what Python still has in its buffer."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)

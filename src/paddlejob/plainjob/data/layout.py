@@ -37,7 +37,7 @@ class Source(msgspec.Struct, frozen=True, rename="camel"):
     changed_ns: int = 0
     inode: int = 0
     sha256: str = ""
-    """Of the content; empty while it has not been read."""
+    """Checksum of the content; empty until it has been read."""
 
     @property
     def stamp(self) -> tuple[int, int, int, int]:

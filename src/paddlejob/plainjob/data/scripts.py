@@ -18,7 +18,7 @@ _RESERVED = {"output", manifest.NAME, manifest.CHECKSUMS}
 
 
 def without_data(source: Path) -> Callable[[str, list[str]], set[str]]:
-    """Return what shutil.copytree shall leave out of a directory of training scripts."""
+    """Return what shutil.copytree is to leave out of a directory of training scripts."""
 
     def left_out(directory: str, names: list[str]) -> set[str]:
         return {name for name in names if _is_left_out(name, at_top=Path(directory) == source)}

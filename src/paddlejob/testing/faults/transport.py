@@ -105,11 +105,11 @@ class Faults:
         return FaultyTransport(transport, self)
 
     def heal(self) -> None:
-        """Let nothing go wrong from now on; a watch that has gone silent stays so, as TCP does."""
+        """Stop all faults; a watch that has gone silent stays so, as with TCP."""
         self._healed = True
 
     def relapse(self, rates: FaultRates | None = None) -> None:
-        """Let things go wrong again."""
+        """Resume faults."""
         self._healed = False
         self.rates = rates or self.rates
 

@@ -17,7 +17,7 @@ from paddlejob.core.gang.model import GangSystem
 from paddlejob.core.gang.volcano import DEFAULT_QUEUE, OPEN_PHASES
 
 NAMED_BEFORE = 3
-"""So many of those that wait before a job are named."""
+"""How many of the jobs ahead in the queue are named."""
 
 _MORE = re.compile(r"pod set (\S+): insufficient unused quota for (\S+) in flavor \S+?, (\S+) more needed")
 _CAPACITY = re.compile(

@@ -28,7 +28,7 @@ from paddlejob.client.explain.result import Advice, Change
 
 NAMED_NODES = 3
 TRIED_SETS = 20
-"""So many combinations of barriers are tried, the smallest first."""
+"""How many combinations of barriers are tried, the smallest first."""
 _STEPS = 64
 """In so many steps several resources are lowered together."""
 _UNITS = {"cpu": 10**7}
@@ -45,7 +45,7 @@ class Short(msgspec.Struct, frozen=True):
     demand: Demand
     needs: Needs
     placed: int
-    """So many of those that wait have room now."""
+    """How many of the waiting pods fit now."""
     now: Counter[Spots]
     """The nodes as they are, beside the other roles' pods."""
     if_recreated: Counter[Spots]

@@ -164,7 +164,7 @@ def _fewer(evidence: Evidence, asked: tuple[Demand, ...], demand: Demand, short:
 def _smaller(
     evidence: Evidence, asked: tuple[Demand, ...], demand: Demand, short: list[Item]
 ) -> Advice | None:
-    """Let all pods of one role ask for less: those that are there are created again too."""
+    """Lower the requests of all pods of a role: existing pods are recreated too."""
     most = {}
     for item in short:
         own = item.each(demand) * (demand.replicas - demand.missing)

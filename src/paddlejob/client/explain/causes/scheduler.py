@@ -45,7 +45,7 @@ class SchedulerVerdict(msgspec.Struct, frozen=True):
     rank: str
     nodes: int
     reasons: tuple[tuple[int, str], ...]
-    """Of how many nodes what is true, in plain words."""
+    """For each finding in plain words, how many nodes it applies to."""
     message: str
     """Its own words."""
     insufficient: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ LOOK_SECONDS = 0.2
 
 
 class Kind(enum.StrEnum):
-    """What strikes."""
+    """What happens to the pods."""
 
     NONE = "none"
     EXIT = "workers exit at once"
@@ -32,8 +32,8 @@ class Kind(enum.StrEnum):
     DRAIN = "somebody deletes every finished pod"
 
 
-class Plague(msgspec.Struct, frozen=True):
-    """What strikes, and for how long."""
+class PersistentFault(msgspec.Struct, frozen=True):
+    """What keeps happening to the pods of a job, and for how long."""
 
     kind: Kind = Kind.NONE
     until_seconds: float = math.inf
@@ -42,7 +42,7 @@ class Plague(msgspec.Struct, frozen=True):
     """After what time of running, or of being there."""
 
     def outcome(self, pod: JsonObject) -> outcomes.Outcome | None:
-        """Return what becomes of a pod's container, None where this does not strike it."""
+        """Return what becomes of a pod's container, None if it is not affected."""
         is_worker = pod["metadata"]["labels"][names.LABEL_ROLE] == "worker"
         if asyncio.get_running_loop().time() >= self.until_seconds or not is_worker:
             return None
@@ -56,7 +56,7 @@ class Plague(msgspec.Struct, frozen=True):
         return None
 
     async def delete_pods(self, server: ApiServer) -> None:
-        """Delete the pods that this strikes, until its time is over. Where nobody writes, nothing is due."""
+        """Delete the affected pods until `until_seconds`. While nobody writes, nothing is due."""
         if self.kind not in (Kind.DELETION, Kind.DRAIN):
             return
         loop = asyncio.get_running_loop()
@@ -66,23 +66,23 @@ class Plague(msgspec.Struct, frozen=True):
         while loop.time() < self.until_seconds:
             await asyncio.sleep(LOOK_SECONDS)
             written.clear()
-            due = self._strike(server, seen, loop.time())
+            due = self._delete_due(server, seen, loop.time())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due):
                     await written.wait()
 
-    def _strike(self, server: ApiServer, seen: dict[str, float], now: float) -> float:
+    def _delete_due(self, server: ApiServer, seen: dict[str, float], now: float) -> float:
         """Delete the pods whose time has come; return when the next one's comes, or when all is over."""
         due = self.until_seconds
         for pod in server.objects(PODS):
             metadata = pod["metadata"]
             if self.kind is Kind.DRAIN and pod["status"].get("phase") != "Succeeded":
                 continue
-            strikes_at = seen.setdefault(metadata["uid"], now) + self.after_seconds
-            if strikes_at <= now:
+            due_at = seen.setdefault(metadata["uid"], now) + self.after_seconds
+            if due_at <= now:
                 self._delete(server, metadata["namespace"], metadata["name"])
             else:
-                due = min(due, strikes_at)
+                due = min(due, due_at)
         return due
 
     def _delete(self, server: ApiServer, namespace: str, name: str) -> None:
@@ -91,12 +91,12 @@ class Plague(msgspec.Struct, frozen=True):
             server.delete(PODS, namespace, name, options={"gracePeriodSeconds": 0}, identity="policy")
 
 
-def draw(rng: random.Random) -> Plague:
-    """Draw a plague, which most histories have none of."""
+def draw(rng: random.Random) -> PersistentFault:
+    """Draw a persistent fault; most histories have none."""
     if rng.random() < 0.6:
-        return Plague()
+        return PersistentFault()
     kind = rng.choice([each for each in Kind if each is not Kind.NONE])
-    return Plague(
+    return PersistentFault(
         kind,
         until_seconds=rng.choice((60.0, 600.0, 7200.0)),
         exit_code=rng.choice((rng.randint(1, 255), 15, 101, 143)),
