@@ -92,7 +92,7 @@ def test_an_editor_can_do_everything_in_one_namespace(real, pdj, file):
     waited = pdj("wait", name, "--for=running", "--timeout=60s")
     assert waited.exit_code == 0, waited.output
     assert "PADDLE_TRAINER_ID=1" in pdj("env", name, "--rank=1").stdout
-    assert "CreatedPods" in pdj("events", name).stdout
+    assert "Running" in pdj("events", name).stdout
     assert "worker-1" in pdj("describe", name).stdout
     assert "worker-1" in pdj("top", name, "--once").stdout
     assert "scaling to 3" in pdj("scale", name, "--replicas=3").stdout

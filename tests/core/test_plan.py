@@ -367,9 +367,10 @@ def test_phase_changes_are_events():
     assert [(event.type, event.reason) for event in failed.events] == [("Warning", "Failed")]
 
 
-def test_created_pods_are_told_when_they_are_there():
-    plan = snapshot(PS_JOB).plan()
-    assert [event.message for event in plan.events_when_done] == ["created 2 ps and 2 workers"]
+def test_pods_that_come_later_are_told_when_they_are_there():
+    assert snapshot(PS_JOB).plan().events_when_done == ()
+    waiting = settled(snapshot(PS_JOB)).plan()
+    assert [event.message for event in waiting.events_when_done] == ["created 2 ps and 2 workers"]
 
 
 def test_the_scale_subresource_can_count_and_select():

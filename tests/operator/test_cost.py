@@ -47,4 +47,15 @@ async def test_a_small_job_costs_no_write_too_many(cluster):
     by = {"identity": "operator"}
     assert len(list(cluster.server.log.select(resource="paddlejobs", **by))) <= 4
     assert len(list(cluster.server.log.select(resource="pods", **by))) <= 2
-    assert len(list(cluster.server.log.select(resource="events", **by))) <= 2
+    assert len(list(cluster.server.log.select(resource="events", **by))) <= 1
+
+
+@simulated
+async def test_a_job_of_four_pods_starts_with_thirteen_writes():
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
+    async with cluster.running(volcano=False):
+        cluster.submit(job().ps(2).worker(2))
+        await cluster.until_phase("Running")
+        await asyncio.sleep(10)
+    # 4 pods, each created and woken, the ConfigMap, 3 statuses, 1 event.
+    assert len(list(cluster.server.log.select(identity="operator"))) == 13

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 import msgspec
+
+_PLAIN = re.compile(r"[a-z0-9.-]+")
+"""What nearly all names consist of, and needs no quoting."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -54,4 +58,4 @@ class Resource(msgspec.Struct, frozen=True):
 def _segment(text: str) -> str:
     if text in {"", ".", ".."}:
         raise ValueError(f"{text!r} is not a valid object name")
-    return quote(text, safe=":@")
+    return text if _PLAIN.fullmatch(text) else quote(text, safe=":@")

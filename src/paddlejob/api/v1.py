@@ -318,7 +318,8 @@ class PaddleJobSpec(View, frozen=True):
 
     def replicas(self, role: Role) -> int:
         """Return how many pods of a role the user wants."""
-        return next((spec.replicas for name, spec in self.roles() if name is role), 0)
+        spec: RoleSpec | None = getattr(self, role)
+        return max(0, spec.replicas) if spec is not None else 0
 
     @property
     def mode(self) -> Mode:

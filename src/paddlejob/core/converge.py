@@ -109,7 +109,7 @@ def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
     stages = _nonempty(
         job.gang.actions, removed, recorder, services, first, *created, last, annotations, standby
     )
-    return stages, tuple(_events(pods, removed))
+    return stages, tuple(_events(job, removed))
 
 
 def _nonempty(*stages: tuple[Action, ...]) -> Stages:
@@ -179,12 +179,12 @@ def _annotate_pods(pod_set: PodSet, fingerprint: str) -> tuple[Action, ...]:
     )
 
 
-def _events(pod_set: PodSet, removed: tuple[Action, ...]) -> list[Event]:
+def _events(job: Observed, removed: tuple[Action, ...]) -> list[Event]:
+    """Tell of pods that came or went later; that a new job gets its pods goes without saying."""
     events = []
+    to_create = job.pods.to_create if job.status.phase else ()
     created = [
-        plural(count, role)
-        for role in Role
-        if (count := sum(replica.role is role for replica in pod_set.to_create))
+        plural(count, role) for role in Role if (count := sum(replica.role is role for replica in to_create))
     ]
     if created:
         events.append(Event(EventType.NORMAL, Reason.CREATED_PODS, f"created {' and '.join(created)}"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Set as AbstractSet
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, assert_never
 
 import msgspec
@@ -83,6 +84,7 @@ class HostNetwork(Network, frozen=True):
         return [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in block]
 
 
+@cache
 def network_of(intranet: Intranet, *, pods_have_ipv6: bool = False) -> Network:
     """Return the network of a job."""
     match intranet:

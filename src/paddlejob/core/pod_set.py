@@ -83,14 +83,17 @@ class PodSet(msgspec.Struct, frozen=True):
     """Wanted replicas of workers that have succeeded, whatever became of their pods since."""
     active: tuple[ObservedPod, ...]
     """The members that are not leaving, in replica order."""
+    replicas: dict[Role, int]
+    """How many replicas each role has; one without any is left out."""
 
     @property
     def to_create(self) -> tuple[Replica, ...]:
         """Replicas without a pod object of their name."""
+        missing = [replica for replica in self.wanted if replica not in self.members]
+        if not missing:
+            return ()
         held = {member.replica for member in self.outdated} | self.finished
-        return tuple(
-            replica for replica in self.wanted if replica not in self.members and replica not in held
-        )
+        return tuple(replica for replica in missing if replica not in held)
 
     @property
     def missing(self) -> tuple[Replica, ...]:
@@ -105,11 +108,11 @@ class PodSet(msgspec.Struct, frozen=True):
 
     def active_in(self, role: Role) -> tuple[ObservedPod, ...]:
         """Return the members of a role that count, in replica order."""
-        return tuple(member for member in self.active if member.replica.role is role)
+        return tuple([member for member in self.active if member.replica.role is role])
 
     def desired(self, role: Role) -> int:
         """Return how many replicas a role has."""
-        return sum(replica.role is role for replica in self.wanted)
+        return self.replicas.get(role, 0)
 
     def count(self, role: Role, state: PodState) -> int:
         """Return how many active members of a role are in a state."""
@@ -173,7 +176,8 @@ def pod_set_of(
     held = (members[replica] for replica in wanted if replica in members)
     active = tuple(member for member in held if not member.is_leaving)
     finished = _workers(attempts.succeeded_workers, replicas) | _succeeded(active)
-    return PodSet(members, tuple(excess), tuple(outdated), tuple(standby), wanted, finished, active)
+    counts = {role: spec.replicas for role, spec in roles}
+    return PodSet(members, tuple(excess), tuple(outdated), tuple(standby), wanted, finished, active, counts)
 
 
 def _workers(indexes: str, replicas: frozenset[Replica]) -> frozenset[Replica]:

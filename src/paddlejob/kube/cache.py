@@ -16,7 +16,6 @@ from paddlejob.api import meta
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 
 T = TypeVar("T", bound=HasMeta)
-P = TypeVar("P", bound=Hashable)
 
 IndexFunction = Callable[[T], Iterable[str]]
 """Returns the values under which an object is found; it must depend on the object alone."""
@@ -139,11 +138,11 @@ class Cache(Generic[T]):
         await self.wait_for(lambda: self.has_reached(resource_version))
 
     def _put(self, observed: T) -> tuple[Change[T], ...]:
-        key = self._key(observed.metadata)
-        known = self._objects.get(key)
+        known = self._objects.get(observed.metadata.key)
         if known is not None and _is_same_version(known.metadata, observed.metadata):
             return ()
         self._share_parts(observed.metadata)
+        key = observed.metadata.key
         gone: tuple[Change[T], ...] = ()
         if known is not None and known.metadata.uid != observed.metadata.uid:
             # Another object of the same name: the old one is not its earlier version.
@@ -187,24 +186,20 @@ class Cache(Generic[T]):
             except Exception as error:  # noqa: BLE001  (it belongs to the one who waits, not to the informer)
                 future.set_exception(error)
 
-    def _key(self, observed: ObjectMeta) -> ObjectKey:
-        return ObjectKey(self._shared(observed.namespace), observed.name)
-
     def _share_parts(self, observed: ObjectMeta) -> None:
         """Share equal parts of objects: namespace, labels and owner are the same in every pod of a job.
 
         The object has just been decoded and nobody else has seen it, so it may still be changed.
         """
-        set_field, shared = msgspec.structs.force_setattr, self._shared
-        set_field(observed, "namespace", shared(observed.namespace))
-        if observed.labels:
-            set_field(observed, "labels", {name: shared(value) for name, value in observed.labels.items()})
-        if observed.owner_references:
-            set_field(observed, "owner_references", shared(observed.owner_references))
-
-    def _shared(self, part: P) -> P:
         # Not sys.intern: in some releases of Python it never frees a string.
-        return self._parts.setdefault(part, part)  # type: ignore[return-value]
+        set_field, shared = msgspec.structs.force_setattr, self._parts.setdefault
+        set_field(observed, "namespace", shared(observed.namespace, observed.namespace))
+        if observed.labels:
+            labels = {name: shared(value, value) for name, value in observed.labels.items()}
+            set_field(observed, "labels", labels)
+        if observed.owner_references:
+            owners = observed.owner_references
+            set_field(observed, "owner_references", shared(owners, owners))
 
     def _bound_parts(self) -> None:
         if len(self._parts) > _PARTS_PER_OBJECT * len(self._objects) + _SPARE_PARTS:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Generic, Protocol, TypeVar, assert_never
 
 import msgspec
@@ -362,17 +362,12 @@ class Informer(Generic[T]):
         if self._on_change is None:
             return
         for change in changes:
-            with self._guarded():
+            try:
                 self._on_change(change.old, change.new, initial=initial)
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Keep a failing callback from stopping the watch."""
-        try:
-            yield
-        except Exception:
-            self.callback_errors += 1
-            log.exception("a callback for %s failed", self._resource.plural)
+            except Exception:
+                # It must not stop the watch.
+                self.callback_errors += 1
+                log.exception("a callback for %s failed", self._resource.plural)
 
     def _warn(self, message: str) -> None:
         level = logging.DEBUG if message == self.last_error else logging.WARNING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 import prometheus_client
@@ -68,11 +69,14 @@ class Metrics:
         self.leader = prometheus_client.Gauge(
             "paddlejob_leader", "1 while this process is the leader.", registry=self.registry
         )
+        # Looked up for every request, and few.
+        self._count_of = cache(self.requests.labels)
+        self._seconds_of = cache(self.request_seconds.labels)
 
     def observe_request(self, record: RequestRecord) -> None:
         """Count one request."""
-        self.requests.labels(record.verb, record.resource, str(record.code)).inc()
-        self.request_seconds.labels(record.verb).observe(record.seconds)
+        self._count_of(record.verb, record.resource, record.code).inc()
+        self._seconds_of(record.verb).observe(record.seconds)
 
     def render(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

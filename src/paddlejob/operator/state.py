@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
 from paddlejob.api import defaulting, validation
-from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
+from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, OwnerReference
 from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
@@ -102,7 +103,7 @@ class ClusterState:
 
     def job_of(self, pod: Pod) -> PaddleJob | None:
         """Return the job that controls a pod, None where it is gone."""
-        for key in _owning_jobs(pod.metadata):
+        for key in _owning_jobs(pod.metadata.namespace, pod.metadata.owner_references):
             job = self.jobs.get(key)
             if job is not None and job.metadata.uid == pod.metadata.controller_uid:
                 return job
@@ -261,7 +262,7 @@ class ClusterState:
         assert known is not None
         if new is None and self.recorder is not None and known.metadata.name == self.recorder.name:
             self._recorder_gone(known.metadata.namespace)
-        for key in _owning_jobs(known.metadata):
+        for key in _owning_jobs(known.metadata.namespace, known.metadata.owner_references):
             idle = predicates.is_idle(old, new) or self._waits_for_others(old, new)
             self._on_touched(key, Trigger(initial=initial, child=True, idle=idle))
 
@@ -319,12 +320,15 @@ def _controller(child: HasMeta) -> tuple[str, ...]:
 
 
 def _controller_name(child: HasMeta) -> tuple[str, ...]:
-    return tuple(str(key) for key in _owning_jobs(child.metadata))
+    return tuple(map(str, _owning_jobs(child.metadata.namespace, child.metadata.owner_references)))
 
 
-def _owning_jobs(child: ObjectMeta) -> Iterator[ObjectKey]:
-    """Yield the job that controls an object, by name; a StatefulSet may have the same name."""
-    for owner in child.owner_references:
-        group = owner.api_version.partition("/")[0]
-        if owner.controller and (group, owner.kind) == (PADDLE_JOBS.group, PADDLE_JOBS.kind):
-            yield ObjectKey(child.namespace, owner.name)
+@lru_cache(maxsize=4096)
+def _owning_jobs(namespace: str, owners: tuple[OwnerReference, ...]) -> tuple[ObjectKey, ...]:
+    """Return the job that controls an object, by name; a StatefulSet may have the same name."""
+    return tuple(
+        ObjectKey(namespace, owner.name)
+        for owner in owners
+        if owner.controller
+        and (owner.api_version.partition("/")[0], owner.kind) == (PADDLE_JOBS.group, PADDLE_JOBS.kind)
+    )

@@ -244,8 +244,8 @@ def test_describe_shows_ranks_and_events(cluster, pdj, file):
     text = pdj("describe", "demo").stdout
     for rank in ("ps-0", "worker-0", "worker-1"):
         assert any(line.split()[:2] == [rank, "Running"] for line in text.splitlines())
-    assert "CreatedPods" in text
-    assert "CreatedPods" in pdj("events", "demo").stdout
+    for shown in (text, pdj("events", "demo").stdout):
+        assert any("Normal" in line and "1 ps and 2 workers running" in line for line in shown.splitlines())
     assert json.loads(pdj("events", "demo", "-o", "json").stdout)[0]["object"] == "PaddleJob/demo"
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-import re
 import socket
 import ssl
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
+from types import TracebackType
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
@@ -24,23 +23,23 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from paddlejob.kube.errors import (
-    ConfigError,
     ResponseTooLargeError,
     TransportError,
     TransportTimeoutError,
     UpgradeRefusedError,
 )
 from paddlejob.kube.transport import Response, Stream, WebSocket
-from paddlejob.kube.transport.auth import Authenticator, Credentials, authenticator_for, basic
-from paddlejob.kube.transport.cluster import ClusterConfig, Impersonation
+from paddlejob.kube.transport.auth import Authenticator, Credentials, authenticator_for
+from paddlejob.kube.transport.cluster import ClusterConfig
+from paddlejob.kube.transport.route import Headers, Route
 from paddlejob.kube.transport.tls import ClientCertificate, tls_context
-from paddlejob.kube.transport.url import is_host_name, parse_url, without_password
 from paddlejob.kube.transport.websocket import HttpWebSocket
 
 CONNECTION_LIMIT = 32
 """asyncio's TLS keeps 256 KiB for each."""
 RESPONSE_SIZE_LIMIT = 128 << 20
 """Far above any page of a list: what is larger is a mistake or an attack, compressed or not."""
+_FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError, RuntimeError)
 KEEP_ALIVE_SECONDS = 30.0
 """Shorter than servers and load balancers wait, so that no write goes into a connection just being closed."""
 _HEADER_LIMIT = 512
@@ -55,11 +54,6 @@ _KEEP_ALIVE_PROBES = {
     "TCP_USER_TIMEOUT": _DEAD_PEER_SECONDS * 1000,
 }
 """A peer that vanished silently is noticed on every connection, also on one that only listens."""
-
-_OPENSSL_TEXT = re.compile(r"\[SSL[^]]*\] (.*?)( \(_ssl\.c:\d+\))?$")
-
-Headers = list[tuple[str, str]]
-"""Pairs, because impersonation repeats a name."""
 
 
 class HttpTransport:
@@ -92,13 +86,12 @@ class HttpTransport:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._stream_open_timeout_seconds = stream_open_timeout_seconds
         self._response_size_limit = response_size_limit
-        self._route = _Route(config)
+        self._route = Route(config)
         self._tls: tuple[ClientCertificate | None, ssl.SSLContext] = (None, tls_context(config))
         self._session: aiohttp.ClientSession | None = None
         self._free_connections = asyncio.Semaphore(connection_limit)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._deadlines: set[asyncio.Timeout] = set()
-        self._closed = False
+        self._attempts = _Attempts(self._route)
 
     async def request(
         self,
@@ -178,11 +171,8 @@ class HttpTransport:
 
     async def close(self) -> None:
         """Close all connections; what is still in flight fails with TransportError."""
-        self._closed = True
-        for deadline in self._deadlines:
-            if not deadline.expired():
-                deadline.reschedule(asyncio.get_running_loop().time())
-        await _settled(lambda: not self._deadlines)
+        self._attempts.end()
+        await _settled(lambda: not self._attempts.deadlines)
         if self._session is not None:
             await self._session.close()
         # A TLS connection that was dropped says goodbye in its own time, after aiohttp has forgotten it.
@@ -191,7 +181,8 @@ class HttpTransport:
         await _settled(lambda: all(sock.fileno() < 0 for sock in self._sockets))
 
     def _url(self, path: str, query: Mapping[str, str] | Sequence[tuple[str, str]] | None) -> URL:
-        target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
+        pairs = query.items() if isinstance(query, Mapping) else query
+        target = f"{path}?{_encoded(tuple(pairs))}" if pairs else path
         if " " in target or not target.isascii() or not target.isprintable():
             raise TransportError(
                 f"invalid path {target!r}: percent-encode everything but letters, digits and -._~/"
@@ -254,28 +245,9 @@ class HttpTransport:
                 )
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    @asynccontextmanager
-    async def _attempt(self, timeout_seconds: float | None, silence: str = "") -> AsyncIterator[None]:
+    def _attempt(self, timeout_seconds: float | None, silence: str = "") -> _Attempt:
         """Bound the time of an attempt, end it when the transport is closed, and translate its errors."""
-        if self._closed:
-            raise self._closed_error()
-        try:
-            async with asyncio.timeout(timeout_seconds) as deadline:
-                self._deadlines.add(deadline)
-                try:
-                    yield
-                finally:
-                    self._deadlines.discard(deadline)
-        except (aiohttp.ClientError, HttpProcessingError, OSError, ValueError, RuntimeError) as error:
-            if self._closed:
-                raise self._closed_error() from None
-            # Without its cause: aiohttp's errors carry the headers of the request, and the token with them.
-            if isinstance(error, TimeoutError):
-                raise TransportTimeoutError(silence or self._route.timeout_message(error)) from None
-            raise TransportError(self._route.error_message(error)) from None
-
-    def _closed_error(self) -> TransportError:
-        return TransportError(f"the transport to {self._route.server} is closed")
+        return _Attempt(self._attempts, timeout_seconds, silence)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -313,6 +285,62 @@ class HttpTransport:
             context = tls_context(self._config, certificate)
             self._tls = (certificate, context)
         return context
+
+
+class _Attempts:
+    """The requests under way."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.deadlines: set[asyncio.Timeout] = set()
+        self.closed = False
+
+    def end(self) -> None:
+        """Let all of them fail, and every later one."""
+        self.closed = True
+        for deadline in self.deadlines:
+            if not deadline.expired():
+                deadline.reschedule(asyncio.get_running_loop().time())
+
+    def error_from(self, error: BaseException | None, silence: str) -> TransportError | None:
+        """Return what a caller is told instead of aiohttp's error, None for what is not an error of ours."""
+        if not isinstance(error, _FAILURES):
+            return None
+        if self.closed:
+            return self.closed_error()
+        if isinstance(error, TimeoutError):
+            return TransportTimeoutError(silence or self.route.timeout_message(error))
+        return TransportError(self.route.error_message(error))
+
+    def closed_error(self) -> TransportError:
+        return TransportError(f"the transport to {self.route.server} is closed")
+
+
+class _Attempt:
+    """One of them; not a generator, which asyncio keeps a register of, at a price for every request."""
+
+    def __init__(self, attempts: _Attempts, timeout_seconds: float | None, silence: str) -> None:
+        self._attempts = attempts
+        self._deadline = asyncio.timeout(timeout_seconds)
+        self._silence = silence
+
+    async def __aenter__(self) -> None:
+        if self._attempts.closed:
+            raise self._attempts.closed_error()
+        await self._deadline.__aenter__()
+        self._attempts.deadlines.add(self._deadline)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._attempts.deadlines.discard(self._deadline)
+        try:
+            await self._deadline.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            error = late
+        # Without its cause: aiohttp's errors carry the headers of the request, and the token with them.
+        if (told := self._attempts.error_from(error, self._silence)) is not None:
+            raise told from None
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -372,106 +400,10 @@ class _Call(msgspec.Struct, frozen=True):
     body: bytes | None = None
 
 
-class _Route:
-    """The addresses of a server, for requests and for messages; none of them contains a password."""
-
-    def __init__(self, config: ClusterConfig) -> None:
-        """Check the addresses.
-
-        Raises ConfigError for one that cannot be used.
-        """
-        server = parse_url(config.server, "the server", "https://HOST:PORT")
-        if config.tls_server_name and not is_host_name(config.tls_server_name):
-            where = f"{config.source}: " if config.source else ""
-            raise ConfigError(f"{where}tls-server-name: invalid host name {config.tls_server_name!r}")
-        self.server = without_password(server).rstrip("/")
-        self.authorization = _authorization_in(server) if server.scheme == "https" else ""
-        """For a request without other credentials, as Go clients do."""
-        self.headers = _impersonation(config.user.impersonate)
-        self.proxy = ""
-        self.proxy_headers: dict[str, str] = {}
-        if config.proxy_url:
-            proxy = parse_url(config.proxy_url, "the proxy", "http://HOST:PORT")
-            self.proxy = without_password(proxy)
-            self._set_proxy_authorization(_authorization_in(proxy), tunnel=server.scheme == "https")
-
-    def _set_proxy_authorization(self, authorization: str, *, tunnel: bool) -> None:
-        if authorization and tunnel:
-            self.proxy_headers["Proxy-Authorization"] = authorization
-        elif authorization:
-            self.headers.append(("Proxy-Authorization", authorization))
-
-    def timeout_message(self, error: TimeoutError) -> str:
-        """Say what took too long."""
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            return f"unable to connect to {self.server}: timed out"
-        return f"request to {self.server} timed out"
-
-    def error_message(self, error: Exception) -> str:
-        """Say in one sentence what failed, and where a setting may be the cause."""
-        match error:
-            case aiohttp.ClientHttpProxyError():
-                refusal = f"{error.status} {error.message}"
-                return f"proxy {self.proxy} is unable to connect to {self.server}: {refusal}"
-            case aiohttp.ClientConnectorError():
-                peer = f"proxy {self.proxy}" if self._is_about_proxy(error) else self.server
-                return f"unable to connect to {peer}: {_reason(error)}"
-            case aiohttp.InvalidURL() | UnicodeError():
-                return f"invalid URL {self.server!r}"
-            case aiohttp.ServerDisconnectedError():
-                return f"{self.server} closed the connection without a response"
-            case aiohttp.ClientPayloadError():
-                return f"the connection to {self.server} broke in the middle of a response"
-            case _:
-                return f"the connection to {self.server} failed: {_detail(error)}"
-
-    def _is_about_proxy(self, error: aiohttp.ClientConnectorError) -> bool:
-        """Return which host failed: behind a proxy, only the proxy's name is looked up."""
-        return isinstance(error, aiohttp.ClientProxyConnectionError) or (
-            bool(self.proxy) and isinstance(error, aiohttp.ClientConnectorDNSError)
-        )
-
-
-def _reason(error: aiohttp.ClientConnectorError) -> str:
-    """Return why a connection could not be made."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        detail = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
-        return f"its certificate is not trusted: {detail}; check certificate-authority"
-    cause = error.os_error
-    if isinstance(cause, ssl.SSLError):
-        return f"TLS handshake failed: {_detail(cause)}"
-    return _detail(cause)
-
-
-def _detail(error: Exception) -> str:
-    """Return the text of an error on one line, without the address or URL that libraries add."""
-    if isinstance(error, HttpProcessingError | aiohttp.ClientResponseError):
-        return " ".join(error.message.split())
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    if found := _OPENSSL_TEXT.search(text):
-        return found[1]
-    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
-        return os.strerror(error.errno).lower()
-    return text
-
-
-def _authorization_in(url: SplitResult) -> str:
-    return basic(unquote(url.username), unquote(url.password or "")) if url.username else ""
-
-
-def _impersonation(whom: Impersonation | None) -> Headers:
-    if whom is None:
-        return []
-    headers = [("Impersonate-User", whom.user)]
-    if whom.uid:
-        headers.append(("Impersonate-Uid", whom.uid))
-    headers += [("Impersonate-Group", group) for group in whom.groups]
-    headers += [
-        (f"Impersonate-Extra-{quote(key, safe='')}", value)
-        for key, values in whom.extra.items()
-        for value in values
-    ]
-    return headers
+@lru_cache
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """Return a query as it stands in a URL; most requests have one of a few."""
+    return urlencode(query, quote_via=quote)
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
