@@ -41,6 +41,15 @@ def test_an_item_that_lost_a_part_is_still_too_deep(levels):
     assert bytes(items[1]) == an_object(4)
 
 
+@pytest.mark.parametrize("leaf", [b"{}", b"[]", b"1", b'"{}[]"', b'{"a":1}'])
+@pytest.mark.parametrize("levels", range(MAX_DEPTH - 3, MAX_DEPTH + 3))
+def test_how_deep_an_object_is_does_not_depend_on_how_many_are_empty(levels, leaf):
+    empties = b",".join([b'"f:name":{}'] * 200)
+    text = b'{"a":' * levels + leaf + b"}" * levels
+    beside = b"{%s,%s}" % (empties, text.removeprefix(b"{").removesuffix(b"}"))
+    assert is_too_deep(text) == is_too_deep(beside) == (without_deeper(text, MAX_DEPTH) is not text)
+
+
 @pytest.mark.parametrize("levels", [1100, 9999])
 def test_plain_json_is_read_whole_or_not_at_all(levels, monkeypatch):
     def too_deep(_: type) -> Any:
