@@ -125,6 +125,9 @@ bench: $(STAMP) ## Measure the operator beside a bare create loop
 	PYTHONPATH=. $(BIN)/python bench/bench_transport.py
 	PYTHONPATH=. $(BIN)/python bench/bench_reports.py
 
+bench-scale: $(STAMP) ## Measure the operator with 1,000 jobs and 10,000 pods, five tenants, and 10,000 jobs that come and go
+	for part in size fairness churn; do PYTHONPATH=. $(BIN)/python bench/scale.py $$part || exit 1; done
+
 bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
 	$(BIN)/python bench/local/start.py
 	$(BIN)/python bench/local/logs.py
@@ -158,4 +161,4 @@ constraints: ## Pin the newest versions of what the project needs
 clean: ## Remove what was made in this folder; caches outside it stay
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-local bench-dashboard release soak proof generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak proof generate format constraints clean

@@ -14,6 +14,7 @@ import re
 import statistics
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -52,6 +53,8 @@ class Watcher:
         self.pods_at: list[float] = []
         self.created_at: dict[str, float] = {}
         """By job: when its latest pod appeared."""
+        self.pods_of: Counter[str] = Counter()
+        """By job: how many of its pods have appeared."""
         self.running_at: dict[str, float] = {}
         self.completed: set[str] = set()
         self._changed = asyncio.Event()
@@ -82,7 +85,9 @@ class Watcher:
     def _pod(self, old: Any, new: Any, *, initial: bool) -> None:
         if old is None:
             self.pods_at.append(time.perf_counter())
-            self.created_at[new.metadata.labels.get(names.LABEL_JOB, "")] = self.pods_at[-1]
+            owner = new.metadata.labels.get(names.LABEL_JOB, "")
+            self.created_at[owner] = self.pods_at[-1]
+            self.pods_of[owner] += 1
         self._changed.set()
 
     def _job(self, old: Any, new: Any, *, initial: bool) -> None:
@@ -263,27 +268,6 @@ async def memory(client: Client, operator: Process, pods: int) -> list[tuple[str
     ]
 
 
-async def churn(client: Client, operator: Process, count: int) -> list[tuple[str, str]]:
-    """Measure the operator's memory while jobs are created, completed and deleted, a hundred at a time."""
-    rows, watcher = [], Watcher(client)
-    async with watcher.watching():
-        for first in range(0, count, 100):
-            jobs = [job(f"churn-{number}").worker(2) for number in range(first, first + 100)]
-            await submit(client, *jobs)
-            wanted = {built.manifest["metadata"]["name"] for built in jobs}
-            await watcher.until(lambda wanted=wanted: wanted <= watcher.completed)
-            await side_by_side(wanted, lambda name: client.delete(PADDLE_JOBS, "default", name))
-            if (first + 100) % 500 == 0:
-                row = (f"memory after {first + 100} jobs", f"{operator.memory_megabytes():.1f} MB")
-                report([row])
-                rows.append(row)
-    return [("growth since the first of these", f"{_megabytes(rows[-1]) - _megabytes(rows[0]):+.1f} MB")]
-
-
-def _megabytes(row: tuple[str, str]) -> float:
-    return float(row[1].split()[0])
-
-
 async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
     async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         rates = {"a bare loop": await bare_loop(client, "bare", 1000)}
@@ -304,11 +288,6 @@ async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
             return
         with running("bench/bench_kubelet.py", str(plane.kubeconfig), log=logs / "kubelet.log"):
             await kubelet_running(client)
-            if options.churn:
-                with operator as process:
-                    await ready(process)
-                    report(await churn(client, process, options.churn))
-                return
             rates["a bare loop with kubelet"] = await loop_with_kubelet(client, 4 * options.jobs)
             rates["its requests alone with kubelet"] = await requests_alone(client, options.jobs)
             with operator as process:
@@ -328,7 +307,6 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--big", type=int, default=500)
     parser.add_argument("--memory", type=int, default=0, metavar="PODS")
-    parser.add_argument("--churn", type=int, default=0, metavar="JOBS")
     parser.add_argument("--tree", type=Path, help="measure the operator of another checkout, with its .venv")
     parser.add_argument("flags", nargs="*", help="flags for the operator, after --")
     options = parser.parse_args()

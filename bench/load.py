@@ -37,8 +37,8 @@ def submission(built: JobBuilder) -> JsonObject:
 
 
 async def create_job(client: Client, built: JobBuilder) -> None:
-    """Submit a job under its own name."""
-    await client.create(PADDLE_JOBS, "default", submission(built))
+    """Submit a job under its own name, in its own namespace."""
+    await client.create(PADDLE_JOBS, built.manifest["metadata"]["namespace"], submission(built))
 
 
 async def create_pod(client: Client, name: str, labels: dict[str, str] | None = None) -> None:

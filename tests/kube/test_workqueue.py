@@ -46,6 +46,25 @@ async def test_keys_come_in_the_order_they_were_added(queue: WorkQueue[str]):
     assert await take_all(queue) == ["c", "a", "b"]
 
 
+async def test_groups_take_turns_whoever_adds_more():
+    queue: WorkQueue[str] = WorkQueue(rng=random.Random(0), group_of=lambda key: key[0])
+    for key in ("a1", "a2", "a3", "a4", "b1", "c1", "c2"):
+        queue.add(key)
+    queue.add("a4", priority=Priority.REQUEST)
+    assert queue.depth == 7
+    assert await take_all(queue) == ["a4", "a1", "b1", "c1", "a2", "c2", "a3"]
+    assert queue.depth == 0
+
+
+async def test_a_group_that_comes_back_waits_for_one_key_of_each_other():
+    queue: WorkQueue[str] = WorkQueue(rng=random.Random(0), group_of=lambda key: key[0])
+    for number in range(100):
+        queue.add(f"a{number}")
+    for number in range(5):
+        queue.add(f"b{number}")
+        assert [(await queue.get() or "")[0] for _ in range(2)] == ["a", "b"]
+
+
 async def test_a_key_that_waits_is_there_once(queue: WorkQueue[str]):
     for key in "aabab":
         queue.add(key)

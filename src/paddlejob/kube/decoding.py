@@ -40,7 +40,7 @@ def decode(decoder: msgspec.json.Decoder[T], encoded: bytes | msgspec.Raw) -> T:
 def is_too_deep(encoded: bytes | msgspec.Raw) -> bool:
     """Tell whether an object is nested more deeply than MAX_DEPTH."""
     body = bytes(encoded)
-    # Empty ones are leaves, and `managedFields` has hundreds of them; where so few others are, none is too deep.
+    # Hundreds in `managedFields` are empty, and hold nothing deeper. Of the others there must be that many.
     inner = body.count(b"{") - body.count(b"{}") + body.count(b"[") - body.count(b"[]")
     if inner < MAX_DEPTH:
         return False

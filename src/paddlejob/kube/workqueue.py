@@ -2,7 +2,8 @@
 
 A key is in one or two of four places:
 
-- ready: waiting for a worker, first come first served within its priority;
+- ready: waiting for a worker; within a priority groups of keys take turns, so that whoever adds many does not
+  keep others waiting, and in a group it is first come first served;
 - delayed: waiting for a time;
 - running: with a worker, from `get` to `done`;
 - dirty: added while running; `done` makes it ready, so that no change is missed.
@@ -42,6 +43,47 @@ _FROM_BELOW_EVERY = 8
 _STALE_ENTRIES_KEPT = 64
 
 
+class _Lane(Generic[K]):
+    """Ready keys of one priority, and since when."""
+
+    def __init__(self, group_of: Callable[[K], Hashable]) -> None:
+        self._group_of = group_of
+        self._groups: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
+        """The group whose turn is next comes first; none is empty."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._groups.get(self._group_of(key), ())
+
+    def put(self, key: K, since: float) -> None:
+        self._groups.setdefault(self._group_of(key), OrderedDict())[key] = since
+
+    def take_next(self) -> tuple[K, float]:
+        group, keys = next(iter(self._groups.items()))
+        taken = keys.popitem(last=False)
+        self._groups.move_to_end(group)
+        self._drop_empty(group)
+        return taken
+
+    def take(self, key: K) -> float:
+        group = self._group_of(key)
+        since = self._groups[group].pop(key)
+        self._drop_empty(group)
+        return since
+
+    def clear(self) -> None:
+        self._groups.clear()
+
+    def _drop_empty(self, group: Hashable) -> None:
+        if not self._groups[group]:
+            del self._groups[group]
+
+
 class WorkQueue(Generic[K]):
     """A queue of keys with deduplication, delay, backoff and priority, for workers on one event loop.
 
@@ -54,6 +96,7 @@ class WorkQueue(Generic[K]):
         *,
         rng: random.Random,
         backoff: Backoff | None = None,
+        group_of: Callable[[K], Hashable] = lambda _: None,
         observe_wait: Callable[[float], None] | None = None,
         observe_work: Callable[[float], None] | None = None,
     ) -> None:
@@ -61,8 +104,8 @@ class WorkQueue(Generic[K]):
         self._backoff = backoff or Backoff()
         self._observe_wait = observe_wait
         self._observe_work = observe_work
-        self._lanes: dict[Priority, OrderedDict[K, float]] = {p: OrderedDict() for p in reversed(Priority)}
-        """Ready keys and since when; the highest priority first."""
+        self._lanes: dict[Priority, _Lane[K]] = {each: _Lane(group_of) for each in reversed(Priority)}
+        """The highest priority first."""
         self._delayed: dict[K, tuple[float, Priority]] = {}
         self._heap: list[tuple[float, int, K]] = []
         """The deadlines of delayed keys; an entry that `_delayed` does not confirm is stale."""
@@ -128,7 +171,7 @@ class WorkQueue(Generic[K]):
         while not self._closed:
             for lane in self._lanes_in_turn():
                 if lane:
-                    return self._start(*lane.popitem(last=False))
+                    return self._start(*lane.take_next())
             await self._woken()
         return None
 
@@ -157,7 +200,7 @@ class WorkQueue(Generic[K]):
     def _ready_priority(self, key: K) -> Priority | None:
         return next((priority for priority, lane in self._lanes.items() if key in lane), None)
 
-    def _lanes_in_turn(self) -> Iterable[OrderedDict[K, float]]:
+    def _lanes_in_turn(self) -> Iterable[_Lane[K]]:
         from_below = self._served % _FROM_BELOW_EVERY == _FROM_BELOW_EVERY - 1
         return reversed(self._lanes.values()) if from_below else self._lanes.values()
 
@@ -177,9 +220,9 @@ class WorkQueue(Generic[K]):
             return
         known = self._ready_priority(key)
         if known is None:
-            self._lanes[priority][key] = _now()
+            self._lanes[priority].put(key, _now())
         elif known < priority:
-            self._lanes[priority][key] = self._lanes[known].pop(key)
+            self._lanes[priority].put(key, self._lanes[known].take(key))
         self._wake_one()
 
     async def _woken(self) -> None:

@@ -47,7 +47,9 @@ class Controller:
         self._now: Callable[[], datetime] = lambda: client.server_now() or now()
         self._recorder = recorder
         self.metrics = metrics or Metrics()
-        self.queue: WorkQueue[ObjectKey] = WorkQueue(rng=rng, observe_wait=self.metrics.queue_seconds.observe)
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(
+            rng=rng, group_of=lambda key: key.namespace, observe_wait=self.metrics.queue_seconds.observe
+        )
         self.state = ClusterState(client, settings, self._enqueue, rng)
         self.consistency = Consistency(self.state.caches)
         self.history = (

@@ -1,0 +1,249 @@
+"""The operator with 1,000 jobs and 10,000 pods on a real API server, with a simulated kubelet.
+
+    make bench-scale    or: PYTHONPATH=. python bench/scale.py size|fairness|churn [--jobs N]
+
+A figure above the limit that stands beside it ends the run with code 1. Limits of time leave room for a busy
+machine of two cores, which the API server, etcd, the kubelet and the operator share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import statistics
+import sys
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from bench_operator import HEALTH_PORT, METRICS_PORT, Watcher, kubelet_running, ready, submit
+from load import create_job, side_by_side
+from process import ROOT, Process, running
+
+from devcluster import ControlPlane
+from paddlejob.api.pod import Pod
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import NAMESPACES, PODS
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.build import JobBuilder, job
+
+WORKERS = 10
+STEPS = (1, 10, 100, 1000)
+"""After so many jobs the growth is looked at."""
+TENANTS = 5
+LATEST_SECONDS = 900.0
+
+
+class Report:
+    """Prints figures as they come, and remembers those above their limit."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+
+    def add(self, name: str, figure: float, unit: str, at_most: float | None = None) -> None:
+        within = at_most is None or figure <= at_most
+        self.missed += not within
+        limit = "" if at_most is None else f"(at most {at_most:g}{'' if within else ', MISSED'})"
+        print(f"  {name:46} {figure:8.2f} {unit:5} {limit}", flush=True)
+
+
+class Bench:
+    """One API server with a kubelet, and operators that come and go."""
+
+    def __init__(self, client: Client, kubeconfig: Path, logs: Path) -> None:
+        self.client = client
+        self.watcher = Watcher(client)
+        self.report = Report()
+        self._kubeconfig = kubeconfig
+        self._logs = logs
+
+    def operator(self) -> AbstractContextManager[Process]:
+        arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(self._kubeconfig))
+        addresses = {"--metrics-bind-address": METRICS_PORT, "--health-probe-bind-address": HEALTH_PORT}
+        flags = (part for flag, port in addresses.items() for part in (flag, f"127.0.0.1:{port}"))
+        return running(*arguments, *flags, log=self._logs / "operator.log")
+
+    async def submit(self, *jobs: JobBuilder) -> list[float]:
+        """Submit jobs; return when their pods are there, with how long those of each took."""
+        watcher, submitted = self.watcher, dict[str, float]()
+        wanted = {built.manifest["metadata"]["name"]: _replicas(built) for built in jobs}
+
+        async def create(built: JobBuilder) -> None:
+            await create_job(self.client, built)
+            submitted[built.manifest["metadata"]["name"]] = time.perf_counter()
+
+        await side_by_side(jobs, create)
+        await watcher.until(
+            lambda: all(watcher.pods_of[name] >= count for name, count in wanted.items()), LATEST_SECONDS
+        )
+        return sorted(watcher.created_at[name] - at for name, at in submitted.items())
+
+    async def run(self, *jobs: JobBuilder) -> list[float]:
+        """Do the same, and wait until the jobs run."""
+        took, names = await self.submit(*jobs), {built.manifest["metadata"]["name"] for built in jobs}
+        await self.watcher.until(lambda: names <= self.watcher.running_at.keys(), LATEST_SECONDS)
+        return took
+
+
+def _replicas(built: JobBuilder) -> int:
+    spec = built.manifest["spec"]
+    return sum(spec[role]["replicas"] for role in ("ps", "worker") if role in spec)
+
+
+async def size(bench: Bench, jobs: int) -> None:
+    """Let jobs come in growing numbers, restart the operator among them, delete a namespace of others."""
+    report = bench.report
+    with bench.operator() as operator:
+        await ready(operator)
+        await growth(bench, operator, jobs)
+        report.add("memory, now", operator.memory_megabytes(), "MB", 90 * max(1.0, jobs / 1000))
+        report.add("memory, at its peak", operator.memory_megabytes("VmHWM"), "MB")
+    began = time.perf_counter()
+    with bench.operator() as operator:
+        await ready(operator)
+        report.add("restart: everything is listed after", time.perf_counter() - began, "s", 30)
+        await idle()
+        report.add("restart: every job has been looked at after", time.perf_counter() - began, "s", 60)
+        report.add("restart: CPU", operator.cpu_seconds(), "s")
+        report.add("restart: memory, at its peak", operator.memory_megabytes("VmHWM"), "MB", 150)
+        await delete_namespace(bench, operator, jobs // 10)
+
+
+async def growth(bench: Bench, operator: Process, jobs: int) -> None:
+    """Measure what a job costs and how long its pods take while there are 1, 10, 100 and 1,000."""
+    costs: list[float] = []
+    done = 0
+    for total in (*(step for step in STEPS if step < jobs), jobs):
+        cpu, began = operator.cpu_seconds(), time.perf_counter()
+        delays = await bench.run(*(job(f"job-{number}").worker(WORKERS) for number in range(done, total)))
+        costs.append(1000 * (operator.cpu_seconds() - cpu) / (total - done))
+        done, seconds = total, time.perf_counter() - began
+        print(f"  with {total} jobs, {total * WORKERS} pods")
+        bench.report.add("  all that are new run after", seconds, "s")
+        bench.report.add("  submitted to pods created, p50", statistics.median(delays), "s")
+        bench.report.add("  submitted to pods created, p99", delays[int(0.99 * (len(delays) - 1))], "s")
+        bench.report.add("  operator CPU a job", costs[-1], "ms")
+        bench.report.add("  operator memory", operator.memory_megabytes(), "MB")
+    if len(costs) > 2:
+        # The first job pays for connections and caches that are filled once.
+        bench.report.add("a job among all costs, of one among a tenth", costs[-1] / costs[-2], "times", 1.5)
+
+
+async def delete_namespace(bench: Bench, operator: Process, jobs: int) -> None:
+    """Delete a namespace with many pods, and see how long a job of another one waits for its own."""
+    await create_namespaces(bench.client, "doomed")
+    await bench.run(*(job(f"doomed-{number}", "doomed").worker(WORKERS) for number in range(jobs)))
+    cpu, began = operator.cpu_seconds(), time.perf_counter()
+    await bench.client.delete(NAMESPACES, None, "doomed")
+    (delay,) = await bench.submit(job("beside").worker(WORKERS))
+    async with asyncio.timeout(LATEST_SECONDS):
+        while (await bench.client.list(PODS, "doomed", limit=1, type=Pod)).items:
+            await asyncio.sleep(0.2)
+    report, pods = bench.report, jobs * WORKERS
+    report.add(f"a namespace with {pods} pods is empty after", time.perf_counter() - began, "s")
+    report.add("  operator CPU a pod for it", 1000 * (operator.cpu_seconds() - cpu) / pods, "ms", 10)
+    report.add("  a job of another: pods created after", delay, "s", 10)
+
+
+async def fairness(bench: Bench, jobs: int) -> None:
+    """Let one of five tenants submit many jobs; the others submit one now and then."""
+    await create_namespaces(bench.client, *(f"tenant-{number}" for number in range(TENANTS)))
+    with bench.operator() as operator:
+        await ready(operator)
+        alone = await others(bench, "alone")
+        crowd = [job(f"crowd-{number}", "tenant-0").ps(2).worker(2) for number in range(jobs)]
+        flood = asyncio.create_task(submit(bench.client, *crowd))
+        beside = await others(bench, "beside")
+        ran = sum("crowd" in name for name in bench.watcher.running_at)
+        await flood
+        usual = statistics.median(alone)
+    bench.report.add("a job of another tenant alone: pods after", usual, "s")
+    bench.report.add(f"beside {jobs} jobs of one tenant, median", statistics.median(beside), "s")
+    bench.report.add("  the slowest is delayed by", max(beside) - usual, "s", 2)
+    if ran >= jobs:
+        raise SystemExit("the many jobs all ran before the others had been measured: submit more")
+
+
+async def others(bench: Bench, name: str, rounds: int = 5) -> list[float]:
+    """Let every other tenant submit a job, round after round; return how soon their pods were created."""
+    found: list[float] = []
+    for number in range(rounds):
+        tenants = range(1, TENANTS)
+        jobs = (job(f"{name}-{number}-{tenant}", f"tenant-{tenant}").ps(2).worker(2) for tenant in tenants)
+        found += await bench.submit(*jobs)
+    return found
+
+
+async def churn(bench: Bench, jobs: int) -> None:
+    """Let jobs be created, completed and deleted, a hundred at a time: the operator forgets them."""
+    watcher, memory = bench.watcher, dict[int, float]()
+    with bench.operator() as operator:
+        await ready(operator)
+        for done in range(100, jobs + 1, 100):
+            some = [job(f"churn-{number}").worker(1) for number in range(done - 100, done)]
+            names = {built.manifest["metadata"]["name"] for built in some}
+            await submit(bench.client, *some)
+            await watcher.until(lambda names=names: names <= watcher.completed, LATEST_SECONDS)
+            await side_by_side(names, lambda name: bench.client.delete(PADDLE_JOBS, "default", name))
+            if done % max(1000, jobs // 10) == 0 or done == 1000:
+                memory[done] = operator.memory_megabytes()
+                bench.report.add(f"memory after {done} jobs", memory[done], "MB")
+    first, *_, last = memory.values()
+    bench.report.add("growth since the first 1000", last - first, "MB", 5)
+
+
+async def create_namespaces(client: Client, *names: str) -> None:
+    for name in names:
+        await client.create(NAMESPACES, None, {"metadata": {"name": name}})
+
+
+async def idle() -> None:
+    """Wait until no job waits for the operator or is being reconciled."""
+    pattern = re.compile(r'^paddlejob_queue_depth\{state="(?:ready|running)"\} (\S+)', re.MULTILINE)
+
+    def busy() -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=30) as answer:
+            return sum(map(float, pattern.findall(answer.read().decode())))
+
+    async with asyncio.timeout(LATEST_SECONDS):
+        while await asyncio.to_thread(busy):
+            await asyncio.sleep(0.1)
+
+
+PARTS: dict[str, tuple[Callable[[Bench, int], Awaitable[None]], int]] = {
+    "size": (size, 1000),
+    "fairness": (fairness, 500),
+    "churn": (churn, 10_000),
+}
+"""What can be measured, and with how many jobs."""
+
+
+async def measure(options: argparse.Namespace, plane: ControlPlane) -> int:
+    part, usual = PARTS[options.part]
+    async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
+        bench = Bench(client, plane.kubeconfig, plane.directory)
+        with running("bench/bench_kubelet.py", str(plane.kubeconfig), log=plane.directory / "kubelet.log"):
+            await kubelet_running(client)
+            async with bench.watcher.watching():
+                await part(bench, options.jobs or usual)
+    return bench.report.missed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--jobs", type=int)
+    options = parser.parse_args()
+    with ControlPlane.start() as plane:
+        plane.apply(ROOT / "deploy/v1/crd.yaml")
+        missed = asyncio.run(measure(options, plane))
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
