@@ -282,7 +282,7 @@ def test_there_is_one_timer_for_all_delays():
         for number in range(1000):
             queue.add(f"key-{number}", after_seconds=1 + number)
         loop = asyncio.get_running_loop()
-        assert sum(not timer.cancelled() for timer in loop._scheduled) == 1
+        assert sum(not timer.cancelled() for _, _, timer in loop._timers) == 1
 
     in_virtual_time(scenario)
 
