@@ -58,13 +58,13 @@ CHINESE = {
     "Show a job, its ranks and its events.": "显示任务、各个 rank 和事件。",
     "Explain why a job is stuck or failed, and what to do.": "说明任务为什么没有运行或失败，以及怎么办。",
     "Show or follow the logs of all ranks, or of some.": "显示或跟踪全部或部分 rank 的日志。",
-    "Wait until jobs have ended, or for something else.": "等待任务结束，或等待其他条件。",
+    "Wait until jobs end, or reach another state.": "等待任务结束，或等待其他条件。",
     "Show jobs, or the ranks of one, live.": "实时显示所有任务，或某个任务的各个 rank。",
     "Show jobs in a browser, live.": "在浏览器中实时显示任务。",
     "Show jobs in a browser: progress, logs and curves while they change, and what can be done.": (
         "在浏览器中显示任务：实时的进度、日志和曲线，以及可以进行的操作。"
     ),
-    "The page is served to you alone, on 127.0.0.1 and with your own rights, until you press Ctrl+C.": (
+    "The page is served only to you, on 127.0.0.1 and with your own permissions, until you press Ctrl+C.": (
         "页面只在 127.0.0.1 上供您自己使用，沿用您自己的权限，按 Ctrl+C 结束。"
     ),
     "Port on 127.0.0.1; 0 picks a free one.": "127.0.0.1 上的端口；0 表示任意空闲端口。",
@@ -79,7 +79,7 @@ CHINESE = {
     "Start the pods of a suspended job again.": "重新启动已暂停任务的 pod。",
     "Run a finished job again, as a new job.": "把已结束的任务作为新任务再运行一次。",
     "Stop the pods of a job and keep the job.": "停止任务的 pod，保留任务。",
-    "Delete jobs and all that belongs to them.": "删除任务及其所有对象。",
+    "Delete jobs and everything that belongs to them.": "删除任务及其所有对象。",
     "Show the environment of one rank.": "显示某个 rank 的环境变量。",
     "Run a command in a rank.": "在某个 rank 中运行命令。",
     "Show where in its code each rank is.": "显示每个 rank 正在执行的代码位置。",

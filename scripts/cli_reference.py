@@ -18,13 +18,13 @@ INTRODUCTION = """\
 
 [简体中文](cli.zh-CN.md)
 
-Submit, follow and change PaddleJobs on a cluster, with kubectl's flags and your own rights. `pip install
+Submit, follow and change PaddleJobs on a cluster, with kubectl's flags and your own permissions. `pip install
 .` in a clone puts the plugin and its completion (`kubectl_complete-pdj`) on the PATH.
 
 ```bash
 kubectl pdj submit job.yaml --workers 4 --logs      # follow all ranks to the end; exit with the job's result
 kubectl pdj get -A -w                               # status, progress, duration, reason
-kubectl pdj explain resnet                          # why it does not run or failed, and what to do
+kubectl pdj explain resnet                          # why it is not running or failed, and what to do
 kubectl pdj logs resnet --first-error               # the traceback of the rank that failed first
 kubectl pdj retry resnet                            # a finished job again, as a new job
 ```
@@ -32,14 +32,14 @@ kubectl pdj retry resnet                            # a finished job again, as a
 JOB is the exact name of a job, or `@latest` for the newest one. A rank is that of a worker (`0`) or a pod
 (`ps-1`).
 
-`kubectl pdj VERB` is about a cluster. `paddlejob VERB` is about the runs on this machine, and about a cluster
-when one of its flags is `-n`, `-A`, `--context` or `--kubeconfig`.
+`kubectl pdj VERB` works on a cluster. `paddlejob VERB` works on the runs on this machine, or on a cluster
+if one of its flags is `-n`, `-A`, `--context` or `--kubeconfig`.
 
 | exit code | meaning |
 |---|---|
 | 0 | done, or the job completed |
 | 1 | the job failed |
-| 2 | the command is wrong or could not be carried out |
+| 2 | the command was wrong or could not be carried out |
 | 124 | timed out |
 | 130 | interrupted |
 

@@ -83,7 +83,7 @@ def _table(found: tuple[Summary, ...], *, wide: bool, namespaces: bool) -> str:
 def postmortem(target: Target, job: str, form: str, to: str) -> None:
     """Write all that is known of JOB to one page: who failed first, last lines, attempts, loss, changes.
 
-    Works for jobs that are gone, as long as the operator keeps their records. JSON goes to standard output.
+    Works for deleted jobs too, as long as the operator keeps their records. JSON goes to standard output.
     """
     shared.run(_postmortem(target, job, form, to))
 

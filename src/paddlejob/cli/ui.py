@@ -31,7 +31,7 @@ def command(
 ) -> None:
     """Show jobs in a browser: progress, logs and curves while they change, and what can be done.
 
-    The page is served to you alone, on 127.0.0.1 and with your own rights, until you press Ctrl+C.
+    The page is served only to you, on 127.0.0.1 and with your own permissions, until you press Ctrl+C.
     """
     shared.run(_serve(target, all_namespaces, port, hosts, browser=not no_browser and sys.stdout.isatty()))
 

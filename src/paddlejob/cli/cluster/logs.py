@@ -62,7 +62,7 @@ def command(
 ) -> None:
     """Show the logs of all ranks of JOB in order of time, or follow them.
 
-    With -f it may be called before the first pod exists. It goes on over restarts, which it marks, and ends
+    With -f it can start before the first pod exists. It continues across restarts, which it marks, and ends
     with the job: exit code 0 if the job completed, 1 if it failed.
     """
     if follow and (previous or first_error):

@@ -16,7 +16,7 @@ RUN_VERBS: Table = {
     "describe": (f"{_HERE}.inspect:describe", "Show a job, its ranks and its events."),
     "explain": (f"{_HERE}.inspect:explain", "Explain why a job is stuck or failed, and what to do."),
     "logs": (f"{_HERE}.logs", "Show or follow the logs of all ranks, or of some."),
-    "wait": (f"{_HERE}.inspect:wait", "Wait until jobs have ended, or for something else."),
+    "wait": (f"{_HERE}.inspect:wait", "Wait until jobs end, or reach another state."),
     "top": (f"{_HERE}.top", "Show jobs, or the ranks of one, live."),
     "ui": ("paddlejob.cli.ui", "Show jobs in a browser, live."),
     "events": (f"{_HERE}.inspect:events", "List what happened to a job and its pods."),
@@ -29,7 +29,7 @@ CHANGE_VERBS: Table = {
     "resume": (f"{_HERE}.change:resume", "Start the pods of a suspended job again."),
     "retry": (f"{_HERE}.change:retry", "Run a finished job again, as a new job."),
     "stop": (f"{_HERE}.change:stop", "Stop the pods of a job and keep the job."),
-    "delete": (f"{_HERE}.change:delete", "Delete jobs and all that belongs to them."),
+    "delete": (f"{_HERE}.change:delete", "Delete jobs and everything that belongs to them."),
 }
 POD_VERBS: Table = {
     "env": (f"{_HERE}.inspect:env", "Show the environment of one rank."),
@@ -73,7 +73,7 @@ EPILOG = (
 @click.version_option(paddlejob.__version__, prog_name="kubectl pdj")
 @click.pass_context
 def group(ctx: click.Context, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:
-    """Submit, follow and change PaddleJobs on a cluster, with kubectl's flags and your own rights.
+    """Submit, follow and change PaddleJobs on a cluster, with kubectl's flags and your own permissions.
 
     JOB is the exact name of a job, or @latest for the newest one.
     """

@@ -150,7 +150,7 @@ async def _sizes() -> AsyncIterator[Size]:
 def stack(target: Target, job: str, rank: str, all_threads: bool) -> None:
     """Show what the ranks of JOB are doing: where in its code each process is, the innermost call first.
 
-    Ranks at the same place are shown once. It needs the recorder, and the right to exec into pods.
+    Ranks at the same place are shown once. It needs the recorder, and permission to exec into pods.
     """
     shared.run(_stack(target, job, rank, all_threads=all_threads))
 

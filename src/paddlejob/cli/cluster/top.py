@@ -28,7 +28,7 @@ REFRESH_SECONDS = 1.0
 def command(target: Target, job: str, all_namespaces: bool, once: bool) -> None:
     """Show all jobs, or the ranks of JOB, live; ends with JOB or when interrupted.
 
-    CPU and memory of the ranks are shown where the cluster has a metrics server.
+    CPU and memory of the ranks are shown if the cluster has a metrics server.
     """
     once = once or not sys.stdout.isatty()
     shared.run(_top_of(target, job, once=once) if job else _top(target, once=once, everywhere=all_namespaces))
