@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -97,6 +98,14 @@ def test_an_image_that_does_not_exist(space: Space) -> None:
     found = explained(job, "ImagePull")
     assert found.summary.startswith(f"worker-0 cannot pull image {NO_IMAGE}: ")
     assert found.rank == "worker-0"
+    assert found.advice[0].text.endswith("then suspend and resume the job")
+    image = {"op": "replace", "path": "/spec/worker/template/spec/containers/0/image", "value": WIDE_AND_DEEP}
+    space.cluster.kubectl(
+        "-n", space.name, "patch", "pdj", job.name, "--type=json", "-p", json.dumps([image])
+    )
+    for words in (("suspend",), ("wait", "--for=suspended"), ("resume",)):
+        run(space.cluster, "kubectl", "pdj", "-n", space.name, words[0], job.name, *words[1:])
+    job.await_phase("Completed")
 
 
 @pytest.mark.parametrize("kind", ["configMap", "secret"])

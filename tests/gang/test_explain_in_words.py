@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 
 from devcluster import ControlPlane
@@ -16,6 +20,7 @@ from paddlejob.kube.errors import ApiError
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
+from paddlejob.operator.reports.certificate import shared_certificate
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 from tests.gang.explain_scene import Case, Scene, an_hdd_node, cpu, mounting
@@ -109,20 +114,25 @@ async def label_the_pods(scene: Scene) -> None:
     )
 
 
-async def a_webhook_that_is_gone(scene: Scene) -> None:
-    scene.nodes.add(4)
+async def register(scene: Scene, webhook: str, **client: str) -> None:
+    """Let a webhook decide about the pods of this namespace."""
     name = scene.stage.namespace
-    webhook = {
-        "name": "gone.example.com",
+    rule = {
+        "name": webhook,
         "rules": [ON_PODS],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
-        "clientConfig": {"url": "https://127.0.0.1:1/validate"},
+        "clientConfig": client,
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
     }
-    body = {"metadata": {"name": name}, "webhooks": [webhook]}
+    body = {"metadata": {"name": name}, "webhooks": [rule]}
     await scene.stage.client.create(WEBHOOKS, None, body)
     await scene.stage.until(lambda: refuses_pods(scene), "the webhook is asked")
+
+
+async def a_webhook_that_is_gone(scene: Scene) -> None:
+    scene.nodes.add(4)
+    await register(scene, "gone.example.com", url="https://127.0.0.1:1/validate")
 
 
 async def remove_the_webhook(scene: Scene) -> None:
@@ -236,6 +246,54 @@ def test_what_takes_a_decision_is_said_in_words(perform, nodes: Nodes, name: str
         await stage.phase("Running")
 
     perform(act, case.scheduling)
+
+
+async def review(request: web.Request) -> web.Response:
+    """Refuse pods without the label `team`, as the webhook of a company would."""
+    asked = (await request.json())["request"]
+    allowed = "team" in asked["object"]["metadata"].get("labels", {})
+    answer = {"uid": asked["uid"], "allowed": allowed, "status": {"message": "pods need the label team"}}
+    return web.json_response(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving_reviews(stage: GangStage) -> AsyncIterator[dict[str, str]]:
+    """Serve a webhook over TLS; gives what the API server has to know of it."""
+    certificate = await shared_certificate(stage.client, stage.namespace, "127.0.0.1")
+    app = web.Application()
+    app.router.add_post("/", review)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.server_context()).start()
+        url = f"https://127.0.0.1:{runner.addresses[0][1]}/"
+        yield {"url": url, "caBundle": base64.b64encode(certificate.certificate.encode()).decode()}
+    finally:
+        await runner.cleanup()
+
+
+def test_a_webhook_that_refuses_is_quoted(perform, nodes: Nodes) -> None:
+    case = Case(
+        job().worker(1),
+        a_node,
+        "WebhookDenied",
+        "admission webhook labels.example.com refuses worker-0: pods need the label team",
+        ("change the job as the webhook asks",),
+    )
+
+    async def act(stage: GangStage) -> None:
+        scene = Scene(stage, nodes)
+        await case.prepare(scene)
+        async with serving_reviews(stage) as client:
+            await register(scene, "labels.example.com", **client)
+            await stage.submit(case.job)
+            await scene.explained(case)
+            await label_the_pods(scene)
+            await stage.phase("Running")
+
+    perform(act, "")
 
 
 def test_a_job_without_an_operator(perform, nodes: Nodes) -> None:

@@ -92,7 +92,7 @@ def test_what_a_program_wrote_is_named_and_can_be_copied(command, file, tmp_path
     assert command("cp", "job", "0:/workspace/log.txt", target / "renamed").returncode == 0
     assert (target / "renamed").read_text() == "x\n"
     for source, sentence in {
-        "worker-0:none": "wrote no none",
+        "worker-0:none": "did not write none",
         "worker-0:../x": "without '..'",
         "9:output": "9 is not one pod of",
         "output": "write POD:PATH",

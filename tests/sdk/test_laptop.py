@@ -119,9 +119,11 @@ def test_a_job_is_awaited_in_any_loop_and_used_inside_it(laptop):
 
 def test_a_live_job_is_scaled_suspended_resumed_and_deleted(laptop):
     job = train(serve)
-    with pytest.raises(JobTimeoutError, match=r"is not ended after 0\.1s"):
+    with pytest.raises(JobTimeoutError, match=r"has not ended after 0\.1s"):
         job.wait(0.1)
     next(job.logs(follow=True))
+    with pytest.raises(JobError, match=r"scale\('2'\): give a whole number of workers"):
+        job.scale("2")
     assert job.scale(2) == "scaling to 2 workers"
     assert job.suspend() == "suspending"
     assert job.resume() == "resuming"
@@ -167,6 +169,7 @@ BAD = {
     "missing files": (("text.sh",), {"files": ["x"]}, "files=: x does not exist"),
     "large": (("text.sh",), {"files": ["large"]}, "have 2.0 MiB, and at most 1 MiB travels with a job"),
     "workers": (("text.sh",), {"workers": 0}, r"spec\.worker\.replicas: Invalid value: 0"),
+    "a variable": (("text.sh",), {"env": {"A": None}}, "env=: A is None; pass a string, or leave it out"),
     "a name": (("text.sh",), {"name": "Not A Name"}, r"metadata\.name"),
     "a spec": (("text.sh",), {"spec": {"backofLimit": 1}}, "backofLimit"),
     "positional": ((fit,), {"args": [3]}, "arguments of a function have names"),

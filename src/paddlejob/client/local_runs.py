@@ -77,6 +77,8 @@ class LocalRuns(Jobs):
 
     async def get(self, name: str) -> LocalJob:
         """Return the run of exactly this name, the only one of this job, or the newest for `@latest`."""
+        if not name:
+            raise ClientError("'' is not the name of a run")
         try:
             return LocalJob(self, run_directory.choose(self.runs, name, live=False))
         except InputError as error:

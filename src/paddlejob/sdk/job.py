@@ -178,6 +178,8 @@ class Job:
 
     def scale(self, workers: int) -> str:
         """Set the number of workers; returns what happens now, as do the following."""
+        if type(workers) is not int:
+            raise JobError(f"scale({workers!r}): give a whole number of workers")
         return BACKGROUND.call(self._job.scale, workers)
 
     def suspend(self) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
+from paddlejob.sdk.errors import JobError
 from paddlejob.sdk.program import WORKSPACE, Program
 
 _SUFFIX_LENGTH = 5
@@ -90,7 +91,9 @@ def _pod(program: Program, shape: Shape, config_map: str) -> JsonObject:
     return {"containers": [container], **({"volumes": volumes} if volumes else {})}
 
 
-def _environment(env: Mapping[str, str]) -> dict[str, str]:
+def _environment(env: Mapping[str, object]) -> dict[str, object]:
+    if empty := [name for name, value in env.items() if value is None]:
+        raise JobError(f"env=: {empty[0]} is None; pass a string, or leave it out")
     # What Python holds back until its buffer is full, nobody can follow.
     return {"PYTHONUNBUFFERED": "1", **env}
 

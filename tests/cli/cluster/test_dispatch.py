@@ -70,6 +70,9 @@ def test_a_local_run_has_the_same_verbs(paddlejob, file):
     assert "worker-0 | hello" in result.stdout
     assert "demo-" in paddlejob("get").stdout
     assert paddlejob("wait", "@latest").exit_code == 1
+    assert paddlejob("logs", "-f").exit_code == 1
+    first = paddlejob("logs", "--first-error")
+    assert (first.stdout, "worker-0 failed first, in attempt 0" in first.stderr) == ("hello\n", True)
     assert "Failed" in paddlejob("describe", "@latest").stdout
     explained = paddlejob("explain", "@latest").stdout
     assert "Failed: " in explained
@@ -80,6 +83,9 @@ def test_a_local_run_has_the_same_verbs(paddlejob, file):
     name = name.partition("/")[2]
     assert paddlejob("wait", name, "--timeout=60s").exit_code == 1
     assert paddlejob("delete", name).exit_code == 0
+    assert "there is no run demo; did you mean demo-" in paddlejob("delete", "demo").stderr
+    assert "'' is not the name of a run" in paddlejob("delete", "").stderr
+    assert paddlejob("delete", "@latest").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -68,6 +68,20 @@ def test_a_terminal_obeys_nothing_that_a_program_wrote(cluster, terminal, file):
         assert "52;c;cm0gLXJmIH4=" in printed
 
 
+def test_logs_of_a_local_run_are_coloured_unless_that_is_not_wanted(file, tmp_path):
+    environ = {**os.environ, "HOME": str(tmp_path), "PADDLEJOB_RUNS": str(tmp_path / "runs")}
+    environ.pop("NO_COLOR", None)
+    with on_terminal(sys.executable, "-m", "paddlejob", env=environ) as terminal:
+        assert ended(terminal("submit", file(job().worker(1, command=["echo", "hello"])), "--logs"))[0] == 0
+        for variables, shown in (
+            ({}, "\x1b[36mworker-0 | \x1b[0mhello"),
+            ({"NO_COLOR": "1"}, "worker-0 | hello"),
+        ):
+            child = terminal("logs", **variables)
+            child.expect("hello")
+            assert child.before + child.after == shown
+
+
 def test_a_running_job_is_scaled_suspended_and_deleted(cluster, terminal, file):
     assert ended(terminal("submit", file(job().worker(1))))[0] == 0
     assert ended(terminal("wait", "demo", "--for=running", "--timeout=60s"))[0] == 0

@@ -88,6 +88,7 @@ async def _delete(
 ) -> int:
     async with target.open() as jobs:
         found = await shared.find(jobs, names)
+        _check_exact(names, found)
         if not yes and sys.stdin.isatty():
             listed = ", ".join(job.name for job in found)
             place = "this machine" if target.is_local else f"namespace {found[0].namespace}"
@@ -101,6 +102,16 @@ async def _delete(
             for job in found:
                 await job.wait("deleted", timeout_seconds=seconds)
     return 0
+
+
+def _check_exact(names: tuple[str, ...], found: list[Job]) -> None:
+    """Raise ClientError where a run was found by the name of its job, which a later one may have too."""
+    from paddlejob.client.errors import ClientError  # noqa: PLC0415
+    from paddlejob.client.job import LATEST  # noqa: PLC0415
+
+    for name, job in zip(names, found, strict=True):
+        if name != LATEST and name.rpartition("/")[2] != job.name:
+            raise ClientError(f"there is no run {name}; did you mean {job.name}?")
 
 
 def _keep_files(found: list[Job]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -9,7 +11,10 @@ from pathlib import Path
 
 import click
 
+from paddlejob.cli.cluster.following import print_first_error
+from paddlejob.cli.cluster.shared import exit_code
 from paddlejob.cli.local import shared
+from paddlejob.client.local_runs import LocalJob, LocalRuns
 from paddlejob.local.errors import InputError
 from paddlejob.local.store.history import History
 from paddlejob.local.store.logs import Follower, LogLines, Prefixes, chosen_pods, speaker, widest_label
@@ -36,6 +41,7 @@ LOOK_SECONDS = 0.2
 )
 @click.option("--since", default="", metavar="AGE", help="Only lines newer than this, e.g. 10m or 2h.")
 @click.option("--timestamps", is_flag=True, help="Print a timestamp for each line.")
+@click.option("--first-error", is_flag=True, help="The traceback of the rank that failed first.")
 @shared.directory_option
 def command(
     run: str,
@@ -45,11 +51,18 @@ def command(
     tail: int | None,
     since: str,
     timestamps: bool,
+    first_error: bool,
     runs: Path,
 ) -> None:
-    """Show the logs of RUN in order of time, by default of the newest run."""
+    """Show the logs of RUN in order of time, by default of the newest run.
+
+    With -f the exit code is that of the run: 0 if it completed, 1 if it failed.
+    """
     with shared.errors_shown():
         found = shared.find(runs, run)
+        if first_error:
+            _print_first_error(found)
+            return
         record = found.read_record()
         if record is None:
             raise InputError(f"{found.name} has not started yet; try again in a moment")
@@ -58,6 +71,20 @@ def command(
         begin = time.time() - shared.seconds_of("--since", since) if since else 0.0
         reader = Reader(found, record, rank, begin=begin, timestamps=timestamps)
         reader.print(follow=follow, previous=previous, tail=tail)
+    if follow:
+        sys.exit(exit_code(job_of(found).state))
+
+
+def job_of(run: RunDirectory) -> LocalJob:
+    """Return a run as the verbs about jobs see it."""
+    return LocalJob(LocalRuns.open(run.path.parent), run)
+
+
+def _print_first_error(run: RunDirectory) -> None:
+    if first := asyncio.run(job_of(run).first_error()):
+        print_first_error(first)
+    else:
+        click.echo(f"{run.name} has not failed", err=True)
 
 
 class Reader:
@@ -76,7 +103,8 @@ class Reader:
         self._training = {pod.metadata.name: training_container(pod) for pod in record.pods}
         at_terminal = sys.stdout.isatty()
         self._is_plain = rank != "all" and not at_terminal
-        self._prefixes = Prefixes(widest_label(record.job, rank), colours=at_terminal)
+        colours = at_terminal and not os.environ.get("NO_COLOR")
+        self._prefixes = Prefixes(widest_label(record.job, rank), colours=colours)
 
     def print(self, *, follow: bool, previous: bool, tail: int | None) -> None:
         """Print what is there and, while the run lasts, what comes. Raises InputError for an unknown rank."""
