@@ -76,8 +76,8 @@ test-pythons: $(STAMP) ## Unit tests on every other supported Python of this mac
 		echo "unit tests on $$python"; $(MAKE) --no-print-directory test-unit PYTHON="$$python"; \
 	done
 
-test-seeds: $(STAMP) ## Every history of the simulation, of which `make test` plays the first
-	PADDLEJOB_SEEDS=2000 $(PYTEST) -n 2 tests/sim
+test-seeds: $(STAMP) ## Every history of the simulation and more generated objects, of which `make test` plays the first
+	PADDLEJOB_SEEDS=2000 $(PYTEST) -n 2 tests/sim tests/operator/test_hostile.py tests/api/test_any_template.py
 
 coverage: $(STAMP) ## Branches that the tests of core, kube and operator take, with a gate
 	$(PYTEST) -n 2 -q -m '$(UNIT)' --cov --cov-report= tests/core tests/kube tests/operator tests/behaviour

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -23,6 +24,7 @@ from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
 
 PADDLE = {"name": "paddle", "image": "paddle"}
 WORKLOAD = Kind.WORKLOAD_V1BETA2
+EXAMPLES = int(os.environ.get("PADDLEJOB_SEEDS", "300")) // 10
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
@@ -151,7 +153,7 @@ def manifests(built: SnapshotBuilder) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
-@settings(max_examples=100)
+@settings(max_examples=EXAMPLES)
 @given(template=TEMPLATES, intranet=st.sampled_from(["PodIP", "Service", "Host"]))
 def test_any_template_is_refused_or_planned(mode, template, intranet):
     built = mode(with_template(template, intranet))

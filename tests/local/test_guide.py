@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from local.processes import marked
+from paddlejob.cli.main import main
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -101,10 +103,10 @@ def verbs_and_options(guide):
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
-def test_every_option_of_the_guide_exists(guide, command):
+def test_every_option_of_the_guide_exists(guide):
     found = list(verbs_and_options(guide))
     assert {"run", "runs", "logs", "rm", "init"} <= {verb for verb, _ in found}
-    helps = {verb: command(verb, "--help").stdout for verb, _ in found}
+    helps = {verb: CliRunner().invoke(main, [verb, "--help"]).stdout for verb in {verb for verb, _ in found}}
     for verb, options in found:
         assert helps[verb], verb
         for option in options:

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from paddlejob.cli.cluster.main import group
 from paddlejob.cli.main import main as paddlejob_group
-from paddlejob.testing.build import JobBuilder
+from paddlejob.testing.build import JobBuilder, job
 from tests.support.served_api import ServedCluster, served_cluster
 
 Pdj = Callable[..., Result]
@@ -45,6 +45,17 @@ def paddlejob(pdj: Pdj) -> Pdj:
         return CliRunner().invoke(paddlejob_group, [str(each) for each in arguments], input=stdin)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of runs of one that has ended, for commands that only read it."""
+    directory = tmp_path_factory.mktemp("finished")
+    path = directory / "job.yaml"
+    path.write_text(json.dumps(manifest(job().worker(1, command=["sh", "-c", "echo hello"]))))
+    environment = {"PADDLEJOB_RUNS": str(directory / "runs"), "HOME": str(directory)}
+    assert CliRunner(env=environment).invoke(paddlejob_group, ["submit", str(path), "--logs"]).exit_code == 0
+    return directory / "runs"
 
 
 @pytest.fixture
