@@ -137,7 +137,7 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     help="Bounds of the timeout after which a job with the recorder counts as hung; the timeout is learned "
     "from the job's own steps, and at least 6 times the lower bound for evaluations and checkpoints.",
 )
-@click.option("--workers", default=100, show_default=True, help="Number of jobs to reconcile concurrently.")
+@click.option("--workers", default=40, show_default=True, help="Number of jobs to reconcile concurrently.")
 @click.option(
     "--kubeconfig",
     default="",

@@ -35,8 +35,11 @@ class OperatorSettings(msgspec.Struct, frozen=True):
 
     namespace: str = ""
     """The namespace to watch; empty for all namespaces."""
-    workers: int = 100
-    """How many jobs are reconciled concurrently."""
+    workers: int = 40
+    """How many jobs are reconciled concurrently.
+
+    Few more than there are connections: further ones would only let the jobs that come next wait for one.
+    """
     writes_per_job: int = 8
     """How many writes of one job may be in flight.
 

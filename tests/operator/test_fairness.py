@@ -1,0 +1,61 @@
+"""One tenant with many jobs does not keep the others waiting, though all share one slow API server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from paddlejob.kube.client import Client
+from paddlejob.kube.transport import Response, Transport
+from paddlejob.kube.transport.http import CONNECTION_LIMIT
+from paddlejob.operator.settings import OperatorSettings
+from paddlejob.testing.build import job
+from paddlejob.testing.operator import Operator
+from tests.support.simulated import simulated
+
+REQUEST_SECONDS = 0.15
+"""Over all connections that makes about 200 a second, as a server on two cores answers."""
+JOBS = 500
+LATE_SECONDS = 2.0
+
+
+class SlowTransport:
+    """Every request takes its time, and there are so many connections and no more."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._connections = asyncio.Semaphore(CONNECTION_LIMIT)
+
+    async def request(self, *args: Any, **kwargs: Any) -> Response:
+        async with self._connections:
+            await asyncio.sleep(REQUEST_SECONDS)
+            return await self._transport.request(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+@simulated
+async def test_many_jobs_of_one_tenant_delay_those_of_others_by_less_than_two_seconds(cluster):
+    client = Client(SlowTransport(cluster.server.transport("operator")))
+    operator = asyncio.create_task(Operator(client, OperatorSettings()).run())
+    loop = asyncio.get_running_loop()
+
+    async def seconds_to_pods(name: str, namespace: str) -> float:
+        began = loop.time()
+        cluster.submit(job(name, namespace).ps(2).worker(2))
+        await cluster.until(lambda: sum(pod.startswith(name) for pod in cluster.pod_names()) == 4)
+        return loop.time() - began
+
+    await asyncio.sleep(5)
+    alone = await seconds_to_pods("alone", "small")
+    for number in range(JOBS):
+        cluster.submit(job(f"many-{number}", "large").ps(2).worker(2))
+    delays = []
+    for number in range(3):
+        delays.append(await seconds_to_pods(f"beside-{number}", "small") - alone)
+        await asyncio.sleep(1)
+    assert max(delays) < LATE_SECONDS, delays
+    assert len(cluster.pod_names()) < 4 * JOBS, "the many jobs were over before the others were measured"
+    operator.cancel()
+    await asyncio.wait([operator])
