@@ -25,22 +25,16 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.pod_set import ObservedPod
 from paddlejob.history import compose
 from paddlejob.history.record import (
-    MAX_PHASES,
-    MAX_POINTS,
     RECORD_KEY,
-    AttemptRecord,
-    PhaseEntry,
-    Point,
     RankEnd,
-    Record,
     StoredRecord,
     Summary,
     manifest,
     object_key,
     summary_of_object,
-    thinned,
     unpack,
 )
+from paddlejob.history.track import Track
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS
@@ -77,83 +71,6 @@ MAX_WAITING_BYTES = 32 * 1024 * 1024
 """While so much text waits to be written, no more than one rank of an attempt is kept."""
 
 
-class _Track:
-    """What is known of a job since its record was last written."""
-
-    def __init__(self, job: PaddleJob, recorded: int) -> None:
-        self.job = job
-        self.recorded = recorded
-        """Attempts before this one are in the record, or in `attempts`."""
-        self.deleted_at: datetime | None = None
-        self.ended_clock: float | None = None
-        """When the job ended, by the monotonic clock."""
-        self.attempts: list[tuple[AttemptRecord, dict[str, str]]] = []
-        """Attempts that have ended, each with its environment."""
-        self.timeline: list[PhaseEntry] = []
-        self.curve: list[Point] = []
-        self.sampled = 0
-        """Time of the newest point that was taken, written or not."""
-        self.environment: dict[str, str] = {}
-        """That of the present attempt, as it was when the job began to run."""
-        self.saved_at = asyncio.get_running_loop().time()
-        self.tries = 0
-        self.reads_logs = False
-        """Whether the end of an attempt is about to be added."""
-
-    @property
-    def has_ended(self) -> bool:
-        return self.ended_clock is not None
-
-    @property
-    def summary(self) -> Summary:
-        return compose.summary_of(self.job, deleted_at=self.deleted_at)
-
-    @property
-    def waiting_bytes(self) -> int:
-        return sum(len(rank.text) for attempt, _ in self.attempts for rank in attempt.ranks)
-
-    def see(self, job: PaddleJob) -> None:
-        # The record of a deleted job says what it was doing before.
-        if job.status.phase is not Phase.TERMINATING:
-            self.job = job
-
-    def enter(self, status: PaddleJobStatus, now: datetime) -> None:
-        self.timeline.append(compose.phase_entry(status, now))
-        del self.timeline[1:-MAX_PHASES]
-
-    def sample(self, status: PaddleJobStatus) -> None:
-        point = compose.point_of(status)
-        if point is not None and self.sampled < point.time:
-            self.sampled = point.time
-            self.curve = list(thinned((*self.curve, point), MAX_POINTS))
-
-    def end_attempt(self, ended: AttemptRecord, environment: dict[str, str] | None = None) -> None:
-        self.attempts.append((ended, environment or {}))
-        self.environment = {}
-
-    def merged_into(self, kept: Record | None) -> Record:
-        """Return the record with what is new."""
-        before = kept or Record(self.summary)
-        attempts, environment = list(before.attempts), before.environment
-        known = {each.attempt for each in attempts}
-        for ended, own in self.attempts:
-            if ended.attempt not in known:
-                changed = compose.changes(environment, own) if environment and own else ()
-                attempts.append(msgspec.structs.replace(ended, changes=changed))
-                environment = own or environment
-        # Some of it may be there already: the response to an earlier write was lost.
-        entries = (each for each in self.timeline if each not in before.timeline)
-        last = before.curve[-1].time if before.curve else 0
-        return msgspec.structs.replace(
-            before,
-            summary=self.summary,
-            attempts=tuple(attempts),
-            timeline=(*before.timeline, *entries),
-            curve=(*before.curve, *(each for each in self.curve if each.time > last)),
-            environment=environment,
-        )
-
-
 class HistoryKeeper:
     """Records jobs of the cluster until cancelled."""
 
@@ -172,7 +89,7 @@ class HistoryKeeper:
         self._settings = settings
         self._namespace = namespace
         self._now = now
-        self._tracks: dict[str, _Track] = {}
+        self._tracks: dict[str, Track] = {}
         self._kept: dict[ObjectKey, Summary] = {}
         """The records that exist, by their place: a UID is what anybody can write into a ConfigMap."""
         self._undeletable: dict[ObjectKey, float] = {}
@@ -345,7 +262,9 @@ class HistoryKeeper:
         for summary in self._kept.values():
             uid = summary.uid
             if not summary.is_final and uid not in present and uid not in self._tracks:
-                self._tracks[uid] = _Track(compose.last_seen(summary), summary.attempt)
+                self._tracks[uid] = Track(
+                    compose.last_seen(summary), summary.attempt, asyncio.get_running_loop().time()
+                )
                 self._end_deleted(uid)
 
     def _follow(self, job: PaddleJob, clock: float) -> None:
@@ -372,7 +291,7 @@ class HistoryKeeper:
             return False
         return kept.is_final if kept else ended is None or ended < self._now() - CATCH_UP
 
-    def _close(self, uid: str, track: _Track, clock: float) -> None:
+    def _close(self, uid: str, track: Track, clock: float) -> None:
         """Forget a job that has ended, after what its log tells of its end has come too."""
         assert track.ended_clock is not None
         if uid in self._due or clock < track.ended_clock + LINGER_SECONDS:
@@ -399,12 +318,14 @@ class HistoryKeeper:
         track.end_attempt(compose.remembered_attempt(track.job, deleted_at=track.deleted_at))
         self._due[uid] = None
 
-    def _track(self, job: PaddleJob) -> _Track:
+    def _track(self, job: PaddleJob) -> Track:
         uid = job.metadata.uid
         track = self._tracks.get(uid)
         if track is None:
             kept = self._kept_of(job)
-            track = self._tracks[uid] = _Track(job, kept.attempt if kept else 0)
+            track = self._tracks[uid] = Track(
+                job, kept.attempt if kept else 0, asyncio.get_running_loop().time()
+            )
         elif not track.has_ended and track.recorded <= job.status.attempt:
             track.see(job)
         return track
@@ -433,7 +354,7 @@ class HistoryKeeper:
         track.curve = [] if track.curve is curve else track.curve
         track.tries = 0
 
-    async def _save(self, track: _Track) -> None:
+    async def _save(self, track: Track) -> None:
         key = object_key(track.summary)
         try:
             found = await self._client.get(CONFIG_MAPS, key.namespace, key.name, type=StoredRecord)
