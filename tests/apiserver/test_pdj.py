@@ -178,6 +178,9 @@ def test_what_the_api_server_refuses_is_named_by_field(real, pdj, file):
     result = pdj("submit", file(job().worker(1).spec(wroker={})))
     assert (result.exit_code, 'unknown field "spec.wroker"' in result.stderr) == (2, True)
     assert "there is no PaddleJob demo in namespace" in pdj("logs", "demo").stderr
+    assert pdj("submit", file(job().worker(1))).exit_code == 0
+    result = pdj("scale", "demo", "5001")
+    assert (result.exit_code, "spec.worker.replicas: Invalid value: 5001" in result.stderr) == (2, True)
 
 
 def test_a_token_that_is_not_accepted_is_named(real, editor, pdj):
@@ -187,3 +190,24 @@ def test_a_token_that_is_not_accepted_is_named(real, editor, pdj):
     result = pdj("get")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: the API server does not accept your credentials: ")
+
+
+def test_a_token_that_expires_while_logs_are_followed_is_named(real, control_plane, namespace, pdj, file):
+    """The API server accepts no token of an account that is gone, though it may remember one for seconds."""
+    real.hold("demo-worker-0")
+    assert pdj("submit", file(job().worker(1))).exit_code == 0
+    is_over = threading.Event()
+
+    def expire() -> None:
+        real.write("demo-worker-0", "training")
+        control_plane.request("DELETE", f"/api/v1/namespaces/{namespace}/serviceaccounts/eve")
+        while not is_over.wait(0.5):
+            real.cut_logs()
+
+    expiring = threading.Thread(target=expire)
+    expiring.start()
+    followed = pdj("logs", "demo", "-f")
+    is_over.set()
+    expiring.join()
+    assert (followed.exit_code, followed.stdout) == (2, "worker-0 | training\n"), followed.output
+    assert "error: the API server does not accept your credentials: " in followed.stderr

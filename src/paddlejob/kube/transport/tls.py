@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -77,6 +76,8 @@ def private_file(content: bytes) -> Iterator[str]:
             memory.flush()
             yield f"/proc/self/fd/{memory.fileno()}"
     else:
+        import tempfile  # noqa: PLC0415 - takes long to import, and is for systems other than Linux
+
         with tempfile.NamedTemporaryFile(prefix="certificate-") as file:
             file.write(content)
             file.flush()
