@@ -39,7 +39,7 @@ $(VENV)/.runtime: pyproject.toml constraints.txt
 	@$(INSTALL) .
 	@touch $@
 
-venv: $(STAMP) ## Make the virtualenv
+venv: $(STAMP) ## Create the virtualenv
 
 demo: $(RUNTIME) ## Train Wide & Deep on parameter servers, here and now: make demo DEMO_ARGS='--logs all'
 	@$(SHOW); python="$$($(BIN)/python scripts/paddle_env.py 2.6.2)" && \
@@ -79,7 +79,7 @@ test-pythons: $(STAMP) ## Unit tests on every other supported Python of this mac
 test-seeds: $(STAMP) ## Every history of the simulation and more generated objects, of which `make test` plays the first
 	PADDLEJOB_SEEDS=2000 $(PYTEST) -n 2 tests/sim tests/operator/test_hostile.py tests/api/test_any_template.py
 
-coverage: $(STAMP) ## Branches that the tests of core, kube and operator take, with a gate
+coverage: $(STAMP) ## Branch coverage of core, kube and operator, with a gate
 	$(PYTEST) -n 2 -q -m '$(UNIT)' --cov --cov-report= tests/core tests/kube tests/operator tests/behaviour
 	$(PYTEST) -n 2 --dist loadgroup -q --cov --cov-append --cov-report= tests/apiserver/test_reports.py tests/apiserver/test_history.py
 	$(BIN)/coverage report --include='src/paddlejob/core/*' --fail-under=$(CORE_COVERAGE)
@@ -89,17 +89,17 @@ coverage: $(STAMP) ## Branches that the tests of core, kube and operator take, w
 test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
 	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools and not thorough and not browser'
 
-test-tools: $(STAMP) ## The suite that runs kubectl, helm and an API server of Kubernetes 1.21, and what takes long
+test-tools: $(STAMP) ## The suite that runs kubectl, helm and an API server of Kubernetes 1.21, and long tests
 	$(PYTEST) -n 2 --dist loadgroup -m 'tools or thorough'
 
-test-browser: $(STAMP) ## The dashboard in Chromium, which is installed where it is missing; PADDLEJOB_SCREENSHOTS=1 makes its pictures
+test-browser: $(STAMP) ## The dashboard in Chromium, which is installed if missing; PADDLEJOB_SCREENSHOTS=1 takes its screenshots
 	@command -v chromium > /dev/null || \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 			apt-get update -q && apt-get install -q -y --no-install-recommends chromium; \
 		else echo "Chromium is needed: apt-get install chromium"; exit 1; fi
 	$(PYTEST) -n 2 --dist loadgroup -m browser
 
-test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which knows gangs
+test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which supports gangs
 	$(PYTEST) -m gang
 
 test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
@@ -112,7 +112,7 @@ e2e: $(STAMP) ## Train in containers on a real node, with the operator installed
 e2e-where-possible: $(STAMP)
 	@if $(BIN)/python -m devcluster check; then timeout --kill-after=60 1350 $(MAKE) --no-print-directory e2e; fi
 
-fresh: $(STAMP) ## What the README shows, in a Debian with nothing but Python and make; needs root
+fresh: $(STAMP) ## Run what the README shows in a Debian with nothing but Python and make; needs root
 	@$(BIN)/python -m devcluster fresh
 
 fresh-where-possible: $(STAMP)
@@ -128,7 +128,7 @@ bench: $(STAMP) ## Measure the operator beside a bare create loop
 bench-scale: $(STAMP) ## Measure the operator with 1,000 jobs and 10,000 pods, five tenants, and 10,000 jobs that come and go
 	for part in size fairness churn; do PYTHONPATH=. $(BIN)/python bench/scale.py $$part || exit 1; done
 
-bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
+bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, CPU time
 	$(BIN)/python bench/local/start.py
 	$(BIN)/python bench/local/logs.py
 	$(BIN)/python bench/local/cpu.py
@@ -136,29 +136,29 @@ bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, processor time
 bench-dashboard: $(STAMP) ## Measure the dashboard in Chromium: first paint, delay of a change, 1,000 jobs, 10,000 pods
 	$(BIN)/python bench/dashboard.py
 
-release: $(STAMP) ## Everything that a release consists of, of the last commit, in dist/: make release PREVIOUS=v0.1.0 IMAGE=mirror/paddlejob-operator KEY=key
+release: $(STAMP) ## Build all artifacts of a release from the last commit in dist/: make release PREVIOUS=v0.1.0 IMAGE=mirror/paddlejob-operator KEY=key
 	$(BIN)/python scripts/release/make.py --out dist/release $(if $(PREVIOUS),--previous $(PREVIOUS)) $(if $(IMAGE),--image $(IMAGE)) $(if $(KEY),--key $(KEY)) $(RELEASE_ARGS)
 
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000))) --jobs 0
 
-proof: $(STAMP) ## Let one fault strike every call of the operator, change every field of a job, and write docs/proof.md
+proof: $(STAMP) ## Inject a fault into every call of the operator, change every field of a job, and write docs/proof.md
 	PYTHONHASHSEED=0 $(BIN)/python tests/sim/proof.py --jobs 0
 
 generate: $(STAMP) ## Write the generated files: CRDs, manifests, references
 	$(BIN)/python scripts/generate.py
 
-format: $(STAMP) ## Put the code into shape
+format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix -q .
 	$(BIN)/ruff format -q .
 
-constraints: ## Pin the newest versions of what the project needs
+constraints: ## Pin the latest versions of all dependencies
 	rm -rf .constraints-venv && $(PYTHON) -m venv .constraints-venv
 	.constraints-venv/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	{ sed -n '/^#/p' constraints.txt; .constraints-venv/bin/pip freeze --exclude-editable; } > constraints.new
 	mv constraints.new constraints.txt && rm -rf .constraints-venv
 
-clean: ## Remove what was made in this folder; caches outside it stay
+clean: ## Remove generated files in this folder; caches elsewhere are kept
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 .PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak proof generate format constraints clean
