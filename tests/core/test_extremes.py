@@ -93,7 +93,7 @@ def test_a_full_range_of_host_ports_is_searched_once():
 
 
 def seconds_for(workers: int) -> float:
-    """Return the processor time of a pass over a job that waits for one pod of so many."""
+    """Return the CPU time of a reconcile of a job that waits for one pod of so many."""
     one = snapshot(job().worker(1)).waiting("worker", 0).build()
     pods = tuple(renamed(one.pods[0], f"demo-worker-{index}") for index in range(workers - 1))
     many = msgspec.structs.replace(one, job=job().worker(workers).spec(elastic=1).build(), pods=pods)

@@ -28,7 +28,7 @@ def connected(of=PS_JOB):
 
 
 def settled(built):
-    """Let the status of a first pass be written."""
+    """Write the status of a first reconcile."""
     return built.status(built.plan().status)
 
 

@@ -23,7 +23,7 @@ def live(of=COLLECTIVE):
 
 
 def restarted(built):
-    """Let the pass that begins an attempt be written, and the old pods be gone."""
+    """Write the reconcile that begins an attempt, and delete the old pods."""
     built.status(built.plan().status)
     built._pods.clear()
     return built

@@ -99,7 +99,7 @@ def test_the_queue_agrees_with_the_model(seed: int):
 
 
 async def run_workers(seed: int) -> None:
-    """Every change is followed by a pass that starts after it, and no key has two workers."""
+    """Every change is followed by a reconcile that starts after it, and no key has two workers."""
     rng = random.Random(seed)
     queue: WorkQueue[str] = WorkQueue(rng=rng)
     loop = asyncio.get_running_loop()

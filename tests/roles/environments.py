@@ -8,7 +8,7 @@ from paddlejob.testing.build import SnapshotBuilder
 
 
 def environments(built: SnapshotBuilder) -> dict[str, dict[str, str]]:
-    """Return every pod's environment by its replica; `built` is the job's snapshot before the first pass."""
+    """Return every pod's environment by its replica; `built` is the snapshot before the first reconcile."""
     first = built.plan()
     second = built.pods_with_addresses().plan()
     data = (_manifests(first, Kind.CONFIG_MAP) or _manifests(second, Kind.CONFIG_MAP))[0]["data"]

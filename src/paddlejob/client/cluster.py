@@ -1,4 +1,4 @@
-"""Jobs on a cluster, through the API server and with the user's own rights."""
+"""Jobs on a cluster, through the API server and with the user's own permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a person from what they asked for, each in one sentence.
+"""Errors for users, each in one sentence.
 
 The methods of this package raise a ClientError, or a KubeError where the API server or the way to it is the
 cause; `sentence` puts both into words.

@@ -1,4 +1,4 @@
-"""What pods use, as the metrics server tells it."""
+"""Resource usage of pods, from the metrics server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The closed set of things a pass may do, and the plan that holds them."""
+"""The closed set of actions that a reconcile may take, and the plan that holds them."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The outcome of one pass.
+    """The outcome of one reconcile.
 
     The shell writes `status` first, then tells `events`, then runs `stages` one after the other, the actions
-    of a stage side by side; a stage with a failure ends the pass. `events_when_done` follow the last stage.
+    of a stage concurrently; a failure ends the reconcile. `events_when_done` follow the last stage.
     """
 
     status: PaddleJobStatus

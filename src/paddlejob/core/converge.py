@@ -1,4 +1,4 @@
-"""Brings a live job's objects to what its spec asks for, in stages that build on each other."""
+"""Brings a live job's objects to the desired state, in stages that build on each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways a job comes to its end: with a verdict, cleaned up after, deleted."""
+"""How a job ends: with a verdict, by cleaning up after it, by deletion."""
 
 from __future__ import annotations
 

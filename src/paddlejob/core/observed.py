@@ -1,4 +1,4 @@
-"""A job as one pass sees it: the snapshot, and what follows from it before anything is decided."""
+"""A job as one reconcile sees it: the snapshot, and what follows from it before anything is decided."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Observed:
 
     @property
     def now(self) -> datetime:
-        """The time of this pass."""
+        """The time of this reconcile."""
         return self.given.now
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The laptop's stand-in for a cluster: objects in memory, pods as processes, and the same core that decides.
+"""The local replacement of a cluster: objects in memory, pods as processes, and the same core for decisions.
 
 look at everything -> plan -> write the status -> tell -> act -> until nothing changes
 """

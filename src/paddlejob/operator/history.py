@@ -1,4 +1,4 @@
-"""Keeps a record of every job in a ConfigMap of its namespace, which stays when the job and its pods go.
+"""Keeps a record of every job in a ConfigMap of its namespace, which outlives the job and its pods.
 
 What a status ends is recorded between its write and the deletion of pods that follows from it: then the pods
 still tell how they ended. Termination messages cost nothing; logs are read for a few ranks, within a budget

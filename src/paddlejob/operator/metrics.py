@@ -1,4 +1,4 @@
-"""Prometheus metrics. Only the progress of live jobs is labelled by job, and goes with them."""
+"""Prometheus metrics. Only the progress of live jobs is labelled by job, and is removed with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far jobs are, and whether they use their GPUs, read from the newest log lines of their worker 0.
+"""The progress of jobs, and whether they use their GPUs, read from the newest log lines of their worker 0.
 
 Reads take turns: so many a second for the whole operator, however many jobs there are. Neither decides
 anything about a job, so it is written beside the reconciler and lost without harm.

@@ -1,4 +1,4 @@
-"""Why a job does not run, or why it failed, and the smallest change that helps.
+"""Why a job is not running, or why it failed, and the smallest change that helps.
 
     explanation = await explain_job(client, "team-a", "resnet")
     print(explanation)

@@ -1,4 +1,4 @@
-"""The list of what is looked at, in order."""
+"""The causes that are checked, in order."""
 
 from __future__ import annotations
 

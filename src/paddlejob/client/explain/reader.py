@@ -1,4 +1,4 @@
-"""Reads with the rights of whoever asks: what is refused leaves a gap, and a line that says so."""
+"""Reads with the user's own permissions: what is forbidden leaves a gap, and a line that says so."""
 
 from __future__ import annotations
 

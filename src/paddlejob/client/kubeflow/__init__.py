@@ -1,4 +1,4 @@
-"""Moves jobs of Kubeflow that run on a cluster: theirs is suspended, ours takes its name and its queue."""
+"""Moves running jobs of Kubeflow: theirs is suspended, and ours takes its name and queue."""
 
 from __future__ import annotations
 

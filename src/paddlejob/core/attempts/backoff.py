@@ -1,4 +1,4 @@
-"""How long a job waits before its pods are created again: longer each time that nothing came of it.
+"""How long a job waits before its pods are created again: longer after each failure in a row.
 
 Every new attempt that is a reaction waits, whatever broke the last one: what counts against `backoffLimit`,
 what does not, pods that somebody deletes, addresses that change. Only the first one in a row that nobody is

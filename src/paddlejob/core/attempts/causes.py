@@ -1,4 +1,4 @@
-"""What kind of failure a pod's end was: one to give up on, to try again after, or to forgive."""
+"""Classifies the failure of a pod: permanent, retryable, or not to be counted."""
 
 from __future__ import annotations
 

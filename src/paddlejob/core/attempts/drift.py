@@ -1,4 +1,4 @@
-"""Jobs whose pods are no longer what they were: one is gone, another size is wanted, addresses changed."""
+"""Jobs whose pods no longer match: one was deleted, the size changed, or addresses changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With how many workers an elastic job goes on: with all it was asked for, or with what it can get.
+"""How many workers an elastic job runs with: all that it asks for, or as many as it can get.
 
 A job that cannot have all of its workers goes on with fewer after a while. Pods for the missing ones wait in
 the wings as standby: they belong to the next attempt, whose key the ConfigMap does not have, so they cannot

@@ -67,7 +67,7 @@ def next_attempt(job: Observed) -> NewAttempt | None:
 
 
 def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
-    """Record the attempt, then let the old pods go; the next pass creates what is missing."""
+    """Record the attempt, then delete the old pods; the next reconcile creates what is missing."""
     old, attempt = job.status, job.status.attempt + 1
     in_a_row, delay = _restart_delay(job, new)
     fresh = status.next_status(

@@ -1,4 +1,4 @@
-"""Kueue: a job with the label of a queue waits there, as a Workload, until it is given its quota.
+"""Kueue: a job with the label of a queue waits there, as a Workload, until it is admitted.
 
 The operator is to Kueue what Kueue calls the controller of a job: it describes the pods in a Workload,
 creates them when the Workload is admitted, on the nodes of the flavors that were assigned, and when the

@@ -1,4 +1,4 @@
-"""How far a gang is from being created: what it needs, and what it waits for."""
+"""State of a gang: what it needs, and what it waits for."""
 
 from __future__ import annotations
 

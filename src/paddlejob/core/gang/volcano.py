@@ -1,4 +1,4 @@
-"""Volcano: a PodGroup waits in a queue; its pods are created when Volcano has let it in."""
+"""Volcano: a PodGroup waits in a queue; its pods are created when Volcano has enqueued it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits in time: how long a job may take to start, how long it may run, how long it stays when done."""
+"""Time limits: how long a job may take to start, how long it may run, how long it is kept when finished."""
 
 from __future__ import annotations
 

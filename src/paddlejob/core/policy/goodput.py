@@ -1,4 +1,4 @@
-"""Where the time of a job went. Counted when its phase or attempt changes, which is written anyway."""
+"""How a job spends its time. Counted when its phase or attempt changes, which is written anyway."""
 
 from __future__ import annotations
 

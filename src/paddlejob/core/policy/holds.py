@@ -1,4 +1,4 @@
-"""What keeps a job from being brought further, while nothing is wrong with its pods."""
+"""What a job waits for before more pods are created, while nothing is wrong with its pods."""
 
 from __future__ import annotations
 

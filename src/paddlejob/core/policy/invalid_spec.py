@@ -1,4 +1,4 @@
-"""A job whose spec is invalid: nothing is created for it, and what runs is judged all the same.
+"""A job whose spec is invalid: nothing is created for it, but running pods still complete or fail it.
 
 A spec may become invalid while its job trains: by an edit, or because an earlier operator was less strict.
 The pods know nothing of that. Their success, their failure and the limits in time count as before, as far as

@@ -1,4 +1,4 @@
-"""Whether a job has done what it was for."""
+"""Whether a job has succeeded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that are to have no pods for a while."""
+"""Suspended jobs: their pods are deleted."""
 
 from __future__ import annotations
 
