@@ -57,7 +57,7 @@ demo-resnet: $(RUNTIME) ## Train ResNet collectively, here and now
 
 test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
 
-test-all: test-pythons coverage test-browser test-tools test-gang test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, coverage, kubectl, helm, gangs, all seeds, a node, a bare Debian
+test-all: test-pythons coverage test-browser test-tools test-gang test-fuzz test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, coverage, kubectl, helm, gangs, fuzzing, all seeds, a node, a bare Debian
 
 test-fast: lint test-unit ## `make test` without the real API server and without real Paddle
 
@@ -75,6 +75,9 @@ test-pythons: $(STAMP) ## Unit tests on every other supported Python of this mac
 	@set -e; for python in $$($(BIN)/python scripts/pythons.py); do \
 		echo "unit tests on $$python"; $(MAKE) --no-print-directory test-unit PYTHON="$$python"; \
 	done
+
+test-fuzz: $(STAMP) ## Feed parsers more made-up inputs: make test-fuzz EXAMPLES=20000 FUZZ=random, where `make test` has 100, always the same
+	PADDLEJOB_EXAMPLES=$(or $(EXAMPLES),1000) $(PYTEST) -n 2 --timeout=1800 --hypothesis-profile=$(or $(FUZZ),repeatable) -m 'hypothesis and not apiserver'
 
 test-seeds: $(STAMP) ## Every history of the simulation and more generated objects, of which `make test` plays the first
 	PADDLEJOB_SEEDS=2000 $(PYTEST) -n 2 tests/sim tests/operator/test_hostile.py tests/api/test_any_template.py
@@ -136,8 +139,8 @@ bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, CPU time
 bench-dashboard: $(STAMP) ## Measure the dashboard in Chromium: first paint, delay of a change, 1,000 jobs, 10,000 pods
 	$(BIN)/python bench/dashboard.py
 
-release: $(STAMP) ## Build all artifacts of a release from the last commit in dist/: make release PREVIOUS=v0.1.0 IMAGE=mirror/paddlejob-operator KEY=key
-	$(BIN)/python scripts/release/make.py --out dist/release $(if $(PREVIOUS),--previous $(PREVIOUS)) $(if $(IMAGE),--image $(IMAGE)) $(if $(KEY),--key $(KEY)) $(RELEASE_ARGS)
+release: $(STAMP) ## Build all artifacts of a release from the last commit in dist/: make release IMAGE=mirror/paddlejob-operator KEY=key
+	$(BIN)/python scripts/release/make.py --out dist/release $(if $(IMAGE),--image $(IMAGE)) $(if $(KEY),--key $(KEY)) $(RELEASE_ARGS)
 
 soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 	$(BIN)/python tests/sim/soak.py 2000 $$((1999 + $(or $(SEEDS),10000))) --jobs 0
@@ -161,4 +164,4 @@ constraints: ## Pin the latest versions of all dependencies
 clean: ## Remove generated files in this folder; caches elsewhere are kept
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak proof generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak proof generate format constraints clean

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from devcluster import Cluster, ControlPlane, ensure
 from devcluster.build.programs import API_SERVER_PROGRAMS
@@ -15,6 +18,18 @@ from devcluster.control_plane.background import Background
 
 PROGRAM_OF = {"kubectl": "kubectl", "helm": "helm", "old_server": "apiextensions-apiserver"}
 """Fixtures, and the programs that they run beside the API server."""
+
+# The same examples on every machine, and no limit on the time that a loaded one takes: a test has its own.
+settings.register_profile(
+    "repeatable",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=int(os.environ.get("PADDLEJOB_EXAMPLES", "100")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("random", settings.get_profile("repeatable"), derandomize=False, print_blob=True)
+settings.load_profile("repeatable")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,6 +66,36 @@ def _programs(items: Iterable[pytest.Item]) -> list[str]:
     needs_server = any(item.get_closest_marker("apiserver") for item in items)
     tools = [program for fixture, program in PROGRAM_OF.items() if fixture in asked]
     return [*(API_SERVER_PROGRAMS if needs_server else ()), *tools]
+
+
+SECRETS = re.compile(
+    r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,}"  # a token of a service account
+    r"|-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"
+    r"|\bplanted-[\w-]*"  # what a test has put where a secret is
+)
+"""What no test may find in an output of ours, or print itself."""
+LONGEST_LOG = 1 << 20
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Search what every test printed and logged, here and to files, for secrets."""
+    report = yield
+    if call.when == "teardown" and report.passed:
+        for name, text in (*report.sections, *_logs(item)):
+            if found := SECRETS.search(text):
+                report.outcome = "failed"
+                report.longrepr = f"a secret is in {name}: {found[0][:40]}..."
+    return report
+
+
+def _logs(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    for path in sorted(folder.rglob("*.log")) if isinstance(folder, Path) else ():
+        if path.is_file() and path.stat().st_size <= LONGEST_LOG:
+            yield str(path), path.read_text(errors="replace")
 
 
 def _fixtures(item: pytest.Item) -> Iterable[str]:

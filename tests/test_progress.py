@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlejob.progress import LONGEST_LINE, MOST_LOSSES, Progress, Tracker, metrics, parse, visible
@@ -303,10 +303,6 @@ PIECES = st.sampled_from(
 )
 
 
-REPEATABLE = settings(derandomize=True, database=None, deadline=None)
-
-
-@REPEATABLE
 @given(st.lists(st.tuples(PIECES, st.integers(1, 5000)), max_size=12))
 def test_no_line_takes_long_or_ends_in_an_error(pieces: list[tuple[str, int]]) -> None:
     """A pattern that goes back and forth would take minutes here, which is more than a test is given."""
@@ -319,7 +315,6 @@ def test_no_line_takes_long_or_ends_in_an_error(pieces: list[tuple[str, int]]) -
     metrics(line)
 
 
-@REPEATABLE
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     fed(text).eta_seconds(1.0)

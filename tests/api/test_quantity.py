@@ -85,7 +85,7 @@ def test_what_is_not_a_quantity_is_refused(written):
         parse(written)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.text() | st.from_regex(r"[+-]?[0-9.]*[eEinumkKMGTP]*[+-]?[0-9]*", fullmatch=True))
 def test_any_text_is_a_quantity_or_a_value_error_at_once(text):
     with suppress(ValueError):

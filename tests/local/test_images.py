@@ -56,6 +56,15 @@ def test_an_option_comes_before_every_registry(image):
     assert known.find(NAME).config.command == ("chosen",)
 
 
+def test_images_that_are_based_on_each_other_are_read_all_the_same(tmp_path):
+    for name, base in (("a", "b"), ("b", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "Dockerfile").write_text(f'FROM {base}\nWORKDIR /{name}\nCMD ["{name}"]\n')
+    (tmp_path / "images.yaml").write_text("a: a\nb: b\n")
+    known = collect((), tmp_path)
+    assert (known.find("a").config.command, known.find("b").config.workdir) == (("a",), "/b")
+
+
 def test_nobody_knows_an_image_that_nobody_named():
     assert collect((), Path.cwd()).find("unheard/of:v1") is None
 

@@ -24,6 +24,7 @@ from paddlejob.dashboard.desk import ALL
 from paddlejob.dashboard.guard import DESK, Handler, add_headers
 from paddlejob.dashboard.job_stream import job_stream
 from paddlejob.dashboard.rows import record_of, summary_of
+from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.kube.errors import ForbiddenError, KubeError, UnauthorizedError
 
 Check = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
@@ -169,6 +170,8 @@ def _in_words(check: Check) -> Any:
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not _is_text(request):
+            return web.Response(status=400, text="The headers of the request are not UTF-8.\n")
         try:
             answer: web.StreamResponse = await check(request, handler)
         except web.HTTPException as error:
@@ -181,6 +184,16 @@ def _in_words(check: Check) -> Any:
         return answer
 
     return middleware
+
+
+def _is_text(request: web.Request) -> bool:
+    """Tell whether all headers are text; aiohttp lets bytes through that cannot be encoded again."""
+    try:
+        for _, value in request.raw_headers:
+            value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _status_of(error: ClientError | KubeError) -> int:
@@ -204,7 +217,7 @@ def _last_id(request: web.Request) -> str:
 async def read_json(request: web.Request) -> JsonObject:
     """Return what a request says. Raises ClientError."""
     found: Any = None
-    with contextlib.suppress(msgspec.DecodeError):
+    with contextlib.suppress(*DECODE_ERRORS):
         found = msgspec.json.decode(await request.read() or b"{}")
     if not isinstance(found, dict):
         raise ClientError("the body of the request is not a JSON object")

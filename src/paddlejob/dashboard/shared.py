@@ -176,9 +176,13 @@ class TokenGuard:
             return None
         if origin is None:
             return 403, "A change needs an Origin header."
+        try:
+            netloc = urlsplit(origin).netloc
+        except ValueError:
+            return FOREIGN
         # A browser that says so has compared the names that it knows, which a proxy may have changed.
         is_own = request.headers.get("Sec-Fetch-Site") == "same-origin"
-        return None if is_own or urlsplit(origin).netloc in {host, *self._hosts} else FOREIGN
+        return None if is_own or netloc in {host, *self._hosts} else FOREIGN
 
     async def _sign_in(self, request: web.Request) -> web.Response:
         origin = urlsplit(request.headers["Origin"])

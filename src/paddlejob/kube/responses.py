@@ -88,6 +88,7 @@ async def error_from_stream(stream: transport.Stream) -> errors.ApiError:
 
 _STATUS_SIZE_LIMIT = 1 << 20
 _EXCERPT_SIZE = 200
+_LONGEST_NUMBER = 15
 
 
 _decoders: dict[Any, Any] = {}
@@ -118,7 +119,7 @@ def _status_in(response: transport.Response) -> errors.Status:
 def _retry_after_seconds(response: transport.Response) -> float | None:
     """Return the seconds of the header; its date form, which no API server sends, counts as absent."""
     value = response.headers.get("retry-after", "").strip()
-    return float(value) if value.isdecimal() else None
+    return float(value) if value.isdecimal() and len(value) <= _LONGEST_NUMBER else None
 
 
 def _undecodable(body: bytes, wanted: str, error: Exception) -> errors.UndecodableError:

@@ -11,6 +11,7 @@ from paddlejob.plainjob import errors
 
 MINIMUM_PORTS = 3
 """Server, rendezvous of the trainers, trainer: what one pod needs of its window."""
+_MOST_DIGITS = 20
 
 
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +90,10 @@ class _Reader:
         value = self.text(name)
         if not value:
             return None
-        if not value.isdecimal() or not least <= int(value) <= most:
-            self.problems.append(f"{name} is {value!r}: must be an integer between {least} and {most}")
+        # Python refuses to read a number of thousands of digits.
+        if not value.isdecimal() or len(value) > _MOST_DIGITS or not least <= int(value) <= most:
+            shown = value if len(value) <= _MOST_DIGITS else f"{value[:_MOST_DIGITS]}..."
+            self.problems.append(f"{name} is {shown!r}: must be an integer between {least} and {most}")
             return None
         return int(value)
 

@@ -246,7 +246,7 @@ EVIDENCE = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(EVIDENCE)
 def test_it_is_explained(evidence):
     found = explain(evidence)

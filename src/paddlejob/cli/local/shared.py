@@ -110,18 +110,27 @@ def errors_shown(form: str = "text") -> Iterator[None]:
     """Turn what is wrong with the input into sentences and an exit code; with `json` also into objects."""
     try:
         yield
-    except InputError as error:
-        for sentence in error.sentences:
-            click.echo(f"paddlejob: {sentence}", err=True)
-            if form == "json":
-                print_object(form, "", {"type": "error", "time": datetime.now(UTC), "message": sentence})
-        sys.exit(BAD_INPUT)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # Whoever read our output has had enough; nothing more can be said, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except (InputError, OSError) as error:
+        for sentence in _sentences(error):
+            click.echo(f"paddlejob: {sentence}", err=True)
+            if form == "json":
+                print_object(form, "", {"type": "error", "time": datetime.now(UTC), "message": sentence})
+        sys.exit(BAD_INPUT)
+
+
+def _sentences(error: InputError | OSError) -> tuple[str, ...]:
+    """Return what is wrong with the input; a file or directory that cannot be used was named by the user."""
+    if isinstance(error, InputError):
+        return error.sentences
+    if error.filename is None:
+        raise error
+    return (f"cannot use {error.filename}: {error.strerror}",)
 
 
 def print_object(form: str, name: str, value: object) -> None:

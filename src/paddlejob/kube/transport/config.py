@@ -11,7 +11,7 @@ import msgspec
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.transport.cluster import ClusterConfig, User
 from paddlejob.kube.transport.kubeconfig import read_kubeconfig
-from paddlejob.kube.transport.url import proxy_from_env
+from paddlejob.kube.transport.url import parse_url, proxy_from_env
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -46,8 +46,10 @@ def in_cluster_config(
     if missing := _not_in_cluster(env, service_account / "token" if with_token else None):
         raise ConfigError(f"not running in a pod: {missing}")
     host, port = env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]
+    server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    parse_url(server, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT", "an address and a port")
     return ClusterConfig(
-        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        server=server,
         source=f"the pod's service account in {service_account}",
         namespace=_content(service_account / "namespace").decode("utf-8", "replace") or "default",
         certificate_authority=_content(service_account / "ca.crt") or None,

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import msgspec
 
+from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.kube.errors import CredentialsError
 from paddlejob.kube.transport.cluster import ExecPlugin
 from paddlejob.kube.transport.tls import ClientCertificate
@@ -171,7 +172,7 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
 def _parse(output: bytes, plugin: ExecPlugin, stderr: str) -> PluginCredentials:
     try:
         printed = msgspec.json.decode(output, type=_ExecCredential)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         # The output itself may hold a secret and is not shown.
         raise CredentialsError(
             f"{_name(plugin)} did not print an ExecCredential: {error}{_quoted(stderr)}"

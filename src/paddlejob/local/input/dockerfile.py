@@ -13,6 +13,7 @@ import msgspec
 _CONTINUED = re.compile(r"\\\s*$")
 _HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
 _VARIABLE = re.compile(r"\\\$|\$(?:\{(\w+)(?::([-+])([^}]*))?\}|(\w+))")
+_LONGEST = 1 << 20
 _FLAG = re.compile(r"--(\w+)(?:=(\S+))?\s*")
 
 
@@ -41,7 +42,8 @@ FindBase = Callable[[str], ImageConfig | None]
 def parse(text: str, find_base: FindBase = lambda _: None) -> ImageConfig:
     """Return the configuration of a Dockerfile's last stage.
 
-    `find_base` knows the images that FROM may name. Raises ValueError for a file without FROM.
+    `find_base` knows the images that FROM may name. Raises ValueError for a file without FROM, and for one
+    whose quotes do not end or whose variables are too long.
     """
     stages: dict[str, ImageConfig] = {}
     stage: _Stage | None = None
@@ -159,7 +161,11 @@ def _substitute(text: str, values: Mapping[str, str]) -> str:
             return value or found[3]
         return found[3] if found[2] == "+" and value else "" if found[2] == "+" else value
 
-    return _VARIABLE.sub(replacement, text)
+    substituted = _VARIABLE.sub(replacement, text)
+    if len(substituted) > _LONGEST:
+        # A variable that is made of itself several times doubles with every line.
+        raise ValueError(f"its variables make a line of more than {_LONGEST:,} characters")
+    return substituted
 
 
 def _declare(rest: str, arguments: dict[str, str]) -> None:
@@ -174,7 +180,7 @@ def _exec_form(text: str) -> tuple[str, ...] | None:
     """Return the words of a JSON list, or None for anything else, which is then the shell's."""
     try:
         words = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
     return tuple(words) if is_list else None

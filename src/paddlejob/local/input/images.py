@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
-import yaml
 
 import paddlejob
 from paddlejob.local.errors import InputError
-from paddlejob.local.input import dockerfile
+from paddlejob.local.input import dockerfile, yaml_text
 from paddlejob.local.input.dockerfile import ImageConfig
 
 REGISTRY = "images.yaml"
@@ -33,6 +32,7 @@ class Images:
         self.options = frozenset(options)
         """The images that were given as options."""
         self._found: dict[str, Image] = {}
+        self._reading: set[str] = set()
 
     @property
     def names(self) -> Iterable[str]:
@@ -45,7 +45,8 @@ class Images:
         Raises InputError when its Dockerfile cannot be read.
         """
         directory = self._directories.get(name)
-        if directory is None:
+        # One that is based on itself, perhaps through others, is not known yet when its base is looked for.
+        if directory is None or name in self._reading:
             return None
         if name not in self._found:
             self._found[name] = self._read(name, directory)
@@ -53,19 +54,19 @@ class Images:
 
     def _read(self, name: str, directory: Path) -> Image:
         path = directory / "Dockerfile"
+        self._reading.add(name)
         try:
-            config = dockerfile.parse(path.read_text(), self._base(name))
+            config = dockerfile.parse(path.read_text(), self._config)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"cannot read {path}, the Dockerfile of image {name}: {reason}") from error
+        finally:
+            self._reading.discard(name)
         return Image(name, directory, config)
 
-    def _base(self, above: str) -> dockerfile.FindBase:
-        def find(name: str) -> ImageConfig | None:
-            image = self.find(name) if name != above else None
-            return image.config if image else None
-
-        return find
+    def _config(self, name: str) -> ImageConfig | None:
+        image = self.find(name)
+        return image.config if image else None
 
 
 def collect(options: Iterable[str], directory: Path) -> Images:
@@ -99,10 +100,14 @@ def _registries(directory: Path) -> Iterator[Path]:
 
 def _read_registry(path: Path) -> dict[str, Path]:
     try:
-        listed = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise InputError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+        listed = next(iter(yaml_text.load_all(path.read_text(), str(path))), None)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
     images = listed.get("images", listed) if isinstance(listed, dict) else None
-    if not isinstance(images, dict) or not all(isinstance(each, str) for each in images.values()):
+    if not isinstance(images, dict) or not all(_is_path(each) for each in images.values()):
         raise InputError(f"{path}: write one line per image: its name and its directory")
     return {str(name): (path.parent / directory).resolve() for name, directory in images.items()}
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable()

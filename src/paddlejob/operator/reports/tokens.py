@@ -171,7 +171,7 @@ def _identity(status: _ReviewStatus) -> PodIdentity | None:
 
 def _claims(token: str) -> _Claims:
     """Return what a token says of itself, which nobody has verified yet. Raises RefusedError."""
-    if len(token) > MOST_BYTES or token.count(".") != 2:
+    if len(token) > MOST_BYTES or token.count(".") != 2 or not token.isascii():
         raise RefusedError("not a service-account token")
     payload = token.split(".")[1]
     try:

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 import msgspec
@@ -53,6 +53,12 @@ class FileEntry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     size: int
     sha256: str
     lines: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a path that leads out of the shard, or that no file can have."""
+        path = PurePosixPath(self.path)
+        if path.is_absolute() or ".." in path.parts or "\0" in self.path:
+            raise ValueError(f"{self.path!r} is not a path inside of a shard")
 
 
 class ShardManifest(msgspec.Struct, frozen=True, rename="camel"):

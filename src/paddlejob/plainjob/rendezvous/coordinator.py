@@ -196,7 +196,9 @@ class CoordinatorClient:
                 if isinstance(message, Abort | Rejected):
                     failure = message if isinstance(message, Abort) else Abort(0, message.reason)
                     break
-                self._announced[type(message)].set_result(None)
+                announced = self._announced[type(message)]
+                if not announced.done():
+                    announced.set_result(None)
                 if isinstance(message, AllDone):
                     break
         self._fail(failure)
