@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -10,6 +11,7 @@ from client.scene import Scene, play, texts
 from paddlejob.client.errors import ClientError
 from paddlejob.client.logs.model import LogQuery
 from paddlejob.kube.resource import PODS
+from paddlejob.kube.transport import Transport
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, Unschedulable
 
@@ -92,6 +94,36 @@ def test_following_ends_when_a_server_outlives_the_job():
         assert "ps-0: serving" in await following
 
     play(act)
+
+
+class SlowLogs:
+    """A transport whose logs begin to come after a while, as on a loaded node."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.request = inner.request
+        self._inner = inner
+
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, **options):
+        if path.endswith("/log"):
+            await asyncio.sleep(2.0)
+        async with self._inner.stream(path, **options) as stream:
+            yield stream
+
+
+def test_the_last_lines_are_read_from_a_slow_node_too():
+    async def act(scene: Scene) -> None:
+        scene.hold("demo-worker-0")
+        demo = await scene.submitted(job().ps(1).worker(1).spec(cleanPodPolicy="Never"))
+        following = asyncio.create_task(texts(demo, LogQuery(follow=True)))
+        await scene.runs("demo-ps-0", "demo-worker-0")
+        scene.write("demo-ps-0", "serving")
+        scene.let_go("demo-worker-0")
+        found = await following
+        assert "ps-0: serving" in found
+        assert [line for line in found if "completely" in line] == []
+
+    play(act, around_user=SlowLogs)
 
 
 @pytest.mark.parametrize("query", [LogQuery(), LogQuery(rank="0"), FOLLOW])

@@ -119,6 +119,9 @@ class ContainerLog:
 
     def finish(self) -> None:
         """Read what is there now and no more: the job is over, and the container runs on."""
+        if self._is_final:
+            # The last read is under way; interrupting it again would never let it end.
+            return
         self._is_final = True
         self.wake()
         if self._reading is not None and not self._reading.expired():
@@ -160,7 +163,7 @@ class ContainerLog:
             return False
         # Only a read that began after the container's end has certainly seen all of it.
         self._is_complete = ended and not follows
-        if not self._is_complete and not self._is_final:
+        if not self._is_complete and not (follows and self._is_final):
             await self._pause()
         return True
 
