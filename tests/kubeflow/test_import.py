@@ -165,6 +165,9 @@ def test_all_jobs_of_a_namespace_are_moved_and_complete(real, kubeflow, pdj):
         real.let_go(pod)
     waited = pdj("wait", *workers, "--timeout=60s")
     assert waited.exit_code == 0, waited.output
+    again = pdj("import", "--all")
+    nothing = f"no PaddleJobs of kubeflow.org/v1 to import in namespace {real.namespace}\n"
+    assert (again.exit_code, again.output) == (0, nothing)
 
 
 def test_a_job_in_a_queue_of_kueue_is_taken_from_it_first(real, kubeflow, pdj):

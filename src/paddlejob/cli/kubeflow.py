@@ -119,6 +119,8 @@ async def _import(
         kubeconfig=target.kubeconfig, context=target.context, namespace=target.namespace
     ) as cluster:
         found = await kubeflow.theirs(cluster, names)
+        if not found:
+            say(f"no PaddleJobs of kubeflow.org/v1 to import in namespace {cluster.namespace}", err=True)
         # All are looked at before the first is touched.
         results = [kubeflow.converted(body, elastic=elastic) for body in found]
         for body, result in zip(found, results, strict=True):

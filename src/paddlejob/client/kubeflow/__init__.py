@@ -27,11 +27,13 @@ Workloads = list[tuple[Resource, str]]
 
 
 async def theirs(cluster: Cluster, names_: tuple[str, ...]) -> list[JsonObject]:
-    """Return jobs of Kubeflow by name, or all of the namespace that have not ended. Raises ClientError."""
+    """Return jobs of Kubeflow by name, or all of the namespace that are left to move. Raises ClientError."""
     try:
         if not names_:
             listed = await cluster.client.list(THEIRS, cluster.namespace)
-            return [{**_HEAD, **each} for each in listed.items if not _end(each)]
+            moved = {job.state.metadata.annotations.get(ANNOTATION_IMPORTED) for job in await cluster.list()}
+            left = (each for each in listed.items if each["metadata"]["uid"] not in moved)
+            return [{**_HEAD, **each} for each in left if not _end(each)]
         return [await cluster.client.get(THEIRS, cluster.namespace, name) for name in names_]
     except errors.NotFoundError as error:
         details = error.status.details
