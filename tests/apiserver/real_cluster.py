@@ -58,10 +58,11 @@ class RealCluster:
         self._connections: set[asyncio.BaseTransport] = set()
         self.stage: Stage | None = None
 
-    def hold(self, pod: str, code: int = 0, message: str = "") -> None:
+    def hold(self, pod: str, code: int = 0, message: str = "", *, reason: str = "") -> None:
         """Let a pod run until `let_go`, and then exit so."""
         self._held[pod] = asyncio.Event()
-        self.stage.fates.set(pod, ExitWhenReleased(self._held[pod], Exit(code, message=message)))
+        exit_ = Exit(code, message=message, reason=reason)
+        self.stage.fates.set(pod, ExitWhenReleased(self._held[pod], exit_))
 
     def let_go(self, pod: str) -> None:
         self._loop.call_soon_threadsafe(self._held[pod].set)

@@ -61,7 +61,7 @@ def shape(page: str) -> dict[str, object]:
     text = (DOCS / page).read_text()
     if page.startswith("README"):
         # Decisions are written in English only.
-        text = re.sub(r"^.*\]\(decisions/.*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^## Decisions\n|^.*\]\(decisions/.*\n", "", text, flags=re.MULTILINE)
     blocks = re.findall(r"^ *```(\w+)\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
     prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
     links = re.findall(r"\]\(([^)#]+)", prose)
@@ -111,6 +111,13 @@ def test_every_reason_label_and_condition_has_an_anchor(written, page):
     labels = {value for name, value in vars(names).items() if name.startswith("LABEL_")}
     known = reasons | labels | {str(phase) for phase in Phase if phase}
     assert sorted(each for each in known if f'id="{each}"' not in text) == []
+
+
+def test_lines_of_chinese_are_joined_without_a_space(written):
+    spaced = re.compile(r"[\u4e00-\u9fff，。：；、]\n[\u4e00-\u9fff]")
+    for path in written.rglob("*.zh-CN.html"):
+        prose = re.sub(r"<pre>.*?</pre>", "", path.read_text(), flags=re.DOTALL)
+        assert not spaced.search(prose), path
 
 
 def test_nothing_is_fetched_from_elsewhere(written):

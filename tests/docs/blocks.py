@@ -32,6 +32,8 @@ NOT_RUN = {
     "kubectl -n paddle-system port-forward": "needs the dashboard's pod",
     "python3 examples/data_demo/lay_out.py": "needs the volume; tests/e2e/volumes.py lays it out on a node",
     "kubectl logs -f": "needs a node; tests/e2e/test_plain_job.py reads the logs of these Jobs",
+    "kubectl pdj stack": "needs the processes of a container; tests/client/test_stacks.py prints theirs",
+    "kubectl pdj -n team-a explain": "tests/client/explain/test_documents.py makes this very text",
     "paddlejob start --program 'paddle train'": "needs a Paddle from before Fleet; there is no wheel",
 }
 """Commands that no test runs as they are written, by how they begin, and why."""

@@ -41,6 +41,7 @@ def directory(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "page",
     [

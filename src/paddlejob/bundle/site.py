@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 INDEX, CHINESE_INDEX = "README.md", "README.zh-CN.md"
 _LINK = re.compile(r"^(?:## (?P<section>.+)|\d+\. \[(?P<title>[^\]]+)\]\((?P<path>[^)#]+)\))$", re.MULTILINE)
+_WIDE = re.compile(r"[\u3000-\u9fff\uff00-\uffef]")
+"""Chinese characters and their punctuation."""
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
 body { margin: 0; font: 16px/1.55 system-ui, sans-serif; display: flex; }
@@ -24,14 +26,17 @@ nav a { display: block; padding: .2rem .4rem; color: inherit; text-decoration: n
 nav h2 { font-size: 12px; margin: 1rem .4rem .2rem; opacity: .7; }
 nav a:hover, nav a[aria-current] { background: var(--soft); }
 main { flex: 1; min-width: 0; max-width: 60rem; padding: 1rem 2rem 6rem; }
-pre { background: var(--soft); padding: .8rem; overflow: auto; border-radius: 6px; }
-code { font: 13px/1.5 ui-monospace, monospace; }
+pre { background: var(--soft); padding: .8rem; overflow: auto; border-radius: 6px;
+  font-size: 13px; line-height: 1.45; }
+code { font: 13px/1.45 ui-monospace, monospace; }
 table { border-collapse: collapse; display: block; overflow: auto; }
 td, th { border: 1px solid var(--line); padding: .3rem .6rem; vertical-align: top; text-align: left; }
 th:empty { padding: 0; border: 0; }
 img { max-width: 100%; }
 :target { background: #fd07; }
-@media (max-width: 60rem) { body { display: block; } nav { height: auto; position: static; border: 0; } }
+@media (max-width: 60rem) { body { flex-direction: column-reverse; }
+  nav { flex: none; height: auto; position: static; border: 0; }
+  main { width: 100%; box-sizing: border-box; } }
 """
 _PAGE = """<!doctype html>
 <html lang="{language}"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -97,6 +102,7 @@ def _page(docs: Traversable, path: str, text: str, known: set[str]) -> str:
     _add_anchors(tokens)
     for token in tokens:
         _rewrite_links(token, path, known)
+        _join_chinese_lines(token)
     is_chinese = path.endswith(".zh-CN.md")
     index = CHINESE_INDEX if is_chinese else INDEX
     title = next((line[2:] for line in text.splitlines() if line.startswith("# ")), path)
@@ -137,6 +143,14 @@ def _add_anchors(tokens: list[Token]) -> None:
                 if code.type == "code_inline" and code.content not in taken:
                     taken.add(code.content)
                     code.attrSet("id", code.content)
+
+
+def _join_chinese_lines(token: Token) -> None:
+    """Drop line breaks between Chinese characters, which a browser would show as spaces."""
+    children = token.children or []
+    for before, each, after in zip(children, children[1:], children[2:], strict=False):
+        if each.type == "softbreak" and _WIDE.match(before.content[-1:]) and _WIDE.match(after.content[:1]):
+            each.type, each.content = "text", ""
 
 
 def slug(heading: str) -> str:
