@@ -96,8 +96,8 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where one cluster lives: its directory, its ports, and the network of its node, if it has one."""
+class Layout:
+    """Where one cluster is: its directory, its ports, and the network of its node, if it has one."""
 
     directory: Path
     ports: Mapping[str, int]

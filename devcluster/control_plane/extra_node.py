@@ -15,7 +15,7 @@ from devcluster.control_plane.provisioning import issue_for_kubelet, write_node_
 from devcluster.node.link import Link, choose_link
 from devcluster.node.runtime import NodeRuntime
 from devcluster.requirements import programs_for
-from devcluster.settings import ClusterSettings, Site
+from devcluster.settings import ClusterSettings, Layout
 
 NAME = "node-1"
 
@@ -31,13 +31,16 @@ def extra_node(cluster: Cluster) -> Iterator[NodeRuntime]:
     # Inside the cluster's own, with which it is removed after a crash.
     directory = cluster.directory / NAME
     shutil.rmtree(directory, ignore_errors=True)
-    site = Site(directory, {}, choose_link(), NAME)
-    plane = ControlPlane(replace(cluster.access, directory=directory), settings, site, programs)
+    layout = Layout(directory, {}, choose_link(), NAME)
+    plane = ControlPlane(replace(cluster.access, directory=directory), settings, layout, programs)
     try:
-        _prepare(cluster, settings, site, programs["pki"])
+        _prepare(cluster, settings, layout, programs["pki"])
         plane.launch(("machine",))
         _connect(
-            NodeRuntime(cluster.directory).machine_pid(), _link_of(cluster), plane.records()[0].pid, site.node
+            NodeRuntime(cluster.directory).machine_pid(),
+            _link_of(cluster),
+            plane.records()[0].pid,
+            layout.node,
         )
         plane.launch(("containerd", "kubelet"))
         yield NodeRuntime(directory)
@@ -47,16 +50,16 @@ def extra_node(cluster: Cluster) -> Iterator[NodeRuntime]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _prepare(cluster: Cluster, settings: ClusterSettings, site: Site, pki: Path) -> None:
+def _prepare(cluster: Cluster, settings: ClusterSettings, layout: Layout, pki: Path) -> None:
     """Write what the node's components read."""
-    (site.directory / "logs").mkdir(parents=True)
-    shutil.copytree(cluster.directory / "pki", site.directory / "pki")
-    for old in (site.directory / "pki").glob("kubelet.*"):
+    (layout.directory / "logs").mkdir(parents=True)
+    shutil.copytree(cluster.directory / "pki", layout.directory / "pki")
+    for old in (layout.directory / "pki").glob("kubelet.*"):
         old.unlink()
-    issue_for_kubelet(site, pki)
-    write_node_files(settings, site)
+    issue_for_kubelet(layout, pki)
+    write_node_files(settings, layout)
     # The tokens of the API server are fixed when it starts, and it knows only the first node.
-    shutil.copy(cluster.kubeconfig, site.component_kubeconfig("kubelet"))
+    shutil.copy(cluster.kubeconfig, layout.component_kubeconfig("kubelet"))
 
 
 def _link_of(cluster: Cluster) -> Link:

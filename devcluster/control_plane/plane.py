@@ -29,7 +29,7 @@ from devcluster.settings import (
     DEFAULT_CONTROLLERS,
     ON_THE_NODE,
     ClusterSettings,
-    Site,
+    Layout,
 )
 
 PORT_ATTEMPTS = 3
@@ -40,11 +40,11 @@ class ControlPlane(Cluster):
     """A control plane that lives in a `with` block and dies with this process, even on kill -9."""
 
     def __init__(
-        self, access: Access, settings: ClusterSettings, site: Site, programs: Mapping[str, Path]
+        self, access: Access, settings: ClusterSettings, layout: Layout, programs: Mapping[str, Path]
     ) -> None:
         super().__init__(access)
         self.settings = settings
-        self._site = site
+        self._layout = layout
         self._programs = programs
         self._children: dict[str, Child] = {}
         self._temporary = False
@@ -93,8 +93,8 @@ class ControlPlane(Cluster):
         programs = programs_for(settings)
         home = make_scratch() if directory is None else directory.absolute()
         for attempts_left in reversed(range(PORT_ATTEMPTS)):
-            site = Site(home, free_ports(), choose_link() if settings.has_node else None)
-            plane = cls(provision(settings, site, programs["pki"]), settings, site, programs)
+            layout = Layout(home, free_ports(), choose_link() if settings.has_node else None)
+            plane = cls(provision(settings, layout, programs["pki"]), settings, layout, programs)
             try:
                 plane.launch((each for each in COMPONENTS if each in settings.components), timeout_seconds)
             except (PortTakenError, LinkTakenError):
@@ -159,24 +159,24 @@ class ControlPlane(Cluster):
             self._launch(component, deadline)
 
     def _launch(self, component: str, deadline: float) -> None:
-        command = [str(self._programs[component]), *arguments(component, self.settings, self._site)]
+        command = [str(self._programs[component]), *arguments(component, self.settings, self._layout)]
         child = Child(
             component,
             command,
-            log=self._site.log(component),
+            log=self._layout.log(component),
             directory=self.directory,
             machine=self._children["machine"].record.pid if component in ON_THE_NODE else 0,
             waited=component == "machine",
         )
         self._children[component] = child
         write_records(self.directory / PROCESS_RECORDS, self.records())
-        await_ready(child, self.settings, self._site, self.access, deadline=deadline)
+        await_ready(child, self.settings, self._layout, self.access, deadline=deadline)
         self._complete(child)
 
     def _complete(self, child: Child) -> None:
         """Do what a component needs before others can use it."""
         if child.name == "machine":
-            self._site.node.connect(child.record.pid)
+            self._layout.node.connect(child.record.pid)
             make_groups(self.directory)
         elif child.name == "containerd":
             install_pause_image(self.directory, self._programs["pause"])

@@ -15,7 +15,7 @@ from devcluster.control_plane.kubeconfig import write_kubeconfig
 from devcluster.errors import DevclusterError
 from devcluster.node.components import PLUGIN_DIRECTORIES, configuration_files
 from devcluster.requirements import plugin_directory
-from devcluster.settings import API_SERVER_NAMES, LOOPBACK, NODE_NAME, PORTS, ClusterSettings, Site
+from devcluster.settings import API_SERVER_NAMES, LOOPBACK, NODE_NAME, PORTS, ClusterSettings, Layout
 
 ADMINISTRATOR = "admin"
 MASTERS = "system:masters"
@@ -42,61 +42,61 @@ def free_ports() -> dict[str, int]:
         return {name: one.getsockname()[1] for name, one in sockets.items()}
 
 
-def provision(settings: ClusterSettings, site: Site, pki: Path) -> Access:
+def provision(settings: ClusterSettings, layout: Layout, pki: Path) -> Access:
     """Write everything the components read, and give the administrator's access."""
     for name in ("pki", "logs"):
-        (site.directory / name).mkdir(parents=True, exist_ok=True)
-    site.directory.chmod(0o700)
-    _issue_certificates(settings, site, pki)
+        (layout.directory / name).mkdir(parents=True, exist_ok=True)
+    layout.directory.chmod(0o700)
+    _issue_certificates(settings, layout, pki)
     users = {ADMINISTRATOR: MASTERS, **dict(COMPONENT_USERS.values())}
     tokens = {user: secrets.token_urlsafe(32) for user in users}
     lines = (f'{token},{user},{user},"{users[user]}"\n' for user, token in tokens.items())
-    write_atomically(site.tokens, "".join(lines), mode=0o600)
+    write_atomically(layout.tokens, "".join(lines), mode=0o600)
     access = Access(
-        directory=site.directory,
-        url=f"https://{site.address}:{site.ports['kube-apiserver']}",
+        directory=layout.directory,
+        url=f"https://{layout.address}:{layout.ports['kube-apiserver']}",
         token=tokens[ADMINISTRATOR],
-        ca_file=Path(site.pki("ca.crt")),
-        kubeconfig=site.kubeconfig,
+        ca_file=Path(layout.pki("ca.crt")),
+        kubeconfig=layout.kubeconfig,
         version=module(settings.kubernetes).version,
         kubernetes=settings.kubernetes,
     )
-    kubeconfigs = {ADMINISTRATOR: site.kubeconfig}
-    kubeconfigs |= {user: site.component_kubeconfig(name) for name, (user, _) in COMPONENT_USERS.items()}
+    kubeconfigs = {ADMINISTRATOR: layout.kubeconfig}
+    kubeconfigs |= {user: layout.component_kubeconfig(name) for name, (user, _) in COMPONENT_USERS.items()}
     for user, path in kubeconfigs.items():
         write_kubeconfig(path, url=access.url, ca_file=access.ca_file, token=tokens[user], user=user)
     if settings.has_node:
-        write_node_files(settings, site)
+        write_node_files(settings, layout)
     return access
 
 
-def _issue_certificates(settings: ClusterSettings, site: Site, pki: Path) -> None:
-    names = ",".join(dict.fromkeys((LOOPBACK, site.address, *API_SERVER_NAMES)))
-    _issue(pki, site, "apiserver", "-hosts", names)
-    _issue(pki, site, "service-account")
-    _issue(pki, site, "etcd", "-hosts", LOOPBACK)
+def _issue_certificates(settings: ClusterSettings, layout: Layout, pki: Path) -> None:
+    names = ",".join(dict.fromkeys((LOOPBACK, layout.address, *API_SERVER_NAMES)))
+    _issue(pki, layout, "apiserver", "-hosts", names)
+    _issue(pki, layout, "service-account")
+    _issue(pki, layout, "etcd", "-hosts", LOOPBACK)
     if settings.has_node:
-        issue_for_kubelet(site, pki)
-        _issue(pki, site, "apiserver-to-kubelet", "-organization", MASTERS)
+        issue_for_kubelet(layout, pki)
+        _issue(pki, layout, "apiserver-to-kubelet", "-organization", MASTERS)
 
 
-def issue_for_kubelet(site: Site, pki: Path) -> None:
+def issue_for_kubelet(layout: Layout, pki: Path) -> None:
     """Make the certificate with which the node's kubelet serves the API server."""
-    _issue(pki, site, "kubelet", "-hosts", f"{site.node_name},{site.node.node_address}")
+    _issue(pki, layout, "kubelet", "-hosts", f"{layout.node_name},{layout.node.node_address}")
 
 
-def write_node_files(settings: ClusterSettings, site: Site) -> None:
+def write_node_files(settings: ClusterSettings, layout: Layout) -> None:
     """Write the configuration of the node's components."""
     plugins = plugin_directory()
     if plugins is None:
         raise DevclusterError(f"There are no network plugins in {' or '.join(PLUGIN_DIRECTORIES)}.")
-    for path, text in configuration_files(settings, site, plugins).items():
+    for path, text in configuration_files(settings, layout, plugins).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
-def _issue(pki: Path, site: Site, name: str, *options: str) -> None:
-    command = [str(pki), "-dir", str(site.directory / "pki"), "-name", name, *options]
+def _issue(pki: Path, layout: Layout, name: str, *options: str) -> None:
+    command = [str(pki), "-dir", str(layout.directory / "pki"), "-name", name, *options]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise DevclusterError(f"The certificate {name!r} could not be made: {result.stderr.strip()}")

@@ -18,7 +18,7 @@ from devcluster.node.components import (
 )
 from devcluster.node.machine import READY
 from devcluster.processes import Child
-from devcluster.settings import ClusterSettings, Site
+from devcluster.settings import ClusterSettings, Layout
 
 Probe = Callable[[], None]
 """Returns when something is ready, and raises what is wrong while it is not."""
@@ -40,13 +40,13 @@ class PortTakenError(StartError):
 
 
 def await_ready(
-    child: Child, settings: ClusterSettings, site: Site, access: Access, *, deadline: float
+    child: Child, settings: ClusterSettings, layout: Layout, access: Access, *, deadline: float
 ) -> None:
     """Wait until a component serves.
 
     Raises: StartError, with the tail of its log, when it ends or when the (monotonic) deadline passes.
     """
-    probes = _probes(child, settings, site, access)
+    probes = _probes(child, settings, layout, access)
     while probes:
         problem = _problem(probes[0])
         if problem is None:
@@ -59,14 +59,14 @@ def await_ready(
         time.sleep(POLL_SECONDS)
 
 
-def _probes(child: Child, settings: ClusterSettings, site: Site, access: Access) -> list[Probe]:
+def _probes(child: Child, settings: ClusterSettings, layout: Layout, access: Access) -> list[Probe]:
     apiserver = Client(access.url, ca_file=access.ca_file, token=access.token)
     match child.name:
         case "machine":
             return [lambda: _exists(seen_from_here(child.record.pid, str(READY)))]
         case "etcd":
-            certificate = (Path(site.pki("etcd.crt")), Path(site.pki("etcd.key")))
-            url = f"https://127.0.0.1:{site.ports['etcd']}"
+            certificate = (Path(layout.pki("etcd.crt")), Path(layout.pki("etcd.key")))
+            url = f"https://127.0.0.1:{layout.ports['etcd']}"
             return [_answers(Client(url, ca_file=access.ca_file, certificate=certificate), "/health")]
         case "kube-apiserver":
             # The default namespace appears a moment after /readyz turns ok.
@@ -74,13 +74,13 @@ def _probes(child: Child, settings: ClusterSettings, site: Site, access: Access)
         case "containerd":
             return [lambda: _listens(seen_from_here(child.record.pid, CONTAINERD_SOCKET))]
         case "coredns":
-            return [lambda: _serves(site.node.node_address, COREDNS_READY_PORT, "/ready")]
+            return [lambda: _serves(layout.node.node_address, COREDNS_READY_PORT, "/ready")]
         case "kube-proxy":
-            return [lambda: _serves(site.node.node_address, KUBE_PROXY_HEALTH_PORT, "/healthz")]
+            return [lambda: _serves(layout.node.node_address, KUBE_PROXY_HEALTH_PORT, "/healthz")]
         case "kubelet":
-            return [lambda: _node_is_ready(apiserver, site.node_name)]
+            return [lambda: _node_is_ready(apiserver, layout.node_name)]
         case name:
-            own = Client(f"https://127.0.0.1:{site.ports[name]}", ca_file=access.ca_file)
+            own = Client(f"https://127.0.0.1:{layout.ports[name]}", ca_file=access.ca_file)
             probes = [_answers(own, "/healthz")]
             if name == "kube-controller-manager" and "serviceaccount-controller" in settings.controllers:
                 probes.append(_answers(apiserver, "/api/v1/namespaces/default/serviceaccounts/default"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from devcluster.cache import cache_directory
 from devcluster.node.cgroups import group_name
-from devcluster.settings import ClusterSettings, Site
+from devcluster.settings import ClusterSettings, Layout
 
 PAUSE_IMAGE = "devcluster/pause:1"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
@@ -60,73 +60,75 @@ COREFILE = """\
 """
 
 
-def machine(_: ClusterSettings, site: Site) -> list[str]:
+def machine(_: ClusterSettings, layout: Layout) -> list[str]:
     """Give the arguments of unshare(1) that make the node's machine."""
     script = str(Path(__file__).with_name("machine.py"))
     return [
         *("--pid", "--fork", "--kill-child=KILL", "--mount", "--net", "--uts", "--ipc"),
-        *(sys.executable, "-I", "-S", script, site.node_name, site.node.node_address),
-        *(str(site.directory / "machine"), str(site.directory), str(cache_directory())),
+        *(sys.executable, "-I", "-S", script, layout.node_name, layout.node.node_address),
+        *(str(layout.directory / "machine"), str(layout.directory), str(cache_directory())),
     ]
 
 
-def containerd(_: ClusterSettings, site: Site) -> list[str]:
+def containerd(_: ClusterSettings, layout: Layout) -> list[str]:
     """Give the arguments of containerd."""
-    return [f"--config={_configuration(site, 'containerd.toml')}"]
+    return [f"--config={_configuration(layout, 'containerd.toml')}"]
 
 
-def coredns(_: ClusterSettings, site: Site) -> list[str]:
+def coredns(_: ClusterSettings, layout: Layout) -> list[str]:
     """Give the arguments of CoreDNS."""
-    return [f"-conf={_configuration(site, 'Corefile')}"]
+    return [f"-conf={_configuration(layout, 'Corefile')}"]
 
 
-def kube_proxy(settings: ClusterSettings, site: Site) -> list[str]:
+def kube_proxy(settings: ClusterSettings, layout: Layout) -> list[str]:
     """Give the arguments of kube-proxy."""
     return [
-        f"--kubeconfig={site.component_kubeconfig('kube-proxy')}",
-        f"--hostname-override={site.node_name}",
+        f"--kubeconfig={layout.component_kubeconfig('kube-proxy')}",
+        f"--hostname-override={layout.node_name}",
         "--proxy-mode=iptables",
         "--nodeport-addresses=primary",
-        f"--cluster-cidr={site.node.pod_range}",
-        f"--healthz-bind-address={site.node.node_address}:{KUBE_PROXY_HEALTH_PORT}",
+        f"--cluster-cidr={layout.node.pod_range}",
+        f"--healthz-bind-address={layout.node.node_address}:{KUBE_PROXY_HEALTH_PORT}",
         # The limits of connection tracking are the whole machine's, not the node's.
         "--conntrack-max-per-core=0",
         *_gates(settings),
     ]
 
 
-def kubelet(_: ClusterSettings, site: Site) -> list[str]:
+def kubelet(_: ClusterSettings, layout: Layout) -> list[str]:
     """Give the arguments of the kubelet."""
     return [
-        f"--config={_configuration(site, 'kubelet.json')}",
-        f"--kubeconfig={site.component_kubeconfig('kubelet')}",
-        f"--hostname-override={site.node_name}",
-        f"--node-ip={site.node.node_address}",
+        f"--config={_configuration(layout, 'kubelet.json')}",
+        f"--kubeconfig={layout.component_kubeconfig('kubelet')}",
+        f"--hostname-override={layout.node_name}",
+        f"--node-ip={layout.node.node_address}",
     ]
 
 
-def configuration_files(settings: ClusterSettings, site: Site, plugins: str) -> dict[Path, str]:
+def configuration_files(settings: ClusterSettings, layout: Layout, plugins: str) -> dict[Path, str]:
     """Give the text of every file that the node's components read."""
-    networks = _configuration(site, "networks")
+    networks = _configuration(layout, "networks")
     containerd_text = CONTAINERD.format(
         socket=CONTAINERD_SOCKET, pause=PAUSE_IMAGE, plugins=plugins, networks=networks
     )
     corefile = COREFILE.format(
-        address=site.node.node_address,
+        address=layout.node.node_address,
         ready=COREDNS_READY_PORT,
         domain=CLUSTER_DOMAIN,
-        kubeconfig=site.component_kubeconfig("coredns"),
+        kubeconfig=layout.component_kubeconfig("coredns"),
     )
     return {
-        _configuration(site, "containerd.toml"): containerd_text,
-        _configuration(site, "Corefile"): corefile,
-        _configuration(site, "kubelet.json"): json.dumps(_kubelet_configuration(settings, site), indent=1),
-        networks / "pods.conflist": json.dumps(_pod_network(site), indent=1),
+        _configuration(layout, "containerd.toml"): containerd_text,
+        _configuration(layout, "Corefile"): corefile,
+        _configuration(layout, "kubelet.json"): json.dumps(
+            _kubelet_configuration(settings, layout), indent=1
+        ),
+        networks / "pods.conflist": json.dumps(_pod_network(layout), indent=1),
     }
 
 
-def _configuration(site: Site, name: str) -> Path:
-    return site.directory / "node" / name
+def _configuration(layout: Layout, name: str) -> Path:
+    return layout.directory / "node" / name
 
 
 def _gates(settings: ClusterSettings) -> list[str]:
@@ -134,28 +136,28 @@ def _gates(settings: ClusterSettings) -> list[str]:
     return [f"--feature-gates={gates}"] if gates else []
 
 
-def _kubelet_configuration(settings: ClusterSettings, site: Site) -> dict[str, Any]:
+def _kubelet_configuration(settings: ClusterSettings, layout: Layout) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": site.node.node_address,
+        "address": layout.node.node_address,
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
-            "x509": {"clientCAFile": site.pki("ca.crt")},
+            "x509": {"clientCAFile": layout.pki("ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
-        "tlsCertFile": site.pki("kubelet.crt"),
-        "tlsPrivateKeyFile": site.pki("kubelet.key"),
+        "tlsCertFile": layout.pki("kubelet.crt"),
+        "tlsPrivateKeyFile": layout.pki("kubelet.key"),
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
-        "clusterDNS": [site.node.node_address],
+        "clusterDNS": [layout.node.node_address],
         "clusterDomain": CLUSTER_DOMAIN,
         # Names outside the cluster do not resolve in it: a test must not depend on the machine's network.
         "resolvConf": "",
         "failCgroupV1": False,
         "failSwapOn": False,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{group_name(site.directory)}",
+        "cgroupRoot": f"/{group_name(layout.directory)}",
         "oomScoreAdj": 0,
         "featureGates": dict(settings.feature_gates),
         # Images come from nowhere but here, so none may be removed to save space.
@@ -165,10 +167,10 @@ def _kubelet_configuration(settings: ClusterSettings, site: Site) -> dict[str, A
     }
 
 
-def _pod_network(site: Site) -> dict[str, Any]:
+def _pod_network(layout: Layout) -> dict[str, Any]:
     addresses = {
         "type": "host-local",
-        "ranges": [[{"subnet": site.node.pod_range}]],
+        "ranges": [[{"subnet": layout.node.pod_range}]],
         "routes": [{"dst": "0.0.0.0/0"}],
         # Addresses of pods that ran before the machine was restarted are free again.
         "dataDir": "/run/pod-addresses",

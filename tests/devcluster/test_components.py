@@ -7,17 +7,19 @@ import pytest
 from devcluster.control_plane.components import arguments
 from devcluster.errors import DevclusterError
 from devcluster.node.link import Link
-from devcluster.settings import COMPONENTS, NODE_COMPONENTS, ON_THE_NODE, PORTS, ClusterSettings, Site
+from devcluster.settings import COMPONENTS, NODE_COMPONENTS, ON_THE_NODE, PORTS, ClusterSettings, Layout
 
 PORT_NUMBERS = {name: 1000 + number for number, name in enumerate(PORTS)}
-SITE = Site(Path("/c"), PORT_NUMBERS)
-NODE_SITE = Site(Path("/c"), PORT_NUMBERS, Link(7))
+LAYOUT = Layout(Path("/c"), PORT_NUMBERS)
+NODE_LAYOUT = Layout(Path("/c"), PORT_NUMBERS, Link(7))
 
 
 def flags(component, settings=None):
     settings = settings or ClusterSettings()
-    site = NODE_SITE if settings.has_node else SITE
-    pairs = (argument.removeprefix("--").partition("=") for argument in arguments(component, settings, site))
+    layout = NODE_LAYOUT if settings.has_node else LAYOUT
+    pairs = (
+        argument.removeprefix("--").partition("=") for argument in arguments(component, settings, layout)
+    )
     return {name: value for name, _, value in pairs}
 
 
@@ -87,7 +89,7 @@ def test_without_switches_no_flag_is_given():
 
 def test_extra_arguments_come_last_so_that_they_win():
     settings = ClusterSettings(extra_args={"kube-apiserver": ("--authorization-mode=AlwaysAllow",)})
-    assert arguments("kube-apiserver", settings, SITE)[-1] == "--authorization-mode=AlwaysAllow"
+    assert arguments("kube-apiserver", settings, LAYOUT)[-1] == "--authorization-mode=AlwaysAllow"
 
 
 @pytest.mark.parametrize(

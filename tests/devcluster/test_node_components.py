@@ -9,15 +9,15 @@ import pytest
 from devcluster.node.cgroups import group_name
 from devcluster.node.components import CONTAINERD_SOCKET, PAUSE_IMAGE, configuration_files
 from devcluster.node.link import Link
-from devcluster.settings import PORTS, ClusterSettings, Site
+from devcluster.settings import PORTS, ClusterSettings, Layout
 
-SITE = Site(Path("/c"), dict.fromkeys(PORTS, 1), Link(7))
+LAYOUT = Layout(Path("/c"), dict.fromkeys(PORTS, 1), Link(7))
 
 
 @pytest.fixture
 def files():
     settings = ClusterSettings.with_node(feature_gates={"GangScheduling": True})
-    return {path.name: text for path, text in configuration_files(settings, SITE, "/plugins").items()}
+    return {path.name: text for path, text in configuration_files(settings, LAYOUT, "/plugins").items()}
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_kubelet_answers_only_who_has_a_certificate_and_the_right(kubelet):
 
 
 def test_all_containers_are_in_the_clusters_own_control_group(kubelet):
-    assert kubelet["cgroupRoot"] == f"/{group_name(SITE.directory)}"
+    assert kubelet["cgroupRoot"] == f"/{group_name(LAYOUT.directory)}"
 
 
 def test_no_image_is_ever_removed_to_save_space(kubelet):

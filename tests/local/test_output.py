@@ -253,7 +253,7 @@ def plain(info, lines):
         def flush(self):
             pass
 
-    output = PlainOutput("all", words=Words(), news=lines)
+    output = PlainOutput("all", output=Words(), messages=lines)
     output.on_start(info)
     return output
 

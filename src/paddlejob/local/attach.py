@@ -12,7 +12,7 @@ from paddlejob.local.runner import Ending
 from paddlejob.local.store.logs import Follower
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 from paddlejob.local.ui.output import Output, Shown
-from paddlejob.local.ui.show import LOOK_SECONDS, show_news, show_rest
+from paddlejob.local.ui.show import LOOK_SECONDS, show_new_lines, show_rest
 
 
 def attach(run: RunDirectory, record: RunRecord, output: Output) -> Ending | None:
@@ -26,7 +26,7 @@ def attach(run: RunDirectory, record: RunRecord, output: Output) -> Ending | Non
             is_alive = run.is_alive
             record = run.read_record() or record
             changes.show(record)
-            show_news(follower, output)
+            show_new_lines(follower, output)
             if is_alive:
                 time.sleep(LOOK_SECONDS)
         show_rest(follower, output)

@@ -14,7 +14,7 @@ from paddlejob.local.options import Options
 from paddlejob.local.runner import Ending
 from paddlejob.local.store.logs import Follower
 from paddlejob.local.ui.output import EXIT_CODES, Output, Shown
-from paddlejob.local.ui.show import LOOK_SECONDS, show_news, show_rest
+from paddlejob.local.ui.show import LOOK_SECONDS, show_new_lines, show_rest
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -38,7 +38,7 @@ async def _shown(local_run: LocalRun, output: Output) -> Ending:
     running = asyncio.create_task(local_run.run())
     try:
         while not running.done():
-            await asyncio.to_thread(show_news, follower, output)
+            await asyncio.to_thread(show_new_lines, follower, output)
             await asyncio.wait((running,), timeout=LOOK_SECONDS)
         await asyncio.to_thread(show_rest, follower, output)
         return await running

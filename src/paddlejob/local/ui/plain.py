@@ -1,4 +1,4 @@
-"""Plain lines, for pipes, files and terminals without a cursor: the pods' words on stdout, ours on stderr."""
+"""Plain lines, for pipes, files and dumb terminals: the output of pods on stdout, our own on stderr."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class PlainOutput:
     """Prints what happens, in order: how a pod ended stands below its last line."""
 
     def __init__(
-        self, logs: str, *, words: BinaryIO | Stream | None = None, news: TextIO | Stream | None = None
+        self, logs: str, *, output: BinaryIO | Stream | None = None, messages: TextIO | Stream | None = None
     ) -> None:
         self._logs = logs
         self.may_skip = logs == "none"
-        self._words = words or Stream(sys.stdout.buffer)
-        self._news = News(news or Stream(sys.stderr))
+        self._output = output or Stream(sys.stdout.buffer)
+        self._messages = Messages(messages or Stream(sys.stderr))
         self._view: RunView | None = None
         self._shown: Shown | None = None
         self._prefixes = Prefixes(colours=False)
@@ -48,8 +48,8 @@ class PlainOutput:
         self._view = RunView(shown)
         self._prefixes = Prefixes(widest_label(shown.job, self._logs), colours=False)
         for note in shown.notes:
-            self._news.say(f"note: {note}")
-        self._news.say(f"{shown.job.name}: run {shown.directory.name} in {shown.directory.path}")
+            self._messages.say(f"note: {note}")
+        self._messages.say(f"{shown.job.name}: run {shown.directory.name} in {shown.directory.path}")
 
     def on_job(self, job: PaddleJob) -> None:
         """Say where the job is, when that is news; its end is the last line of all."""
@@ -65,7 +65,7 @@ class PlainOutput:
         if phase in (Phase.PENDING, Phase.STARTING):
             self._slow = (time.monotonic() + SLOW_SECONDS, line)
         else:
-            self._news.say(line)
+            self._messages.say(line)
 
     def on_pod(self, pod: Pod) -> None:
         """Say how a pod is, when the job's own lines do not."""
@@ -86,51 +86,51 @@ class PlainOutput:
     def on_event(self, event: Event) -> None:
         """Pass warnings on; the rest shows in the phases."""
         if event.type is EventType.WARNING and event.reason != Phase.FAILED:
-            self._news.say(f"{event.reason}: {event.message}")
+            self._messages.say(f"{event.reason}: {event.message}")
 
     def on_log(self, lines: LogLines) -> None:
         """Print a pod's lines."""
         assert self._view is not None
         self._view.on_log(lines)
         if lines.text and chosen_pods(self._view.job.name, self._logs, (lines.pod,)):
-            self._words.write(self._prefixes.apply(lines.text, self._view.speaker(lines)))
-            self._words.flush()
+            self._output.write(self._prefixes.apply(lines.text, self._view.speaker(lines)))
+            self._output.flush()
 
     def tick(self) -> None:
         """Say what had to wait for its lines, or what a job waits for that does not start."""
-        self._news.release()
+        self._messages.release()
         if self._slow and time.monotonic() > self._slow[0]:
-            self._news.say(self._slow[1])
+            self._messages.say(self._slow[1])
             self._slow = None
 
     def on_interrupt(self, times: int) -> None:
         """Say what is done about it."""
-        self._news.say(summary.interruption(times))
+        self._messages.say(summary.interruption(times))
 
     def on_detach(self) -> None:
         """Say that this is not the end."""
-        self._news.release_all()
-        self._news.say("detached")
+        self._messages.release_all()
+        self._messages.say("detached")
 
     def on_end(self, ending: Ending, outcome: Outcome) -> None:
         """Say how it went."""
         assert self._view is not None
         assert self._shown is not None
-        self._news.release_all()
+        self._messages.release_all()
         for line in summary.details(self._view, ending, outcome, self._shown, selection=self._logs):
-            self._news.say(line)
-        self._news.say(summary.verdict(self._view, ending, outcome))
+            self._messages.say(line)
+        self._messages.say(summary.verdict(self._view, ending, outcome))
         if ending is not Ending.COMPLETED and self._logs != "all":
-            self._news.say(f"see `paddlejob logs {self._shown.directory.name}`")
+            self._messages.say(f"see `paddlejob logs {self._shown.directory.name}`")
 
     def _say_state(self, pod: str, state: str) -> None:
         assert self._view is not None
         job = self._view.job
         if state != "Completed" or sum(spec.replicas for _, spec in job.spec.roles()) > 1:
-            self._news.hold(f"{job.name}: {short_name(job.name, pod)} {state}")
+            self._messages.hold(f"{job.name}: {short_name(job.name, pod)} {state}")
 
 
-class News:
+class Messages:
     """Our own lines. One that is held waits until the logs have been read, and later ones wait behind it."""
 
     def __init__(self, stream: TextIO | Stream) -> None:

@@ -9,7 +9,7 @@ LOOK_SECONDS = 0.2
 ROUNDS_AT_A_TIME = 32
 
 
-def show_news(follower: Follower, output: Output) -> None:
+def show_new_lines(follower: Follower, output: Output) -> None:
     """Show what is there; of a flood so much at a time that the view still moves."""
     for _ in range(ROUNDS_AT_A_TIME):
         pieces = list(follower.poll(may_skip=output.may_skip))
@@ -23,6 +23,6 @@ def show_news(follower: Follower, output: Output) -> None:
 def show_rest(follower: Follower, output: Output) -> None:
     """Show everything that is left, once nobody writes any more."""
     if output.may_skip:
-        show_news(follower, output)
+        show_new_lines(follower, output)
     for lines in follower.rest():
         output.on_log(lines)

@@ -16,7 +16,7 @@ from paddlejob.local.store.logs import LogLines
 from paddlejob.local.ui.output import Shown
 from paddlejob.progress import Progress, Tracker, visible
 
-NEWS_BYTES = 4096
+TAIL_BYTES = 4096
 """How much of what a program says at a time is looked at for its progress."""
 REPORT_SECONDS = 1.0
 """How often the recorders' reports are read."""
@@ -145,8 +145,8 @@ class RunView:
         if row is None or lines.container != row.training:
             return
         row.last_output = time.monotonic()
-        news = (lines.text + lines.unfinished)[-NEWS_BYTES:]
-        for line in filter(None, map(visible, news.decode(errors="replace").split("\n"))):
+        tail = (lines.text + lines.unfinished)[-TAIL_BYTES:]
+        for line in filter(None, map(visible, tail.decode(errors="replace").split("\n"))):
             row.last_line = "" if row.log.feed(line, row.last_output) else line
 
 
