@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from load import create_job, create_pod, side_by_side, submission
-from process import ROOT, Process, running
+from process import ROOT, SERVERS, Meter, Process, running
 
 from devcluster import ControlPlane
 from paddlejob.api import names
@@ -193,14 +193,16 @@ def is_ready() -> bool:
 async def many_jobs(
     client: Client, operator: Process, count: int, rates: dict[str, float]
 ) -> list[tuple[str, str]]:
-    watcher = Watcher(client)
+    watcher, meter = Watcher(client), Meter()
     async with watcher.watching():
+        servers = meter.read()
         cpu, writes, pods = operator.cpu_seconds(), writes_so_far(), len(watcher.pods_at)
         began = time.perf_counter()
         await submit(client, *(job(f"job-{number}").ps(2).worker(2) for number in range(count)))
         await watcher.until(lambda: len(watcher.running_at) == count)
         ended = time.perf_counter()
         await asyncio.sleep(2)
+        used = {name: seconds - servers[name] for name, seconds in meter.read().items()}
     rate = 4 * count / (watcher.pods_at[-1] - began) if len(watcher.pods_at) - pods >= 4 * count else 0
     return [
         ("pods a second", f"{rate:.0f}"),
@@ -211,6 +213,7 @@ async def many_jobs(
         ("all Running after", f"{ended - began:.1f} s"),
         ("writes a job, events included", f"{(writes_so_far() - writes) / count:.1f}"),
         ("operator CPU a job", f"{1000 * (operator.cpu_seconds() - cpu) / count:.1f} ms"),
+        *((f"{name} CPU a job", f"{1000 * used[name] / count:.1f} ms") for name in SERVERS),
         ("operator memory, peak", f"{operator.memory_megabytes('VmHWM'):.0f} MB"),
     ]
 

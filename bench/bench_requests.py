@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from load import IN_FLIGHT, create_job, create_pod, side_by_side
-from process import ROOT, cpu_seconds
+from process import ROOT, SERVERS, Meter
 
 from devcluster import ControlPlane
 from paddlejob.kube.client import Client
@@ -24,30 +22,6 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
-
-SERVERS = ("kube-apiserver", "etcd")
-
-
-class Meter:
-    """Processor seconds of this process and of the servers that it started."""
-
-    def __init__(self) -> None:
-        self._pids = {"client": os.getpid()} | {name: _child(name) for name in SERVERS}
-
-    def read(self) -> dict[str, float]:
-        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
-
-
-def _child(name: str) -> int:
-    """Return the process of that name among the descendants of this one."""
-    waiting = [os.getpid()]
-    while waiting:
-        pid = waiting.pop()
-        if Path(f"/proc/{pid}/comm").read_text().startswith(name):
-            return pid
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            waiting += map(int, (task / "children").read_text().split())
-    raise SystemExit(f"no {name} was started from here")
 
 
 async def cost(

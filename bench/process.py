@@ -11,6 +11,7 @@ from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
 ROOT = Path(__file__).parents[1]
+SERVERS = ("kube-apiserver", "etcd")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -48,3 +49,26 @@ def running(*arguments: str, log: Path, tree: Path | None = None) -> Iterator[Pr
         finally:
             child.terminate()
             child.wait(timeout=20)
+
+
+class Meter:
+    """Processor seconds of this process and of the servers that it started."""
+
+    def __init__(self) -> None:
+        self._pids = {"client": os.getpid()} | {name: _child(name) for name in SERVERS}
+
+    def read(self) -> dict[str, float]:
+        """Return them by name; this process is the client."""
+        return {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+
+
+def _child(name: str) -> int:
+    """Return the process of that name among the descendants of this one."""
+    waiting = [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        if Path(f"/proc/{pid}/comm").read_text().startswith(name):
+            return pid
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            waiting += map(int, (task / "children").read_text().split())
+    raise SystemExit(f"no {name} was started from here")
