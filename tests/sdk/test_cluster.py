@@ -8,7 +8,7 @@ import yaml
 from paddlejob import Job, JobError, JobFailed, JobNotFoundError, train
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.sdk.background import BACKGROUND
-from paddlejob.testing.kubelet.outcomes import Exit
+from paddlejob.testing.kubelet.outcomes import Exit, Unschedulable
 from tests.support.waiting import eventually
 
 
@@ -146,6 +146,20 @@ def test_lines_progress_and_failures_are_those_of_the_pods(memory):
     assert job.explain().phase == "Failed"
 
 
+def test_logs_may_be_cut_and_say_why_there_are_none(memory):
+    """An empty answer could mean a silent program, pods to come or pods that are gone."""
+    memory.stage.fates.set("waits-worker-0", Unschedulable())
+    waits = train(fit, name="waits", where="cluster")
+    eventually(lambda: [each for each in waits.logs() if each.startswith("waits has not started to write: ")])
+    job = train(fit, name="demo", where="cluster")
+    memory.write("demo-worker-0", "step 1", "step 2", "step 3")
+    assert list(job.logs(tail=2)) == ["step 2", "step 3"]
+    memory.stage.fates.set("done-worker-0", Exit(0, 0.2))
+    done = train(fit, name="done", where="cluster").wait(60)
+    gone = "the logs of done were deleted with its pods; spec.cleanPodPolicy: Never keeps them"
+    eventually(lambda: [(each, each.rank) for each in done.logs()] == [(gone, "")])
+
+
 def test_a_deleted_job_is_shown_as_it_was(memory):
     job = train(fit, name="demo", where="cluster")
     eventually(lambda: job.status().phase == "Running")
@@ -155,5 +169,5 @@ def test_a_deleted_job_is_shown_as_it_was(memory):
         "demo on cluster: Running: 1 worker running (PaddleJob demo in namespace default was deleted)"
     )
     assert "was deleted" in job._repr_html_()
-    with pytest.raises(JobError, match="demo was deleted before it was ended"):
+    with pytest.raises(JobError, match="demo was deleted before it ended"):
         job.wait(60)

@@ -66,6 +66,15 @@ def test_a_script_runs_with_its_arguments_and_files(laptop):
     assert not (laptop / "made").exists()
 
 
+def test_a_volume_is_a_directory_of_this_machine_or_said_to_be_missing(laptop, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "words").write_text("mounted")
+    (laptop / "read.sh").write_text("cat /data/words; echo; echo done > /data/result\n")
+    job = train("read.sh", volumes={"/data": str(tmp_path / "data")}).wait(60)
+    assert list(job.logs()) == ["mounted"]
+    assert (tmp_path / "data" / "result").read_text() == "done\n"
+
+
 def test_servers_run_the_same_program(laptop):
     (laptop / "role.sh").write_text("echo I am $TRAINING_ROLE\n")
     job = train("role.sh", ps=1, workers=2)

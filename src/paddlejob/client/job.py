@@ -158,7 +158,9 @@ class Job(abc.ABC):
             ) from None
         if goal == goals.DELETED:
             return state
-        raise GoalMissedError(f"{self.name} was deleted before it was {goal}")
+        raise GoalMissedError(
+            f"{self.name} was deleted before it {'ended' if goal == goals.ENDED else f'was {goal}'}"
+        )
 
     @abc.abstractmethod
     async def pods(self) -> list[Pod]:

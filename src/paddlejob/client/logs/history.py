@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from paddlejob.client import ranks
 from paddlejob.client.errors import TooManyLogsError
+from paddlejob.client.job import describe
 from paddlejob.client.logs.container_log import ContainerLog, Source, view_of
 from paddlejob.client.logs.follow import containers_of, since_of, source_of, too_many, without_pods
 from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, LogQuery, Marker, time_of
@@ -32,11 +33,14 @@ async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, N
     pods = ranks.select(state, await job.pods(), query.rank)
     if not pods:
         yield Marker(without_pods(state), state.status.attempt)
+    containers = [(pod, container) for pod in pods for container in containers_of(state, pod, query)]
+    views = [view_of(pod, container) for pod, container in containers]
+    if pods and not any(view.has_started for view in views):
+        yield Marker(f"{state.name} has not started to write: {describe(state)}", state.status.attempt)
     sources = [
         source_of(state, pod, container)
-        for pod in pods
-        for container in containers_of(state, pod, query)
-        if _has_log(view_of(pod, container).restarts, query)
+        for (pod, container), view in zip(containers, views, strict=True)
+        if _has_log(view.restarts, query)
     ]
     if len(sources) > query.max_requests:
         raise TooManyLogsError(too_many(state, len(sources), query))
