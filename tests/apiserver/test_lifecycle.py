@@ -89,7 +89,7 @@ def test_a_port_that_was_taken_meanwhile_is_replaced_by_another(component, monke
 
 def test_etcd_refuses_a_client_without_a_certificate() -> None:
     with ControlPlane.start(("etcd",)) as plane:
-        stranger = Client(f"https://127.0.0.1:{plane._site.ports['etcd']}", ca_file=plane.ca_file)
+        stranger = Client(f"https://127.0.0.1:{plane._layout.ports['etcd']}", ca_file=plane.ca_file)
         with pytest.raises(OSError, match="certificate required"):
             stranger.text("/health")
 
