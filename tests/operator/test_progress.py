@@ -369,6 +369,41 @@ def test_the_last_progress_is_written_when_the_server_takes_it_again(code, is_wr
     play(act)
 
 
+def test_progress_that_meets_another_write_does_not_wait_for_its_next_turn():
+    async def act(stage: Read) -> None:
+        stage.operator_client._transport = fails = FailsToWrite(stage.logs)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        fails.failing = 409
+        stage.report(1, phase="training")
+        await asyncio.sleep(0.5)
+        fails.failing = 0
+        await asyncio.sleep(2)
+        assert (await stage.progress())["step"] == 1
+
+    play(act)
+
+
+def test_the_first_report_is_written_at_once_also_when_the_log_is_just_being_written():
+    class Slow(Logs):
+        async def request(self, method: str, path: str, **options):
+            if method == "PATCH" and b'"progress"' in (options.get("body") or b""):
+                await asyncio.sleep(2)
+            return await self._transport.request(method, path, **options)
+
+    async def act(stage: Read) -> None:
+        stage.operator_client._transport = Slow(stage.logs)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", line(1))
+        await asyncio.sleep(READ_SECONDS + 2)
+        stage.report(2, phase="training")
+        await asyncio.sleep(5)
+        assert (await stage.progress()).get("phase") == "training"
+
+    play(act)
+
+
 # --- reports of recorders, beside logs
 
 

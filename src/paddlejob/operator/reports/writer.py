@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 15.0
 """The shortest time between two writes of a job's progress."""
+RETRY_SECONDS = 1.0
+"""When a write is tried again that met another one of the same job."""
 WRITES_PER_SECOND = 5.0
 REPORTS_WIN_SECONDS = 600.0
 """How long a report tells more than a log; longer than the longest pause between two."""
@@ -156,6 +158,8 @@ class ProgressWriter:
             spent = goodput.goodput_at(job, self._now().replace(microsecond=0))
             patch["status"]["goodput"] = msgspec.to_builtins(spent)
             patch["metadata"]["resourceVersion"] = job.metadata.resource_version
+        # Before the write: what comes meanwhile and is to be written at once, is.
+        kept.due_at = asyncio.get_running_loop().time() + WRITE_SECONDS
         try:
             await self._client.patch(PADDLE_JOBS, key.namespace, key.name, patch, subresource="status")
         except errors.KubeError as error:
@@ -163,7 +167,8 @@ class ProgressWriter:
             if not isinstance(error, errors.REFUSALS):
                 # Of a job that has ended nothing comes that would say more.
                 self._pending.add(key)
-        kept.due_at = asyncio.get_running_loop().time() + WRITE_SECONDS
+            if isinstance(error, errors.ConflictError):
+                kept.due_at = asyncio.get_running_loop().time() + RETRY_SECONDS
 
 
 def _filled_in(known: TrainingProgress, logged: TrainingProgress) -> TrainingProgress:
