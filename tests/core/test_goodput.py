@@ -10,6 +10,7 @@ import pytest
 
 from paddlejob.api.v1 import Goodput, Phase, ProgressMark, TrainingProgress
 from paddlejob.core.policy.goodput import gets_ahead, goodput_at, in_words, with_goodput
+from paddlejob.core.recording.hangs import Hang
 from paddlejob.testing.build import job, snapshot
 
 DEMO = job().worker(1).metadata(creationTimestamp="2020-01-01T00:00:00Z")
@@ -20,10 +21,10 @@ def total(spent: Goodput) -> int:
     return sum(getattr(spent, part) for part in PARTS)
 
 
-def changed(demo, phase: Phase, now, **fields):
+def changed(demo, phase: Phase, now, hang: Hang | None = None, **fields):
     """Return a job after a phase of it was written."""
     fresh = msgspec.structs.replace(demo.status, phase=phase, **fields)
-    return msgspec.structs.replace(demo, status=with_goodput(demo, fresh, now))
+    return msgspec.structs.replace(demo, status=with_goodput(demo, fresh, now, hang))
 
 
 def test_each_phase_has_its_part():
@@ -78,6 +79,32 @@ def test_steps_that_are_made_again_are_told_apart():
     assert not gets_ahead(msgspec.structs.replace(demo.status, phase=Phase.STARTING), told)
 
 
+def test_a_job_that_hangs_is_stalled_since_its_last_step_until_it_makes_one():
+    demo = DEMO.build()
+    begin = demo.metadata.creation_timestamp
+    demo = changed(demo, Phase.RUNNING, begin)
+    found = begin + timedelta(seconds=1000)
+    hang = Hang(0, 100, 600, (), "no step for 10m")
+    demo = changed(demo, Phase.RUNNING, found, hang)
+    assert changed(demo, Phase.RUNNING, found + timedelta(seconds=99), hang).status == demo.status
+    spent = goodput_at(demo, found)
+    assert (spent.training_seconds, spent.stalled_seconds) == (400, 600)
+    demo = changed(demo, Phase.RUNNING, found + timedelta(seconds=50))
+    spent = goodput_at(demo, found + timedelta(seconds=80))
+    assert (spent.training_seconds, spent.stalled_seconds, spent.stalled) == (430, 650, False)
+    assert in_words(spent) == "training 7m10s, stalled 10m (39% training)"
+
+
+def test_a_hang_that_ends_in_a_restart_was_no_training():
+    demo = DEMO.build()
+    begin = demo.metadata.creation_timestamp
+    demo = changed(demo, Phase.RUNNING, begin)
+    end = begin + timedelta(seconds=1000)
+    hang = Hang(0, 100, 600, (), "no step for 10m")
+    spent = changed(demo, Phase.RESTARTING, end, hang, attempt=1).status.goodput
+    assert (spent.training_seconds, spent.stalled_seconds, spent.stalled) == (400, 600, False)
+
+
 def test_a_clock_that_goes_back_takes_nothing_away():
     demo = DEMO.build()
     now = demo.metadata.creation_timestamp + timedelta(seconds=60)
@@ -117,7 +144,8 @@ def test_the_parts_sum_to_the_life_of_the_job_in_every_history(seed):
     for _ in range(50):
         now += timedelta(seconds=rng.choice((-3, 0, 1, 17, 4000)))
         phase = rng.choice(live)
-        demo = changed(demo, phase, now, attempt=demo.status.attempt + (rng.random() < 0.2))
+        hang = Hang(0, 1, rng.choice((0, 10, 900)), (), "") if rng.random() < 0.3 else None
+        demo = changed(demo, phase, now, hang, attempt=demo.status.attempt + (rng.random() < 0.2))
         spent = demo.status.goodput
         if spent is not None:
             assert total(spent) == (spent.updated - created).total_seconds()

@@ -47,7 +47,13 @@ class Goodput(View, frozen=True, omit_defaults=False):
     repeating_seconds: Annotated[
         int, about("Time in Running that repeated steps of an earlier attempt: lost to restarts.")
     ] = 0
+    stalled_seconds: Annotated[
+        int, about("Time in Running without a step, from the last one on, once the job is known to hang.")
+    ] = 0
     suspended_seconds: Annotated[int, about("Time in Suspended.")] = 0
+    stalled: Annotated[bool, about("Whether the job hangs, so that the time since `updated` is stalled.")] = (
+        False
+    )
     updated: Annotated[
         datetime | None,
         about("Time up to which this is counted; the time since then belongs to the current phase."),

@@ -74,7 +74,7 @@ def finish(job: Observed, decided: Plan) -> Plan:
     )
     return msgspec.structs.replace(
         decided,
-        status=with_goodput(job.given.job, decided.status, job.now),
+        status=with_goodput(job.given.job, decided.status, job.now, job.given.hang),
         events=() if job.is_being_deleted or job.is_finished else tuple(_events(job, decided.status)),
         stages=(stuck, *decided.stages) if stuck else decided.stages,
         requeue_after_seconds=soonest(decided.requeue_after_seconds, wait),

@@ -1,14 +1,15 @@
-"""How a job spends its time. Counted when its phase or attempt changes, which is written anyway."""
+"""How a job spends its time. Counted with what is written anyway: its phase, its attempt, a hang."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from paddlejob.api.v1 import Goodput, PaddleJob, PaddleJobStatus, Phase, TrainingProgress
 from paddlejob.core.attempts.advance import has_advanced
 from paddlejob.core.messages import duration
+from paddlejob.core.recording.hangs import Hang
 
 _PARTS = {
     Phase.STARTING: "starting_seconds",
@@ -18,12 +19,27 @@ _PARTS = {
 }
 
 
-def with_goodput(job: PaddleJob, new: PaddleJobStatus, now: datetime) -> PaddleJobStatus:
-    """Return a new status with the time up to now, or to its end, where the phase or attempt changes."""
-    old = job.status
-    if old.phase.is_terminal or (old.phase, old.attempt) == (new.phase, new.attempt):
+def with_goodput(
+    job: PaddleJob, new: PaddleJobStatus, now: datetime, hang: Hang | None = None
+) -> PaddleJobStatus:
+    """Return a new status with the time up to now, or to its end, where a phase, attempt or hang changes."""
+    old, is_stalled = job.status, _is_stalled(job.status)
+    goes_on = (old.phase, old.attempt) == (new.phase, new.attempt)
+    stalls = hang is not None and old.phase is Phase.RUNNING
+    if old.phase.is_terminal or (goes_on and stalls == is_stalled):
         return new
-    return msgspec.structs.replace(new, goodput=goodput_at(job, new.completion_time or now))
+    if hang is not None and stalls and not is_stalled:
+        # It is known only now, and began with the last step.
+        began = goodput_at(job, now - timedelta(seconds=hang.seconds))
+        job = _with(job, began, stalled=True)
+    if not goes_on or not stalls:
+        job = _with(job, goodput_at(job, new.completion_time or now), stalled=False)
+    return msgspec.structs.replace(new, goodput=job.status.goodput)
+
+
+def _with(job: PaddleJob, spent: Goodput | None, *, stalled: bool) -> PaddleJob:
+    spent = spent and msgspec.structs.replace(spent, stalled=stalled)
+    return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, goodput=spent))
 
 
 def goodput_at(job: PaddleJob, until: datetime) -> Goodput | None:
@@ -49,6 +65,7 @@ def in_words(spent: Goodput) -> str:
     parts = {
         "training": spent.training_seconds,
         "repeating steps": spent.repeating_seconds,
+        "stalled": spent.stalled_seconds,
         "starting": spent.starting_seconds,
         "queued": spent.queued_seconds,
         "suspended": spent.suspended_seconds,
@@ -68,7 +85,13 @@ def gets_ahead(status: PaddleJobStatus, progress: TrainingProgress) -> bool:
 def _part(status: PaddleJobStatus) -> str:
     if status.phase is not Phase.RUNNING:
         return _PARTS.get(status.phase, "queued_seconds")
+    if _is_stalled(status):
+        return "stalled_seconds"
     return "repeating_seconds" if _repeats(status) else "training_seconds"
+
+
+def _is_stalled(status: PaddleJobStatus) -> bool:
+    return status.goodput is not None and status.goodput.stalled
 
 
 def _repeats(status: PaddleJobStatus) -> bool:
