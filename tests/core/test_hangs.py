@@ -156,7 +156,12 @@ Thread 0x00007f02 (most recent call first):
             2,
         ),
         (("sync", "sync", "sync"), "all 3 ranks are waiting; they are in sync (train.py:7)", 0),
-        (("a", "b", "c"), "all 3 ranks are waiting", 0),
+        (
+            ("a", "b", "c"),
+            "all 3 ranks are waiting; "
+            + ", ".join(f"worker-{index} is in {name} (train.py:7)" for index, name in enumerate("abc")),
+            0,
+        ),
         (("a", "b", ""), "all 3 ranks are waiting", 0),
     ],
 )
@@ -170,6 +175,19 @@ def test_what_ranks_are_doing_tells_who_is_not_where_the_others_are(functions, w
     assert found is not None
     assert found.message == f"no step for 5m (step 100): {why}"
     assert found.stacks[0][0] == f"worker-{first}"
+
+
+def test_of_two_ranks_that_do_not_wait_for_each_other_it_is_said_where_each_is():
+    play = Play(ranks=2)
+    play.train(10)
+    play.stay(300, 10)
+    for rank, function in zip(play.ranks, ("log", "load"), strict=True):
+        rank.position = position(dump(function))
+    assert message(play) == (
+        "no step for 5m (step 10): worker-0 is in log (train.py:7), worker-1 is in load (train.py:7)"
+    )
+    play.ranks[1].position = None
+    assert message(play) == "no step for 5m (step 10)"
 
 
 def test_one_rank_alone_says_where_it_is():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import sys
+import threading
 from typing import Any, Callable
 
 from .devices import idle_gpus
@@ -12,6 +13,12 @@ from .progress import EVALUATING, SAVING, TRAINING, Progress
 from .sender import Sender
 
 PROGRAMS_REMEMBERED = 64
+COLLECTIVES = (
+    *("all_gather", "all_gather_object", "all_reduce", "alltoall", "alltoall_single", "barrier", "broadcast"),
+    *("broadcast_object_list", "gather", "recv", "reduce", "reduce_scatter", "scatter"),
+    *("scatter_object_list", "send"),
+)
+"""Where ranks wait for each other outside of backward and the optimizer."""
 
 
 def install(progress: Progress, sender: Sender) -> None:
@@ -67,6 +74,8 @@ class _Hooks:
         for place in (paddle, paddle.framework):
             _replace(place, "save", self._save)
         _replace(paddle.hapi.model, "config_callbacks", self._config_callbacks)
+        for name in COLLECTIVES:
+            _replace(paddle.distributed, name, self._collective)
         if sentence := idle_gpus(paddle):
             print(sentence, file=sys.stderr, flush=True)
 
@@ -120,6 +129,16 @@ class _Hooks:
             return result
 
         return backward
+
+    def _collective(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def collective(*arguments: Any, **options: Any) -> Any:
+            # In a static graph it is only written down here; and only the main thread's time is counted.
+            if threading.current_thread() is not threading.main_thread() or not self._is_dynamic():
+                return original(*arguments, **options)
+            return self._timed(original, arguments, options)
+
+        return collective
 
     # --- static graph and parameter servers
 

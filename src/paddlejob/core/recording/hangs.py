@@ -164,7 +164,7 @@ def _odd(every: list[RankPace], silent: list[RankPace]) -> tuple[list[RankPace],
     ):
         if 0 < len(found) < len(every):
             return found, f"{_names(found)} {_verb(found, one, many)} {how}"
-    return [], f"all {len(every)} ranks are waiting"
+    return [], f"all {len(every)} ranks are waiting" if not busy else ""
 
 
 def _elsewhere(ranks: list[RankPace]) -> list[RankPace]:
@@ -176,10 +176,14 @@ def _elsewhere(ranks: list[RankPace]) -> list[RankPace]:
 
 
 def _where(ranks: list[RankPace]) -> str:
-    """Say in which function ranks are, if they are in the same."""
-    places = {rank.position.place if rank.position else "" for rank in ranks}
-    place = places.pop()
-    return f"; {_verb(ranks, 'it is', 'they are')} in {place}" if place and not places else ""
+    """Say in which function ranks are, if they are in the same, or are few."""
+    places = [rank.position.place if rank.position else "" for rank in ranks]
+    if not all(places):
+        return ""
+    if len(set(places)) == 1:
+        return f"; {_verb(ranks, 'it is', 'they are')} in {places[0]}"
+    each = (f"{rank.name} is in {place}" for rank, place in zip(ranks, places, strict=True))
+    return f"; {', '.join(each)}" if len(ranks) <= NAMED_RANKS else ""
 
 
 def _names(ranks: list[RankPace]) -> str:
