@@ -254,6 +254,13 @@ BAD_LIVES = [
         'spec.hangPolicy: Unsupported value: "Ignore": supported values: "Report", "Restart"',
     ),
     BadJob(
+        "a straggler that is ignored",
+        job().worker().spec(stragglerPolicy="Ignore"),
+        "spec.stragglerPolicy",
+        'Unsupported value: "Ignore": supported values: "Report", "Replace"',
+        'spec.stragglerPolicy: Unsupported value: "Ignore": supported values: "Report", "Replace"',
+    ),
+    BadJob(
         "no time to run",
         job().worker().spec(activeDeadlineSeconds=0),
         "spec.activeDeadlineSeconds",

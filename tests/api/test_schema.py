@@ -61,6 +61,7 @@ def test_fields_are_named_as_in_yaml() -> None:
         "ttlSecondsAfterFinished",
         "recorder",
         "hangPolicy",
+        "stragglerPolicy",
         "managedBy",
     ]
 

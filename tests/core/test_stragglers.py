@@ -1,8 +1,19 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from paddlejob.core.recording.stragglers import WINDOW_STEPS, StepTime, StepTimer, find_stragglers
+from paddlejob.api.v1 import Phase
+from paddlejob.core.plan import plan
+from paddlejob.core.recording.stragglers import (
+    WINDOW_STEPS,
+    Slowdown,
+    StepTime,
+    StepTimer,
+    find_stragglers,
+)
+from paddlejob.core.snapshot import Snapshot
+from paddlejob.testing.build import JobBuilder, job, snapshot
 
 
 def named(*pairs: tuple[float, float]) -> list[str]:
@@ -35,12 +46,101 @@ def test_the_sentence_has_both_times():
     )
 
 
-def test_times_are_averaged_over_windows():
+def test_times_are_averaged_over_the_last_steps():
     timer = StepTimer()
-    for step in range(0, 3 * WINDOW_STEPS, 10):
-        timer.hear(step, step * 0.1, step * 0.3)
-    assert timer.windows == 2
+    own = 0.0
+    for step in range(0, 3 * WINDOW_STEPS, 5):
+        timer.hear(step, own, step * 0.3)
+        timer.hear(step, own, step * 0.3 + 9.9)
+        assert (timer.last is None) == (step < WINDOW_STEPS)
+        own += 5 * (0.1 if step < WINDOW_STEPS else 0.4)
     assert timer.last is not None
-    assert (timer.last.own, timer.last.waiting) == (pytest.approx(0.1), pytest.approx(0.3))
+    assert (timer.last.own, timer.last.waiting) == (pytest.approx(0.4), pytest.approx(0.3))
     timer.hear(1, 0.0, 0.0)
-    assert (timer.last, timer.windows) == (None, 0)
+    assert timer.last is None
+
+
+def test_a_rank_that_becomes_slow_is_named_within_30_steps():
+    timers, spent = {"worker-0": StepTimer(), "worker-1": StepTimer()}, {"worker-0": 0.0, "worker-1": 0.0}
+    found: dict[str, int] = {}
+    for step in range(200):
+        for name, timer in timers.items():
+            spent[name] += 0.4 if (name, step >= 100) == ("worker-1", True) else 0.1
+            if step % 8 == 0:
+                timer.hear(step, spent[name], step * 0.5 - spent[name])
+        if step % 8 == 0 and all(timer.last for timer in timers.values()):
+            for each in find_stragglers([(name, timer.last) for name, timer in timers.items()]):
+                found.setdefault(each.name, step)
+    assert found.keys() == {"worker-1"}
+    assert found["worker-1"] < 130
+
+
+def test_a_known_straggler_is_one_until_it_is_clearly_not():
+    def names_of(own: float, known: set[str]) -> list[str]:
+        ranks = [("a", StepTime(0.1, 0.2)), ("b", StepTime(own, 0.3 - own))]
+        return [each.name for each in find_stragglers(ranks, known)]
+
+    assert (names_of(0.14, set()), names_of(0.14, {"b"})) == ([], ["b"])
+    assert names_of(0.11, {"b"}) == []
+
+
+# --- what becomes of the job
+
+SLOW = Slowdown(0, "demo-worker-1", "demo-worker-1 (rank 1) on node-b works 0.4s a step by itself", True)
+
+
+def slowed(of: JobBuilder, slow: Slowdown = SLOW) -> Snapshot:
+    """A running job whose worker-1 is on node-b, and slow."""
+    builder = snapshot(of.status(phase="Running")).pods_running().config({})
+    builder.slowdown = slow
+    built = builder.build()
+    pods = (
+        msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="node-b"))
+        if pod.metadata.name == "demo-worker-1"
+        else pod
+        for pod in built.pods
+    )
+    return msgspec.structs.replace(built, pods=tuple(pods))
+
+
+def test_a_straggler_is_in_the_message_and_changes_nothing_else():
+    status = plan(slowed(job().worker(2))).status
+    assert (status.phase, status.attempt) == (Phase.RUNNING, 0)
+    assert status.message == f"2 workers running; {SLOW.message}"
+
+
+def test_a_job_that_asks_for_it_is_restarted_away_from_the_node_of_the_straggler():
+    status = plan(slowed(job().worker(2).spec(stragglerPolicy="Replace"))).status
+    assert (status.phase, status.reason, status.attempt) == (Phase.RESTARTING, "Straggler", 1)
+    failure = status.last_failure
+    assert failure is not None
+    assert (failure.pod, failure.reason, failure.counted) == ("demo-worker-1", "Straggler", True)
+    assert status.suspect_nodes == ("node-b",)
+
+
+def test_a_worker_that_no_other_depends_on_is_replaced_alone():
+    decided = plan(slowed(job().ps(1).worker(2).spec(withGloo=0, stragglerPolicy="Replace")))
+    assert decided.status.reason == "Straggler"
+    assert [action.name for stage in decided.stages for action in stage] == ["demo-worker-1"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "status", "spec"),
+    [
+        pytest.param(msgspec.structs.replace(SLOW, is_lasting=False), {}, {}, id="not for long"),
+        pytest.param(SLOW, {}, {"backoffLimit": 0}, id="no restarts left"),
+        pytest.param(
+            SLOW,
+            {"lastFailure": {"attempt": 0, "pod": "demo-worker-1", "reason": "Straggler"}},
+            {},
+            id="slow again after it was replaced",
+        ),
+        pytest.param(SLOW, {"suspectNodes": ["node-b"]}, {}, id="on a node that it was to avoid"),
+        pytest.param(msgspec.structs.replace(SLOW, pod="demo-worker-7"), {}, {}, id="a pod that is gone"),
+    ],
+)
+def test_a_straggler_is_not_replaced_where_that_is_no_help(slow, status, spec):
+    decided = plan(
+        slowed(job().worker(2).spec(stragglerPolicy="Replace", **spec).status(**status), slow)
+    ).status
+    assert (decided.phase, decided.attempt) == (Phase.RUNNING, 0)

@@ -532,6 +532,7 @@ def test_a_job_of_the_same_name_begins_with_nothing():
 # --- ranks that make no progress
 
 LIMITS = HangLimits(floor_seconds=60, ceiling_seconds=600)
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 STACK = 'Thread 0x0 (most recent call first):\n  File "/app/train.py", line 60 in backward\n'
 
 
@@ -542,7 +543,9 @@ class Ranks:
         self.stage = stage
         self.controller = stage.running.controller
         self.book = Book()
-        self.watchdog = Watchdog(self.controller.state, self.book, self.controller.record_event, LIMITS)
+        self.watchdog = Watchdog(
+            self.controller.state, self.book, self.controller.record_event, LIMITS, straggler_seconds=60.0
+        )
         self.asked: set[str] = set()
 
     async def report(self, step: int, *, silent: str = "", waiting: bool = True) -> None:
@@ -683,26 +686,59 @@ def test_a_job_that_hangs_is_restarted_once_where_it_asks_for_that():
     watched(act, hangPolicy="Restart")
 
 
-def test_a_straggler_is_told_with_its_node_once():
+async def train_unevenly(ranks: Ranks, *, seconds: int, slow: str) -> None:
+    """Let all ranks make four steps a second, one of them with more work of its own."""
+    [found] = ranks.controller.state.jobs
+    for number in range(seconds // 5):
+        for pod in ranks.controller.state.pods:
+            times = (4.0, 1.0) if pod.metadata.name == slow else (1.0, 4.0)
+            report = Report(
+                rank=int(pod.metadata.name[-1]),
+                step=10 + 20 * number,
+                phase="training",
+                own_seconds=times[0] * number,
+                waiting_seconds=times[1] * number,
+            )
+            ranks.book.take(found.metadata.key, pod, report, asyncio.get_running_loop().time())
+        await asyncio.sleep(5)
+
+
+async def stragglers_told(stage: Read) -> list[dict]:
+    listed = await stage.client.list(EVENTS, stage.namespace, type=dict)
+    return [each for each in listed.items if each["reason"] == "Straggler" and each["type"] == "Warning"]
+
+
+def test_a_straggler_is_told_with_its_node_once_until_it_is_none():
     async def act(stage: Read, ranks: Ranks) -> None:
-        [found] = ranks.controller.state.jobs
-        for number in range(20):
-            for pod in ranks.controller.state.pods:
-                is_slow = pod.metadata.name.endswith("2")
-                times = (20.0, 5.0) if is_slow else (5.0, 20.0)
-                report = Report(
-                    rank=int(pod.metadata.name[-1]),
-                    step=10 + 20 * number,
-                    phase="training",
-                    own_seconds=times[0] * number,
-                    waiting_seconds=times[1] * number,
-                )
-                ranks.book.take(found.metadata.key, pod, report, asyncio.get_running_loop().time())
-            await asyncio.sleep(5)
-        listed = await stage.client.list(EVENTS, stage.namespace)
-        told = [each for each in listed.items if each["reason"] == "Straggler"]
-        assert [(each["type"], each.get("count", 1)) for each in told] == [("Warning", 1)]
+        await train_unevenly(ranks, seconds=200, slow="demo-worker-2")
+        told = await stragglers_told(stage)
+        assert [each.get("count", 1) for each in told] == [1]
         node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
         assert told[0]["message"].startswith(f"demo-worker-2 (rank 2) on {node} computes for ")
+        status = await stage.status()
+        assert status["message"] == f"3 workers running; {told[0]['message']}"
+        assert status.get("attempt", 0) == 0
+        await train_unevenly(ranks, seconds=60, slow="")
+        assert (await stage.status())["message"] == "3 workers running"
 
     watched(act)
+
+
+def test_a_straggler_is_replaced_once_where_its_job_asks_for_that():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
+        await train_unevenly(ranks, seconds=120, slow="demo-worker-2")
+        await stage.phase("Running")
+        status = await stage.status()
+        assert (status["attempt"], status["restarts"], status["suspectNodes"]) == (1, 1, [node])
+        assert status["lastFailure"]["pod"] == "demo-worker-2"
+        assert status["lastFailure"]["reason"] == "Straggler"
+        [avoided] = (await stage.pod("demo-worker-2"))["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+        assert avoided["preference"]["matchFields"][0]["values"] == [node]
+        # Slow again: then it is not for its node.
+        await train_unevenly(ranks, seconds=200, slow="demo-worker-2")
+        status = await stage.status()
+        assert (status["phase"], status["attempt"]) == ("Running", 1)
+        assert "demo-worker-2 (rank 2)" in status["message"]
+
+    watched(act, stragglerPolicy="Replace")

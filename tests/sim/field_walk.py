@@ -96,6 +96,7 @@ FIELDS: dict[str, Values] = {
     "ttlSecondsAfterFinished": Values((100_000,), (-1, "soon")),
     "recorder": Values((True, False), ("On", 1)),
     "hangPolicy": Values(("Report", "Restart"), ("Ignore", 1)),
+    "stragglerPolicy": Values(("Report", "Replace"), ("Ignore", 1)),
     "managedBy": Values((names.CONTROLLER_NAME,), (5,)),
 }
 

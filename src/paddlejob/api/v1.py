@@ -90,6 +90,13 @@ class HangPolicy(enum.StrEnum):
     RESTART = "Restart"
 
 
+class StragglerPolicy(enum.StrEnum):
+    """What becomes of a rank that slows the others down."""
+
+    REPORT = "Report"
+    REPLACE = "Replace"
+
+
 class SuccessPolicy(enum.StrEnum):
     """Which workers have to succeed for the job to succeed."""
 
@@ -302,6 +309,15 @@ class PaddleJobSpec(View, frozen=True):
             enum=[str(policy) for policy in HangPolicy],
         ),
     ] = ""
+    straggler_policy: Annotated[
+        str,
+        about(
+            "What to do when a worker with the recorder slows the others down in every step: Report "
+            "(default), or Replace, which recreates its pod, preferably on another node, and counts against "
+            "backoffLimit.",
+            enum=[str(policy) for policy in StragglerPolicy],
+        ),
+    ] = ""
     managed_by: Annotated[
         str,
         about(
@@ -445,7 +461,8 @@ class PaddleJobStatus(View, frozen=True):
         int, about("Counted restarts since the last new step, if steps are known.")
     ] = 0
     suspect_nodes: Annotated[
-        tuple[str, ...], about("Nodes that computed wrong results; the job's pods prefer others.")
+        tuple[str, ...],
+        about("Nodes that computed wrong results or slowed the job down; its pods prefer others."),
     ] = ()
 
 

@@ -137,6 +137,13 @@ DEFAULT_PORT_RANGE = f"{names.HOST_PORT_RANGE[0]},{names.HOST_PORT_RANGE[1]}"
     help="Bounds of the timeout after which a job with the recorder counts as hung; the timeout is learned "
     "from the job's own steps, and at least 6 times the lower bound for evaluations and checkpoints.",
 )
+@click.option(
+    "--straggler-seconds",
+    default=300.0,
+    show_default=True,
+    type=click.FloatRange(min=10),
+    help="How long a rank slows the others down before it is replaced, in jobs with stragglerPolicy Replace.",
+)
 @click.option("--workers", default=40, show_default=True, help="Number of jobs to reconcile concurrently.")
 @click.option(
     "--kubeconfig",
@@ -179,6 +186,7 @@ def command(
     reports_bind_address: str,
     recorder: str,
     hang_seconds: str,
+    straggler_seconds: float,
     workers: int,
     kubeconfig: str,
     context: str | None,
@@ -206,7 +214,11 @@ def command(
         progress_from_logs=progress_from_logs,
         history=HistorySettings(history_days, history_per_namespace) if history else None,
         reports=ReportSettings(
-            _read_url(reports_url), reports_bind_address, recorder == "on", _read_hang_limits(hang_seconds)
+            _read_url(reports_url),
+            reports_bind_address,
+            recorder == "on",
+            _read_hang_limits(hang_seconds),
+            straggler_seconds,
         ),
         jobs=jobs,
     )

@@ -16,6 +16,7 @@ from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import GangApis, Scheduling
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.recorder import Recorder
+from paddlejob.core.recording.stragglers import Slowdown
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -133,6 +134,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Whether its ConfigMap is there, in the job's namespace."""
     hang: Hang | None = None
     """Set while the pods of this attempt report that they make no progress."""
+    slowdown: Slowdown | None = None
+    """Set while a rank of this attempt slows the others down."""
     warning: str = ""
     """What the log of a running worker says that people should know; it decides nothing."""
 

@@ -64,7 +64,8 @@ def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) ->
     missing = len(pod_set.missing)
     if not unsettled and not missing:
         refusals = (f"; {explain.refusal(each, snapshot.job.name)}" for each in snapshot.failures)
-        notes = (snapshot.hang.message if snapshot.hang else "", snapshot.warning)
+        trouble = snapshot.hang or snapshot.slowdown
+        notes = (trouble.message if trouble else "", snapshot.warning)
         remarks = "".join(f"; {note}" for note in notes if note)
         text = f"{_tally(snapshot, pod_set)} running{remarks}{next(refusals, '')}"
         return PhaseReason(Phase.RUNNING, Reason.PODS_RUNNING, text)

@@ -28,6 +28,8 @@ class ReportSettings(msgspec.Struct, frozen=True):
     """Whether jobs have the recorder that do not say anything about it."""
     hangs: HangLimits = HangLimits()
     """When a job makes no progress any more."""
+    straggler_seconds: float = 300.0
+    """How long a rank is slow before it is replaced, where its job asks for that."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True):

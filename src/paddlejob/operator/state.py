@@ -23,6 +23,7 @@ from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.network import network_of
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.recorder import Recorder, recorder_of
+from paddlejob.core.recording.stragglers import Slowdown
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import decoding
 from paddlejob.kube.cache import Cache
@@ -67,6 +68,7 @@ class ClusterState:
         self.recorder: Recorder | None = None
         """What pods are given to report with; set once reports can be taken."""
         self._hangs: dict[ObjectKey, Hang] = {}
+        self._slowdowns: dict[ObjectKey, Slowdown] = {}
         self._warnings: dict[ObjectKey, tuple[str, str]] = {}
         """What is wrong with a pod, and its UID."""
         self._host_ports: dict[ObjectKey, int] = {}
@@ -131,6 +133,7 @@ class ClusterState:
             failures=failures,
             recorder=self.recorder,
             hang=self.hang(job),
+            slowdown=self.slowdown(job),
             warning=self._warning(key, pods),
             has_recorder=self._has_recorder(job.metadata.namespace),
             state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
@@ -151,6 +154,19 @@ class ClusterState:
         """Return what is known of a job that makes no progress in its present attempt."""
         hang = self._hangs.get(job.metadata.key)
         return hang if hang is not None and hang.attempt == job.status.attempt else None
+
+    def set_slowdown(self, key: ObjectKey, slowdown: Slowdown | None) -> None:
+        """Note that a rank slows its job down, or none does any more, and let the job be looked at."""
+        if slowdown is None:
+            self._slowdowns.pop(key, None)
+        else:
+            self._slowdowns[key] = slowdown
+        self._on_touched(key, Trigger(initial=False, child=True))
+
+    def slowdown(self, job: PaddleJob) -> Slowdown | None:
+        """Return what is known of a job that a rank of its present attempt slows down."""
+        slowdown = self._slowdowns.get(job.metadata.key)
+        return slowdown if slowdown is not None and slowdown.attempt == job.status.attempt else None
 
     def warn(self, job: ObjectKey, pod: Pod, warning: str) -> None:
         """Note what people should know of a job as long as this pod is there, and let it be looked at."""
@@ -194,6 +210,7 @@ class ClusterState:
         """Drop what is remembered of a job that is gone; its port not before its pods are."""
         self._state_timers.pop(key, None)
         self._hangs.pop(key, None)
+        self._slowdowns.pop(key, None)
         self._warnings.pop(key, None)
         self._spec_errors.pop(key, None)
         if not self._holds_host_port(key):

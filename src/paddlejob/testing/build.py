@@ -33,6 +33,7 @@ from paddlejob.core.plan import plan
 from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.recorder import Recorder, recorder_of
+from paddlejob.core.recording.stragglers import Slowdown
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
 from paddlejob.testing.plausible import check_plausible
@@ -106,6 +107,7 @@ class SnapshotBuilder:
         self.recorder: Recorder | None = None
         self.has_recorder = False
         self.hang: Hang | None = None
+        self.slowdown: Slowdown | None = None
         self.warning = ""
         self.taken_ports: frozenset[int] = frozenset()
         self.failures: tuple[WriteFailure, ...] = ()
@@ -360,6 +362,7 @@ class SnapshotBuilder:
             recorder=self.recorder,
             has_recorder=self.has_recorder,
             hang=self.hang,
+            slowdown=self.slowdown,
             warning=self.warning,
             state_seconds={pod.metadata.uid: self._state_seconds(pod) for pod in pods},
         )

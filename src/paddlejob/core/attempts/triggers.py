@@ -16,14 +16,19 @@ from paddlejob.core.gang import kueue, registry
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import PodState
 from paddlejob.core.policy.cleanup import deletions
-from paddlejob.core.recording import hangs
+from paddlejob.core.recording import hangs, stragglers
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed
 
 
 MAX_SUSPECT_NODES = 8
-BLAMES_NODE = frozenset(each.reason for each in known_errors.RECALL_ERRORS.values() if each.blames_node)
+BLAMES_NODE = frozenset(
+    (
+        Reason.STRAGGLER,
+        *(each.reason for each in known_errors.RECALL_ERRORS.values() if each.blames_node),
+    )
+)
 
 
 def quota_lost(job: Observed) -> NewAttempt | None:
@@ -49,6 +54,7 @@ def gang_outgrown(job: Observed) -> NewAttempt | None:
 TRIGGERS = (
     failures.restart,
     hangs.hung,
+    stragglers.replaced,
     drift.lost,
     drift.resized,
     drift.moved,

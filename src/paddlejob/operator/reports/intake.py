@@ -62,7 +62,13 @@ class ReportIntake:
         self._namespace = namespace
         self._reviewer = TokenReviewer(client, is_known=lambda pod: self._sender(pod) is not None, now=now)
         self._book = Book()
-        self.watchdog = Watchdog(state, self._book, record_event, settings.hangs)
+        self.watchdog = Watchdog(
+            state,
+            self._book,
+            record_event,
+            settings.hangs,
+            straggler_seconds=settings.straggler_seconds,
+        )
         self._tried = asyncio.Event()
         self.port = 0
 

@@ -14,7 +14,7 @@ from paddlejob.core.actions import Event, EventType
 from paddlejob.core.pod_set import replica_of
 from paddlejob.core.recording import stacks
 from paddlejob.core.recording.hangs import Hang, HangLimits, find_hang
-from paddlejob.core.recording.stragglers import find_stragglers
+from paddlejob.core.recording.stragglers import Slowdown, Straggler, find_stragglers
 from paddlejob.operator.reports import pace
 from paddlejob.operator.reports.book import Book, Rank
 from paddlejob.operator.state import ClusterState
@@ -37,7 +37,13 @@ class Watchdog:
     """Tells the reconciler which jobs hang. What it knows is lost with the process, and learned again."""
 
     def __init__(
-        self, state: ClusterState, book: Book, record_event: RecordEvent, limits: HangLimits
+        self,
+        state: ClusterState,
+        book: Book,
+        record_event: RecordEvent,
+        limits: HangLimits,
+        *,
+        straggler_seconds: float,
     ) -> None:
         self._state = state
         self._book = book
@@ -46,8 +52,9 @@ class Watchdog:
         self._asked: dict[ObjectKey, float] = {}
         """Since when the ranks of a job are asked where they are."""
         self._hung: dict[ObjectKey, Hang] = {}
-        self._slow: dict[ObjectKey, set[str]] = {}
-        """Stragglers that were told of."""
+        self._straggler_seconds = straggler_seconds
+        self._slow: dict[ObjectKey, dict[str, float]] = {}
+        """Stragglers that were told of, and when."""
 
     def wants_stacks(self, job: ObjectKey) -> bool:
         """Tell whether the ranks of a job are to say where they are."""
@@ -69,9 +76,10 @@ class Watchdog:
     def _look(self, key: ObjectKey, now: float) -> None:
         job, pods = self._state.job(key), self._pods(key)
         ranks = self._book.ranks(key, {pod.metadata.uid for pod in pods})
-        hang = self._find(job, pods, ranks, now) if job and job.status.phase is Phase.RUNNING else None
+        runs = job is not None and job.status.phase is Phase.RUNNING
+        hang = self._find(job, pods, ranks, now) if job and runs else None
         if job is not None:
-            self._look_for_stragglers(job, ranks)
+            self._look_for_stragglers(job, ranks if runs else [], now)
         else:
             self._slow.pop(key, None)
         known = self._hung.get(key)
@@ -88,16 +96,32 @@ class Watchdog:
         job = self._state.job(key)
         return self._state.pods.find("owner", job.metadata.uid) if job else ()
 
-    def _look_for_stragglers(self, job: PaddleJob, ranks: list[Rank]) -> None:
+    def _look_for_stragglers(self, job: PaddleJob, ranks: list[Rank], now: float) -> None:
         """Tell of a rank once it has been slow for a whole window, as all others have been measured."""
-        if any(rank.timer.last is None for rank in ranks):
-            return
-        timed = ((rank.pace.place, rank.timer.last) for rank in ranks if rank.timer.last is not None)
-        found = {straggler.name: str(straggler) for straggler in find_stragglers(timed)}
-        known = self._slow.get(job.metadata.key, set())
-        for name in found.keys() - known:
-            self._record_event(job, Event(EventType.WARNING, Reason.STRAGGLER, found[name]))
-        self._slow[job.metadata.key] = set(found)
+        key, known = job.metadata.key, self._slow.pop(job.metadata.key, {})
+        timed = [(rank.pace.place, rank.timer.last) for rank in ranks if rank.timer.last is not None]
+        found = find_stragglers(timed, known) if len(timed) == len(ranks) else []
+        for straggler in found:
+            if straggler.name not in known:
+                self._record_event(job, Event(EventType.WARNING, Reason.STRAGGLER, str(straggler)))
+        if found:
+            self._slow[key] = {each.name: known.get(each.name, now) for each in found}
+        before, slowdown = self._state.slowdown(job), self._slowdown(job, found, now)
+        if slowdown != before:
+            self._state.set_slowdown(key, slowdown)
+
+    def _slowdown(self, job: PaddleJob, found: list[Straggler], now: float) -> Slowdown | None:
+        """Return what is to be known of the rank that has been slow for longest, in the words used first."""
+        if not found:
+            return None
+        since, before = self._slow[job.metadata.key], self._state.slowdown(job)
+        worst = min(found, key=lambda each: since[each.name])
+        pod, more = worst.name.partition(" ")[0], len(found) - 1
+        message = f"{worst}; so do {more} more ranks" if more else str(worst)
+        if before is not None and before.pod == pod:
+            message = before.message
+        is_lasting = now - since[worst.name] >= self._straggler_seconds
+        return Slowdown(job.status.attempt, pod, message, is_lasting)
 
     def _find(self, job: PaddleJob, pods: tuple[Pod, ...], ranks: list[Rank], now: float) -> Hang | None:
         return find_hang(

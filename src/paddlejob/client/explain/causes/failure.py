@@ -49,6 +49,7 @@ REASONS = {
     Reason.SHARDING_PAD_NON_ZERO: "padding of a sharded parameter was not zero; its node is suspected",
     Reason.DOWNLOAD_FAILED: "Paddle could not download a checkpoint",
     Reason.HUNG: "no rank made a step for much longer than usual; `postmortem` has their stacks",
+    Reason.STRAGGLER: "it slowed the others down in every step; its node is avoided",
     Reason.CHECKPOINT_FAILED: "Paddle could not write a checkpoint",
 }
 HINTS = (
