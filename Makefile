@@ -93,7 +93,7 @@ test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
 	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools and not thorough and not browser'
 
 test-tools: $(STAMP) ## The suite that runs kubectl, helm and an API server of Kubernetes 1.21, and long tests
-	$(PYTEST) -n 2 --dist loadgroup -m 'tools or thorough'
+	$(PYTEST) -n 2 --dist loadgroup -m '(tools or thorough) and not node'
 
 test-browser: $(STAMP) ## The dashboard in Chromium, which is installed if missing; PADDLEJOB_SCREENSHOTS=1 takes its screenshots
 	@command -v chromium > /dev/null || \
@@ -106,11 +106,15 @@ test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which supp
 	$(PYTEST) -m gang
 
 test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
-	$(PYTEST) -m paddle
+	$(PYTEST) -m 'paddle and not thorough'
 
 e2e: $(STAMP) ## Train in containers on a real node, with the operator installed; needs root
 	@$(BIN)/python -m devcluster check
-	$(PYTEST) -m node tests/e2e
+	$(PYTEST) -m 'node and not thorough' tests/e2e
+
+e2e-thorough: $(STAMP) ## The same for what takes long: ranks that hang, are cut off or slow
+	@$(BIN)/python -m devcluster check
+	$(PYTEST) -m 'node and thorough' tests/e2e
 
 e2e-where-possible: $(STAMP)
 	@if $(BIN)/python -m devcluster check; then timeout --kill-after=60 1350 $(MAKE) --no-print-directory e2e; fi
@@ -164,4 +168,4 @@ constraints: ## Pin the latest versions of all dependencies
 clean: ## Remove generated files in this folder; caches elsewhere are kept
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak proof generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-thorough e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak proof generate format constraints clean

@@ -32,7 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("node")
-            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(TEST_SECONDS))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -125,12 +125,25 @@ def start_job(tmp_path: Path) -> Iterator[StartJob]:
     """Starts jobs; whatever is still running at the end of the test is ended."""
     started: list[RunningJob] = []
 
-    def start(command: list[str], *, ps: int = 0, workers: int, **settings: object) -> RunningJob:
+    def start(
+        command: list[str],
+        *,
+        ps: int = 0,
+        workers: int,
+        of_pods: Mapping[str, Mapping[str, str]] = {},
+        **settings: object,
+    ) -> RunningJob:
+        """`of_pods` has variables of single pods, such as worker-1."""
         place = Place(ps, workers)
         own = {name: str(value) for name, value in settings.items()}
         directory = tmp_path / f"job-{len(started)}"
         pods = [
-            PodProcess(f"{role}-{i}", command, place.environment(role, i) | own, directory / f"{role}-{i}")
+            PodProcess(
+                f"{role}-{i}",
+                command,
+                {**place.environment(role, i), **own, **of_pods.get(f"{role}-{i}", {})},
+                directory / f"{role}-{i}",
+            )
             for role, count in (("ps", ps), ("worker", workers))
             for i in range(count)
         ]
