@@ -5,7 +5,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.plan import plan
-from paddlejob.core.recording.hangs import Hang
+from paddlejob.core.recording.hangs import Hang, find_awaited
 from paddlejob.core.recording.stacks import position
 from paddlejob.testing.build import SnapshotBuilder, job, snapshot
 from tests.core.hang_histories import EVERY, Play, check
@@ -251,6 +251,25 @@ def test_ranks_that_have_ended_are_not_waited_for():
     assert message(play).endswith(": worker-2 on node-2 does not join what the others wait for")
 
 
+def test_it_is_known_whom_ranks_wait_for_long_before_a_job_hangs():
+    play = Play()
+    play.train(100)
+    play.now += 5
+    assert find_awaited(play.ranks, play.now, silent_seconds=15) is None
+    play.stay(15, 100, silent=(1,), waiting=(0, 2))
+    assert find_awaited(play.ranks, play.now, silent_seconds=15) == "worker-1 on node-1 is not reporting"
+    assert play.hang() is None
+    play.stay(5, 100, waiting=(0, 2))
+    assert find_awaited(play.ranks, play.now, silent_seconds=15) == (
+        "worker-1 on node-1 does not join what the others wait for"
+    )
+    play.stay(5, 100, waiting=())
+    assert find_awaited(play.ranks, play.now, silent_seconds=15) == ""
+    play.stay(5, 100, "ended")
+    play.now += 60
+    assert find_awaited(play.ranks, play.now, silent_seconds=15) == ""
+
+
 # --- what becomes of the job
 
 HANG = Hang(0, 100, 300, ("demo-worker-1 (rank 1) on node-b",), "no step for 5m (step 100): it is stuck")
@@ -266,6 +285,16 @@ def test_a_hang_is_in_the_message_and_changes_nothing_else():
     decided = plan(hanging().build())
     assert (decided.status.phase, decided.status.attempt) == (Phase.RUNNING, 0)
     assert decided.status.message == "2 workers running; no step for 5m (step 100): it is stuck"
+
+
+@pytest.mark.parametrize(("index", "is_said"), [(0, True), (1, False)])
+def test_a_rank_that_fails_while_it_waits_says_for_whom(index: int, is_said: bool):
+    awaited = "demo-worker-1 (rank 1) on node-b is not reporting"
+    builder = snapshot(job().worker(2).status(phase="Running")).pods_running().config({})
+    builder.failed("worker", index, code=1, message="gloo timed out").awaited = awaited
+    message = plan(builder.build()).status.message
+    assert message.endswith(f"gloo timed out; it was waiting: {awaited}") == is_said
+    assert f"worker-{index} exited with code 1" in message
 
 
 def test_a_job_that_asks_for_it_is_restarted_and_the_odd_rank_blamed():

@@ -134,6 +134,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Whether its ConfigMap is there, in the job's namespace."""
     hang: Hang | None = None
     """Set while the pods of this attempt report that they make no progress."""
+    awaited: str = ""
+    """Which rank of this attempt all others wait for, and how that is known; empty: none, or unknown."""
     slowdown: Slowdown | None = None
     """Set while a rank of this attempt slows the others down."""
     warning: str = ""

@@ -69,6 +69,8 @@ class ClusterState:
         """What pods are given to report with; set once reports can be taken."""
         self._hangs: dict[ObjectKey, Hang] = {}
         self._slowdowns: dict[ObjectKey, Slowdown] = {}
+        self.awaited: dict[ObjectKey, tuple[int, str]] = {}
+        """Which rank of a job all others wait for, and in which attempt."""
         self._warnings: dict[ObjectKey, tuple[str, str]] = {}
         """What is wrong with a pod, and its UID."""
         self._host_ports: dict[ObjectKey, int] = {}
@@ -134,6 +136,7 @@ class ClusterState:
             recorder=self.recorder,
             hang=self.hang(job),
             slowdown=self.slowdown(job),
+            awaited=self._awaited(job),
             warning=self._warning(key, pods),
             has_recorder=self._has_recorder(job.metadata.namespace),
             state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
@@ -167,6 +170,10 @@ class ClusterState:
         """Return what is known of a job that a rank of its present attempt slows down."""
         slowdown = self._slowdowns.get(job.metadata.key)
         return slowdown if slowdown is not None and slowdown.attempt == job.status.attempt else None
+
+    def _awaited(self, job: PaddleJob) -> str:
+        attempt, awaited = self.awaited.get(job.metadata.key, (0, ""))
+        return awaited if attempt == job.status.attempt else ""
 
     def warn(self, job: ObjectKey, pod: Pod, warning: str) -> None:
         """Note what people should know of a job as long as this pod is there, and let it be looked at."""
@@ -211,6 +218,7 @@ class ClusterState:
         self._state_timers.pop(key, None)
         self._hangs.pop(key, None)
         self._slowdowns.pop(key, None)
+        self.awaited.pop(key, None)
         self._warnings.pop(key, None)
         self._spec_errors.pop(key, None)
         if not self._holds_host_port(key):

@@ -108,6 +108,7 @@ class SnapshotBuilder:
         self.has_recorder = False
         self.hang: Hang | None = None
         self.slowdown: Slowdown | None = None
+        self.awaited = ""
         self.warning = ""
         self.taken_ports: frozenset[int] = frozenset()
         self.failures: tuple[WriteFailure, ...] = ()
@@ -363,6 +364,7 @@ class SnapshotBuilder:
             has_recorder=self.has_recorder,
             hang=self.hang,
             slowdown=self.slowdown,
+            awaited=self.awaited,
             warning=self.warning,
             state_seconds={pod.metadata.uid: self._state_seconds(pod) for pod in pods},
         )

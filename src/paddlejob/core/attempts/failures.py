@@ -217,7 +217,11 @@ def _what_happened(snapshot: Snapshot, member: ObservedPod) -> str:
     if member.state is PodState.FAILED:
         named = _known_error(snapshot, member)
         what = f"{member.replica} {explain.ending(member)}" + (f" ({named.reason})" if named else "")
-        return f"{what}; it {idle}" if (idle := _idle_accelerators(snapshot, member)) else what
+        if idle := _idle_accelerators(snapshot, member):
+            return f"{what}; it {idle}"
+        # Paddle ends ranks that have waited for too long, and who is waited for is not among them.
+        is_victim = snapshot.awaited and f"{member.pod.metadata.name} " not in snapshot.awaited
+        return f"{what}; it was waiting: {snapshot.awaited}" if is_victim else what
     if _exhausted(snapshot, member):
         return f"{member.replica} {explain.obstacle(member) or 'was restarted in place too often'}"
     return f"{member.replica} is lost: node {member.pod.spec.node_name or '(unknown)'} is not responding"

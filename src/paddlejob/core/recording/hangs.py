@@ -148,12 +148,25 @@ def find_hang(
     )
 
 
+def find_awaited(ranks: Iterable[RankPace], now: float, *, silent_seconds: float) -> str | None:
+    """Say which ranks all others wait for; empty if that cannot be told, None while any rank moves.
+
+    Paddle ends a rank that has waited for too long by itself, with gloo after 30 seconds, when nobody can
+    know yet whether the job hangs. Then this tells whom it waited for.
+    """
+    every = sorted((rank for rank in ranks if rank.phase != ENDED), key=lambda rank: rank.name)
+    if any(now - rank.moved_at < silent_seconds for rank in every):
+        return None
+    odd, why = _odd(every, [rank for rank in every if now - rank.heard_at >= silent_seconds])
+    return why if odd and all(rank.is_waiting for rank in every if rank not in odd) else ""
+
+
 def _odd(every: list[RankPace], silent: list[RankPace]) -> tuple[list[RankPace], str]:
     """Return the ranks that differ from all others, and how."""
-    if len(silent) == len(every):
+    if every and len(silent) == len(every):
         who = every[0].place if len(every) == 1 else f"all {len(every)} ranks"
         return [], f"{who} {_verb(every, 'is', 'are')} stopped or cannot reach the operator"
-    if len(every) == 1:
+    if len(every) <= 1:
         return [], ""
     furthest, busy = max(rank.step for rank in every), [rank for rank in every if not rank.is_waiting]
     for found, one, many, how in (

@@ -13,7 +13,7 @@ from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.actions import Event, EventType
 from paddlejob.core.pod_set import replica_of
 from paddlejob.core.recording import stacks
-from paddlejob.core.recording.hangs import Hang, HangLimits, find_hang
+from paddlejob.core.recording.hangs import Hang, HangLimits, find_awaited, find_hang
 from paddlejob.core.recording.stragglers import Slowdown, Straggler, find_stragglers
 from paddlejob.operator.reports import pace
 from paddlejob.operator.reports.book import Book, Rank
@@ -80,6 +80,7 @@ class Watchdog:
         hang = self._find(job, pods, ranks, now) if job and runs else None
         if job is not None:
             self._look_for_stragglers(job, ranks if runs else [], now)
+            self._look_for_awaited(job, ranks, now)
         else:
             self._slow.pop(key, None)
         known = self._hung.get(key)
@@ -109,6 +110,15 @@ class Watchdog:
         before, slowdown = self._state.slowdown(job), self._slowdown(job, found, now)
         if slowdown != before:
             self._state.set_slowdown(key, slowdown)
+
+    def _look_for_awaited(self, job: PaddleJob, ranks: list[Rank], now: float) -> None:
+        """Note whom all ranks wait for; that is kept when they end, until others train."""
+        silent_seconds = 3 * pace.next_seconds(self._book.reporters)
+        found = find_awaited((rank.pace for rank in ranks), now, silent_seconds=silent_seconds)
+        if found is None:
+            self._state.awaited.pop(job.metadata.key, None)
+        elif found:
+            self._state.awaited[job.metadata.key] = (job.status.attempt, found)
 
     def _slowdown(self, job: PaddleJob, found: list[Straggler], now: float) -> Slowdown | None:
         """Return what is to be known of the rank that has been slow for longest, in the words used first."""
