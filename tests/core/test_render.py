@@ -61,11 +61,12 @@ def test_template_metadata_is_kept_and_ours_wins():
     of = job().worker(1)
     of.manifest["spec"]["worker"]["template"]["metadata"] = {
         "name": "ignored",
+        "namespace": "kube-system",
         "labels": {"team": "ads", "paddle-res-type": "wrong"},
         "annotations": {"note": "x"},
     }
     metadata = pod_of(of)["metadata"]
-    assert metadata["name"] == "demo-worker-0"
+    assert (metadata["name"], metadata["namespace"]) == ("demo-worker-0", "default")
     assert metadata["labels"]["team"] == "ads"
     assert metadata["labels"]["paddle-res-type"] == "worker"
     assert metadata["annotations"]["note"] == "x"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = (ROOT, ROOT / "src" / "paddlejob")
+ROOMS = (ROOT, ROOT / "src" / "paddlejob", ROOT / "tests")
 PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?|[\w.-]+/")
 
 
@@ -17,7 +17,7 @@ def exists(path: str) -> bool:
     return any((room / path).exists() for room in ROOMS)
 
 
-@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "SECURITY.md", "docs/architecture.md"])
 def test_every_path_that_a_document_names_exists(document):
     text = (ROOT / document).read_text()
     named = {word for word in re.findall(r"`([^`\n]+)`", text) if PATH.fullmatch(word)}
