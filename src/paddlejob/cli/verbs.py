@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import signal
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,8 @@ import click
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+INTERRUPTED = 130
 
 Table = Mapping[str, tuple[str, str]]
 """From a verb to its module, perhaps with the name of its command (`module:name`), and one line of help."""
@@ -33,6 +37,15 @@ class Verbs(click.Group):
         self._synonyms = synonyms or {}
         self.sections = sections
         self.table = {verb: entry for table in sections.values() for verb, entry in table.items()}
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Import and run a verb; Ctrl-C, where the verb itself does not handle it, is exit code 130."""
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of the table."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -135,6 +136,29 @@ def test_a_command_starts_without_what_it_does_not_need(cluster, arguments, unwa
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "paddlejob.cli.cluster.main" in imported
     assert imported & unwanted == set()
+
+
+@pytest.mark.parametrize(
+    ("program", "slow", "code"),
+    [
+        ("kubectl_pdj", "click", -signal.SIGINT),
+        ("paddlejob", "click", -signal.SIGINT),
+        ("kubectl_pdj", "asyncio", 130),
+        ("paddlejob", "asyncio", 130),
+    ],
+)
+def test_a_command_can_be_interrupted_while_it_is_imported(cluster, tmp_path, program, slow, code):
+    """A shell calls death by the signal 130, too."""
+    (tmp_path / f"{slow}.py").write_text("import time; print('importing', flush=True); time.sleep(600)")
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "KUBECONFIG": str(cluster.kubeconfig)}
+    start = f"import sys; from paddlejob.cli import {program}; sys.argv[1:] = ['get']; {program}()"
+    with subprocess.Popen(
+        [sys.executable, "-c", start], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert (process.returncode, said) == (code, "")
 
 
 def test_kubectl_completes_names_and_ranks(pdj, file, monkeypatch, capsys):

@@ -13,6 +13,7 @@ import click
 
 from paddlejob.cli.cluster.flags import Target
 from paddlejob.cli.terminal import say
+from paddlejob.cli.verbs import INTERRUPTED
 
 if TYPE_CHECKING:
     from paddlejob.api.v1 import PaddleJob
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 FAILED = 1
 BAD_INPUT = 2
 TIMED_OUT = 124
-INTERRUPTED = 130
 DEBUG_VARIABLE = "PADDLEJOB_DEBUG"
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -74,12 +74,13 @@ def rank_option(function: Function) -> Function:
 
 def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
     """Do what a command does, and exit with its code; an error is one sentence."""
-    import asyncio  # noqa: PLC0415 - not needed for help
-    import logging  # noqa: PLC0415
+    # Closed also when Ctrl-C comes before it has begun, which Python would warn about.
+    with errors_shown(), contextlib.closing(work):
+        import asyncio  # noqa: PLC0415 - not needed for help
+        import logging  # noqa: PLC0415
 
-    # The kube runtime logs what it tries again; a person is told by the command.
-    logging.getLogger("paddlejob").addHandler(logging.NullHandler())
-    with errors_shown():
+        # The kube runtime logs what it tries again; a person is told by the command.
+        logging.getLogger("paddlejob").addHandler(logging.NullHandler())
         code = asyncio.run(work)
         sys.stdout.flush()
         sys.exit(code or 0)
