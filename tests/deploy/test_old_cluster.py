@@ -38,7 +38,7 @@ MERGE = {"content_type": "application/merge-patch+json"}
 
 
 def arguments(plane: ControlPlane, port: int) -> list[str]:
-    context = plane._site
+    context = plane._layout
     kubeconfigs = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
     return [
         f"--etcd-servers=https://127.0.0.1:{context.ports['etcd']}",
