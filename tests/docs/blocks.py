@@ -26,6 +26,7 @@ NOT_RUN = {
     "docker push": "needs a registry",
     "make demo": "devcluster/fresh.py runs it in a bare Debian",
     '"$(python3 scripts/paddle_env.py 2.6.2)"': "devcluster/fresh.py runs it after `make demo`",
+    ".venv/bin/paddlejob run": "tests/local/test_guide.py runs it with --dry-run, `make demo` without",
     "make test": "this is one of its tests",
     "sysctl -w": "changes the settings of the machine",
     "helm upgrade": "tests/deploy/test_chart_install.py installs the chart with the dashboard",

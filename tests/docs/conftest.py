@@ -29,8 +29,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     counts = [value for report in passed for name, value in report.user_properties if name == COUNT]
     if counts:
         known = [block for page in ENGLISH for block in blocks(page, "bash", "console")]
-        here = [block for block in known if block.page not in RUN_ELSEWHERE and block.commands()]
+        runnable = [block for block in known if block.commands()]
+        elsewhere = sum(block.page in RUN_ELSEWHERE for block in runnable)
         terminalreporter.write_line(
-            f"documentation: {sum(counts)} of {len(here)} blocks of commands run; "
-            f"{len(known) - len(here)} of {len(known)} are run elsewhere or listed with the reason"
+            f"documentation: {sum(counts)} of {len(runnable) - elsewhere} blocks of commands run here, "
+            f"{elsewhere} by {' and '.join(RUN_ELSEWHERE.values())}; "
+            f"{len(known) - len(runnable)} are listed with the reason why not"
         )
