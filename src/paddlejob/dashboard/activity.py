@@ -1,4 +1,4 @@
-"""What each rank did over time, as far as its recorder told: trained, waited for others, or made no step.
+"""What each rank did over time, as far as its recorder reported: trained, waited for others, or made no step.
 
 On this machine all that recorders reported is in files. On a cluster the operator keeps the reports to
 itself, and publishes what it finds in them: an event names the ranks that a job without progress waits for.

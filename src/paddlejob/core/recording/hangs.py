@@ -1,6 +1,6 @@
 """Finds jobs that have stopped making progress, and the rank that the others wait for.
 
-Time-outs are learned from the job itself, for each phase: a job is given several times as long as it ever
+Timeouts are learned from the job itself, for each phase: a job is given several times as long as it ever
 took to its next step, and evaluations and checkpoints by what they took. Pure: the caller has the
 clock, which only moves forward.
 """
@@ -32,7 +32,7 @@ NO_STEP, NO_REPORT = "no step for ", "no report for "
 
 
 class HangLimits(msgspec.Struct, frozen=True):
-    """Between what time-outs are, however short or long the steps of a job."""
+    """Bounds of timeouts, however short or long the steps of a job are."""
 
     floor_seconds: float = 600.0
     ceiling_seconds: float = 7200.0
@@ -85,7 +85,7 @@ class Hang(msgspec.Struct, frozen=True):
     """A job without progress."""
 
     attempt: int
-    """Whose pods these are."""
+    """Attempt that the pods belong to."""
     step: int
     seconds: int
     odd: tuple[str, ...]

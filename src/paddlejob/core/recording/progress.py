@@ -19,9 +19,9 @@ class Origin(msgspec.Struct, frozen=True):
 def advanced(
     before: TrainingProgress | None, reported: TrainingProgress, *, attempt: int, origin: Origin | None = None
 ) -> TrainingProgress:
-    """Return the progress of a job after what a process has told.
+    """Return the progress of a job after a report of one of its processes.
 
-    `told` has the steps of that process. With an `origin` it counts them from 0, also after a restart;
+    `reported` has the steps of that process. With an `origin` it counts them from 0, also after a restart;
     without one it says which step of all training it is at.
     """
     reported = msgspec.structs.replace(reported, attempt=attempt)

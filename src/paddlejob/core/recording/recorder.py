@@ -39,7 +39,7 @@ class Recorder(msgspec.Struct, frozen=True):
     """The recorder as this operator installs it."""
 
     name: str
-    """Of its ConfigMap, with a hash of the files: another version has another name."""
+    """Name of its ConfigMap, with a hash of the files, so that each version has its own."""
     files: Mapping[str, str]
     """Content by path: the code, and the certificate that reports are sent to."""
     url: str

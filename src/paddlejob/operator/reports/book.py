@@ -18,12 +18,12 @@ from paddlejob.operator.reports.pace import LONGEST_SECONDS, SHORTEST_SECONDS, B
 from paddlejob.progress import Tracker
 
 MOST_RANKS = 64
-"""Of one pod: one for each of its accelerators, so this is plenty."""
+"""Maximum number of ranks in one pod: one for each of its accelerators, so this is plenty."""
 POD_REPORTS_PER_SECOND = 2.0 * MOST_RANKS / SHORTEST_SECONDS
 MOST_STACK_TEXT = 1 << 18
-"""Of all ranks of a job; that is as much as a record of it may have."""
+"""Maximum size of the stacks of a job; as much as its record may have."""
 SILENT_SECONDS = 2 * LONGEST_SECONDS
-"""A rank that is not heard for this long while the others go on is one that they do not wait for."""
+"""A rank that does not report for this long while the others make steps is not one that they wait for."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]

@@ -1,4 +1,4 @@
-"""Takes reports while this process leads: gives pods the recorder, and hears who proves to be one."""
+"""Receives reports while this process is the leader: gives pods the recorder, and authenticates them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class ReportIntake:
         return Answer(200, answer)
 
     async def _say(self, token: str, body: bytes, place: Mapping[str, str]) -> Answer:
-        """Return the answer to what a program says in Kubeflow's protocol."""
+        """Return the answer to a report in Kubeflow's protocol."""
         sender = await self._admit(token)
         if isinstance(sender, Answer):
             return sender
@@ -139,7 +139,7 @@ class ReportIntake:
         return Answer(200, {"nextSeconds": pace.next_seconds(self._book.reporters)})
 
     async def _admit(self, token: str) -> tuple[PaddleJob, Pod] | Answer:
-        """Return who sends something, or the answer to somebody who may not, or not yet."""
+        """Return the sender, or the answer to one that may not report, or not yet."""
         try:
             identity = await self._reviewer.identify(token)
         except RefusedError as error:

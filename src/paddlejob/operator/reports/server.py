@@ -77,7 +77,7 @@ class _Full(asyncio.Protocol):
     """Ends a connection that is one too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say nothing: whoever it is tries again later."""
+        """Do not answer: the client retries later."""
         transport.close()
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 SILENT_SECONDS = 30.0
-"""A rank that was not heard for this long is out of reach, unless it was asked to be silent for longer."""
+"""A rank that has not reported for this long counts as not reporting, unless it was asked to wait longer."""
 MOST_JOBS_ASKED = 64
 """How many jobs that hang can be asked for their stacks: what they say is kept until they go on."""
 LOGGED_STACKS = 5
@@ -155,7 +155,7 @@ class Watchdog:
         since = self._asked.setdefault(key, now)
         late = since + pace.next_seconds(self._book.reporters) * 1.2 + STACKS_SECONDS
         heard = [rank.pace for rank in ranks if now - rank.pace.heard_at < self._silent_seconds]
-        # While nobody is heard it may be us who did not listen, so they are given the time.
+        # While no rank reports, it may be our own fault, so they are given the time.
         return now > late or (bool(heard) and all(each.position for each in heard))
 
     def _tell(self, job: PaddleJob, hang: Hang) -> None:
@@ -166,7 +166,7 @@ class Watchdog:
 
 
 def _is_news(hang: Hang, known: Hang | None) -> bool:
-    """Tell whether it is not known yet that a job hangs, or until now it was only not heard."""
+    """Return whether a hang is new, or until now was only a lack of reports."""
     return known is None or known.attempt != hang.attempt or (hang.is_heard and not known.is_heard)
 
 

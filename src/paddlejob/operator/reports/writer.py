@@ -70,11 +70,11 @@ class ProgressWriter:
         self._write_soon(job, kept, at_once=at_once)
 
     def report(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, origin: Origin | None) -> None:
-        """Take in what a pod reports; a pod of an attempt that is over is not heard any more."""
+        """Take in what a pod reports; reports of earlier attempts are ignored."""
         kept, attempt = self._keep(job), _attempt(pod)
         if kept.known is not None and attempt < kept.known.attempt:
             return
-        # People wait for the first report of an attempt; what the log told may just have been written.
+        # People wait for the first report of an attempt; what the log said may just have been written.
         is_first = kept.known is None or attempt != kept.known.attempt or not self._is_reported(kept)
         kept.reported_at = asyncio.get_running_loop().time()
         kept.reports_total = bool(reported.steps)
