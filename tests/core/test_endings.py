@@ -131,6 +131,7 @@ def test_no_pod_of_the_job_itself_counts_as_late_when_the_operators_clock_is_beh
         manifest["metadata"]["creationTimestamp"] = created.isoformat()
     built.status(built.plan().status)
     assert deleted(built) == {"demo-worker-2"}
+    assert deleted(built.gone("worker", 2)) == set()
 
 
 def test_a_pod_that_came_after_the_end_is_deleted_even_if_it_runs():
