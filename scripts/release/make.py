@@ -86,7 +86,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the release; it must not exist")
     parser.add_argument("--commit", default="HEAD")
     parser.add_argument("--image", default=IMAGE, help="name of the image, without its version")
-    parser.add_argument("--previous", default="", help="the release before, to compare with")
     parser.add_argument("--key", type=Path, help="SSH key to sign with; a test key by default")
     parser.add_argument("--skip-image", action="store_true")
     parser.add_argument(
@@ -109,7 +108,7 @@ def main() -> None:
         key = given.key or evidence.test_key(Path.home() / ".cache" / "paddlejob" / "release-test-key")
         if not given.key:
             release.remarks.append("signed with a test key, which nobody should trust")
-        text = notes.notes(release.version, source, given.previous, release.remarks)
+        text = notes.notes(release.version, source, release.remarks)
         (given.out / "NOTES.md").write_text(text)
         shutil.copy(source / "LICENSE", given.out)
         evidence.write_provenance(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from scripts.release import changes
-from scripts.release.source import ROOT
 
+RELEASED = Path("tests/release/released")
+"""Where the CRD and the operator's file of every release are kept."""
 _FILES = {"crd": "deploy/v1/crd.yaml", "operator": "deploy/v1/operator.yaml"}
 VERIFY = """\
 ## Verify
@@ -25,10 +25,10 @@ sha256sum --check SHA256SUMS
 """
 
 
-def notes(version: str, source: Path, previous: str, remarks: list[str]) -> str:
-    """Return the notes; `previous` is the release before as git knows it, empty where there is none."""
+def notes(version: str, source: Path, remarks: list[str]) -> str:
+    """Return the notes: what is new, and what an administrator has to look at."""
     parts = [f"# paddlejob {version}\n", section((source / "CHANGELOG.md").read_text(), version)]
-    if previous:
+    if previous := release_before(version, source / RELEASED):
         parts.append(_differences(source, previous))
     if remarks:
         parts.append("## About this build\n\n" + "".join(f"- {each}\n" for each in remarks))
@@ -36,15 +36,25 @@ def notes(version: str, source: Path, previous: str, remarks: list[str]) -> str:
 
 
 def section(changelog: str, version: str) -> str:
-    """Return what is new in a version; what is not released yet comes first, as long as there is any."""
+    """Return what is new in a version: its section, or until it has one what is not released yet."""
     sections = dict(re.findall(r"^## \[([^\]]+)\].*?\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL))
-    if version not in sections:
-        raise SystemExit(f"CHANGELOG.md has no section [{version}]; write one")
-    return "\n".join(filter(None, (sections.get("Unreleased", "").strip(), sections[version].strip()))) + "\n"
+    if found := (sections.get(version) or sections.get("Unreleased", "")).strip():
+        return f"{found}\n"
+    raise SystemExit(f"CHANGELOG.md has no section [{version}]; write one")
+
+
+def release_before(version: str, released: Path) -> str:
+    """Return the newest release that is older than a version, empty where there is none."""
+    older = [path.stem.removeprefix("crd-") for path in released.glob("crd-*.yaml")]
+    return max((each for each in older if _order(each) < _order(version)), key=_order, default="")
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
 
 
 def _differences(source: Path, previous: str) -> str:
-    old = {name: _objects(_show(previous, path)) for name, path in _FILES.items()}
+    old = {name: _objects((source / RELEASED / f"{name}-{previous}.yaml").read_text()) for name in _FILES}
     new = {name: _objects((source / path).read_text()) for name, path in _FILES.items()}
     before, after = changes.rights(old["operator"]), changes.rights(new["operator"])
     rights = [
@@ -61,11 +71,6 @@ def _differences(source: Path, previous: str) -> str:
             "",
         ]
     )
-
-
-def _show(commit: str, path: str) -> str:
-    command = ["git", "show", f"{commit}:{path}"]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def _objects(text: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paddlejob.sdk import Job, JobError, JobFailed, JobNotFoundError, JobTimeoutError, Line, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Job", "JobError", "JobFailed", "JobNotFoundError", "JobTimeoutError", "Line", "train"]
 
 

@@ -29,7 +29,7 @@ ORDER = (
 """In this order each section finds the cluster as it expects it."""
 NEEDS_MORE_THAN_AN_API_SERVER = (
     "docker build",
-    "paddlejob install --image registry.example.com/paddlejob-operator:0.1.0 --apply",
+    "paddlejob install --image registry.example.com/paddlejob-operator:0.2.0 --apply",
     "kubectl -n paddle-system rollout status",
     "kubectl -n paddle-system logs",
 )

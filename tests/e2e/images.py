@@ -7,13 +7,14 @@ from pathlib import Path
 
 import yaml
 
+import paddlejob
 from devcluster.images.build import Image, build_image
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 WIDE_AND_DEEP = "registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1"
 RESNET = "registry.baidubce.com/paddle-operator/demo-resnet:v1"
-OPERATOR = "paddlejob-operator:0.1.0"
+OPERATOR = f"paddlejob-operator:{paddlejob.__version__}"
 PLAIN_JOB = "your-repo/paddle:mypaddle"
 
 

@@ -49,6 +49,15 @@ def pdj(real: RealCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> C
     return lambda verb, *arguments: CliRunner().invoke(group, [verb, "-n", real.namespace, *arguments])
 
 
+def pods_of(job: dict[str, Any]) -> list[str]:
+    """Return the pods that Kubeflow makes of a job."""
+    return [
+        f"{job['metadata']['name']}-{kind.lower()}-{index}"
+        for kind, spec in job["spec"]["paddleReplicaSpecs"].items()
+        for index in range(spec.get("replicas", 1))
+    ]
+
+
 class Kubeflow:
     """What Kubeflow's training operator does with a job: pods while it is not suspended, none while it is."""
 
@@ -74,9 +83,8 @@ class Kubeflow:
 
     def is_running(self, name: str) -> bool:
         """Tell whether all its pods run, so that what becomes of later ones can be chosen."""
-        wanted = self.get(name)["spec"]["paddleReplicaSpecs"]["Worker"]["replicas"]
         listed = self._cluster.request("GET", f"{self._pods}?labelSelector={LABEL}={name}")["items"]
-        return [each["status"].get("phase") for each in listed] == ["Running"] * wanted
+        return [each["status"].get("phase") for each in listed] == ["Running"] * len(pods_of(self.get(name)))
 
     def create(self, body: dict[str, Any]) -> dict[str, Any]:
         body["metadata"] = {
@@ -97,14 +105,14 @@ class Kubeflow:
                 self._reconcile(job)
 
     def _reconcile(self, job: dict[str, Any]) -> None:
-        name, spec = job["metadata"]["name"], job["spec"]["paddleReplicaSpecs"]["Worker"]
+        name = job["metadata"]["name"]
         existing = self.pods(name)
         if job["spec"].get("runPolicy", {}).get("suspend"):
             for each in existing:
                 self._ignoring(404, "DELETE", f"{self._pods}/{each}")
             return
-        for index in range(spec["replicas"]):
-            if (pod := f"{name}-worker-{index}") not in existing:
+        for pod in pods_of(job):
+            if pod not in existing:
                 container = {"name": "paddle", "image": "mirror/train:1"}
                 body = {
                     "metadata": {"name": pod, "labels": {LABEL: name}},
@@ -151,19 +159,20 @@ def test_a_running_job_is_moved_under_its_name(real, kubeflow, pdj):
 
 
 def test_all_jobs_of_a_namespace_are_moved_and_complete(real, kubeflow, pdj):
-    workers = {"collective": 2, "never": 1, "always": 2}
-    pods = [f"{name}-worker-{index}" for name, count in workers.items() for index in range(count)]
-    for name in workers:
-        kubeflow.create(read(name))
-    for name in workers:
-        eventually(lambda name=name: kubeflow.is_running(name))
+    jobs = [read(name) for name in ("collective", "never", "always", "single", "parameter-servers")]
+    for body in jobs:
+        body["metadata"] = {"name": body["metadata"].get("name", "single")}  # there is no queue here
+        kubeflow.create(body)
+    for body in jobs:
+        eventually(lambda body=body: kubeflow.is_running(body["metadata"]["name"]))
+    pods = [pod for body in jobs for pod in pods_of(body) if "-worker-" in pod]
     for pod in pods:
         real.hold(pod)
     done = pdj("import", "--all")
     assert done.exit_code == 0, done.output
     for pod in pods:
         real.let_go(pod)
-    waited = pdj("wait", *workers, "--timeout=60s")
+    waited = pdj("wait", *(body["metadata"]["name"] for body in jobs), "--timeout=60s")
     assert waited.exit_code == 0, waited.output
     again = pdj("import", "--all")
     nothing = f"no PaddleJobs of kubeflow.org/v1 to import in namespace {real.namespace}\n"

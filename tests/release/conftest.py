@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,21 @@ def clean_venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def pipx_programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of the wheel as pipx installs them, which has a virtualenv of its own."""
+    folder = tmp_path_factory.mktemp("pipx")
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "pipx==1.7.1"], check=True)
+    places = {"PIPX_HOME": str(folder / "home"), "PIPX_BIN_DIR": str(folder / "bin")}
+    pinned = {"PIP_CONSTRAINT": str(source.ROOT / "constraints.txt")}
+    pipx = [python, "-m", "pipx", "install", "--python", sys.executable, wheel]
+    subprocess.run(pipx, env={**os.environ, **places, **pinned}, check=True)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="session")
 def helm() -> Path:
     return ensure(["helm"])["helm"]
 
@@ -54,15 +70,18 @@ def helm() -> Path:
 def run(clean_venv: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a program of that virtualenv in an empty folder, with nothing of this clone in its environment."""
 
-    def run(program: str, *arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": f"{clean_venv}:/usr/bin:/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
-        return subprocess.run(
-            [clean_venv / program, *map(str, arguments)],
-            cwd=tmp_path,
-            env={**environment, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    return partial(run_program, clean_venv, tmp_path)
 
-    return run
+
+def run_program(
+    programs: Path, folder: Path, program: str, *arguments: object, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(folder), "LANG": "C.UTF-8"}
+    return subprocess.run(
+        [programs / program, *map(str, arguments)],
+        cwd=folder,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

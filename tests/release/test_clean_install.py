@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from paddlejob.kube.resource import PODS
 from scripts import manifests
 from scripts.release.source import ROOT
 from tests.apiserver.installed import simulated_node
+from tests.release.conftest import run_program
 from tests.support.waiting import eventually_async
 
 pytestmark = pytest.mark.timeout(600)
@@ -38,7 +40,9 @@ def test_the_manifests_are_those_of_the_repository(run):
 
 
 @pytest.mark.tools
-def test_a_first_job_runs(run, tmp_path):
+@pytest.mark.parametrize("installer", ["clean_venv", "pipx_programs"], ids=["pip", "pipx"])
+def test_a_first_job_runs(installer, request, tmp_path):
+    run = partial(run_program, request.getfixturevalue(installer), tmp_path)
     assert run("paddlejob", "init", "collective", "--name=first").returncode == 0
     (tmp_path / "train.py").write_text(
         "import os\nprint('rank', os.environ['PADDLE_TRAINER_ID'], 'trains')\n"

@@ -144,14 +144,34 @@ def test_the_bill_of_an_image_lists_its_debian_and_python_packages():
 
 def test_notes_are_the_changelogs():
     changelog = "# Changelog\n\n## [Unreleased]\n\n- new\n\n## [0.2.0]\n\n- second\n\n## [0.1.0]\n\n- first\n"
-    assert notes.section(changelog, "0.2.0") == "- new\n- second\n"
-    assert notes.section(changelog.replace("- new\n", ""), "0.1.0") == "- first\n"
+    assert notes.section(changelog, "0.2.0") == "- second\n"
+    assert notes.section(changelog, "0.3.0") == "- new\n"
     with pytest.raises(SystemExit, match=r"CHANGELOG.md has no section \[0.3.0\]"):
-        notes.section(changelog, "0.3.0")
-    assert notes.section((ROOT / "CHANGELOG.md").read_text(), VERSION)
+        notes.section(changelog.replace("- new\n", ""), "0.3.0")
+
+
+def test_notes_say_what_an_administrator_has_to_look_at_since_the_release_before():
+    text = notes.notes(VERSION, ROOT, [])
+    before = notes.release_before(VERSION, ROOT / notes.RELEASED)
+    crd, rights = (
+        text.partition(f"## {title} since {before}\n")[2].partition("\n## ")[0]
+        for title in ("The CRD", "The operator's rights")
+    )
+    assert "- new: `spec.recorder`" in crd
+    assert "**changed**" not in crd
+    assert "- new: create tokenreviews.authentication.k8s.io everywhere" in rights
+    assert "- gone: " not in rights
+
+
+def test_the_release_before_is_the_newest_older_one(tmp_path):
+    for version in ("0.1.0", "0.9.0", "0.10.0", "1.0.0"):
+        (tmp_path / f"crd-{version}.yaml").touch()
+    found = {each: notes.release_before(each, tmp_path) for each in ("0.1.0", "0.2.0", "0.11.0", "2.0.0")}
+    assert found == {"0.1.0": "", "0.2.0": "0.1.0", "0.11.0": "0.10.0", "2.0.0": "1.0.0"}
 
 
 def test_the_versions_agree():
+    assert not (ROOT / notes.RELEASED / f"crd-{VERSION}.yaml").exists(), "it is released: choose the next"
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "paddlejob" / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
 
