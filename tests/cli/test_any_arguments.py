@@ -96,6 +96,7 @@ def check(program: click.Command, verb: str, given_arguments: list[str]) -> None
         raise done.exception
     assert done.exit_code in (0, 1, 2, 124, 130), done.output
     assert "Traceback" not in done.output
+    assert "this is a bug" not in done.output, done.output
     if done.exit_code:
         assert done.stderr.strip(), f"{verb} {given_arguments} fails without a word"
 
