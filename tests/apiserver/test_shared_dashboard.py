@@ -226,6 +226,23 @@ async def test_signing_out_ends_it_for_that_browser_only(site, control_plane, te
     assert [(await each.get("/api/about")).status for each in (one, same, other)] == [401, 200, 200]
 
 
+async def test_signing_in_again_ends_what_the_browser_had_before(site, control_plane, teams):
+    pages = await signed_in(site, token(control_plane, teams[0]))
+    (before,) = [f"{each.key}={each.value}" for each in pages.cookies]
+    assert (await pages.post("/api/sign-in", {"token": token(control_plane, teams[1])})).status == 200
+    assert (await pages.get("/api/about")).json["scope"] == teams[1]
+    # Somebody else may have planted it, and would see what the user does from then on.
+    assert (await (await site.pages(Cookie=before)).get("/api/about")).status == 401
+
+
+async def test_nobody_pushes_out_the_others(site, control_plane, teams, monkeypatch):
+    monkeypatch.setattr("paddlejob.dashboard.users.MOST_OF_USER", 2)
+    other = await signed_in(site, token(control_plane, teams[1]))
+    many = [await signed_in(site, token(control_plane, teams[0])) for _ in range(4)]
+    found = [(await each.get("/api/about")).status for each in (other, *many)]
+    assert found == [200, 401, 401, 200, 200]
+
+
 async def test_the_cookie_stands_for_the_token_and_goes_nowhere_else(site, control_plane, teams, caplog):
     caplog.set_level(logging.DEBUG)
     secret = token(control_plane, teams[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from yarl import URL
 
 from paddlejob.client.errors import ClientError
+from paddlejob.dashboard import desk
 from paddlejob.dashboard.pages import STATIC
 from paddlejob.dashboard.server import Dashboard
 from tests.dashboard.pages import opened
@@ -25,6 +27,8 @@ async def test_the_link_works_once_and_gives_a_cookie_that_no_script_and_no_othe
         (cookie,) = answer.cookies.values()
         assert cookie["httponly"]
         assert cookie["samesite"] == "Strict"
+        # So it goes to this page and below, also where a proxy serves others under the same name.
+        assert not cookie["path"]
         assert cookie.value != pages.query["token"]
         assert (await pages.get("/api/about")).json["isLocal"]
         again = await pages.get("/", query=pages.query, cookies={cookie.key: ""})
@@ -91,7 +95,51 @@ async def test_every_answer_forbids_other_origins(pages, path):
     assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["Server"] == "paddlejob"
     assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+async def test_what_a_user_may_see_is_not_kept_by_the_browser(pages):
+    for path in ("/api/about", "/api/history", "/api/jobs/default/nobody/environment/0"):
+        assert (await pages.get(path)).headers["Cache-Control"] == "no-store", path
+
+
+async def test_nobody_can_open_streams_without_end(pages, monkeypatch):
+    monkeypatch.setattr(desk, "MOST_STREAMS", 2)
+    async with pages.stream("/api/jobs") as first, pages.stream("/api/jobs") as second:
+        for events in (first, second):
+            await events.until("state")
+        for path in ("/api/jobs", "/api/jobs/default/demo/stream"):
+            refused = await pages.get(path)
+            assert (refused.status, refused.text.strip()) == (
+                429,
+                "Too many pages are open at once; close some of them.",
+            )
+    async with asyncio.timeout(60):
+        while (await pages.get("/api/jobs/default/demo/stream")).status == 429:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(["Host: evil.example"], id="a second name"),
+        pytest.param(["Transfer-Encoding: chunked", "Content-Length: 5"], id="two lengths"),
+        pytest.param(["Content-Length: 5", "Content-Length: 6"], id="two lengths of one kind"),
+        pytest.param(["Transfer-Encoding: chunked, identity"], id="two encodings"),
+        pytest.param([" folded: line"], id="a folded line"),
+        pytest.param(["Origin : http://127.0.0.1"], id="a space before the colon"),
+    ],
+)
+async def test_a_request_that_a_proxy_could_read_otherwise_is_refused(pages, lines):
+    url = URL(pages.base)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    head = ["POST /api/validate HTTP/1.1", f"Host: {url.authority}", f"Origin: {pages.base}", *lines]
+    writer.write("\r\n".join([*head, "", "0\r\n\r\n"]).encode())
+    async with asyncio.timeout(60):
+        status = (await reader.readline()).split()[1]
+    writer.close()
+    assert status == b"400"
 
 
 async def test_files_outside_are_not_served(pages):

@@ -7,9 +7,17 @@ import ssl
 import subprocess
 from pathlib import Path
 
+import aiohttp
+import pytest
+
+from paddlejob.client.cluster import Cluster
 from paddlejob.dashboard import shared, users
+from paddlejob.dashboard.desk import MOST_WATCHED, Desk
 from paddlejob.dashboard.shared import Certificate, SharedDashboard
+from paddlejob.kube.client import Client
 from paddlejob.kube.transport.cluster import ClusterConfig
+from paddlejob.kube.transport.http import HttpTransport
+from tests.dashboard.pages import Pages
 
 NOWHERE = ClusterConfig(server="http://127.0.0.1:1")
 
@@ -59,3 +67,30 @@ async def test_tokens_are_reviewed_whatever_happens(monkeypatch, caplog):
         async with asyncio.timeout(30):
             await reviewed.wait()
     assert "tokens are reviewed again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({"Origin": "http://["}, 403, id="half an address"),
+        pytest.param({"Origin": "null"}, 403, id="no address"),
+        pytest.param(
+            {"Origin": "http://[", "Sec-Fetch-Site": "same-origin"}, 403, id="what no browser sends"
+        ),
+        pytest.param({"Host": "[::1"}, 421, id="half a name"),
+    ],
+)
+async def test_an_address_that_is_none_is_refused(headers, status):
+    async with SharedDashboard(NOWHERE) as dashboard, aiohttp.ClientSession() as session:
+        pages = Pages(f"http://127.0.0.1:{await dashboard.serve('127.0.0.1:0')}", session)
+        assert (await pages.post("/api/sign-in", {"token": "a"}, headers=headers)).status == status
+
+
+async def test_namespaces_that_nobody_looks_at_are_not_all_watched():
+    cluster = Cluster(Client(HttpTransport(NOWHERE)))
+    desk = Desk(cluster, scope="default", user="somebody")
+    for number in range(5 * MOST_WATCHED):
+        desk.watch(f"namespace-{number}")
+    assert len(desk._watched) <= MOST_WATCHED
+    await desk.close()
+    await cluster.close()

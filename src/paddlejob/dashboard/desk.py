@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+
+from aiohttp import web
 
 from paddlejob.client.job import Jobs
 from paddlejob.client.live import within
@@ -15,6 +17,11 @@ ALL = ""
 """The scope of all namespaces; any other is the name of one."""
 LINGER_SECONDS = 30.0
 """How long jobs are still watched after the last page has gone: a reload then gets only what it missed."""
+
+MOST_STREAMS = 100
+"""How many streams a user may read at once: a browser opens six, whatever the number of its pages."""
+MOST_WATCHED = 10
+"""How many scopes are watched at once; more only where all of them are read."""
 
 
 class _Watched:
@@ -36,6 +43,7 @@ class Desk:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the user may see nothing any longer: what is being sent ends."""
         self._watched: dict[str, _Watched] = {}
+        self._streams = 0
         self._ending: set[asyncio.Task[None]] = set()
 
     @property
@@ -43,9 +51,23 @@ class Desk:
         """Whether anything is watched, for a page that is open or was so a moment ago."""
         return bool(self._watched)
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count a stream while it is read. Raises HTTPTooManyRequests."""
+        if self._streams >= MOST_STREAMS:
+            raise web.HTTPTooManyRequests(reason="Too many pages are open at once; close some of them.")
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
     def watch(self, scope: str) -> Hub:
         """Return the jobs of a scope, watched from now on."""
         if scope not in self._watched:
+            if len(self._watched) >= MOST_WATCHED:
+                for each in list(self._watched):
+                    self._end_unread(each)
             jobs = self.jobs if scope == ALL else within(self.jobs, scope)
             self._watched[scope] = _Watched(Hub(jobs, all_namespaces=scope == ALL))
         return self._watched[scope].hub

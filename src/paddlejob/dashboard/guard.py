@@ -27,6 +27,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
+    "Server": "paddlejob",
     "X-Content-Type-Options": "nosniff",
 }
 SAFE_METHODS = ("GET", "HEAD")
@@ -69,7 +70,7 @@ class LinkGuard:
         response = await handler(request)
         if not is_known:
             # A redirect would lose the cookie: a strict one is not sent on the way from another site.
-            response.set_cookie(self._cookie, self._secret, httponly=True, samesite="Strict", path="/")
+            set_cookie(response, self._cookie, self._secret)
         return response
 
     def _redeem(self, request: web.Request) -> bool:
@@ -91,6 +92,15 @@ class LinkGuard:
         if request.method not in SAFE_METHODS and origin is None:
             return 403, "A change needs an Origin header."
         return None if is_from_own_page(request, "/") else FOREIGN
+
+
+def set_cookie(response: web.StreamResponse, name: str, secret: str, *, secure: bool = False) -> None:
+    """Give a browser a secret that no script can read and no other site can send.
+
+    Without a path it goes to the addresses beside this one only, whatever prefix a proxy adds.
+    """
+    response.set_cookie(name, secret, httponly=True, samesite="Strict", secure=secure)
+    response.cookies[name]["path"] = ""
 
 
 def is_from_own_page(request: web.Request, page: str) -> bool:

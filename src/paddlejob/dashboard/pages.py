@@ -101,15 +101,18 @@ async def _rights(request: web.Request) -> web.Response:
 
 async def _stream(request: web.Request) -> web.StreamResponse:
     desk = request[DESK]
-    return await sse.respond(request, desk.stream(_scope(request), _last_id(request)), desk.over)
+    with desk.reading():
+        return await sse.respond(request, desk.stream(_scope(request), _last_id(request)), desk.over)
 
 
 async def _job_stream(request: web.Request) -> web.StreamResponse:
-    job = await _job(request)
-    # The directory of a local run has its logs and events from the first attempt on.
-    records = None if isinstance(request[DESK].jobs, LocalRuns) else _jobs(request)
-    stream = job_stream(job, with_logs="logs" in request.query, records=records)
-    return await sse.respond(request, stream, request[DESK].over)
+    desk = request[DESK]
+    with desk.reading():
+        job = await _job(request)
+        # The directory of a local run has its logs and events from the first attempt on.
+        records = None if isinstance(desk.jobs, LocalRuns) else _jobs(request)
+        stream = job_stream(job, with_logs="logs" in request.query, records=records)
+        return await sse.respond(request, stream, desk.over)
 
 
 async def _history(request: web.Request) -> web.Response:
@@ -225,5 +228,6 @@ async def read_json(request: web.Request) -> JsonObject:
 
 
 def to_json(value: Any, status: int = 200) -> web.Response:
-    """Return an answer in JSON."""
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
+    """Return an answer in JSON, which browsers do not keep: it is what one user may see at this moment."""
+    headers = {"Cache-Control": "no-store", "Content-Type": "application/json"}
+    return web.Response(body=msgspec.json.encode(value), status=status, headers=headers)

@@ -17,7 +17,16 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from paddlejob.client.errors import ClientError, sentence
-from paddlejob.dashboard.guard import DESK, FOREIGN, SAFE_METHODS, Handler, Refusal, is_from_own_page, refused
+from paddlejob.dashboard.guard import (
+    DESK,
+    FOREIGN,
+    SAFE_METHODS,
+    Handler,
+    Refusal,
+    is_from_own_page,
+    refused,
+    set_cookie,
+)
 from paddlejob.dashboard.pages import application, read_json, to_json
 from paddlejob.dashboard.users import Users, plain_token
 from paddlejob.kube.errors import UnauthorizedError
@@ -197,10 +206,9 @@ class TokenGuard:
         except UnauthorizedError:
             raise ClientError("The API server does not accept this token; it is wrong or expired") from None
         response, name = to_json({}), _cookie(request)
-        is_https = origin.scheme == "https"
-        response.set_cookie(name, secret, httponly=True, samesite="Strict", secure=is_https)
-        # Without a path it is sent to the addresses beside this one only, whatever prefix a proxy adds.
-        response.cookies[name]["path"] = ""
+        # Whatever the browser had before, or was given by somebody else, stands for nobody any longer.
+        await self._users.sign_out(request.cookies.get(name, ""))
+        set_cookie(response, name, secret, secure=origin.scheme == "https")
         return response
 
     async def _sign_out(self, request: web.Request) -> web.Response:

@@ -31,7 +31,8 @@ IDLE_SECONDS = 300.0
 """How long the connections of a user are kept who has no page open."""
 SESSION_SECONDS = 12 * 3600.0
 """How long a user stays signed in who does nothing; a token that expires earlier ends it earlier."""
-MOST_SESSIONS = 10_000
+MOST_SESSIONS, MOST_OF_USER = 10_000, 200
+"""How many browsers are signed in, and how many of them as the same user: nobody can push out all others."""
 MOST_ADMITTING = 16
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
@@ -50,6 +51,7 @@ class _Known:
 
 class _Session(NamedTuple):
     token: str
+    user: str
     used_at: float
 
 
@@ -70,11 +72,12 @@ class Users:
         Raises ClientError, and KubeError as the API server refuses it.
         """
         token = plain_token(text)
-        await self.desk(token)
+        user = (await self.desk(token)).user
         secret = secrets.token_urlsafe(32)
-        self._sessions[_hash(secret)] = _Session(token, self._clock())
-        while len(self._sessions) > MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        self._sessions[_hash(secret)] = _Session(token, user, self._clock())
+        same = [key for key, each in self._sessions.items() if each.user == user]
+        for key in (*same[:-MOST_OF_USER], *list(self._sessions)[:-MOST_SESSIONS]):
+            self._sessions.pop(key, None)
         return secret
 
     async def sign_out(self, secret: str) -> None:
