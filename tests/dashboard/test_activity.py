@@ -11,8 +11,9 @@ from local.jobs import job as local_job
 from local.jobs import role
 from paddlejob.api.names import Reason
 from paddlejob.client.job import JobEvent, job_of
+from paddlejob.client.logs.model import LogLine
 from paddlejob.core.recording.hangs import HangLimits, RankPace, find_hang
-from paddlejob.dashboard.activity import _Report, from_events, from_reports
+from paddlejob.dashboard.activity import LogActivity, _Report, from_events, from_reports
 from paddlejob.testing.build import job
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -65,6 +66,73 @@ def test_reports_become_spans(reports, now, wanted):
     assert [tuple(span) for span in found] == ends
 
 
+@pytest.mark.parametrize(
+    ("waiting", "working", "wanted"),
+    [
+        pytest.param([0, 7, 14], 0.1, "waiting", id="most of the time"),
+        pytest.param([0, 7, 14], 0.6, "training", id="not more than the rank that others wait for"),
+        pytest.param([0, 1, 2], 0.0, "training", id="seldom"),
+    ],
+)
+def test_a_rank_waits_where_it_has_more_of_it_than_the_one_that_waits_least(waiting, working, wanted):
+    reports = [_Report(10.0 * n, "training", 10 * n, seconds) for n, seconds in enumerate(waiting)]
+    assert [tuple(span) for span in from_reports(reports, None, working)] == [(wanted, at(0), at(20))]
+
+
+def logged(*told: tuple, rank: str = "worker-0", attempt: int = 0) -> LogActivity:
+    found = LogActivity()
+    for time, text in told:
+        found.feed(LogLine(rank, attempt, text, None if time is None else at(time)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lines", "now", "wanted"),
+    [
+        pytest.param([(0, "loading data"), (None, "step 1/9 loss: 1")], 99, [], id="it does not train yet"),
+        pytest.param(
+            [(0, "loading"), (900, "step 1/9 loss: 1")], 901, [("training", 900, None)], id="at work"
+        ),
+        pytest.param(
+            [(0, "step 1/9 loss: 1"), (60, "step 2/9 loss: 1")], None, [("training", 0, 60)], id="over"
+        ),
+        pytest.param(
+            [(0, "step 1/9 loss: 1"), (1, "step 2/9 loss: 1"), (701, "step 3/9 loss: 1"), (702, "saved")],
+            None,
+            [("training", 0, 1), ("stalled", 1, 701), ("training", 701, 702)],
+            id="it was silent for long",
+        ),
+        pytest.param(
+            [(0, "step 1/9 loss: 1"), (1, "step 2/9 loss: 1")],
+            1000,
+            [("training", 0, 1), ("stalled", 1, None)],
+            id="silent since then",
+        ),
+        pytest.param(
+            [(0, "step 1/9 loss: 1"), (500, "step 2/9 loss: 1")],
+            2000,
+            [("training", 0, None)],
+            id="its steps take long",
+        ),
+    ],
+)
+def test_lines_of_a_log_become_spans(lines, now, wanted):
+    found = logged(*lines).spans(None if now is None else at(now))
+    ends = [(state, at(began), None if end is None else at(end)) for state, began, end in wanted]
+    assert [tuple(span) for span in found.get("worker-0", [])] == ends
+
+
+def test_a_log_tells_of_the_last_attempt_and_of_as_many_ranks_as_are_drawn():
+    found = logged((0, "step 1/9 loss: 1"), (1, "step 2/9 loss: 1"))
+    found.feed(LogLine("worker-0", 1, "step 1/9 loss: 1", at(100)))
+    found.feed(LogLine("worker-0", 0, "what was read late", at(5)))
+    for number in range(1, 100):
+        found.feed(LogLine(f"worker-{number}", 0, "step 1/9 loss: 1", at(0)))
+    spans = found.spans(at(101))
+    assert [tuple(span) for span in spans["worker-0"]] == [("training", at(100), None)]
+    assert len(spans) == 64
+
+
 def hang(*waiting: bool, nodes: str = "") -> str:
     """Return what the operator says of ranks that make no step, of which some wait for the others."""
     paces = []
@@ -111,6 +179,18 @@ def test_nobody_is_blamed_where_not_all_are_named():
 def test_other_events_tell_nothing():
     event = JobEvent("Normal", "Running", "2/2 running", "PaddleJob/demo", NOON)
     assert from_events(job_of(job().worker(2).manifest), [event]) == {}
+
+
+async def test_the_page_of_a_run_without_a_recorder_is_told_what_its_log_tells(runs, pages):
+    script = "echo step 1/2 loss: 0.5; sleep 0.01; echo step 2/2 loss: 0.4"
+    demo = await runs.submit(local_job(worker=role(2, script)))
+    await demo.wait(timeout_seconds=60)
+    async with pages.stream(f"/api/jobs/default/{demo.name}/stream?logs=1") as events:
+        told = await events.until("activity", lambda each: len(each) == 2)
+    assert {rank: [each[0] for each in spans] for rank, spans in told.items()} == {
+        "worker-0": ["training"],
+        "worker-1": ["training"],
+    }
 
 
 async def test_the_page_of_a_run_is_told_what_its_recorder_reported(runs, pages):

@@ -13,8 +13,9 @@ import pytest
 
 from paddlejob.api.v1 import Failure
 from paddlejob.client.cluster import Cluster
+from paddlejob.dashboard import job_stream
 from paddlejob.history.record import AttemptRecord, Point, RankEnd, Record, Summary, manifest
-from paddlejob.kube.resource import CONFIG_MAPS
+from paddlejob.kube.resource import CONFIG_MAPS, EVENTS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
 from tests.dashboard.pages import Pages, opened
@@ -75,6 +76,35 @@ async def test_a_job_with_its_pods_is_followed_over_a_restart(cluster, pages):
     async with pages.stream("/api/jobs/default/demo/stream") as events:
         found = await events.until("events", lambda all_: any("attempt 1:" in e["message"] for e in all_))
         assert any("exited with code 137" in each["message"] for each in found)
+
+
+async def test_what_ranks_print_tells_what_they_did(cluster, pages):
+    async with pages.stream("/api/jobs") as events:
+        await do(cluster, lambda scene: scene.submit(job().worker(2)))
+        await events.until("change", running("demo"))
+    for step in (1, 2):
+        await asyncio.to_thread(cluster.write, "demo-worker-0", f"step {step}/4 loss: 0.25")
+    async with pages.stream("/api/jobs/default/demo/stream?logs=1") as events:
+        told = await events.until("activity", bool)
+    assert [(rank, spans[0][0]) for rank, spans in told.items()] == [("worker-0", "training")]
+
+
+async def test_a_page_gets_the_newest_events_of_pods_and_all_of_the_job(cluster, pages, monkeypatch):
+    monkeypatch.setattr(job_stream, "MOST_EVENTS", 3)
+
+    async def report(scene) -> None:
+        await scene.submit(job().worker(1))
+        for number in range(9):
+            kind, name = ("PaddleJob", "demo") if number < 2 else ("Pod", f"demo-worker-{number}")
+            about = {"kind": kind, "name": name, "namespace": "default"}
+            time = f"2020-01-01T00:00:0{number}Z"
+            event = {"metadata": {"name": f"e{number}"}, "reason": f"R{number}", "involvedObject": about}
+            await scene.client.create(EVENTS, "default", {**event, "lastTimestamp": time})
+
+    await do(cluster, report)
+    async with pages.stream("/api/jobs/default/demo/stream") as events:
+        found = [each["reason"] for each in await events.until("events", bool)]
+    assert [each for each in found if each.startswith("R")] == ["R0", "R1", "R6", "R7", "R8"]
 
 
 async def test_a_job_that_is_deleted_ends_its_page(cluster, pages):

@@ -2,7 +2,7 @@
 
 job      the job, whenever it changes
 ranks    its ranks: all of them first, then those that changed and those that are gone
-activity what the ranks did over time, as far as their recorders reported
+activity what the ranks did over time, as far as their recorders and logs say
 record   attempts and progress of which the pods and events are gone
 events   what happened, all of it
 explain  why the job is where it is
@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.client.errors import ClientError, sentence
-from paddlejob.client.job import Job, Jobs, Look
+from paddlejob.client.job import Job, JobEvent, Jobs, Look
 from paddlejob.client.logs import training_metrics
 from paddlejob.client.logs.model import LogBlock, LogQuery
 from paddlejob.client.logs.training_metrics import Metrics
-from paddlejob.dashboard.activity import Activity, activity_of
+from paddlejob.dashboard.activity import Activity, LogActivity, activity_of
 from paddlejob.dashboard.rows import detail_of, events_of, lines_of, rank_of, record_of
 from paddlejob.dashboard.sse import Message
 from paddlejob.kube.errors import KubeError
@@ -38,7 +39,12 @@ LINES_AT_FIRST = 20_000
 """How many lines a page gets of what was written before it was opened, shared by all ranks."""
 FEWEST_LINES, MOST_LINES = 50, 5_000
 EVENTS_SECONDS = 5.0
+EVENTS_A_SECOND = 1_000
+"""Maximum number of events to list: an API server answers with those of all pods of the namespace."""
+MOST_EVENTS = 1_000
+"""How many events of pods a page gets, the newest; those of the job itself are few."""
 BATCH_SECONDS = 0.1
+_OWN = f"{names.KIND}/"
 PODS_A_SECOND = 5_000
 """Maximum number of pods to scan: the page of a job with 10,000 is refreshed every two seconds."""
 
@@ -68,6 +74,7 @@ class _JobStream:
         self._job = job
         self._records = records
         self._ranks: dict[str, tuple[Pod, JsonObject]] = {}
+        self._logs = LogActivity()
         self.queue: asyncio.Queue[Message | None] = asyncio.Queue(QUEUED_MESSAGES)
         self._seen = asyncio.Event()
         """Set when anything about the job has changed."""
@@ -128,11 +135,11 @@ class _JobStream:
                     continue
             self._seen.clear()
             happened = await self._job.events()
-            found = events_of(happened)
+            found = events_of(_newest(happened))
             if found != events:
                 events = found
                 await self._put("events", events)
-            did = await activity_of(self._job, happened)
+            did = await activity_of(self._job, happened, self._logs)
             if did != activity:
                 activity = did
                 await self._put("activity", did)
@@ -146,6 +153,7 @@ class _JobStream:
                 if explanation != explained:
                     explained = explanation
                     await self._put("explain", explained)
+            await asyncio.sleep(len(happened) / EVENTS_A_SECOND)
 
     async def _tell_record(self) -> None:
         """Tell what is kept of earlier attempts, whose pods and events are gone; it may be nothing."""
@@ -176,9 +184,21 @@ class _JobStream:
         async with aclosing(copy.copy(self._job).logs(self._query("all", tail))) as items:
             async for item in items:
                 if isinstance(item, LogBlock):
-                    await self._put("lines", lines_of(item.lines()))
+                    lines = list(item.lines())
+                    for line in lines:
+                        self._logs.feed(line)
+                    await self._put("lines", lines_of(lines))
                 else:
                     await self._put("marker", {"text": item.text, "inLog": item.is_part_of_log})
+        # What they tell of a job that is over is not asked for again.
+        self._seen.set()
 
     def _query(self, rank: str, tail: int) -> LogQuery:
         return LogQuery(rank=rank, tail=tail, follow=not self._job.state.status.phase.is_terminal)
+
+
+def _newest(events: Sequence[JobEvent]) -> list[JobEvent]:
+    """Return the events of a job and the newest of its pods."""
+    of_pods = [each for each in events if not each.object.startswith(_OWN)]
+    left_out = {id(each) for each in of_pods[:-MOST_EVENTS]}
+    return [each for each in events if id(each) not in left_out]
