@@ -121,8 +121,9 @@ async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
         if name == "overview":
             await expect(browser.locator(".attempts tbody tr").nth(1)).to_contain_text("exited with code 137")
             await expect(browser.locator(".strip > div")).to_have_count(4)
+            await expect(browser.locator(".legend").first).to_contain_text("PendingRunningRestarting")
             for state in ("training", "saving"):
-                await expect(browser.locator(".legend")).to_contain_text(state)
+                await expect(browser.locator(".legend").last).to_contain_text(state)
         assert await page.violations() == [], name
         if picture := {"overview": "job", "logs": "logs"}.get(name):
             await page.picture(picture)
@@ -149,6 +150,11 @@ async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
         await expect(browser.get_by_role("heading", level=1)).to_be_visible()
         assert await page.overflow() <= 0, name
         assert await page.violations() == [], name
+        if not name:
+            # Why a job failed is what a phone is taken out for.
+            reason = await browser.locator("tr .reason.red").bounding_box()
+            assert reason is not None
+            assert reason["width"] > 300
 
 
 async def test_the_list_is_filtered_sorted_and_left_by_keys(runs, page):
@@ -177,6 +183,8 @@ async def test_the_list_is_filtered_sorted_and_left_by_keys(runs, page):
     await page.page.keyboard.press("j")
     await page.page.keyboard.press("Enter")
     await expect(page.page.get_by_role("heading", level=1)).to_contain_text("beta")
+    # The next Tab goes into the page that was opened, not through the header again.
+    await expect(page.page.locator("main")).to_be_focused()
     await page.page.keyboard.press("5")
     await expect(page.page.locator("#panel pre")).to_contain_text("kind: PaddleJob")
     await page.page.keyboard.press("Escape")
@@ -224,7 +232,8 @@ async def test_what_can_be_undone_is_undone_and_the_rest_is_asked_about(runs, pa
     await page.page.get_by_role("tab", name="Ranks 3").click()
     await page.page.get_by_role("button", name="Environment of worker-1").click()
     await expect(page.page.get_by_role("dialog")).to_contain_text("PADDLE_TRAINER_ID")
-    await page.page.keyboard.press("Escape")
+    await page.page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    await expect(page.page.get_by_role("dialog")).to_have_count(0)
     await page.page.get_by_role("button", name="Stop", exact=True).click()
     await page.page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     await expect(phase).to_have_text("Running")
@@ -327,21 +336,24 @@ async def test_a_job_that_is_gone_is_read_and_compared(browser, tmp_path):
             assert found.errors == []
 
 
+def hung(message: str) -> dict:
+    """Return the event of a hang, later than anything in the browser: it began before and is not over."""
+    return {
+        "metadata": {"name": "hung"},
+        "type": "Warning",
+        "reason": "Hung",
+        "message": message,
+        "involvedObject": {"kind": "PaddleJob", "name": "demo", "namespace": "default"},
+        "lastTimestamp": (datetime.now(UTC) + timedelta(minutes=1)).isoformat(timespec="seconds"),
+    }
+
+
 async def test_the_rank_that_all_others_wait_for_stands_out(browser, tmp_path):
     with served_cluster(tmp_path) as cluster:
         await asyncio.to_thread(cluster.do, lambda scene: scene.submit(build().worker(4)))
         for index in range(4):
             await asyncio.to_thread(cluster.write, f"demo-worker-{index}", "started")
-        # Later than anything in the browser, so that it began before and is not over.
-        time = (datetime.now(UTC) + timedelta(minutes=1)).isoformat(timespec="seconds")
-        event = {
-            "metadata": {"name": "hung"},
-            "type": "Warning",
-            "reason": "Hung",
-            "message": hang(True, True, False, True),
-            "involvedObject": {"kind": "PaddleJob", "name": "demo", "namespace": "default"},
-            "lastTimestamp": time,
-        }
+        event = hung(hang(True, True, False, True))
         await asyncio.to_thread(cluster.do, lambda scene: scene.client.create(EVENTS, "default", event))
         async with (
             Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
@@ -353,7 +365,30 @@ async def test_the_rank_that_all_others_wait_for_stands_out(browser, tmp_path):
                 lane = found.page.locator(".strip > div").nth(index).locator(".lane")
                 state = "stalled" if index == 2 else "waiting for others"
                 await expect(lane).to_have_attribute("aria-label", re.compile(f"running .*, {state}"))
-            await expect(found.page.locator(".legend")).to_contain_text("waiting for others")
+            await expect(found.page.locator(".legend").last).to_contain_text("waiting for others")
+            assert await found.violations() == []
+
+
+async def test_of_many_ranks_the_odd_one_comes_first_and_any_is_found(browser, tmp_path):
+    with served_cluster(tmp_path) as cluster:
+        await asyncio.to_thread(cluster.do, lambda scene: scene.submit(build().worker(70)))
+        await asyncio.to_thread(cluster.write, "demo-worker-69", "started")
+        event = hung(hang(*[True] * 69, False))
+        await asyncio.to_thread(cluster.do, lambda scene: scene.client.create(EVENTS, "default", event))
+        async with (
+            Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
+            Dashboard(jobs) as dashboard,
+            tab(browser, link := await dashboard.serve()) as found,
+        ):
+            await found.page.goto(f"{link}#/jobs/default/demo")
+            lanes = found.page.locator(".strip > div")
+            await expect(lanes).to_have_count(64)
+            await expect(lanes.first).to_contain_text(re.compile("worker-69.*stalled"))
+            await found.page.get_by_role("link", name="6 more").click()
+            rows = found.page.locator(".ranks tbody tr:not(.space)")
+            await found.page.get_by_label("Filter by rank").fill("worker-68")
+            await expect(rows).to_have_count(1)
+            await expect(found.page.get_by_role("status").filter(has_text="1 / 70")).to_be_visible()
             assert await found.violations() == []
 
 

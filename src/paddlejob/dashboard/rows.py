@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.pod import Pod
+from paddlejob.api.pod import ContainerTerminated, Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import ranks
 from paddlejob.client.job import Job, JobEvent
@@ -75,7 +75,7 @@ def rank_of(state: PaddleJob, pod: Pod) -> JsonObject:
     ended = found.state.terminated if found else None
     return {
         "rank": ranks.rank_of(state.name, pod.metadata.name),
-        "state": describe(pod) or "Pending",
+        "state": pod.status.reason or (_ending(ended) if ended else describe(pod)) or "Pending",
         "restarts": sum(each.restart_count for each in statuses),
         "attempt": ranks.attempt_of(pod),
         "node": pod.spec.node_name,
@@ -84,6 +84,11 @@ def rank_of(state: PaddleJob, pod: Pod) -> JsonObject:
         "ended": ended.finished_at if ended else None,
         "exitCode": ended.exit_code if ended else None,
     }
+
+
+def _ending(ended: ContainerTerminated) -> str:
+    """Return how a program ended, whatever its pod is waiting for."""
+    return f"{ended.reason or 'Error'} {ended.exit_code}" if ended.exit_code else "Completed"
 
 
 def summary_of(summary: Summary) -> JsonObject:

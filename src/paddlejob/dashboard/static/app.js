@@ -102,9 +102,16 @@ function App() {
   useEffect(() => {
     if (chosen !== null && chosen !== kept) keep(chosen);
   }, [chosen]);
+  const opened = useRef(false);
   useEffect(() => {
-    document.title = pageName === "jobs" ? `${rest[1]} · PaddleJob` : "PaddleJob";
+    const title = pageName === "jobs" ? rest[1] : pageName && t(pageName);
+    document.title = title ? `${title} · PaddleJob` : "PaddleJob";
+  }, [pageName, rest[1], language]);
+  useEffect(() => {
     scrollTo(0, 0);
+    // What had the focus is in the page before; whoever uses keys goes on in this one.
+    if (opened.current) document.getElementById("main")?.focus({ preventScroll: true });
+    opened.current = true;
   }, [pageName, rest[1]]);
   useEffect(() => onKeys(() => setHelps(true)), []);
 

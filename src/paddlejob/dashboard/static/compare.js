@@ -95,8 +95,8 @@ function Table({ jobs, points }) {
     const found = points[index].map((each) => each.loss).filter(Number.isFinite);
     return found.length ? number(found.reduce((a, b) => Math.min(a, b))) : "";
   };
-  return html`<table class="plain"><thead><tr><th scope="col">${t("name")}</th><th scope="col">${t("status")}</th>
-      <th scope="col" class="num">${t("step")}</th><th scope="col" class="num">${t("loss")}</th><th scope="col" class="num">${t("least")}</th>
+  return html`<table class="plain compared"><thead><tr><th scope="col">${t("name")}</th><th scope="col">${t("status")}</th>
+      <th scope="col" class="num">${t("byStep")}</th><th scope="col" class="num">${t("loss")}</th><th scope="col" class="num">${t("least")}</th>
       <th scope="col" class="num">${t("throughput")}</th></tr></thead>
     <tbody>${jobs.map(({ label, phase }, index) => html`<tr key=${index}><td>${label}</td><td>${phase && html`<${Phase} phase=${phase} />`}</td>
       <td class="num">${last(index, "step")}</td><td class="num">${last(index, "loss")}</td><td class="num">${least(index)}</td>

@@ -7,8 +7,8 @@ import { Empty, Phase, toneOf } from "./ui.js";
 
 const MOST_SHOWN = 300;
 
-export default function History({ namespace, name, rows, scope }) {
-  return name ? html`<${Postmortem} namespace=${namespace} name=${name} rows=${rows} />` : html`<${List} rows=${rows} scope=${scope} />`;
+export default function History({ namespace, name, rows, scope, about }) {
+  return name ? html`<${Postmortem} namespace=${namespace} name=${name} rows=${rows} about=${about} />` : html`<${List} rows=${rows} scope=${scope} />`;
 }
 
 function useFetched(path) {
@@ -48,7 +48,7 @@ function List({ rows, scope }) {
     ${found.length > MOST_SHOWN && html`<p class="dim after">${found.length - MOST_SHOWN} ${t("more")}</p>`}`;
 }
 
-function Postmortem({ namespace, name, rows }) {
+function Postmortem({ namespace, name, rows, about }) {
   const [record, error] = useFetched(`api/history/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`);
   const data = useMemo(() => {
     const { x, loss } = columns(record?.curve || []);
@@ -58,18 +58,20 @@ function Postmortem({ namespace, name, rows }) {
   if (!record) return html`<${Loading} />`;
   const { summary, attempts, timeline } = record;
   const key = `${summary.namespace}/${summary.name}`;
+  // One point is not a curve.
+  const isCurve = data[0].length > 1;
   const took = duration(Date.parse(summary.ended) - Date.parse(summary.started || summary.created));
-  return html`<div class="title"><h1>${summary.name}</h1><${Phase} phase=${summary.result} /></div>
-    <dl class="facts"><div><dt>${t("namespace")}</dt><dd>${summary.namespace}</dd></div>
-      <div><dt>${t("ended")}</dt><dd class="num">${day(summary.ended)}</dd></div><div><dt>${t("duration")}</dt><dd class="num">${took}</dd></div>
-      <div><dt>${t("restarts")}</dt><dd class="num">${summary.restarts || 0}</dd></div></dl>
+  return html`<div class="head"><div class="title"><h1>${summary.name}</h1><${Phase} phase=${summary.result} /></div>
+      <div class="actions">${isCurve && html`<a class="button" href=${`#/compare?a=${encodeURIComponent(`~${namespace}/${name}`)}`}>${t("compare")}</a>`}
+        ${rows.some((row) => row.key === key) && html`<a class="button" href=${jobHash(key)}>${t("backToJob")}</a>`}</div>
+      <dl class="facts">${!about.isLocal && html`<div><dt>${t("namespace")}</dt><dd>${summary.namespace}</dd></div>`}
+        <div><dt>${t("ended")}</dt><dd class="num">${day(summary.ended)}</dd></div><div><dt>${t("duration")}</dt><dd class="num">${took}</dd></div>
+        <div><dt>${t("restarts")}</dt><dd class="num">${summary.restarts || 0}</dd></div></dl></div>
     <div class="why ${toneOf(summary.result)}"><h2 class="sentence">${summary.failure?.message || summary.message || summary.result}</h2></div>
-    ${data[0].length > 0 && html`<div class="charts one"><${Chart} title=${t("loss")} series=${[{ label: "loss", colour: "--blue" }]} data=${data} /></div>`}
+    ${isCurve && html`<div class="charts one"><${Chart} title=${t("loss")} series=${[{ label: "loss", colour: "--blue" }]} data=${data} /></div>`}
     ${attempts.map((each, index) => html`<${Attempt} key=${index} attempt=${each} isLast=${index === attempts.length - 1} />`)}
     ${timeline.length > 0 && html`<h2>${t("phases")}</h2><table class="plain"><tbody>${timeline.map((each, index) => html`<tr key=${index}>
-      <td class="num">${clock(each.time)}</td><td><${Phase} phase=${each.phase} /></td><td>${each.message || each.reason}</td></tr>`)}</tbody></table>`}
-    <p class="after">${rows.some((row) => row.key === key) && html`<a class="button" href=${jobHash(key)}>${t("backToJob")}</a> `}
-      ${data[0].length > 0 && html`<a class="button" href=${`#/compare?a=${encodeURIComponent(`~${namespace}/${name}`)}`}>${t("compare")}</a>`}</p>`;
+      <td class="num">${clock(each.time)}</td><td><${Phase} phase=${each.phase} /></td><td>${each.message || each.reason}</td></tr>`)}</tbody></table>`}`;
 }
 
 function Attempt({ attempt, isLast }) {
@@ -78,6 +80,6 @@ function Attempt({ attempt, isLast }) {
     ${changes.length > 0 && html`<table class="plain"><caption class="dim">${t("changes")}</caption><tbody>${changes.map((each) => html`<tr key=${each.name}>
       <th scope="row">${each.name}</th><td><del>${each.before}</del></td><td>${each.after}</td></tr>`)}</tbody></table>`}
     ${ranks.map((rank, index) => html`<details key=${rank.rank} open=${isLast && index === 0}><summary><b class="num">${rank.rank}</b>
-      <span class=${rank.exitCode ? "red" : "dim"}> ${rank.state} ${rank.exitCode || ""} ${rank.reason}</span></summary>
+      <span class=${rank.exitCode ? "red" : "dim"}> ${[rank.reason || rank.state, rank.exitCode].filter(Boolean).join(" ")}</span></summary>
       ${rank.text && html`<pre class="last" tabindex="0">${rank.text}</pre>`}</details>`)}`;
 }

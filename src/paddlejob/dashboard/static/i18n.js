@@ -13,7 +13,7 @@ const WORDS = {
   "loss": ["Loss", "损失"],
   "throughput": ["Throughput", "吞吐量"],
   "ready": ["Ready", "就绪"],
-  "age": ["Age", "创建于"],
+  "age": ["Age", "已创建"],
   "duration": ["Duration", "时长"],
   "filter": ["Filter by name or reason", "按名称或原因筛选"],
   "all": ["All", "全部"],
@@ -62,10 +62,9 @@ const WORDS = {
   "whatToDo": ["What to do", "如何处理"],
   "also": ["Also", "另外"],
   "lastLines": ["Last lines of", "最后几行日志："],
-  "timeline": ["Attempts", "尝试记录"],
+  "timeline": ["Phases and attempts", "阶段与尝试"],
   "attempt": ["Attempt", "尝试"],
-  "restartsUsed": ["restarts used", "次重启已用"],
-  "of": ["of", "/"],
+  "restartsUsed": ["{used} of {limit} restarts used", "已用 {used}/{limit} 次重启"],
   "noCurve": ["No numbers yet. Curves appear once worker-0 prints its loss.", "暂无数据。worker-0 输出损失后将显示曲线。"],
   "rank": ["Rank", "Rank"],
   "node": ["Node", "节点"],
@@ -85,9 +84,14 @@ const WORDS = {
   "phase.Deleted": ["Deleted", "已删除"],
   "started": ["Started", "启动于"],
   "time": ["Time", "时间"],
-  "strip": ["Over time", "时间线"],
+  "now": ["now", "现在"],
+  "cause": ["Cause", "原因"],
+  "submitted": ["submitted", "提交"],
+  "filterRanks": ["Filter by rank, status or node", "按 Rank、状态或节点筛选"],
+  "strip": ["Ranks over time", "各 Rank 的时间线"],
   "noRanks": ["There are no pods now.", "当前没有 Pod。"],
   "environment": ["Environment", "环境变量"],
+  "filterVariables": ["Filter by name or value", "按名称或值筛选"],
   "environmentOf": ["Environment of", "环境变量："],
   "noEvents": ["Nothing has been reported.", "没有事件。"],
   "reason": ["Reason", "原因"],
@@ -183,5 +187,6 @@ export function speak(language) {
 
 export const preferred = () => (navigator.language.startsWith("zh") ? "zh" : "en");
 
-export const t = (key) => WORDS[key]?.[column] ?? key;
+// The words for a key; `values` go where they name them in braces.
+export const t = (key, values = {}) => (WORDS[key]?.[column] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 export const phaseName = (phase) => t(`phase.${phase}`).replace(/^phase\./, "");

@@ -1,17 +1,18 @@
 // One job: why it is where it is, its attempts, curves, ranks, events, log and manifest.
-import { clock, duration, get, html, jobPath, since, stream, useEffect, useMemo, useNow, useRef, useState } from "./lib.js";
-import { t } from "./i18n.js";
+import { clock, duration, get, html, jobPath, moment, since, stream, useEffect, useMemo, useNow, useRef, useState } from "./lib.js";
+import { phaseName, t } from "./i18n.js";
 import { Actions } from "./actions.js";
 import { Chart, columns, overRestarts } from "./charts.js";
 import { jobHash, stepText } from "./jobs.js";
 import { Log } from "./log.js";
-import { Bar, Command, Dialog, Empty, Phase, Space, toneOf, useWindowed } from "./ui.js";
+import { Bar, Command, Dialog, Empty, Phase, Space, toneOf, useFilterKey, useWindowed } from "./ui.js";
 
 const TABS = ["overview", "logs", "ranks", "events", "manifest"];
 const MOST_LINES = 50000;
 const MOST_POINTS = 40000;
 const MOST_LANES = 64;
 const RANK_HEIGHT = 36;
+const FEW_RANKS = 10;
 
 // All that the server tells of a job, over one connection.
 function useJob(namespace, name) {
@@ -77,7 +78,7 @@ function useJob(namespace, name) {
   return kept.current;
 }
 
-const empty = () => ({ job: null, ranks: [], activity: {}, record: { attempts: [], curve: [] }, events: [], explain: null, points: [], lines: [], trouble: "", isGone: false, refused: null });
+const empty = () => ({ job: null, ranks: [], activity: {}, record: { attempts: [], curve: [], timeline: [] }, events: [], explain: null, points: [], lines: [], trouble: "", isGone: false, refused: null });
 
 const ROLES = ["ps", "worker", "heter"];
 const roleOf = (rank) => rank.rank.slice(0, rank.rank.lastIndexOf("-"));
@@ -116,17 +117,17 @@ export default function Job({ namespace, name, tab, row, about, rights }) {
 function Head({ job, about, rights }) {
   const now = useNow();
   const ready = Object.entries(job.ready).map(([role, value]) => `${role} ${value}`).join(" · ");
-  const used = job.backoffLimit === undefined ? "" : `${job.restarts} ${t("of")} ${job.backoffLimit} ${t("restartsUsed")}`;
+  const used = job.backoffLimit === undefined ? "" : t("restartsUsed", { used: job.restarts, limit: job.backoffLimit });
   return html`<div class="head">
     <div class="title"><h1>${job.name}</h1><${Phase} phase=${job.phase} /></div>
     <div class="actions"><a class="button" href=${`#/compare?a=${encodeURIComponent(job.key)}`}>${t("compare")}</a>
       <${Actions} job=${job} about=${about} rights=${rights} /></div>
     <dl class="facts">
       ${!about.isLocal && html`<div><dt>${t("namespace")}</dt><dd>${job.namespace}</dd></div>`}
-      <div><dt>${t("ready")}</dt><dd class="num">${ready || "–"}</dd></div>
+      ${!job.isOver && html`<div><dt>${t("ready")}</dt><dd class="num">${ready || "–"}</dd></div>`}
       <div><dt>${t("attempt")}</dt><dd class="num">${job.attempt}${used && html`<span class="dim"> · ${used}</span>`}</dd></div>
       <div><dt>${t("duration")}</dt><dd class="num">${since(job.started, job.ended, now)}</dd></div>
-      <div><dt>${t("age")}</dt><dd class="num">${since(job.created, null, now)}</dd></div>
+      <div class="age"><dt>${t("age")}</dt><dd class="num">${since(job.created, null, now)}</dd></div>
       <div class="wide"><dt>${t("progress")}</dt><dd><${Progress} job=${job} /></dd></div>
     </dl></div>`;
 }
@@ -161,7 +162,7 @@ function Overview({ job, known }) {
   return html`
     <${Why} explain=${known.explain} job=${job} />
     <${Curves} points=${points} attempts=${attempts} />
-    <${Timeline} job=${job} attempts=${attempts} />
+    <${Timeline} job=${job} attempts=${attempts} events=${known.events} kept=${known.record.timeline} />
     <${Strip} job=${job} ranks=${known.ranks} activity=${known.activity} />`;
 }
 
@@ -228,64 +229,107 @@ function attemptsOf(job, events, kept) {
   return attempts;
 }
 
-function Timeline({ job, attempts }) {
+const PHASES = ["Pending", "Starting", "Running", "Restarting", "Scaling", "Suspended", "Completed", "Failed", "Terminating"];
+
+// The phases of a job, one after the other: what is kept of them, and what its events and its status tell.
+function phasesOf(job, events, kept, end) {
+  const told = kept.map(({ phase, time }) => ({ phase, from: Date.parse(time) }));
+  for (const event of events) {
+    if (!event.object.startsWith("PaddleJob/") || !event.time) continue;
+    const phase = /^attempt \d+: /.test(event.message) ? (event.type === "Normal" ? "Scaling" : "Restarting") : event.reason;
+    if (PHASES.includes(phase)) told.push({ phase, from: Date.parse(event.time) });
+  }
+  const begin = Date.parse(job.created);
+  if (job.started) told.push({ phase: "Running", from: Date.parse(job.started) });
+  told.sort((one, other) => one.from - other.from);
+  const phases = [{ phase: "Pending", from: begin }];
+  for (const each of told) {
+    const last = phases[phases.length - 1];
+    if (each.phase === last.phase || each.from < begin || each.from > end || ["Completed", "Failed"].includes(each.phase)) continue;
+    last.to = each.from;
+    phases.push(each);
+  }
+  const last = phases[phases.length - 1];
+  last.to = end;
+  // The events of what it is now may have expired.
+  if (!job.isOver && last.phase !== job.phase) {
+    last.to = Math.max(last.from, Date.parse(job.attemptTime) || last.from);
+    phases.push({ phase: job.phase, from: last.to, to: end });
+  }
+  return phases.filter((each) => each.to > each.from);
+}
+
+function Timeline({ job, attempts, events, kept }) {
   const now = useNow();
-  const begin = attempts[0].began, end = Date.parse(job.ended) || now;
-  const place = (from, to) => ({ left: `${(100 * (from - begin)) / (end - begin || 1)}%`, width: `${Math.max(0.3, (100 * (to - from)) / (end - begin || 1))}%` });
-  const tone = (each) => (each.ended && !job.ended ? "amber" : each === attempts[attempts.length - 1] ? toneOf(job.phase) : "amber");
-  return html`<h2>${t("timeline")}</h2>
-    <div class="timeline" aria-hidden="true">${attempts.map((each) => {
-      const to = each.ended || end;
-      return html`<i key=${`w${each.number}`} class="wait" style=${place(each.began, each.ran || to)}></i>
-        ${each.ran && html`<i key=${`r${each.number}`} class="run ${tone(each)}" style=${place(each.ran, to)}></i>`}`;
-    })}</div>
-    <table class="plain attempts"><thead><tr><th scope="col">${t("attempt")}</th><th scope="col">${t("started")}</th>
-      <th scope="col" class="num">${t("duration")}</th><th scope="col">${t("reason")}</th></tr></thead>
+  const begin = Date.parse(job.created), end = Date.parse(job.ended) || now;
+  const phases = phasesOf(job, events, kept, end);
+  const present = PHASES.filter((phase) => phases.some((each) => each.phase === phase));
+  const place = placing(begin, end);
+  const told = ({ phase, from, to }) => `${phaseName(phase)} ${clock(from)} – ${clock(to)} (${duration(to - from)})`;
+  return html`<div class="striphead"><h2>${t("timeline")}</h2>
+      <span class="legend">${present.map((phase) => html`<span key=${phase}><i class="p-${phase}"></i>${phaseName(phase)}</span>`)}</span></div>
+    <div class="timeline" role="img" aria-label=${phases.map(told).join(", ")}>
+      ${phases.map((each) => html`<i key=${each.from} class="p-${each.phase}" style=${place(each)} title=${told(each)}></i>`)}
+      ${attempts.slice(1).map((each) => html`<b key=${each.number} style=${{ left: place({ from: each.began, to: end }).left }}></b>`)}</div>
+    <div class="axis num dim" aria-hidden="true"><span>${moment(begin)}</span><span>${job.ended ? moment(end) : t("now")}</span></div>
+    <table class="plain attempts"><thead><tr><th scope="col" class="num">${t("attempt")}</th><th scope="col">${t("started")}</th>
+      <th scope="col">${t("duration")}</th><th scope="col">${t("cause")}</th></tr></thead>
     <tbody>${attempts.map((each) => html`<tr key=${each.number}><td class="num">${each.number}</td>
-      <td class="num">${clock(each.began)}</td><td class="num">${duration((each.ended || end) - each.began)}</td>
-      <td>${each.cause || html`<span class="dim">–</span>`}</td></tr>`)}</tbody></table>`;
+      <td class="num">${moment(each.began)}</td><td class="num">${duration((each.ended || end) - each.began)}</td>
+      <td>${each.cause || html`<span class="dim">${each.number ? "–" : t("submitted")}</span>`}</td></tr>`)}</tbody></table>`;
+}
+
+// Where a time is drawn, in percent of all of it; what is short stays visible.
+function placing(begin, end) {
+  const whole = end - begin || 1;
+  return ({ from, to }) => {
+    const left = Math.min(100, Math.max(0, (100 * (from - begin)) / whole));
+    return { left: `${left}%`, width: `${Math.min(100 - left, Math.max(0.3, (100 * (to - from)) / whole))}%` };
+  };
 }
 
 const SPANS = ["pending", "running", "training", "evaluating", "saving", "waiting", "stalled", "succeeded", "failed"];
 
-// What a rank did: waiting for its container, running, and what its recorder tells of that.
-function spansOf(rank, told, end) {
+// What a rank did: waiting for its container, running, what its recorder or its log tells of that, and how it ended.
+function spansOf(rank, told, end, least) {
   const created = Date.parse(rank.created), started = Date.parse(rank.started), ended = Date.parse(rank.ended) || end;
-  const outcome = rank.exitCode ? "failed" : rank.exitCode === 0 ? "succeeded" : "running";
   const spans = [{ state: "pending", from: created || started, to: started || ended }];
-  if (started) spans.push({ state: told.length && outcome === "running" ? "running" : outcome, from: started, to: ended });
+  if (started) spans.push({ state: "running", from: started, to: ended });
   for (const [state, from, to] of told) {
     const span = { state: SPANS.includes(state) ? state : "running", from: Math.max(Date.parse(from), started || 0), to: Math.min(Date.parse(to) || end, ended) };
     if (span.to > span.from) spans.push(span);
   }
+  if (rank.ended) {
+    const from = spans.length > 2 ? Math.max(started || 0, ended - least) : started || ended - least;
+    spans.push({ state: rank.exitCode ? "failed" : "succeeded", from, to: ended, isEnd: true });
+  }
   return spans.filter((each) => each.to >= each.from);
 }
 
-// Every rank over time.
+// Every rank over time; of too many first those that something is wrong with.
 function Strip({ job, ranks, activity }) {
   const now = useNow();
   if (!ranks.length) return null;
-  const begins = ranks.map((each) => Date.parse(each.created)).filter(Number.isFinite);
-  const begin = Math.min(...begins), end = Date.parse(job.ended) || now;
-  const place = ({ from, to }) => {
-    const left = Math.min(100, Math.max(0, (100 * (from - begin)) / (end - begin || 1)));
-    return { left: `${left}%`, width: `${Math.min(100 - left, Math.max(0.3, (100 * (to - from)) / (end - begin || 1)))}%` };
-  };
-  const lanes = ranks.slice(0, MOST_LANES).map((rank) => [rank, spansOf(rank, activity[rank.rank] || [], end)]);
+  const begin = ranks.reduce((least, each) => Math.min(least, Date.parse(each.created) || least), Infinity);
+  const end = Date.parse(job.ended) || now;
+  const place = placing(begin, end);
+  const isOdd = (rank) => Boolean(rank.exitCode) || (activity[rank.rank] || []).some(([state]) => state === "stalled");
+  const shown = ranks.length > MOST_LANES ? [...ranks.filter(isOdd), ...ranks.filter((rank) => !isOdd(rank))].slice(0, MOST_LANES) : ranks;
+  const lanes = shown.map((rank) => [rank, spansOf(rank, activity[rank.rank] || [], end, (end - begin) / 100)]);
   const present = SPANS.filter((state) => lanes.some(([, spans]) => spans.some((each) => each.state === state && each.to - each.from > 0)));
-  return html`<div class="striphead"><h2>${t("ranks")} <span class="dim">${t("strip").toLowerCase()}</span></h2>
+  const told = (each) => (each.isEnd ? t(`span.${each.state}`) : `${t(`span.${each.state}`)} ${duration(each.to - each.from)}`);
+  return html`<div class="striphead"><h2>${t("strip")}</h2>
       <span class="legend">${present.map((state) => html`<span key=${state}><i class="s-${state}"></i>${t(`span.${state}`)}</span>`)}</span></div>
     <div class="strip">${lanes.map(([rank, spans]) => {
-      const last = spans[spans.length - 1];
-      const isStalled = ["stalled", "waiting"].includes(last?.state) && last.to === end && !rank.ended;
-      return html`<div key=${rank.rank}><span class="num">${rank.rank}</span><span class="lane" role="img"
-          aria-label=${spans.map((each) => `${t(`span.${each.state}`)} ${duration(each.to - each.from)}`).join(", ")}>
+      const last = rank.ended ? null : spans.findLast((each) => each.to === end);
+      const isStopped = ["stalled", "waiting"].includes(last?.state);
+      return html`<div key=${rank.rank}><span class="num">${rank.rank}</span><span class="lane" role="img" aria-label=${spans.map(told).join(", ")}>
         ${spans.map((each, index) => html`<i key=${index} class="s-${each.state}" style=${place(each)}
-          title=${`${t(`span.${each.state}`)} ${clock(each.from)} – ${clock(each.to)} (${duration(each.to - each.from)})`}></i>`)}
-        </span><span class=${isStalled && last.state === "stalled" ? "red" : "dim"}>${isStalled
+          title=${each.isEnd ? `${told(each)} ${clock(each.to)}` : `${t(`span.${each.state}`)} ${clock(each.from)} – ${clock(each.to)} (${duration(each.to - each.from)})`}></i>`)}
+        </span><span class=${rank.exitCode || last?.state === "stalled" ? "red" : "dim"} title=${rank.state}>${isStopped
           ? `${t(`now.${last.state}`)} ${duration(end - last.from)}` : rank.state}</span></div>`;
     })}</div>
-    <div class="axis num dim" aria-hidden="true"><span>${clock(begin)}</span><span>${clock(end)}</span></div>
+    <div class="axis inner num dim" aria-hidden="true"><span>${clock(begin)}</span><span>${clock(end)}</span></div>
     ${ranks.length > MOST_LANES && html`<p><a href=${jobHash(job.key, "ranks")}>${ranks.length - MOST_LANES} ${t("more")}</a></p>`}`;
 }
 
@@ -297,10 +341,15 @@ function Ranks({ job, known }) {
   const now = useNow();
   const [chosen, setChosen] = useState(null);
   const body = useRef();
-  const ranks = known.ranks;
+  const [text, setText] = useState("");
+  const search = useFilterKey();
+  const wanted = text.trim().toLowerCase();
+  const ranks = useMemo(() => known.ranks.filter((each) => `${each.rank} ${each.state} ${each.node}`.toLowerCase().includes(wanted)), [known.ranks, wanted]);
   const [first, last] = useWindowed(ranks.length, RANK_HEIGHT, body);
-  if (!ranks.length) return html`<div class="quietbox">${t("noRanks")}</div>`;
-  return html`<table class="plain ranks"><thead><tr><th scope="col">${t("rank")}</th><th scope="col">${t("status")}</th>
+  if (!known.ranks.length) return html`<div class="quietbox">${t("noRanks")}</div>`;
+  return html`${known.ranks.length > FEW_RANKS && html`<div class="logbar"><input ref=${search} type="search" placeholder=${t("filterRanks")} aria-label=${t("filterRanks")} value=${text}
+      onInput=${(event) => setText(event.target.value)} /><span class="num dim" role="status">${ranks.length} / ${known.ranks.length}</span></div>`}
+    <table class="plain ranks"><thead><tr><th scope="col">${t("rank")}</th><th scope="col">${t("status")}</th>
       <th scope="col">${t("node")}</th><th scope="col" class="num">${t("attempt")}</th><th scope="col" class="num">${t("restarts")}</th>
       <th scope="col" class="num">${t("age")}</th><th scope="col">${t("environment")}</th></tr></thead>
     <tbody ref=${body}><${Space} rows=${first} height=${RANK_HEIGHT} columns="7" />
@@ -308,7 +357,7 @@ function Ranks({ job, known }) {
       <td><span class=${each.exitCode ? "red" : each.state === "Running" ? "blue" : ""}>${each.state}</span></td>
       <td>${each.node || "–"}</td><td class="num">${each.attempt}</td><td class="num">${each.restarts}</td>
       <td class="num">${since(each.created, null, now)}</td>
-      <td><button type="button" class="quiet small" onClick=${() => setChosen(each.rank)}
+      <td><button type="button" class="link" onClick=${() => setChosen(each.rank)}
         aria-label=${`${t("environmentOf")} ${each.rank}`}>${t("environment")}</button></td></tr>`)}
       <${Space} rows=${ranks.length - last} height=${RANK_HEIGHT} columns="7" /></tbody></table>
     ${chosen && html`<${Environment} job=${job} rank=${chosen} onClose=${() => setChosen(null)} />`}`;
@@ -325,7 +374,7 @@ function Environment({ job, rank, onClose }) {
   const shown = Object.entries(found || {}).filter((each) => each.join("=").toLowerCase().includes(wanted));
   return html`<${Dialog} title=${`${t("environmentOf")} ${rank}`} onClose=${onClose}>
     ${error ? html`<p class="red">${error}</p>` : html`
-      <input type="search" placeholder=${t("filter")} aria-label=${t("filter")} value=${text} onInput=${(event) => setText(event.target.value)} />
+      <input type="search" placeholder=${t("filterVariables")} aria-label=${t("filterVariables")} value=${text} onInput=${(event) => setText(event.target.value)} />
       <div class="scroll" tabindex="0"><table class="plain env"><tbody>${shown.map(([name, value]) => html`<tr key=${name}>
         <th scope="row">${name}</th><td>${value}</td></tr>`)}</tbody></table></div>`}<//>`;
 }

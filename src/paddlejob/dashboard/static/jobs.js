@@ -1,7 +1,7 @@
 // The list of all jobs: filtered, sorted, and only as many rows in the page as are in sight.
-import { Component, html, since, useEffect, useKept, useMemo, useNow, useRef } from "./lib.js";
+import { Component, html, since, useKept, useMemo, useNow, useRef } from "./lib.js";
 import { t } from "./i18n.js";
-import { Bar, Command, Empty, Phase, Space, toneOf, useWindowed } from "./ui.js";
+import { Bar, Command, Empty, Phase, Space, toneOf, useFilterKey, useWindowed } from "./ui.js";
 
 const GROUPS = {
   all: () => true,
@@ -44,7 +44,7 @@ export function Jobs({ rows, state, about, scope, mayCreate, onChoose }) {
   const [order, setOrder] = useKept("order", "");
   const [text, setText] = useKept("filter", "");
   const [namespace, setNamespace] = useKept("namespace", "");
-  const search = useRef();
+  const search = useFilterKey();
   const namespaces = useMemo(() => [...new Set(rows.map((row) => row.namespace))].sort(), [rows]);
   const within = namespaces.includes(namespace) ? namespace : "";
   const found = useMemo(() => {
@@ -54,12 +54,6 @@ export function Jobs({ rows, state, about, scope, mayCreate, onChoose }) {
   }, [rows, text, within]);
   const shown = useMemo(
     () => sorted(found.filter(GROUPS[group] || GROUPS.all), order), [found, group, order]);
-
-  useEffect(() => {
-    const onFilter = () => search.current?.focus();
-    addEventListener("paddlejob-filter", onFilter);
-    return () => removeEventListener("paddlejob-filter", onFilter);
-  }, []);
 
   if (state.state === "loading" && !rows.length) return html`<${Skeleton} />`;
   if (state.state === "forbidden") {
@@ -139,7 +133,7 @@ class Row extends Component {
         : html`<td class="c-progress"><${Progress} row=${row} /></td>
           <td class="c-loss num">${row.progress?.loss}</td>
           <td class="c-throughput num"><${Quantity} text=${row.progress?.throughput} /></td>`}
-      <td class="c-ready num"><${Ready} ready=${Object.entries(row.ready)} /></td>
+      <td class="c-ready num">${row.isOver ? html`<span class="dim">–</span>` : html`<${Ready} ready=${Object.entries(row.ready)} />`}</td>
       <td class="c-duration num">${since(row.started, row.ended, now)}</td>
       <td class="c-age num">${since(row.created, null, now)}</td>
     </tr>`;
@@ -172,7 +166,7 @@ function Progress({ row, short }) {
   if (percent === null && !row.progress) return html`<span class="dim">–</span>`;
   return html`<span class="progress"><${Bar} percent=${percent} tone=${toneOf(row.phase)} label=${`${t("progress")} ${row.name}`} />
     <span class="num">${percent === null ? "" : `${percent}%`}</span>
-    ${!short && html`<span class="dim steps">${stepText(row.progress)}</span>`}</span>`;
+    ${!short && html`<span class="dim steps" title=${stepText(row.progress)}>${stepText(row.progress)}</span>`}</span>`;
 }
 
 function NoJobs({ about, scope, mayCreate, onChoose }) {

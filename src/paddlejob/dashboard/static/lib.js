@@ -145,6 +145,9 @@ export const since = (begin, end, now) =>
 
 export const clock = (time) => (time ? new Date(time).toLocaleTimeString([], { hour12: false }) : "");
 
+// A time of today, or a day and its time.
+export const moment = (time) => (new Date(time).toDateString() === new Date().toDateString() ? clock(time) : day(time));
+
 export const day = (time) => (time ? new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hour12: false }) : "–");
 
 export function number(value) {

@@ -1,7 +1,7 @@
 // The log of all ranks: as many lines as one likes, of which only those in sight are in the page.
 import { clock, get, html, jobPath, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { t } from "./i18n.js";
-import { notify } from "./ui.js";
+import { notify, useFilterKey } from "./ui.js";
 
 const LINE = 19;
 const MARGIN = 30;
@@ -16,7 +16,7 @@ export function Log({ job, lines, waiting }) {
   const [hit, setHit] = useState(-1);
   const [top, setTop] = useState(0);
   const box = useRef();
-  const search = useRef();
+  const search = useFilterKey();
   const [height, setHeight] = useState(600);
 
   const ranks = useMemo(() => [...new Set(lines.map((line) => line[0]).filter(Boolean))].sort(byRank), [lines.length]);
@@ -52,12 +52,7 @@ export function Log({ job, lines, waiting }) {
   useEffect(() => {
     const resize = new ResizeObserver(() => setHeight(box.current.clientHeight));
     resize.observe(box.current);
-    const onFilter = () => search.current.focus();
-    addEventListener("paddlejob-filter", onFilter);
-    return () => {
-      resize.disconnect();
-      removeEventListener("paddlejob-filter", onFilter);
-    };
+    return () => resize.disconnect();
   }, []);
   useEffect(() => {
     if (follows) box.current.scrollTop = box.current.scrollHeight;

@@ -58,7 +58,8 @@ export function Dialog({ title, onClose, children }) {
   }, []);
   return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onClose=${onClose}
       onClick=${(event) => event.target === dialog.current && dialog.current.close()}>
-    <div class="dialog"><h2 id="dialog-title">${title}</h2>${children}</div></dialog>`;
+    <div class="dialog"><div class="dialoghead"><h2 id="dialog-title">${title}</h2>
+      <button type="button" class="quiet" aria-label=${t("close")} onClick=${() => dialog.current.close()}>×</button></div>${children}</div></dialog>`;
 }
 
 // Sentences that appear at the bottom for a while, with a way back where there is one.
@@ -89,6 +90,17 @@ export function Notices() {
       ${each.undo && html`<button type="button" class="link" onClick=${() => { close(each.id); each.undo(); }}>${t("undo")}</button>`}
       <button type="button" class="quiet small" aria-label=${t("close")} onClick=${() => close(each.id)}>×</button>
     </div>`)}</div>`;
+}
+
+// What the key for filtering and searching leads to.
+export function useFilterKey() {
+  const field = useRef();
+  useEffect(() => {
+    const onFilter = () => field.current?.focus();
+    addEventListener("paddlejob-filter", onFilter);
+    return () => removeEventListener("paddlejob-filter", onFilter);
+  }, []);
+  return field;
 }
 
 const STEP = 10;
