@@ -49,6 +49,10 @@ FRAMES = """() => new Promise((done) => {
 })"""
 
 
+SHOWN = """() => new Promise((done) => {
+  const look = (now) => (document.querySelector("a.job") ? done(now) : requestAnimationFrame(look));
+  look(performance.now());
+})"""
 SEEN = """(word) => new Promise((done) => {
   new MutationObserver((_, observer) => {
     if (!document.body.textContent.includes(word)) return;
@@ -102,7 +106,7 @@ async def measure(jobs_count: int, pods_count: int) -> bool:
                 await found.page.wait_for_selector("a.job")
                 await measure_list(bounds, cluster, found, jobs_count)
                 if pods_count:
-                    await measure_ranks(bounds, found, pods_count)
+                    await measure_ranks(bounds, cluster, found, pods_count)
     return bounds.are_kept
 
 
@@ -114,6 +118,8 @@ async def measure_list(bounds: Bounds, cluster: ServedCluster, found: Tab, jobs_
     paints["without"] = [await paint(found) for _ in range(PAINTS)]
     for kind, times in paints.items():
         bounds.check(f"first paint {kind} a cache, median", statistics.median(times), "ms", FIRST_PAINT)
+    await found.page.reload()
+    print(f"     {jobs_count} jobs shown after {await found.page.evaluate(SHOWN):.0f} ms")
     await found.page.get_by_role("button", name="Name", exact=True).click()
     delays = [await delay(cluster, found) for _ in range(CHANGES)]
     print(f"     change seen, median: {statistics.median(delays):.0f} ms")
@@ -128,14 +134,21 @@ async def measure_list(bounds: Bounds, cluster: ServedCluster, found: Tab, jobs_
     bounds.check("growth of that heap", grown, "MB", GROWTH)
 
 
-async def measure_ranks(bounds: Bounds, found: Tab, pods_count: int) -> None:
+async def measure_ranks(bounds: Bounds, cluster: ServedCluster, found: Tab, pods_count: int) -> None:
     """Measure the page of a job of many pods."""
     began = time.monotonic()
     await found.open("jobs/default/large/ranks")
     await found.page.get_by_role("tab", name=f"Ranks {pods_count}").wait_for()
     print(f"     {pods_count} ranks shown after {time.monotonic() - began:.1f} s")
     await scroll(bounds, found, f"{pods_count} ranks")
+    before = await heap(found)
+    for page in ("ranks", "overview"):
+        await found.open(f"jobs/default/large/{page}")
+        churning = asyncio.create_task(churn_pods(cluster, pods_count))
+        await scroll(bounds, found, f"{page} while pods change")
+        await churning
     bounds.check("heap of the ranks", await heap(found), "MB", HEAP)
+    bounds.check("growth of that heap", await heap(found) - before, "MB", GROWTH)
 
 
 async def paint(found: Tab) -> float:
@@ -167,6 +180,18 @@ async def churn(cluster: ServedCluster, jobs_count: int) -> None:
                 PADDLE_JOBS, "default", name, patch, subresource="status"
             ),
         )
+
+
+async def churn_pods(cluster: ServedCluster, pods_count: int) -> None:
+    """Change the status of many pods of the large job."""
+
+    async def change(scene: Scene) -> None:
+        for number in range(CHURNED):
+            patch = {"status": {"reason": f"Change{number}"}}
+            name = f"large-worker-{number % pods_count}"
+            await scene.client.patch(PODS, "default", name, patch, subresource="status")
+
+    await asyncio.to_thread(cluster.do, change, FILL_SECONDS)
 
 
 async def fill(cluster: ServedCluster, jobs_count: int, pods_count: int) -> None:
