@@ -93,7 +93,7 @@ test-apiserver: $(STAMP) ## The suite on a real kube-apiserver
 	$(PYTEST) -n 2 --dist loadgroup -m 'apiserver and not tools and not thorough and not browser'
 
 test-tools: $(STAMP) ## The suite that runs kubectl, helm and an API server of Kubernetes 1.21, and long tests
-	$(PYTEST) -n 2 --dist loadgroup -m '(tools or thorough) and not node'
+	$(PYTEST) -n 2 --dist loadgroup -m '(tools or thorough) and not node and not paddle'
 
 test-browser: $(STAMP) ## The dashboard in Chromium, which is installed if missing; PADDLEJOB_SCREENSHOTS=1 takes its screenshots
 	@command -v chromium > /dev/null || \
@@ -114,7 +114,7 @@ e2e: $(STAMP) ## Train in containers on a real node, with the operator installed
 
 e2e-thorough: $(STAMP) ## The same for what takes long: ranks that hang, are cut off or slow
 	@$(BIN)/python -m devcluster check
-	$(PYTEST) -m 'node and thorough' tests/e2e
+	$(PYTEST) -m 'thorough and (node or paddle)' tests/e2e tests/examples
 
 e2e-where-possible: $(STAMP)
 	@if $(BIN)/python -m devcluster check; then timeout --kill-after=60 1350 $(MAKE) --no-print-directory e2e; fi

@@ -28,7 +28,7 @@ from paddlejob.cli.cluster.main import group
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 
-HANG_SECONDS, SLOW_SECONDS = 10, 20
+HANG_SECONDS, SLOW_SECONDS = 12, 20
 """A step may not take longer; evaluations and checkpoints may. With gloo no rank may wait for 30 seconds."""
 PATIENCE_SECONDS = 180.0
 TROUBLED = (ROOT / "tests" / "support" / "troubled.py").read_text()
@@ -46,7 +46,7 @@ def _impatient(node: Cluster) -> Iterator[None]:
     """Let the operator call jobs hung after seconds, not minutes."""
     deployment = ("--namespace=paddle-system", "deployment/paddle-controller-manager")
     extra = {"op": "add", "path": "/spec/template/spec/containers/0/args/-"}
-    change = json.dumps([{**extra, "value": f"--hang-seconds={HANG_SECONDS},60"}])
+    change = json.dumps([{**extra, "value": f"--hang-seconds={HANG_SECONDS},{HANG_SECONDS}"}])
     node.kubectl("patch", *deployment, "--type=json", f"--patch={change}")
     await_operator(node)
     yield
