@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from devcluster import Cluster
-from devcluster.node.runtime import Node
+from devcluster.node.runtime import NodeRuntime
 from e2e.conftest import await_operator
 from e2e.images import OPERATOR, RESNET, ROOT
 from e2e.jobs import Body, Job, Space, collective, eventually, example, templates, without_gpu
@@ -96,7 +96,7 @@ def cut_off(cluster: Cluster, pid: int) -> None:
         found: list[dict[str, Any]] = json.loads(answer or b"[]")
         return found
 
-    machine, [inside] = Node(cluster.directory).machine_pid(), links(pid, "show", "dev", "eth0")
+    machine, [inside] = NodeRuntime(cluster.directory).machine_pid(), links(pid, "show", "dev", "eth0")
     [outside] = (link for link in links(machine, "show") if link["ifindex"] == inside["link_index"])
     links(machine, "set", outside["ifname"], "down")
 
