@@ -91,7 +91,7 @@ async def test_a_user_without_rights_sees_nothing_and_gets_a_sentence(real, kube
         await pages.get("/", query=pages.query)
         async with pages.stream("/api/jobs") as events:
             told = await events.until("state", lambda each: each["state"] == "forbidden")
-            assert f"cannot list paddlejobs in namespace {namespace}" in told["message"]
+            assert f"cannot watch paddlejobs in namespace {namespace}" in told["message"]
             assert await events.until("all") == []
         for path in ("stream", "manifest", "environment/0"):
             refused = await pages.get(f"/api/jobs/{namespace}/secret/{path}")
@@ -112,7 +112,7 @@ async def test_a_viewer_sees_jobs_and_is_refused_changes_by_the_server(real, kub
         assert "needs delete on paddlejobs" in refused.json["error"]
         # Pods and their logs are not among his rights: the page says so, and shows the rest.
         async with pages.stream(f"/api/jobs/{namespace}/demo/stream?logs=1") as events:
-            assert "cannot list" in await events.until("trouble")
+            assert "cannot watch" in await events.until("trouble")
 
 
 @pytest.mark.browser
@@ -140,7 +140,7 @@ async def test_the_pages_show_what_a_user_may_see_and_do(real, kubeconfig_of, na
             await found.page.goto(link)
             pages[name] = found
         nobody = pages["nobody"]
-        await expect(nobody.page.get_by_role("alert")).to_contain_text("cannot list paddlejobs")
+        await expect(nobody.page.get_by_role("alert")).to_contain_text("cannot watch paddlejobs")
         assert await nobody.violations() == []
         for name in ("viewer", "owner"):
             await expect(pages[name].page.locator("a.job")).to_have_count(2)

@@ -137,9 +137,9 @@ async def test_users_see_their_own_namespaces_and_never_those_of_others(site, co
     assert (about["user"], about["scope"]) == (f"system:serviceaccount:{red}:user", red)
     found = await asyncio.gather(*(listed(each) for _ in range(5) for each in (one, other)))
     assert found == [[f"{red}/of-red"], [f"{blue}/of-blue"]] * 5
-    assert f"cannot list paddlejobs in namespace {blue}" in await refusal(one, f"?namespace={blue}")
+    assert f"cannot watch paddlejobs in namespace {blue}" in await refusal(one, f"?namespace={blue}")
     assert await listed(one, f"?namespace={blue}") == []
-    assert "cannot list paddlejobs in all namespaces" in await refusal(one, "?namespace=")
+    assert "cannot watch paddlejobs in all namespaces" in await refusal(one, "?namespace=")
     assert (await one.get("/api/namespaces")).json == {"names": [], "all": False}
     for path in ("manifest", "stream", "error", "environment/0"):
         refused = await one.get(f"/api/jobs/{blue}/of-blue/{path}")
@@ -151,7 +151,7 @@ async def test_users_see_their_own_namespaces_and_never_those_of_others(site, co
 async def test_a_user_without_rights_sees_nothing_and_gets_a_sentence(site, control_plane, teams):
     add_account(control_plane, teams[0], "nobody")
     pages = await signed_in(site, token(control_plane, teams[0], "nobody"))
-    assert f"cannot list paddlejobs in namespace {teams[0]}: needs" in await refusal(pages)
+    assert f"cannot watch paddlejobs in namespace {teams[0]}: needs" in await refusal(pages)
     assert await listed(pages) == []
     assert (await pages.get(f"/api/rights/{teams[0]}")).json == []
 
@@ -305,7 +305,7 @@ async def test_a_job_is_shown_to_one_who_may_not_see_its_pods(site, control_plan
         await found.page.get_by_label("Bearer token").fill(token(control_plane, red))
         await found.page.get_by_role("button", name="Sign in").click()
         await expect(found.page.locator(".title .phase")).to_have_text("Pending")
-        await expect(found.page.get_by_role("alert")).to_contain_text("cannot list pods")
+        await expect(found.page.get_by_role("alert")).to_contain_text("cannot watch pods")
         path = f"{JOBS.format(red)}/of-red/status"
         patch = {"status": {"phase": "Running", "message": "1/1 running"}}
         control_plane.request("PATCH", path, patch, content_type="application/merge-patch+json")
@@ -335,7 +335,7 @@ async def test_people_sign_in_choose_a_namespace_and_leave(site, control_plane, 
         assert await found.violations() == []
         await page.get_by_label("Name of a namespace").fill(blue)
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("alert")).to_contain_text(f"cannot list paddlejobs in namespace {blue}")
+        await expect(page.get_by_role("alert")).to_contain_text(f"cannot watch paddlejobs in namespace {blue}")
         assert await found.violations() == []
         await page.set_viewport_size({"width": 400, "height": 800})
         assert await found.overflow() <= 0
