@@ -201,6 +201,7 @@ def test_any_body_is_decoded_or_undecodable(body: bytes):
 
 @given(body=VALUES.map(lambda value: json.dumps(value).encode()), levels=st.integers(0, 5))
 @example(body=b"[" * 500 + b"]" * 500, levels=MAX_DEPTH)
+@example(body=b'"["', levels=0)
 def test_what_is_cut_is_not_too_deep_any_more(body: bytes, levels: int):
     cut = without_deeper(body, levels)
     assert without_deeper(cut, levels) is cut

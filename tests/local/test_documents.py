@@ -59,7 +59,7 @@ REFUSED = {
     "depth": ("[" * 5000 + "]" * 5000, "nested too deeply"),
     "a file that contains itself": (
         text(job(worker="&")).replace('"&"', "&b [*b]"),
-        "spec.worker: Invalid value: list",
+        "nested too deeply",
     ),
     "the kind in lower case": (text({**job(), "kind": "paddlejob"}), "kind is paddlejob; write PaddleJob"),
     "an item that is no object": (text({"kind": "List", "items": [1]}), "has an item that is not an object"),

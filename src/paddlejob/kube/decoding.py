@@ -53,8 +53,9 @@ def without_deeper(body: bytes, levels: int) -> bytes:
     Guarantees time linear in the length; returns the very same text when nothing is that deep.
     """
     kept: list[bytes] = []
-    depth = start = 0
-    for bracket in _BRACKET.finditer(body):
+    depth = start = end = 0
+    # Not finditer: where a match fails, it would look for one inside of the string it failed on.
+    while bracket := _BRACKET.match(body, end):
         end = bracket.end()
         if body[end - 1] in b"[{":
             depth += 1
