@@ -335,7 +335,8 @@ async def test_people_sign_in_choose_a_namespace_and_leave(site, control_plane, 
         assert await found.violations() == []
         await page.get_by_label("Name of a namespace").fill(blue)
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("alert")).to_contain_text(f"cannot watch paddlejobs in namespace {blue}")
+        refusal = f"cannot watch paddlejobs in namespace {blue}"
+        await expect(page.get_by_role("alert")).to_contain_text(refusal)
         assert await found.violations() == []
         await page.set_viewport_size({"width": 400, "height": 800})
         assert await found.overflow() <= 0
