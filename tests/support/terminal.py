@@ -33,6 +33,7 @@ def on_terminal(
             timeout=PATIENCE_SECONDS,
             dimensions=(40, 200),
         )
+        child.str_last_chars = 4000  # a screen, when what was expected does not come
         begun.append(child)
         return child
 

@@ -71,7 +71,7 @@ class _Trouble:
         else:
             self._broken.discard(watched)
         if bool(self._broken) != before:
-            say(f"cannot follow right now: {text}; trying again" if text else "following again", err=True)
+            say(f"cannot follow right now, trying again: {text}" if text else "following again", err=True)
 
 
 def cluster_flags(function: Function) -> Function:

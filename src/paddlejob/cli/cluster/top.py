@@ -78,7 +78,7 @@ async def _show(look: Callable[[], Awaitable[tuple[str, int | None]]], *, once: 
         except (ServerError, TransportError) as error:
             if once or not screen:
                 raise
-            _draw(f"cannot follow right now: {error}; trying again\n\n{screen}", once=False)
+            _draw(screen, once=False, notice=f"cannot follow right now, trying again: {error}")
         await asyncio.sleep(REFRESH_SECONDS)
 
 
@@ -94,14 +94,16 @@ async def _job_screen(job: Job) -> str:
     )
 
 
-def _draw(text: str, *, once: bool) -> None:
-    """Print, on a live screen over what was there and no more than fits."""
+def _draw(text: str, *, once: bool, notice: str = "") -> None:
+    """Print, on a live screen over what was there and no more than fits; a notice above it is wrapped."""
     if once:
         say(text)
         return
     import shutil  # noqa: PLC0415 - only for terminals
+    import textwrap  # noqa: PLC0415
 
     size = shutil.get_terminal_size()
-    shown = [line[: size.columns] for line in text.splitlines()][: size.lines - 1]
+    above = [*textwrap.wrap(notice, size.columns), ""] if notice else []
+    shown = above + [line[: size.columns] for line in text.splitlines()]
     clear()
-    say("\n".join(shown))
+    say("\n".join(shown[: size.lines - 1]))
