@@ -53,6 +53,44 @@ for seed in range(20):
     executor.run(feed={"x": inputs, "y": inputs.sum(1, keepdims=True)}, fetch_list=[loss])
 """
 
+BROKEN = """
+import sys
+
+def broken(*arguments, **options):
+    raise LookupError("broken")
+
+hooks = sys.modules["paddlejob_recorder.hooks"]
+for kind in (hooks.Progress, hooks.Sender):
+    for name in vars(kind):
+        if callable(vars(kind)[name]) and name not in ("__init__", "guard"):
+            setattr(kind, name, broken)
+hooks._Hooks._is_training = hooks._Hooks._read_fetched = broken
+"""
+"""An error in everything that the hooks call."""
+EVERYTHING = f"""{DYGRAPH}
+import contextlib, io
+with contextlib.suppress(RuntimeError):  # nobody to wait for
+    paddle.distributed.barrier()
+paddle.save(optimizer.state_dict(), file := io.BytesIO())
+file.seek(0)
+optimizer.set_state_dict(paddle.load(file))
+{HAPI.removeprefix(DATA)}
+print(net.weight.numpy().tobytes().hex())
+{STATIC}
+print(executor.run(feed={{"x": inputs, "y": inputs[:, :1]}}, fetch_list=[loss])[0].tobytes().hex())
+"""
+
+
+def test_whatever_breaks_in_it_training_is_the_same_and_one_line_says_so(collective_python, tmp_path):
+    bare, beside = (
+        run(program, tmp_path, python=collective_python, PATH="/usr/bin:/bin", PYTHONPATH=path)
+        for program, path in ((EVERYTHING, ""), (f"{BROKEN}{EVERYTHING}", str(SITE)))
+    )
+    assert (bare.returncode, beside.returncode) == (0, 0), bare.stderr + beside.stderr
+    assert beside.stdout == bare.stdout
+    said = [line for line in beside.stderr.splitlines() if "recorder" in line]
+    assert said == ["paddlejob recorder is off: LookupError: broken"]
+
 
 @pytest.mark.parametrize("version", ["parameter_server_python", "collective_python"])
 @pytest.mark.parametrize(

@@ -54,6 +54,22 @@ def test_a_paddle_that_it_does_not_know_turns_it_off_with_one_line(tmp_path, loo
     assert line.startswith("paddlejob recorder is off: AttributeError: ")
 
 
+def test_a_way_to_import_that_it_does_not_know_turns_it_off_with_one_line(tmp_path):
+    (tmp_path / "paddle.py").write_text("answer = 42\n")
+    program = """
+import sys
+class Old:
+    def find_module(self, name, path=None):
+        return None
+sys.meta_path.insert(1, Old())
+import paddle; print(paddle.answer)
+"""
+    done = run(program, tmp_path, PYTHONPATH=on_path(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "42\n")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("paddlejob recorder is off: AttributeError: ")
+
+
 def test_the_users_own_sitecustomize_runs(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("OWN = 1\nprint('own')\n")
     done = run("import sitecustomize; print(sitecustomize.OWN)", tmp_path, PYTHONPATH=on_path(tmp_path))

@@ -6,6 +6,7 @@ import functools
 import importlib.abc
 import sys
 import threading
+import weakref
 from typing import Any, Callable
 
 from .devices import idle_gpus
@@ -34,9 +35,13 @@ class _Finder(importlib.abc.MetaPathFinder):
         self._hooks = hooks
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        if fullname != "paddle":
-            return None
-        specs = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        if fullname == "paddle":
+            with self._hooks.sender.guard():
+                return self._find_hooked(path, target)
+        return None
+
+    def _find_hooked(self, path: Any, target: Any) -> Any:
+        specs = (finder.find_spec("paddle", path, target) for finder in sys.meta_path if finder is not self)
         spec = next((spec for spec in specs if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
@@ -59,7 +64,8 @@ class _Hooks:
         self.progress = progress
         self.sender = sender
         self._paddle: Any = None
-        self._trains: dict[int, bool] = {}
+        self._trains: dict[int, tuple[weakref.ref[Any], bool]] = {}
+        """Programs by their ids, which are those of others once they are gone."""
 
     def set(self, paddle: Any) -> None:
         """Hook what this version of Paddle has."""
@@ -104,7 +110,8 @@ class _Hooks:
     def _resume(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def resume(*arguments: Any, **options: Any) -> Any:
-            self.progress.resume()
+            with self.sender.guard():
+                self.progress.resume()
             return original(*arguments, **options)
 
         return resume
@@ -173,12 +180,14 @@ class _Hooks:
         """Tell whether a program computes gradients, looked up once for each."""
         program = self._paddle.static.default_main_program() if program is None else program
         program = getattr(program, "_program", None) or program
-        if id(program) not in self._trains:
+        known = self._trains.get(id(program))
+        if known is None or known[0]() is not program:
             if len(self._trains) >= PROGRAMS_REMEMBERED:
                 self._trains.clear()
             names = (op.type if hasattr(op, "type") else op.name() for op in program.global_block().ops)
-            self._trains[id(program)] = any(name.endswith("_grad") for name in names)
-        return self._trains[id(program)]
+            known = weakref.ref(program), any(name.endswith("_grad") for name in names)
+            self._trains[id(program)] = known
+        return known[1]
 
     def _read_fetched(self, fetched: Any, results: Any) -> None:
         """Take the loss among what a program fetched: by its name, or the first number."""
@@ -207,11 +216,13 @@ class _Hooks:
         @functools.wraps(original)
         def save(*arguments: Any, **options: Any) -> Any:
             before = self.progress.phase
-            self.progress.change_phase(SAVING)
+            with self.sender.guard():
+                self.progress.change_phase(SAVING)
             try:
                 result = original(*arguments, **options)
             finally:
-                self.progress.change_phase(before)
+                with self.sender.guard():
+                    self.progress.change_phase(before)
             self.progress.saved_step = self.progress.step
             return result
 
@@ -240,17 +251,21 @@ class _Hooks:
         return config_callbacks
 
     def _is_dynamic(self) -> bool:
-        return bool(self._paddle.in_dynamic_mode())
+        with self.sender.guard():
+            return bool(self._paddle.in_dynamic_mode())
+        return False
 
     def _timed(self, original: Callable[..., Any], arguments: Any, options: Any, *, steps: int = 0) -> Any:
-        self.progress.enter()
-        # Also before the first step: a rank may wait in it for another one.
-        self.sender.wake()
+        with self.sender.guard():
+            self.progress.enter()
+            # Also before the first step: a rank may wait in it for another one.
+            self.sender.wake()
         try:
             return original(*arguments, **options)
         finally:
-            self.progress.leave(steps=steps)
-            self.sender.wake()
+            with self.sender.guard():
+                self.progress.leave(steps=steps)
+                self.sender.wake()
 
 
 def _name(fetched: Any) -> str:

@@ -47,8 +47,9 @@ class Sender:
             if self._sink is not None:
                 self._sink = None
                 # Not through sys.stderr: Python aborts if a thread holds its lock while the program ends.
-                with suppress(OSError):
-                    os.write(2, f"paddlejob recorder is off: {type(error).__name__}: {error}\n".encode())
+                with suppress(Exception):
+                    line = f"paddlejob recorder is off: {type(error).__name__}: {error}\n"
+                    os.write(2, line.encode("utf-8", "backslashreplace"))
 
     def wake(self) -> None:
         """Begin to report; the first step, or word, is reported at once."""
