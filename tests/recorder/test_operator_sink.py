@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -20,6 +22,7 @@ from paddlejob.operator.reports.server import Answer
 from paddlejob.recorder import operator_sink
 from paddlejob.recorder.operator_sink import OperatorSink
 from tests.recorder.interpreter import PACKAGE
+from tests.support.waiting import eventually_async
 
 TRAINS = """
 import random
@@ -185,6 +188,26 @@ async def test_a_connection_serves_many_reports_and_is_opened_again_when_it_is_c
 
     await operator.hears(made, act)
     assert [report["step"] for _, report in operator.got] == [1, 1, 2]
+
+
+async def test_a_port_that_closes_does_not_wait_for_ranks(tmp_path: Path, made):
+    gc.collect()
+    place, before = mount(tmp_path, made), open_sockets()
+    sinks: list[OperatorSink] = []
+
+    async def act(url: str) -> None:
+        sinks.append(OperatorSink(url, str(place)))
+        await asyncio.to_thread(sinks[0].send, {"step": 1})
+
+    await Operator().hears(made, act)
+    with closing(sinks[0]):
+        # Only the rank's own is left.
+        await eventually_async(lambda: open_sockets() == before + 1, within_seconds=10)
+
+
+def open_sockets() -> int:
+    links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    return sum(os.path.islink(link) and os.readlink(link).startswith("socket:") for link in links)
 
 
 async def test_a_rank_says_where_it_is_when_it_is_asked(tmp_path: Path, made):

@@ -70,7 +70,11 @@ async def serve(address: str, context: ssl.SSLContext, routes: Mapping[str, Hand
     finally:
         if listening is not None:
             listening.close()
+        transports = [each.transport for each in handlers.connections if each.transport]
         await runner.cleanup()
+        for transport in transports:
+            # TLS is closed by both sides, and a rank that trains does not listen until its next report.
+            transport.abort()
 
 
 class _Full(asyncio.Protocol):
