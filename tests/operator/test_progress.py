@@ -407,6 +407,24 @@ def test_the_first_report_is_written_at_once_also_when_the_log_is_just_being_wri
 # --- reports of recorders, beside logs
 
 
+def test_a_remaining_time_that_only_the_log_tells_is_written_at_once():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.report(1, phase="training", loss="0.7")
+        await stage.reaches(1)
+        before = stage.writes()
+        for step in range(1, 60):
+            stage.report(step, phase="training", loss="0.6")
+            stage.write("demo-worker-0", f"epoch 1 step {step}/500 loss 0.6")
+            await asyncio.sleep(1)
+            if step == READ_SECONDS + 2:
+                assert (await stage.progress())["eta"]
+        assert stage.writes() - before <= 60 / WRITE_SECONDS + 1, "once"
+
+    play(act)
+
+
 def test_reports_win_and_logs_fill_in_what_only_the_program_knows():
     async def act(stage: Read) -> None:
         await stage.submit(job().worker(1))

@@ -31,7 +31,7 @@ from paddlejob.progress import Tracker
 log = logging.getLogger(__name__)
 
 READS_PER_SECOND = 3.0
-READ_SECONDS = 5.0
+READ_SECONDS = 3.0
 """The shortest time between two reads of a job's log."""
 TAIL_LINES = 50
 KEEP_BYTES = 65536

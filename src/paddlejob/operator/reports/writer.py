@@ -45,6 +45,8 @@ class _Kept:
         """Whether the reports tell how many steps there are."""
         self.due_at = -math.inf
         """When it may be written next."""
+        self.shown: set[tuple[int, str]] = set()
+        """What people see of an attempt since it was written."""
 
 
 class ProgressWriter:
@@ -74,7 +76,7 @@ class ProgressWriter:
         kept, attempt = self._keep(job), _attempt(pod)
         if kept.known is not None and attempt < kept.known.attempt:
             return
-        # People wait for the first report of an attempt; what the log said may just have been written.
+        # The first report of an attempt tells its phase; what the log said may just have been written.
         is_first = kept.known is None or attempt != kept.known.attempt or not self._is_reported(kept)
         kept.reported_at = asyncio.get_running_loop().time()
         kept.reports_total = bool(reported.steps)
@@ -129,21 +131,27 @@ class ProgressWriter:
         return asyncio.get_running_loop().time() < kept.reported_at + REPORTS_WIN_SECONDS
 
     def _write_soon(self, job: PaddleJob, kept: _Kept, *, at_once: bool) -> None:
-        if at_once:
+        # People wait for the first step, loss and remaining time, which do not come together.
+        if at_once or not _columns(self._joined(kept)) <= kept.shown:
             kept.due_at = -math.inf
         self._pending.add(job.metadata.key)
         self._news.set()
 
-    async def _write(self, key: ObjectKey) -> None:
-        job, kept = self._state.job(key), self._kept[key]
-        if job is None or job.metadata.uid != kept.uid:
-            return
-        before, known = job.status.progress, kept.known
+    def _joined(self, kept: _Kept) -> TrainingProgress:
+        known = kept.known
         assert known is not None
         if kept.logged is not None and self._is_reported(kept):
             known = _filled_in(known, kept.logged)
         if kept.said is not None and kept.said.attempt >= known.attempt:
             known = _as_said(known, kept.said, is_reported=self._is_reported(kept))
+        return known
+
+    async def _write(self, key: ObjectKey) -> None:
+        job, kept = self._state.job(key), self._kept[key]
+        if job is None or job.metadata.uid != kept.uid:
+            return
+        before, known = job.status.progress, self._joined(kept)
+        kept.shown = {each for each in kept.shown if each[0] == known.attempt} | _columns(known)
         if before is not None and msgspec.structs.replace(known, updated=before.updated) == before:
             return
         fresh = msgspec.structs.replace(known, updated=self._now().replace(microsecond=0))
@@ -169,6 +177,10 @@ class ProgressWriter:
                 self._pending.add(key)
             if isinstance(error, errors.ConflictError):
                 kept.due_at = asyncio.get_running_loop().time() + RETRY_SECONDS
+
+
+def _columns(known: TrainingProgress) -> set[tuple[int, str]]:
+    return {(known.attempt, name) for name in ("step", "loss", "eta") if getattr(known, name)}
 
 
 def _filled_in(known: TrainingProgress, logged: TrainingProgress) -> TrainingProgress:
