@@ -29,8 +29,8 @@ from paddlejob.cli.cluster.main import group
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 
 HANG_SECONDS, SLOW_SECONDS = 10, 20
-"""A step may not take longer; evaluations and checkpoints may. gloo ends a rank that has waited for 30 seconds,
-of which reports and looks at them, every 5 seconds each, take up to 20."""
+"""A step may not take longer; evaluations and checkpoints may. gloo ends a rank that has waited for 30
+seconds, of which reports and looks at them, every 5 seconds each, take up to 20."""
 PATIENCE_SECONDS = 180.0
 TROUBLED = (ROOT / "tests" / "support" / "troubled.py").read_text()
 CRASHES = (

@@ -252,7 +252,8 @@ class _Hooks:
 
     def _is_dynamic(self) -> bool:
         with self.sender.guard():
-            return bool(self._paddle.in_dynamic_mode())
+            if self._paddle.in_dynamic_mode():
+                return True
         return False
 
     def _timed(self, original: Callable[..., Any], arguments: Any, options: Any, *, steps: int = 0) -> Any:
