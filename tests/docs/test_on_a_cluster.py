@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,9 @@ def a_module_is_missing(scene: Scene) -> None:
     where = '  File "/app/train.py", line 3, in <module>'
     lines = ("Traceback (most recent call last):", where, "    import pandas", error)
     scene.real.write("wide-and-deep-worker-1", *lines)
+    scene.is_("Running", "wide-and-deep")
+    # Where the time went is told in whole seconds, and of a job that had none nothing is.
+    time.sleep(2)
     scene.real.let_go("wide-and-deep-worker-1")
     scene.is_("Failed", "wide-and-deep")
 
