@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +31,13 @@ settings.register_profile(
 )
 settings.register_profile("random", settings.get_profile("repeatable"), derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
+
+# Programs under test begin as from a person's shell: readline, which pytest imports, sets the size of a
+# terminal that is not there for xdist's processes, and what a script starts in the background ignores SIGINT.
+for variable in ("COLUMNS", "LINES"):
+    os.environ.pop(variable, None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
