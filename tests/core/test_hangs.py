@@ -75,6 +75,13 @@ def test_a_rank_that_is_behind_is_named():
     assert message(play).endswith(": worker-2 on node-2 is behind")
 
 
+def test_nothing_is_said_of_steps_that_only_paddle_counts():
+    play = Play()
+    play.stay(7200, 0, waiting=(0, 2))
+    assert play.hang() is None
+    assert find_awaited(play.ranks, play.now, silent_seconds=15.0) is None
+
+
 def test_of_many_ranks_a_few_are_named():
     play = Play(ranks=8)
     play.train(10)

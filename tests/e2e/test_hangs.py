@@ -122,14 +122,19 @@ def trains(job: Job, attempt: int) -> None:
     eventually(told, within_seconds=PATIENCE_SECONDS, says=job.status)
 
 
-def restarted(job: Job, attempt: int) -> str:
-    """Wait until a hang ends an attempt, and give what was said of it, by an event too."""
+def failure_of(job: Job, attempt: int) -> Body:
+    """Wait until an attempt has failed, and give how."""
 
     def ended() -> Body | None:
         failure: Body = job.status().get("lastFailure") or {}
         return failure if failure.get("attempt", 0) == attempt and failure else None
 
-    failure = eventually(ended, within_seconds=PATIENCE_SECONDS, says=job.status)
+    return eventually(ended, within_seconds=PATIENCE_SECONDS, says=job.status)
+
+
+def restarted(job: Job, attempt: int) -> str:
+    """Wait until a hang ends an attempt, and give what was said of it, by an event too."""
+    failure = failure_of(job, attempt)
     message: str = failure["message"]
     assert (failure["reason"], failure["pod"]) == ("Hung", f"{job.name}-worker-1")
     assert message in events(job, "Hung")
@@ -142,12 +147,11 @@ def test_a_rank_that_gloo_ends_says_for_whom_it_waited(space: Space) -> None:
     trains(job, 0)
     with REPORT.timed("a stopped rank is named, with gloo and the default of --hang-seconds"):
         os.kill(rank_of(job, "worker-1", "train_fleet.py"), signal.SIGSTOP)
-        status = job.await_phase("Failed", within_seconds=PATIENCE_SECONDS)
-    assert re.search(
-        r"worker-0 exited with code 1\b.*; it was waiting: "
-        r"resnet-worker-1 \(rank 1\) on \S+ is not reporting$",
-        status["message"],
-    )
+        failure = failure_of(job, 0)
+    assert failure["pod"] == "resnet-worker-0"
+    assert re.match(r"worker-0 exited with code ", failure["message"])
+    awaited = r"; it was waiting: resnet-worker-1 \(rank 1\) on \S+ is not reporting$"
+    assert re.search(awaited, failure["message"])
     assert events(job, "Hung") == []
 
 

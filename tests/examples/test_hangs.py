@@ -23,10 +23,13 @@ from tests.support.waiting import eventually_async
 
 ROOT = Path(__file__).resolve().parents[2]
 RESNET = str(ROOT / "examples" / "resnet" / "train_fleet.py")
+WIDE_AND_DEEP = str(ROOT / "examples" / "wide_and_deep" / "train.py")
 TROUBLED = str(ROOT / "tests" / "support" / "troubled.py")
 LIMITS = HangLimits(floor_seconds=10, ceiling_seconds=10)
 """gloo ends a rank that has waited for 30 seconds, sooner than a learned time-out; reports and looks at them,
 every 5 seconds each, take up to 20 of these."""
+LEARNED = HangLimits(floor_seconds=10)
+NORMAL_RUNS = 20
 SLOW_SECONDS = 20
 """Longer than a step may take, and far less than an evaluation may."""
 PATIENCE_SECONDS = 240.0
@@ -45,10 +48,10 @@ pytestmark = [
 def play(control_plane: Cluster, namespace: str, tmp_path: Path) -> Callable[..., Awaitable[None]]:
     installed.apply(control_plane, installed.CRD)
 
-    async def play(act: Callable[[Reporting], Awaitable[None]]) -> None:
+    async def play(act: Callable[[Reporting], Awaitable[None]], hangs: HangLimits = LIMITS) -> None:
         async with Client(HttpTransport(load_config(control_plane.kubeconfig))) as client:
             stage = Reporting(client, namespace, control_plane, tmp_path / "mounts")
-            stage.hangs = LIMITS
+            stage.hangs = hangs
             await stage.play(act)  # type: ignore[arg-type]
 
     return play
@@ -58,22 +61,28 @@ def play(control_plane: Cluster, namespace: str, tmp_path: Path) -> Callable[...
 def train(start_job, collective_python: str, digits: str):
     async def train(stage: Reporting, built: JobBuilder, program: str, **settings: object) -> RunningJob:
         """Let real processes be the two pods of a job, and wait until they train."""
-        await stage.submit(built.worker(2).spec(recorder=True))
-        await stage.phase("Running")
-        of_pods = {}
-        for worker in ("worker-0", "worker-1"):
-            place = await stage.mount(f"demo-{worker}")
-            env = await stage.environment(f"demo-{worker}", place)
-            of_pods[worker] = {
-                **{name: env[name] for name in ("PYTHONPATH", "PADDLEJOB_REPORT_URL")},
-                "TROUBLE": str(place / "trouble"),
-            }
+        of_pods = await pods(stage, built)
         command = [collective_python, program]
         running = start_job(command, workers=2, of_pods=of_pods, DATA_DIR=digits, EPOCHS=1000, **settings)
         await until(stage, lambda step: step >= 5)
         return running
 
     return train
+
+
+async def pods(stage: Reporting, built: JobBuilder) -> dict[str, dict[str, str]]:
+    """Submit a job of two workers, and return the variables that they report with."""
+    await stage.submit(built.worker(2).spec(recorder=True))
+    await stage.phase("Running")
+    of_pods = {}
+    for worker in ("worker-0", "worker-1"):
+        place = await stage.mount(f"demo-{worker}")
+        env = await stage.environment(f"demo-{worker}", place)
+        of_pods[worker] = {
+            **{name: env[name] for name in ("PYTHONPATH", "PADDLEJOB_REPORT_URL")},
+            "TROUBLE": str(place / "trouble"),
+        }
+    return of_pods
 
 
 async def until(stage: Reporting, is_there: Callable[[int], bool]) -> int:
@@ -155,3 +164,33 @@ async def throttle(running: RunningJob) -> None:
         await asyncio.sleep(rests)
         running.workers[1].send(signal.SIGCONT)
         await asyncio.sleep(runs)
+
+
+@pytest.mark.parametrize("number", range(NORMAL_RUNS))
+async def test_a_run_that_trains_evaluates_and_saves_raises_no_alarm(
+    number: int, play, start_job, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    has_servers = number % 2 == 1
+    program, python, data = (
+        (WIDE_AND_DEEP, "parameter_server_python", "census")
+        if has_servers
+        else (RESNET, "collective_python", "digits")
+    )
+    command = [request.getfixturevalue(python), program]
+    settings = {
+        "DATA_DIR": request.getfixturevalue(data),
+        "CHECKPOINT_DIR": tmp_path / "shared",
+        "EPOCHS": 1,
+    }
+
+    async def act(stage: Reporting) -> None:
+        of_pods = await pods(stage, job().ps(1) if has_servers else job())
+        running = start_job(command, ps=int(has_servers), workers=2, of_pods=of_pods, **settings)
+        for worker in running.workers:
+            assert await asyncio.to_thread(worker.exit_code) == 0, worker.lines
+            assert not any("recorder is off" in line for line in worker.lines)
+        assert list((tmp_path / "shared").iterdir()), "checkpoints"
+        assert bool(await stage.progress()) is not has_servers, "steps with servers are in the log only"
+        assert (await events(stage, "Hung"), await events(stage, "Straggler")) == ([], [])
+
+    await play(act, LEARNED)

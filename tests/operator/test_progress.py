@@ -573,7 +573,8 @@ class Ranks:
             if name == silent:
                 continue
             [job] = self.controller.state.jobs
-            report = Report(rank=int(name[-1]), step=step, phase="training", waiting=waiting)
+            phase = "training" if step else "starting"
+            report = Report(rank=int(name[-1]), step=step, phase=phase, waiting=waiting)
             self.book.take(job.metadata.key, pod, report, clock)
             if self.watchdog.wants_stacks(job.metadata.key):
                 self.asked.add(name)

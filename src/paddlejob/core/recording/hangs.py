@@ -76,6 +76,11 @@ class RankPace:
             self.position = None
         self.step, self.phase, self.is_waiting, self.heard_at = step, phase, is_waiting, now
 
+    def has_moved(self, now: float, *, within_seconds: float) -> bool:
+        """Tell whether it makes progress, as far as can be told: some steps only Paddle itself counts."""
+        counts_steps = self.step > 0 or self.phase != TRAINING
+        return now - self.moved_at < within_seconds or not counts_steps
+
     def longest_pause(self, phase: str) -> float:
         """Return the longest pause so far."""
         return self._longest.get(phase, 0.0)
@@ -116,7 +121,7 @@ def find_hang(
     allowed = {
         phase: limits.seconds(phase, max(rank.longest_pause(phase) for rank in every)) for phase in phases
     }
-    if not every or any(now - rank.moved_at < allowed[rank.phase] for rank in every):
+    if not every or any(rank.has_moved(now, within_seconds=allowed[rank.phase]) for rank in every):
         return None
     seconds, step = int(now - max(rank.moved_at for rank in every)), max(rank.step for rank in every)
     silent = [rank for rank in every if now - rank.heard_at >= silent_seconds]
@@ -155,7 +160,7 @@ def find_awaited(ranks: Iterable[RankPace], now: float, *, silent_seconds: float
     know yet whether the job hangs. Then this tells whom it waited for.
     """
     every = sorted((rank for rank in ranks if rank.phase != ENDED), key=lambda rank: rank.name)
-    if any(now - rank.moved_at < silent_seconds for rank in every):
+    if any(rank.has_moved(now, within_seconds=silent_seconds) for rank in every):
         return None
     odd, why = _odd(every, [rank for rank in every if now - rank.heard_at >= silent_seconds])
     return why if odd and all(rank.is_waiting for rank in every if rank not in odd) else ""
