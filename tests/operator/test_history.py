@@ -150,7 +150,7 @@ def test_what_ranks_were_doing_when_their_job_hung_is_kept():
         [running] = stage.running.controller.state.jobs
         stacks = (("demo-worker-1 (rank 1)", "in lock"), ("demo-worker-0 (rank 0)", "in wait"))
         hang = Hang(0, 9, 600, ("demo-worker-1 (rank 1) on a",), "no step for 10m (step 9)", stacks=stacks)
-        stage.running.controller.state.set_hang(running.metadata.key, hang)
+        stage.running.controller.state.notice(running.metadata.key, Hang, hang)
         (attempt,) = (await stage.recorded("Restarting")).attempts
         assert (attempt.reason, [each.rank for each in attempt.ranks]) == ("Hung", ["worker-1", "worker-0"])
         assert attempt.ranks[0].text == "stack of demo-worker-1 (rank 1):\nin lock"

@@ -23,6 +23,7 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.pod_set import ObservedPod
+from paddlejob.core.recording.hangs import Hang
 from paddlejob.history import compose
 from paddlejob.history.record import (
     RECORD_KEY,
@@ -140,7 +141,7 @@ class HistoryKeeper:
 
     async def _ranks(self, job: PaddleJob, new: PaddleJobStatus, pods: tuple[Pod, ...]) -> list[RankEnd]:
         failure = compose.failure_of_attempt(new.last_failure, job.status.attempt)
-        hang = self._state.hang(job)
+        hang = self._state.noticed(job, Hang)
         members = compose.first_failed_first(compose.ended_ranks(job, pods, hangs=hang is not None), failure)
         waiting = sum(self._tracks[uid].waiting_bytes for uid in self._due if uid in self._tracks)
         if waiting > MAX_WAITING_BYTES:

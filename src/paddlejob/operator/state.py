@@ -36,6 +36,7 @@ from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF, SELECTORS
 from paddlejob.operator.settings import OperatorSettings
 
 T = TypeVar("T", bound=HasMeta)
+Notice = TypeVar("Notice", Hang, Slowdown)
 
 OnTrigger = Callable[[ObjectKey, "Trigger"], None]
 
@@ -67,8 +68,7 @@ class ClusterState:
         self.config_maps: Cache[ConfigMap] = Cache()
         self.recorder: Recorder | None = None
         """What pods are given to report with; set once reports can be taken."""
-        self._hangs: dict[ObjectKey, Hang] = {}
-        self._slowdowns: dict[ObjectKey, Slowdown] = {}
+        self._notices: dict[tuple[type, ObjectKey], Hang | Slowdown] = {}
         self.awaited: dict[ObjectKey, tuple[int, str]] = {}
         """Which rank of a job all others wait for, and in which attempt."""
         self._warnings: dict[ObjectKey, tuple[str, str]] = {}
@@ -134,8 +134,8 @@ class ClusterState:
             taken_host_ports=self._taken_host_ports(job.metadata.key, job),
             failures=failures,
             recorder=self.recorder,
-            hang=self.hang(job),
-            slowdown=self.slowdown(job),
+            hang=self.noticed(job, Hang),
+            slowdown=self.noticed(job, Slowdown),
             awaited=self._awaited(job),
             warning=self._warning(key, pods),
             has_recorder=self._has_recorder(job.metadata.namespace),
@@ -145,31 +145,18 @@ class ClusterState:
     def _has_recorder(self, namespace: str) -> bool:
         return self.recorder is not None and ObjectKey(namespace, self.recorder.name) in self.config_maps
 
-    def set_hang(self, key: ObjectKey, hang: Hang | None) -> None:
-        """Note that a job makes no progress, or does again, and let it be looked at."""
-        if hang is None:
-            self._hangs.pop(key, None)
+    def notice(self, key: ObjectKey, kind: type[Notice], found: Notice | None) -> None:
+        """Note what was found about a job, or that it is so no more, and let the job be looked at."""
+        if found is None:
+            self._notices.pop((kind, key), None)
         else:
-            self._hangs[key] = hang
+            self._notices[kind, key] = found
         self._on_touched(key, Trigger(initial=False, child=True))
 
-    def hang(self, job: PaddleJob) -> Hang | None:
-        """Return what is known of a job that makes no progress in its present attempt."""
-        hang = self._hangs.get(job.metadata.key)
-        return hang if hang is not None and hang.attempt == job.status.attempt else None
-
-    def set_slowdown(self, key: ObjectKey, slowdown: Slowdown | None) -> None:
-        """Note that a rank slows its job down, or none does any more, and let the job be looked at."""
-        if slowdown is None:
-            self._slowdowns.pop(key, None)
-        else:
-            self._slowdowns[key] = slowdown
-        self._on_touched(key, Trigger(initial=False, child=True))
-
-    def slowdown(self, job: PaddleJob) -> Slowdown | None:
-        """Return what is known of a job that a rank of its present attempt slows down."""
-        slowdown = self._slowdowns.get(job.metadata.key)
-        return slowdown if slowdown is not None and slowdown.attempt == job.status.attempt else None
+    def noticed(self, job: PaddleJob, kind: type[Notice]) -> Notice | None:
+        """Return what was found about the present attempt of a job."""
+        found = self._notices.get((kind, job.metadata.key))
+        return found if isinstance(found, kind) and found.attempt == job.status.attempt else None
 
     def _awaited(self, job: PaddleJob) -> str:
         attempt, awaited = self.awaited.get(job.metadata.key, (0, ""))
@@ -216,8 +203,8 @@ class ClusterState:
     def forget(self, key: ObjectKey) -> None:
         """Drop what is remembered of a job that is gone; its port not before its pods are."""
         self._state_timers.pop(key, None)
-        self._hangs.pop(key, None)
-        self._slowdowns.pop(key, None)
+        for kind in (Hang, Slowdown):
+            self._notices.pop((kind, key), None)
         self.awaited.pop(key, None)
         self._warnings.pop(key, None)
         self._spec_errors.pop(key, None)

@@ -87,7 +87,7 @@ class Watchdog:
         if hang is None or job is None:
             self._asked.pop(key, None)
             if self._hung.pop(key, None) is not None:
-                self._state.set_hang(key, None)
+                self._state.notice(key, Hang, None)
         elif _is_news(hang, known) and self._has_asked(key, ranks, now):
             self._hung[key] = hang
             self._asked.pop(key, None)
@@ -107,9 +107,9 @@ class Watchdog:
                 self._record_event(job, Event(EventType.WARNING, Reason.STRAGGLER, str(straggler)))
         if found:
             self._slow[key] = {each.name: known.get(each.name, now) for each in found}
-        before, slowdown = self._state.slowdown(job), self._slowdown(job, found, now)
+        before, slowdown = self._state.noticed(job, Slowdown), self._slowdown(job, found, now)
         if slowdown != before:
-            self._state.set_slowdown(key, slowdown)
+            self._state.notice(key, Slowdown, slowdown)
 
     def _look_for_awaited(self, job: PaddleJob, ranks: list[Rank], now: float) -> None:
         """Note whom all ranks wait for; that is kept when they end, until others train."""
@@ -124,7 +124,7 @@ class Watchdog:
         """Return what is to be known of the rank that has been slow for longest, in the words used first."""
         if not found:
             return None
-        since, before = self._slow[job.metadata.key], self._state.slowdown(job)
+        since, before = self._slow[job.metadata.key], self._state.noticed(job, Slowdown)
         worst = min(found, key=lambda each: since[each.name])
         pod, more = worst.name.partition(" ")[0], len(found) - 1
         message = f"{worst}; so do {more} more ranks" if more else str(worst)
@@ -159,7 +159,7 @@ class Watchdog:
         return now > late or (bool(heard) and all(each.position for each in heard))
 
     def _tell(self, job: PaddleJob, hang: Hang) -> None:
-        self._state.set_hang(job.metadata.key, hang)
+        self._state.notice(job.metadata.key, Hang, hang)
         self._record_event(job, Event(EventType.WARNING, Reason.HUNG, hang.message))
         for names, dump in stacks.grouped(hang.stacks)[:LOGGED_STACKS]:
             log.warning("%s: stack of %s:\n%s", job.metadata.key, ", ".join(names), dump)
