@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ LIKE_THE_PUBLIC_PYTHON_IMAGE = (
     "&& rm -f /usr/lib/python3*/EXTERNALLY-MANAGED"
 )
 """The names `python` and `pip`, and a pip that installs: nothing else manages packages in an image."""
+
+OF_THIS_MACHINE = ("/etc/hostname", "/etc/resolv.conf")
+"""Files that mmdebstrap copies from here; whatever runs an image brings its own."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +65,20 @@ def base_for(name: str) -> Base:
     )
 
 
-def bootstrap(base: Base, target: Path) -> None:
+def bootstrap(base: Base, target: Path, *, timestamp: int | None = None) -> None:
     """Install a Debian release with its packages into an empty directory, or into a tar file.
+
+    With a `timestamp` a tar file depends on nothing but the packages: no file is newer, and compiled modules
+    know their source by its content.
 
     Raises: DevclusterError when that fails.
     """
+    environment = dict(os.environ)
     options = [f"--dpkgopt=path-exclude={pattern}" for pattern in LEFT_OUT]
     options += [f'--aptopt={setting} ""' for setting in NOT_KEPT]
+    if timestamp is not None:
+        environment["SOURCE_DATE_EPOCH"] = str(timestamp)
+        options += [f'--customize-hook=rm -f "$1{path}"' for path in OF_THIS_MACHINE]
     packages = [f"--include={','.join(base.packages)}"] if base.packages else []
     command = [
         "mmdebstrap",
@@ -80,7 +91,9 @@ def bootstrap(base: Base, target: Path) -> None:
         str(target),
     ]
     # In a mount namespace, so that an interrupted run leaves no mount behind.
-    result = subprocess.run([*ISOLATED, *command], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [*ISOLATED, *command], env=environment, capture_output=True, text=True, check=False
+    )
     if result.returncode != 0:
         raise DevclusterError(f"{base} could not be made: {result.stderr.strip()}")
 

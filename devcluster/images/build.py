@@ -49,7 +49,8 @@ def build_image(
 ) -> Image:
     """Build an image; layers that were built before come from the cache.
 
-    With a `timestamp` all its times are this one, so that the same files make the same image.
+    With a `timestamp` all its times are this one and its base is made anew, so that the same files and the
+    same Debian packages make the same image.
 
     Raises: DevclusterError with the last lines of the output when a step fails.
     """
@@ -58,10 +59,10 @@ def build_image(
     rules = dockerfile.with_name(f"{dockerfile.name}.dockerignore")
     options = [f"--build-arg={key}={value}" for key, value in given.items()]
     options += [f"--ignorefile={rules}"] if rules.exists() else []
-    options += [] if timestamp is None else [f"--timestamp={timestamp}"]
+    options += _time_options(timestamp)
     with _storage(said) as buildah:
         for each in public_images(dockerfile.read_text(), given):
-            _ensure_base(buildah, each, said)
+            _ensure_base(buildah, each, timestamp, said)
         started = time.monotonic()
         buildah.build(name, dockerfile, context, options, said)
         found = buildah.output("images", "--no-trunc", "--format={{.ID}} {{.Size}}", name)
@@ -160,15 +161,22 @@ def _storage(progress: Progress) -> Iterator[_Buildah]:
         yield _Buildah(run_directory)
 
 
-def _ensure_base(buildah: _Buildah, name: str, progress: Progress) -> None:
-    """Give an image the name of the public one that it stands for, making it if it is not there."""
+def _time_options(timestamp: int | None) -> list[str]:
+    return [] if timestamp is None else [f"--timestamp={timestamp}"]
+
+
+def _ensure_base(buildah: _Buildah, name: str, timestamp: int | None, progress: Progress) -> None:
+    """Give an image the name of the public one that it stands for, making it if it is not there.
+
+    One that is to have a certain time is made each time: what lies in the cache has packages of another day.
+    """
     stand_in = base.base_for(name)
-    own_name = f"devcluster/base:{stand_in.key}"
-    if not buildah.has(own_name):
+    own_name = f"devcluster/base:{stand_in.key}" + ("" if timestamp is None else "-dated")
+    if timestamp is not None or not buildah.has(own_name):
         progress.say(f"making {stand_in} for {name}")
         with tempfile.TemporaryDirectory(dir=cache_directory(), prefix="base-") as scratch:
-            base.bootstrap(stand_in, Path(scratch) / "base.tar")
+            base.bootstrap(stand_in, Path(scratch) / "base.tar", timestamp=timestamp)
             dockerfile = Path(scratch) / "Dockerfile"
             dockerfile.write_text(base.dockerfile(stand_in))
-            buildah.build(own_name, dockerfile, Path(scratch), [], progress)
+            buildah.build(own_name, dockerfile, Path(scratch), _time_options(timestamp), progress)
     buildah.output("tag", own_name, name)
