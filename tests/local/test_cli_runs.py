@@ -14,7 +14,7 @@ import yaml
 from click.testing import CliRunner
 
 from local.commands import FOREVER, PADDLEJOB, in_terminal, says_up
-from local.jobs import job, role
+from local.jobs import container, job, role
 from paddlejob.cli.main import main
 from paddlejob.local.store import run_directory
 from tests.support.waiting import eventually
@@ -205,6 +205,18 @@ def test_logs_come_in_order_of_time_and_may_be_cut(command, file):
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert "has no output to show" in nothing.stderr
     assert "--since soon: write a number" in command("logs", "--since", "soon").stderr
+
+
+def test_one_container_of_each_pod(command, file):
+    both = [container("echo trains"), container("echo helps", name="helper")]
+    command("run", file(job(worker=role(2, containers=both))))
+    assert len(command("logs").stdout.splitlines()) == 4
+    assert command("logs", "-c", "main", "-r", "0").stdout == "trains\n"
+    helped = sorted(command("logs", "--container", "helper", "-f").stdout.splitlines())
+    assert [line.partition(" | ")[2] for line in helped] == ["helps", "helps"]
+    refused = command("logs", "-c", "mian")
+    assert refused.returncode == 2
+    assert "has no container mian; it has helper, main" in refused.stderr
 
 
 def test_what_a_container_wrote_before_it_was_restarted(command, file):

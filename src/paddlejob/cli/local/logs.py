@@ -34,6 +34,9 @@ LOOK_SECONDS = 0.2
     shell_complete=shared.complete_ranks,
     help="Only this rank (0), pod (ps-1) or role (ps).",
 )
+@click.option(
+    "--container", "-c", default="", metavar="NAME", help="Only this container of each pod. Default: all."
+)
 @click.option("--follow", "-f", is_flag=True, help="Follow the logs until the run ends.")
 @click.option("--previous", "-p", is_flag=True, help="Only what containers wrote before they were restarted.")
 @click.option(
@@ -46,6 +49,7 @@ LOOK_SECONDS = 0.2
 def command(
     run: str,
     rank: str,
+    container: str,
     follow: bool,
     previous: bool,
     tail: int | None,
@@ -69,7 +73,7 @@ def command(
         if follow and previous:
             raise InputError("--previous and --follow exclude each other; give one of them")
         begin = time.time() - shared.seconds_of("--since", since) if since else 0.0
-        reader = Reader(found, record, rank, begin=begin, timestamps=timestamps)
+        reader = Reader(found, record, rank, container, begin=begin, timestamps=timestamps)
         reader.print(follow=follow, previous=previous, tail=tail)
     if follow:
         sys.exit(exit_code(job_of(found).state))
@@ -91,11 +95,19 @@ class Reader:
     """Prints what the chosen pods of a run wrote."""
 
     def __init__(
-        self, run: RunDirectory, record: RunRecord, rank: str, *, begin: float, timestamps: bool
+        self,
+        run: RunDirectory,
+        record: RunRecord,
+        rank: str,
+        container: str,
+        *,
+        begin: float,
+        timestamps: bool,
     ) -> None:
         self._run = run
         self._record = record
         self._rank = rank
+        self._container = container
         self._begin = begin
         self._timestamps = timestamps
         self._has_shown = False
@@ -107,11 +119,15 @@ class Reader:
         self._prefixes = Prefixes(widest_label(record.job, rank), colours=colours)
 
     def print(self, *, follow: bool, previous: bool, tail: int | None) -> None:
-        """Print what is there and, while the run lasts, what comes. Raises InputError for an unknown rank."""
+        """Print what is there and, while the run lasts, what comes.
+
+        Raises: InputError for a rank or a container that there is not.
+        """
         present = sorted(each.name for each in (self._run.path / "logs").iterdir())
         pods = chosen_pods(self._job, self._rank, present)
         if present and not pods:
             raise InputError(f"{self._run.name} has no rank {self._rank}; it has {', '.join(present)}")
+        self._check_container(pods)
         history = History(self._run, pods, tail=tail, previous=previous)
         if previous and history.is_empty:
             raise InputError(f"{self._run.name} has no previous logs: nothing was restarted")
@@ -124,6 +140,13 @@ class Reader:
             message = self._record.job.status.message
             why = f": {message}" if message else ""
             click.echo(f"{self._run.name} has no output to show{why}", err=True)
+
+    def _check_container(self, pods: set[str]) -> None:
+        logs = self._run.path / "logs"
+        present = sorted({log.stem for pod in pods for log in (logs / pod).glob("*.log")})
+        if self._container and present and self._container not in present:
+            names = ", ".join(present)
+            raise InputError(f"{self._run.name} has no container {self._container}; it has {names}")
 
     def _show_rest(self, follower: Follower, *, follow: bool) -> None:
         """Print what comes, and at the end a last line without its newline."""
@@ -138,6 +161,8 @@ class Reader:
 
     def _show(self, lines: LogLines, at: float) -> None:
         if at < self._begin or not chosen_pods(self._job, self._rank, (lines.pod,)):
+            return
+        if self._container not in ("", lines.container):
             return
         self._has_shown = True
         text = lines.text
