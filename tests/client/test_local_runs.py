@@ -20,6 +20,7 @@ from paddlejob.client.errors import (
 )
 from paddlejob.client.local_runs import LocalRuns
 from paddlejob.client.logs.model import LogQuery
+from tests.support.waiting import eventually_async
 
 LIVE = "echo up; trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
@@ -107,6 +108,21 @@ async def test_a_live_run_is_scaled_suspended_resumed_and_stopped(runs):
     assert [pod for pod in await demo.pods() if pod.metadata.deletion_timestamp] == []
     with pytest.raises(ClientError, match="is not running"):
         await demo.suspend()
+
+
+async def test_ranks_that_were_scaled_away_are_not_shown(runs):
+    demo = await runs.submit(job(worker=role(2, LIVE)))
+    await demo.wait("running", timeout_seconds=60)
+    await demo.scale(1)
+
+    async def has_one_rank() -> bool:
+        return [pod.metadata.name for pod in await demo.pods()] == ["job-worker-0"]
+
+    await eventually_async(has_one_rank)
+    await demo.stop()
+    await demo.wait(timeout_seconds=60)
+    assert await has_one_rank()
+    assert len(demo.run.read_record().pods) == 2
 
 
 async def test_a_run_that_has_just_ended_is_deleted_when_its_runner_is_done(runs):

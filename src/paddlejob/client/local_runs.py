@@ -208,10 +208,13 @@ class LocalJob(Job):
             await asyncio.sleep(LOOK_SECONDS)
 
     async def pods(self) -> list[Pod]:
-        """Return the pods as they are, or as they were last."""
+        """Return the pods as they are, or as they were last, without those that were scaled away."""
         record = _record(self.run)
-        pods = record.pods if self.run.is_alive else map(_ended, record.pods)
-        return ranks.in_order(record.job, pods)
+        is_alive = self.run.is_alive
+        present = {pod.metadata.name for pod in record.pods if is_alive} - {*record.gone}
+        shown = {*ranks.wanted(record.job), *present}
+        found = (pod for pod in record.pods if pod.metadata.name in shown)
+        return ranks.in_order(record.job, found if is_alive else map(_ended, found))
 
     async def events(self) -> list[JobEvent]:
         """Return the events of the run."""

@@ -54,13 +54,15 @@ def select_one(job: PaddleJob, pods: Iterable[Pod], rank: str) -> Pod:
     raise ClientError(f"{job.name} has no rank {rank}; it has {shown}")
 
 
+def wanted(job: PaddleJob) -> list[str]:
+    """Return the names of the pods that the job's spec asks for."""
+    return [f"{job.name}-{role}-{index}" for role, spec in job.spec.roles() for index in range(spec.replicas)]
+
+
 def check(job: PaddleJob, rank: str) -> None:
     """Raise ClientError for a rank that the job's spec has no place for, whether its pods exist or not."""
-    wanted = [
-        f"{job.name}-{role}-{index}" for role, spec in job.spec.roles() for index in range(spec.replicas)
-    ]
-    if rank != "all" and not chosen_pods(job.name, rank, wanted):
-        shown = [rank_of(job.name, pod) for pod in wanted]
+    if rank != "all" and not chosen_pods(job.name, rank, wanted(job)):
+        shown = [rank_of(job.name, pod) for pod in wanted(job)]
         several = f"{shown[0]} to {shown[-1]}" if len(shown) > 5 else ", ".join(shown)
         raise ClientError(f"{job.name} has no rank {rank}; choose all or one of {several}")
 
