@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
+PAGES = (
+    "README.md",
+    "examples/README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+)
 ENGLISH = tuple(page for page in PAGES if "zh-CN" not in page)
 """tests/cli/test_docs.py holds the blocks of the translations against these."""
 LANGUAGES = ("bash", "console", "dockerfile", "python", "text", "yaml")
@@ -26,7 +30,6 @@ NOT_RUN = {
     "docker push": "needs a registry",
     "make demo": "devcluster/fresh.py runs it in a bare Debian",
     '"$(python3 scripts/paddle_env.py 2.6.2)"': "devcluster/fresh.py runs it after `make demo`",
-    ".venv/bin/paddlejob run": "tests/local/test_guide.py runs it with --dry-run, `make demo` without",
     "make test": "this is one of its tests",
     "sysctl -w": "changes the settings of the machine",
     "helm upgrade": "tests/deploy/test_chart_install.py installs the chart with the dashboard",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,13 +21,13 @@ open("output/final.pdparams", "w").write("weights")
 print("done acc 0.97", flush=True)
 """
 LINKS = ("deploy", "examples", "scripts")
-NEED_PADDLE = ("docs/plain-job.md",)
-"""They train, which takes a minute: a part of `make test-tools`."""
 BLOCKS = {
     page: [each for each in blocks(page, "bash", "console") if each.commands() and not each.is_for_a_cluster]
     for page in ENGLISH
     if page not in RUN_ELSEWHERE
 }
+NEED_PADDLE = [page for page, found in BLOCKS.items() if any("paddle_env.py" in each.text for each in found)]
+"""They train, which takes a minute: a part of `make test-tools`."""
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def directory(tmp_path: Path) -> Path:
     ],
 )
 def test_commands_run_as_they_are_written(page, playing, directory, tmp_path):
+    printed = []
     home = tmp_path / "home"
     home.mkdir()
     environ = {
@@ -77,7 +79,32 @@ def test_commands_run_as_they_are_written(page, playing, directory, tmp_path):
             **arguments,
         )
         assert done.returncode == 0, f"{command.text}\n{done.stdout}"
+        printed.append(done.stdout)
         if command.output is not None:
             assert matches(command.output, done.stdout), f"{command.text}\n{done.stdout}"
 
     playing(BLOCKS[page], run)
+    if page == "docs/plain-job.md":
+        result, job, output = (each.text for each in blocks(page, "text")[1:4])
+        assert re.search(any_number(result), printed[-1]), printed[-1]
+        assert missing(job.replace("paddle-cluster-job", "jobs/wide-and-deep"), directory) == []
+        assert missing(output.replace("output", "jobs/wide-and-deep/output", 1), directory) == []
+
+
+def any_number(text: str) -> str:
+    """Return the pattern of a text in which measured numbers may differ."""
+    return re.sub(r"\d+(?:\\\.\d+)?", lambda found: r"[\d.]+", re.escape(text))
+
+
+def missing(tree: str, directory: Path) -> list[str]:
+    """Return what the drawing of a directory shows and is not there."""
+    top, *lines = tree.splitlines()
+    folders, absent = [top], []
+    for line in lines:
+        branch, names = re.match(r"(.*── )(.*?)(?: {2,}.*| \.\.\.)?$", line).groups()
+        depth = len(branch) // len("├── ")
+        for name in names.split(", "):
+            folders[depth:] = [name]
+            if not directory.joinpath(*folders).exists():
+                absent.append("/".join(folders))
+    return absent
