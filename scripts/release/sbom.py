@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+from urllib.parse import quote
 
 VENDORED = "paddlejob/dashboard/static/vendor/README.md"
 
@@ -29,7 +30,8 @@ class Package(NamedTuple):
     def purl(self) -> str:
         """Return its package URL."""
         namespace = "debian/" if self.ecosystem == "deb" else ""
-        return f"pkg:{self.ecosystem}/{namespace}{self.name}@{self.version}"
+        name, version = (quote(each, safe=":") for each in (self.name, self.version))
+        return f"pkg:{self.ecosystem}/{namespace}{name}@{version}"
 
 
 def of_wheels(wheels: Iterable[Path]) -> list[Package]:

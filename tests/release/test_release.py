@@ -139,7 +139,11 @@ def test_the_bill_of_an_image_lists_its_debian_and_python_packages():
         sbom.Package("deb", "libc6", "2.41-12"),
         sbom.Package("pypi", "some-package", "1.0", "MIT"),
     ]
-    assert sbom.Package("deb", "libc6", "2.41-12").purl == "pkg:deb/debian/libc6@2.41-12"
+
+
+def test_a_package_url_has_no_characters_that_mean_something_in_a_url():
+    found = sbom.Package("deb", "libstdc++6", "1:12.2.0-14+deb12u1~x")
+    assert found.purl == "pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1~x"
 
 
 def test_notes_are_the_changelogs():
