@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 
@@ -79,6 +80,14 @@ def test_a_release_can_be_upgraded_with_everything_switched_on(plane, release) -
     plane.kubectl("-n", "paddle-system", "get", "deployment,service,serviceaccount", "paddle-dashboard")
     found = plane.kubectl("-n", "paddle-system", "get", "poddisruptionbudget,servicemonitor", "--output=name")
     assert [line.rpartition("/")[2] for line in found.split()] == ["paddle-controller-manager"] * 2
+
+
+def test_the_dashboard_is_added_as_its_guide_says(plane, release) -> None:
+    install(release)
+    guide = (CHART.parents[2] / "docs" / "dashboard.md").read_text()
+    [arguments] = re.findall(r"^helm (upgrade .*)$", guide, flags=re.MULTILINE)
+    release(*arguments.replace("deploy/helm/paddlejob", str(CHART)).split())
+    plane.kubectl("-n", "paddle-system", "get", "deployment,service", "paddle-dashboard")
 
 
 def test_jobs_outlive_the_release_and_are_found_by_the_next(plane, release) -> None:

@@ -26,13 +26,13 @@ RUN_ELSEWHERE = {
 }
 """Pages whose blocks another test runs, all of them."""
 NOT_RUN = {
-    "docker build": "needs Docker; tests/e2e/images.py builds the same images with buildah",
+    "docker build": "needs Docker; tests/e2e/images.py builds the same with buildah",
     "docker push": "needs a registry",
     "make demo": "devcluster/fresh.py runs it in a bare Debian",
     '"$(python3 scripts/paddle_env.py 2.6.2)"': "devcluster/fresh.py runs it after `make demo`",
     "make test": "this is one of its tests",
     "sysctl -w": "changes the settings of the machine",
-    "helm upgrade": "tests/deploy/test_chart_install.py installs the chart with the dashboard",
+    "helm upgrade": "needs a release; tests/deploy/test_chart_install.py runs it",
     "kubectl -n paddle-system port-forward": "needs the dashboard's pod",
     "python3 examples/data_demo/lay_out.py": "needs the volume; tests/e2e/volumes.py lays it out on a node",
     "kubectl logs -f": "needs a node; tests/e2e/test_plain_job.py reads the logs of these Jobs",

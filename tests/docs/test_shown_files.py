@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
-from docs.blocks import ROOT, blocks
+from docs.blocks import ENGLISH, ROOT, blocks
+from e2e.images import RESNET, recipes
 from paddlejob.cli.main import main
 
 EXAMPLES = ROOT / "deploy" / "examples"
@@ -50,3 +52,21 @@ def missing(shown: str, text: str) -> Iterator[str]:
 def test_the_parts_of_files_in_the_tutorial(language, position, file):
     block = blocks("docs/cluster.md", language)[position]
     assert list(missing(block.text, (ROOT / file).read_text())) == []
+
+
+def test_images_are_built_as_they_are_on_the_node():
+    builds = {
+        (name, file or f"{context}/Dockerfile", context)
+        for page in ENGLISH
+        for block in blocks(page, "bash")
+        for file, name, context in re.findall(
+            r"^docker build (?:-f (\S+) )?-t (\S+) (\S+)", block.text, flags=re.MULTILINE
+        )
+    }
+    made = {
+        (each.name, *(str(path.relative_to(ROOT)) for path in (each.dockerfile, each.context)))
+        for each in recipes()
+    }
+    # No machine of the tests has a GPU.
+    assert builds - made == {(RESNET, "examples/resnet/Dockerfile.gpu", "examples/resnet")}
+    assert len(builds) == 4
