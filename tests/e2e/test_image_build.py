@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import tarfile
@@ -35,9 +36,10 @@ def context(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def build(context: Path) -> Image:
+def build(context: Path, **options: Any) -> Image:
     arguments, progress = {"BASE": "python:3.11-slim"}, Progress(io.StringIO())
-    return build_image("x:1", context / "Dockerfile", context, arguments=arguments, progress=progress)
+    dockerfile = context / "Dockerfile"
+    return build_image("x:1", dockerfile, context, arguments=arguments, progress=progress, **options)
 
 
 def unpack(image: Image, target: Path) -> dict[str, Any]:
@@ -65,6 +67,19 @@ def test_an_image_is_the_same_until_something_changes(context: Path) -> None:
     assert build(context) == first
     (context / "greeting").write_text("good bye\n")
     assert build(context).id != first.id
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_an_image_with_a_time_is_the_same_where_nothing_is_cached(
+    context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = set()
+    for name in ("one", "other"):
+        monkeypatch.setenv("PADDLEJOB_CACHE", str(tmp_path / name))
+        with archive(build(context, timestamp=1_700_000_000)) as stream:
+            digests.add(hashlib.file_digest(stream, "sha256").hexdigest())
+    assert len(digests) == 1
 
 
 def test_nothing_that_was_borrowed_for_a_step_stays_in_the_image(
