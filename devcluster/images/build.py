@@ -64,7 +64,7 @@ def build_image(
         for each in public_images(dockerfile.read_text(), given):
             _ensure_base(buildah, each, timestamp, said)
         started = time.monotonic()
-        buildah.build(name, dockerfile, context, options, said)
+        buildah.build(name, dockerfile, context, [*options, *buildah.index_options()], said)
         found = buildah.output("images", "--no-trunc", "--format={{.ID}} {{.Size}}", name)
         image_id, *size = found.splitlines()[0].split()
         image = Image(name, image_id, " ".join(size))
@@ -123,7 +123,7 @@ class _Buildah:
     def build(
         self, name: str, dockerfile: Path, context: Path, options: list[str], progress: Progress
     ) -> None:
-        fixed = ["--isolation=chroot", "--network=host", "--pull=never", "--layers", *self._index_options()]
+        fixed = ["--isolation=chroot", "--network=host", "--pull=never", "--layers"]
         command = self.command(
             "build", *fixed, *options, f"--file={dockerfile}", f"--tag={name}", str(context)
         )
@@ -138,8 +138,11 @@ class _Buildah:
         if process.returncode != 0:
             raise DevclusterError(f"The image {name} could not be built:\n{''.join(tail).strip()}")
 
-    def _index_options(self) -> list[str]:
-        """Let commands reach package indexes as this machine does; buildah itself passes on proxies."""
+    def index_options(self) -> list[str]:
+        """Let commands reach package indexes as this machine does; buildah itself passes on proxies.
+
+        What such a command leaves in its layer are places to mount on, which another machine may not have.
+        """
         pip = Path(self._run_directory, "pip.conf")
         pip.write_text(pip_configuration())
         volumes = {path: path for path in index_files()} | {PIP_CONFIGURATION: str(pip)}
