@@ -38,6 +38,13 @@ def test_what_it_copies_is_sent_to_the_builder_and_nothing_else():
     assert {"**/__pycache__", "**/*.egg-info"} <= set(RULES)
 
 
+def test_the_wheel_in_the_image_carries_what_any_wheel_does():
+    carried = [path.resolve() for path in (ROOT / "src/paddlejob/bundle").iterdir() if path.is_symlink()]
+    copied = {ROOT / source for source in FROM_CONTEXT}
+    assert len(carried) == 4
+    assert [path for path in carried if copied.isdisjoint((path, *path.parents))] == []
+
+
 def test_the_base_is_one_argument_and_an_exact_version_without_a_host():
     argument, *_ = named("ARG")
     assert {rest.split()[0] for rest in named("FROM")} == {"${PYTHON_IMAGE}"}
