@@ -2,13 +2,14 @@
 
     python bench/recorder_cost.py [--runs 20]
 
-So many runs of each, in turn, so that whatever else the machine does hits both. What the hooks add to a step
-is measured by itself, since it is far below the noise of a run.
+So many pairs of runs, the one or the other first in turn, so that whatever else the machine does hits both.
+What the hooks add to a step is measured by itself, since it is far below the noise of a run.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import resource
 import statistics
@@ -33,14 +34,26 @@ def main() -> None:
     runs = parser.parse_args().runs
     print(f"hooks: {1e6 * hooks_seconds():.1f} us a step")
     python, data = script("paddle_env.py", "3.3.1"), script("example_data.py", "resnet")
-    spent: dict[bool, list[float]] = {False: [], True: []}
-    for number in range(2 * runs):
-        recorded = bool(number % 2)
-        spent[recorded].append(cpu_seconds(python, data, recorded=recorded))
-    without, beside = (statistics.median(spent[recorded]) for recorded in (False, True))
-    error = 1.25 * sum(statistics.stdev(each) / runs**0.5 for each in spent.values())
-    print(f"example: {without:.2f} s without, {beside:.2f} s with it: {100 * (beside / without - 1):+.1f} %")
-    print(f"an effect below {100 * 2 * error / without:.1f} % is not seen in {runs} runs of each")
+    pairs = []
+    for number in range(runs):
+        order = (False, True) if number % 2 else (True, False)
+        spent = {recorded: cpu_seconds(python, data, recorded=recorded) for recorded in order}
+        pairs.append((spent[False], spent[True]))
+    without, beside = (statistics.median(each) for each in zip(*pairs, strict=True))
+    print(f"example: {without:.2f} s of processor time without, {beside:.2f} s with it (medians)")
+    costs = sorted(100 * (beside / without - 1) for without, beside in pairs)
+    low, high = interval(costs)
+    print(
+        f"{runs} pairs: median {statistics.median(costs):+.2f} %; 95 % confidence: {low:+.2f} to {high:+.2f} %"
+    )
+
+
+def interval(ordered: list[float]) -> tuple[float, float]:
+    """Return where the median lies with at least 95 % confidence, whatever the distribution."""
+    number, outside, cut = len(ordered), 0.0, 0
+    while (outside := outside + math.comb(number, cut) / 2**number) <= 0.025:
+        cut += 1
+    return ordered[max(0, cut - 1)], ordered[number - max(1, cut)]
 
 
 def hooks_seconds() -> float:
@@ -48,11 +61,11 @@ def hooks_seconds() -> float:
     os.environ.pop("PADDLEJOB_PROGRESS_FILE", None)
     progress = Progress()
     hooks = _Hooks(progress, Sender(progress))
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(STEPS):
         hooks._timed(_nothing, (), {})  # noqa: SLF001
         hooks._timed(_nothing, (), {}, steps=1)  # noqa: SLF001
-    return (time.perf_counter() - began) / STEPS
+    return (time.process_time() - began) / STEPS
 
 
 def _nothing() -> None:
