@@ -43,9 +43,8 @@ def main() -> None:
     print(f"example: {without:.2f} s of processor time without, {beside:.2f} s with it (medians)")
     costs = sorted(100 * (beside / without - 1) for without, beside in pairs)
     low, high = interval(costs)
-    print(
-        f"{runs} pairs: median {statistics.median(costs):+.2f} %; 95 % confidence: {low:+.2f} to {high:+.2f} %"
-    )
+    print(f"{runs} pairs: median {statistics.median(costs):+.2f} %")
+    print(f"with 95 % confidence it is between {low:+.2f} % and {high:+.2f} %")
 
 
 def interval(ordered: list[float]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import math
 import os
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Iterator
 
 from .operator_sink import REPORT_URL, OperatorSink
@@ -32,24 +32,25 @@ class Sender:
         self._news = threading.Event()
         self._has_begun = False
         self._is_stopped = False
+        self._guard = _Guard(self)
 
     @property
     def is_on(self) -> bool:
         """Whether there is somebody to send to, in this process: a forked child is not the rank."""
         return self._sink is not None and os.getpid() == self._pid
 
-    @contextmanager
-    def guard(self) -> Iterator[None]:
+    def guard(self) -> _Guard:
         """Turn the recorder off, with one line, on any error inside: it must never end training."""
-        try:
-            yield
-        except Exception as error:
-            if self._sink is not None:
-                self._sink = None
-                # Not through sys.stderr: Python aborts if a thread holds its lock while the program ends.
-                with suppress(Exception):
-                    line = f"paddlejob recorder is off: {type(error).__name__}: {error}\n"
-                    os.write(2, line.encode("utf-8", "backslashreplace"))
+        return self._guard
+
+    def turn_off(self, error: BaseException) -> None:
+        """Report nothing any more, and say once why."""
+        if self._sink is not None:
+            self._sink = None
+            # Not through sys.stderr: Python aborts if a thread holds its lock while the program ends.
+            with suppress(Exception):
+                line = f"paddlejob recorder is off: {type(error).__name__}: {error}\n"
+                os.write(2, line.encode("utf-8", "backslashreplace"))
 
     def wake(self) -> None:
         """Begin to report; the first step, or word, is reported at once."""
@@ -81,6 +82,22 @@ class Sender:
         with self.guard():
             if self.is_on and self._sink is not None and self._thread is not None:
                 self._thread.join(timeout=self._sink.exit_seconds)
+
+
+class _Guard:
+    """Keeps errors from training; without a generator, since it is entered several times a step."""
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._sender.turn_off(error)
+        return True
 
 
 class FileSink:
