@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -144,6 +145,28 @@ def test_the_bill_of_an_image_lists_its_debian_and_python_packages():
 def test_a_package_url_has_no_characters_that_mean_something_in_a_url():
     found = sbom.Package("deb", "libstdc++6", "1:12.2.0-14+deb12u1~x")
     assert found.purl == "pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1~x"
+
+
+def test_a_bill_of_materials_has_the_fields_that_spdx_requires(tmp_path):
+    (tmp_path / "image.tar").write_text("an image")
+    packages = [sbom.Package("deb", "libstdc++6", "14.2.0-19+b1"), sbom.Package("npm", "htm", "3.1.1", "MIT")]
+    bill = json.loads(sbom.spdx("image.tar", packages, [tmp_path / "image.tar"], 1_700_000_000))
+    assert (bill["spdxVersion"], bill["dataLicense"]) == ("SPDX-2.3", "CC0-1.0")
+    assert (bill["SPDXID"], bill["name"]) == ("SPDXRef-DOCUMENT", "image.tar")
+    assert re.fullmatch(r"https://[^#\s]+", bill["documentNamespace"])
+    assert bill["creationInfo"] == {
+        "created": "2023-11-14T22:13:20Z",
+        "creators": ["Tool: paddlejob-release"],
+    }
+    assert len(bill["packages"]) == 3
+    for package in bill["packages"]:
+        assert re.fullmatch(r"SPDXRef-[a-zA-Z0-9.-]+", package["SPDXID"])
+        assert package["name"]
+        assert package["downloadLocation"] == "NOASSERTION"
+        # Otherwise a verification code would be required.
+        assert package["filesAnalyzed"] is False
+    described = {"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES"}
+    assert {**described, "relatedSpdxElement": "SPDXRef-subject"} in bill["relationships"]
 
 
 def test_notes_are_the_changelogs():
