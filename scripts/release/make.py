@@ -97,8 +97,9 @@ def main() -> None:
     given.out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / "source"
-        sources.export(source, given.commit)
-        release = Release(source, given.out, Path(scratch), sources.epoch(given.commit))
+        commit = sources.commit_id(given.commit)
+        sources.export(source, commit)
+        release = Release(source, given.out, Path(scratch), sources.epoch(commit))
         release.packages(given.machines)
         release.manifests(given.image)
         if given.skip_image:
@@ -113,7 +114,7 @@ def main() -> None:
         shutil.copy(source / "LICENSE", given.out)
         evidence.write_provenance(
             given.out,
-            commit=sources.commit_id(given.commit),
+            commit=commit,
             version=release.version,
             constraints=source / "constraints.txt",
         )

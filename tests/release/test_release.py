@@ -16,7 +16,7 @@ import yaml
 
 import paddlejob
 from paddlejob.install import manifests as carried
-from scripts.release import evidence, notes, sbom
+from scripts.release import evidence, notes, sbom, source
 from scripts.release.source import ROOT
 
 VERSION = paddlejob.__version__
@@ -27,10 +27,11 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two releases of the last commit, without an image, made by two runs in two folders."""
     made = []
     key = evidence.test_key(tmp_path_factory.mktemp("key") / "key")
+    commit = source.commit_id()
     for name in ("one", "two"):
         out = tmp_path_factory.mktemp(name) / f"release of {name}"
         program = [sys.executable, ROOT / "scripts" / "release" / "make.py", "--skip-image", "--key", key]
-        program += ["--machines", "amd64"]  # half the downloads
+        program += ["--commit", commit, "--machines", "amd64"]  # half the downloads
         done = subprocess.run(
             [*program, "--out", out, "--image", "mirror.example.com/operator"],
             capture_output=True,
