@@ -333,7 +333,7 @@ def test_metadata_with_a_date_beyond_python_leaves_out_one_object_only():
         ]
         async with scene.running():
             await asyncio.sleep(2)
-            scene.transport.streams = [Response(200, b"\n".join(map(msgspec.json.encode, events)))]
+            scene.transport.streams = [Response(200, b"\n".join(map(msgspec.json.encode, events))), silent]
             scene.server.drop_watches()
             await asyncio.sleep(0.1)
             assert scene.cached() == {"good": {"seen": "after"}}

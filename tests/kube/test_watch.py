@@ -162,7 +162,7 @@ def test_a_whole_list_that_expires_too_starts_from_the_beginning():
 def test_each_event_moves_the_version_to_resume_from(line: Line, effect: Effect):
     state, effects = step(WATCHING, line)
     assert effects == (effect,)
-    assert state == Watching(resource_version="8", heard=True)
+    assert state == Watching(resource_version="8", heard=True, advanced=True)
 
 
 def test_an_event_of_an_unknown_type_is_passed_over():
@@ -198,6 +198,15 @@ def test_very_short_streams_back_off(words: tuple[Line, ...]):
     state, effects = replay(WATCHING, *words, Eof(0.2))
     assert isinstance(state, Ready)
     assert wait_in(tuple(effects)) == Wait(0.5, 1.0)
+
+
+def test_short_streams_are_resumed_at_once_while_each_brings_something_new():
+    ends = [(added(version=str(version)), Eof(0.2)) for version in range(8, 28)]
+    state, effects = replay(WATCHING, *(received for pair in ends for received in pair))
+    assert [each for each in effects if isinstance(each, (OpenStream, Wait))] == [
+        OpenStream(str(version)) for version in range(8, 28)
+    ]
+    assert wait_in(step(state, Eof(0.2))[1]) == Wait(0.5, 1.0)
 
 
 @pytest.mark.parametrize(

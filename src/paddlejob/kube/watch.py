@@ -30,7 +30,7 @@ IDLE_LIMIT_SECONDS = 70.0
 reconnecting now still resumes without a list."""
 
 SHORT_STREAM_SECONDS = 1.0
-"""A stream that ends sooner was not healthy: reconnecting at once would be a hot loop."""
+"""A stream that ends sooner, with nothing new, was not healthy: reconnecting at once would be a hot loop."""
 
 SILENT_STREAMS_LIMIT = 8
 """After so many silent streams, about ten minutes, the version itself is suspect: a server whose storage was
@@ -79,6 +79,8 @@ class Watching(_State, frozen=True):
     silent_streams: int = 0
     """How many streams before this one received nothing at all."""
     heard: bool = False
+    advanced: bool = False
+    """Whether this stream has led to a newer version."""
 
 
 State: TypeAlias = Empty | Streaming | Listing | Ready | Watching
@@ -250,7 +252,8 @@ def step(state: State, received: Input) -> Step:  # noqa: PLR0911  (one line for
 
 def _watched(state: Watching, line: Line) -> Step:
     version = line.resource_version or state.resource_version
-    current = Watching(state.streams_left, state.failures, version, heard=True)
+    advanced = state.advanced or version != state.resource_version
+    current = Watching(state.streams_left, state.failures, version, heard=True, advanced=advanced)
     match line.type:
         case "ADDED" | "MODIFIED":
             return current, (Apply(line.payload, version),)
@@ -308,10 +311,11 @@ def _ended(state: Streaming | Watching, ending: Eof | Idle) -> Step:
     silent = 0 if state.heard else state.silent_streams + 1
     if isinstance(ending, Idle) and silent >= SILENT_STREAMS_LIMIT:
         return _proceed(Empty(state.streams_left, failures))
-    if isinstance(ending, Eof) and ending.open_seconds < SHORT_STREAM_SECONDS:
+    if isinstance(ending, Eof) and ending.open_seconds < SHORT_STREAM_SECONDS and not state.advanced:
         again = Ready(state.streams_left, failures + 1, state.resource_version, silent)
         return _pause(again, f"the watch was closed after {ending.open_seconds:.1f} s")
-    # The end that was asked for, or a silence that has cost a minute already: no reason to wait.
+    # The end that was asked for, a silence that has cost a minute already, or a server under load, which ends
+    # watches that it cannot feed in time, after a part of what has changed: no reason to wait.
     return _proceed(Ready(state.streams_left, failures, state.resource_version, silent))
 
 
