@@ -414,6 +414,26 @@ def test_the_oldest_records_of_a_namespace_go_first_and_do_not_come_back():
     play(act, HistorySettings(per_namespace=2))
 
 
+def test_of_many_jobs_that_end_at_once_only_those_are_recorded_whose_records_stay():
+    async def act(stage: Kept) -> None:
+        names = [f"job-{number}" for number in range(40)]
+        for name in names:
+            stage.fates.set(f"{name}-worker-0", Exit(1, 1))
+            await stage.submit(job(name).worker(1))
+        for name in names:
+            await stage.phase("Failed", name)
+        await asyncio.sleep(60)
+        assert len(await stage.stored()) == 3
+        written = len(stage.record_writes())
+        assert written < 20
+        for name in names:
+            await stage.client.delete(PADDLE_JOBS, "default", name)
+        await asyncio.sleep(600)
+        assert len(stage.record_writes()) == written
+
+    play(act, HistorySettings(per_namespace=3))
+
+
 def test_a_record_expires():
     async def act(stage: Kept) -> None:
         stage.fates.set("demo-worker-0", Exit(1, 1))

@@ -208,6 +208,7 @@ class HistoryKeeper:
             looked_at = clock()
             try:
                 self._look()
+                self._give_up_surplus()
                 if looked_at >= self._trim_at:
                     surplus = self._surplus()
                     await self._remove(surplus, until=looked_at + LOOK_SECONDS / 2)
@@ -378,6 +379,22 @@ class HistoryKeeper:
         self._kept[key] = record.summary
 
     # Limits.
+
+    def _give_up_surplus(self) -> None:
+        """Leave out records that would be deleted as soon as they are written: so many newer ones wait.
+
+        Jobs may come and go faster than records are written, and what waits takes memory.
+        """
+        ended = {uid: track for uid in self._due if (track := self._tracks[uid]).has_ended}
+        counts = Counter(track.job.metadata.namespace for track in ended.values())
+        for uid, track in ended.items():
+            namespace = track.job.metadata.namespace
+            if counts[namespace] > self._settings.per_namespace and not track.reads_logs:
+                counts[namespace] -= 1
+                if (key := object_key(track.summary)) in self._kept:
+                    self._kept[key] = track.summary
+                del self._due[uid], self._tracks[uid]
+                self._done.add(uid)
 
     def _surplus(self) -> list[Summary]:
         """Return the records that are too old or too many, the oldest of a namespace first."""
