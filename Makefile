@@ -129,6 +129,7 @@ bench: $(STAMP) ## Measure the operator beside a bare create loop
 	PYTHONPATH=. $(BIN)/python bench/bench_operator.py
 	PYTHONPATH=. $(BIN)/python bench/bench_operator.py --memory 10000
 	PYTHONPATH=. $(BIN)/python bench/bench_requests.py
+	PYTHONPATH=. $(BIN)/python bench/bench_schema.py
 	PYTHONPATH=. $(BIN)/python bench/bench_transport.py
 	PYTHONPATH=. $(BIN)/python bench/bench_reports.py
 
