@@ -184,17 +184,22 @@ async def churn(bench: Bench, jobs: int) -> None:
     watcher, memory = bench.watcher, dict[int, float]()
     with bench.operator() as operator:
         await ready(operator)
+        began = time.perf_counter()
         for done in range(100, jobs + 1, 100):
             some = [job(f"churn-{number}").worker(1) for number in range(done - 100, done)]
             names = {built.manifest["metadata"]["name"] for built in some}
             await submit(bench.client, *some)
             await watcher.until(lambda names=names: names <= watcher.completed, LATEST_SECONDS)
             await side_by_side(names, lambda name: bench.client.delete(PADDLE_JOBS, "default", name))
-            if done % max(1000, jobs // 10) == 0 or done == 1000:
+            if done == 100 or done % 500 == 0:
                 memory[done] = operator.memory_megabytes()
                 bench.report.add(f"memory after {done} jobs", memory[done], "MB")
-    first, *_, last = memory.values()
-    bench.report.add("growth since the first 1000", last - first, "MB", 5)
+        bench.report.add("jobs a second", jobs / (time.perf_counter() - began), "")
+    later = {done: used for done, used in memory.items() if done >= 1000}
+    if len(later) > 1:
+        bench.report.add("growth since the first 1000", memory[max(later)] - memory[1000], "MB", 5)
+        slope = statistics.linear_regression(list(later), list(later.values())).slope
+        bench.report.add("  in 1,000 jobs, on average", 1000 * slope, "MB")
 
 
 async def create_namespaces(client: Client, *names: str) -> None:
