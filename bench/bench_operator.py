@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import random
 import re
+import socket
 import statistics
 import time
 import urllib.request
@@ -42,7 +43,14 @@ from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import JobBuilder, job
 
-METRICS_PORT, HEALTH_PORT = 18080, 18081
+
+def free_port() -> int:
+    """Return a port that nobody listens on, so that benchmarks can run beside each other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+METRICS_PORT, HEALTH_PORT = free_port(), free_port()
 START_SECONDS = 120
 
 
