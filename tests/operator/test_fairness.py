@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport import Response, Transport
 from paddlejob.kube.transport.http import CONNECTION_LIMIT
+from paddlejob.kube.transport.turns import Turns
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.build import job
 from paddlejob.testing.operator import Operator
@@ -24,21 +27,32 @@ class SlowTransport:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._connections = asyncio.Semaphore(CONNECTION_LIMIT)
+        self._turns = Turns(CONNECTION_LIMIT)
 
-    async def request(self, *args: Any, **kwargs: Any) -> Response:
-        async with self._connections:
+    async def request(self, method: str, path: str, **options: Any) -> Response:
+        await self._turns.enter(path)
+        try:
             await asyncio.sleep(REQUEST_SECONDS)
-            return await self._transport.request(*args, **kwargs)
+            return await self._transport.request(method, path, **options)
+        finally:
+            self._turns.leave()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(OperatorSettings(), id="defaults"),
+        # Then there are many more requests than connections.
+        pytest.param(OperatorSettings(workers=100), id="many workers"),
+    ],
+)
 @simulated
-async def test_many_jobs_of_one_tenant_delay_those_of_others_by_less_than_two_seconds(cluster):
+async def test_many_jobs_of_one_tenant_delay_those_of_others_by_less_than_two_seconds(cluster, settings):
     client = Client(SlowTransport(cluster.server.transport("operator")))
-    operator = asyncio.create_task(Operator(client, OperatorSettings()).run())
+    operator = asyncio.create_task(Operator(client, settings).run())
     loop = asyncio.get_running_loop()
 
     async def seconds_to_pods(name: str, namespace: str) -> float:

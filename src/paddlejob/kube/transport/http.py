@@ -33,6 +33,7 @@ from paddlejob.kube.transport.auth import Authenticator, Credentials, authentica
 from paddlejob.kube.transport.cluster import ClusterConfig
 from paddlejob.kube.transport.route import Headers, Route
 from paddlejob.kube.transport.tls import ClientCertificate, tls_context
+from paddlejob.kube.transport.turns import Turns
 from paddlejob.kube.transport.websocket import HttpWebSocket
 
 CONNECTION_LIMIT = 32
@@ -89,7 +90,7 @@ class HttpTransport:
         self._route = Route(config)
         self._tls: tuple[ClientCertificate | None, ssl.SSLContext] = (None, tls_context(config))
         self._session: aiohttp.ClientSession | None = None
-        self._free_connections = asyncio.Semaphore(connection_limit)
+        self._turns = Turns(connection_limit)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._attempts = _Attempts(self._route)
 
@@ -190,12 +191,13 @@ class HttpTransport:
         return URL(f"{self._route.server}{target}", encoded=True)
 
     async def _exchange(self, call: _Call, credentials: Credentials) -> Response:
-        async with (
-            self._attempt(call.timeout_seconds),
-            self._free_connections,
-            await self._send(call, credentials) as response,
-        ):
-            return Response(response.status, await self._body(response), response.headers)
+        async with self._attempt(call.timeout_seconds):
+            await self._turns.enter(call.url.raw_path)
+            try:
+                async with await self._send(call, credentials) as response:
+                    return Response(response.status, await self._body(response), response.headers)
+            finally:
+                self._turns.leave()
 
     async def _open(self, call: _Call, credentials: Credentials) -> aiohttp.ClientResponse:
         async with self._attempt(call.timeout_seconds):
