@@ -86,7 +86,8 @@ def test_commands_run_as_they_are_written(page, playing, directory, tmp_path):
     playing(BLOCKS[page], run)
     if page == "docs/plain-job.md":
         result, job, output = (each.text for each in blocks(page, "text")[1:4])
-        assert re.search(any_number(result), printed[-1]), printed[-1]
+        first_trainer = "".join(re.findall(r"^\[0\] .*\n", printed[-1], flags=re.MULTILINE))
+        assert re.search(any_number(result) + r"\Z", first_trainer), printed[-1]
         assert missing(job.replace("paddle-cluster-job", "jobs/wide-and-deep"), directory) == []
         assert missing(output.replace("output", "jobs/wide-and-deep/output", 1), directory) == []
 
@@ -108,3 +109,10 @@ def missing(tree: str, directory: Path) -> list[str]:
             if not directory.joinpath(*folders).exists():
                 absent.append("/".join(folders))
     return absent
+
+
+def test_what_a_drawing_shows_and_is_not_there(tmp_path):
+    (tmp_path / "job" / "0").mkdir(parents=True)
+    (tmp_path / "job" / "0" / "data").touch()
+    drawn = "job\n├── 0\n│   ├── data    the shard\n│   └── a, b\n├── 1 ...\n└── SUMS    of all\n"
+    assert missing(drawn, tmp_path) == ["job/0/a", "job/0/b", "job/1", "job/SUMS"]
