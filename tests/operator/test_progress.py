@@ -88,14 +88,14 @@ class Read(Scene):
         [job] = state.jobs
         pod = state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
         told = TrainingProgress(step=step, **more)
-        self.running.besides.writer.report(job, pod, told, Origin(resumed=resumed))
+        self.running.progress.writer.report(job, pod, told, Origin(resumed=resumed))
 
     def say(self, **told) -> None:
         """Let the program of worker 0 say how far it is."""
         state = self.running.controller.state
         [job] = state.jobs
         pod = state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
-        self.running.besides.writer.say(job, pod, TrainingProgress(**told))
+        self.running.progress.writer.say(job, pod, TrainingProgress(**told))
 
     async def progress(self, name: str = "demo") -> dict:
         return (await self.status(name)).get("progress") or {}

@@ -62,8 +62,8 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
         writer = client.fenced(lambda: elector.is_leader) if elector else client
         controller = Controller(writer, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
         await _serve(stack, controller, metrics, process)
-        besides = Besides(writer, controller, settings, now=now, namespace=namespace)
-        await _until_signalled(lead(controller, elector, besides))
+        progress = ProgressTracking(writer, controller, settings, now=now, namespace=namespace)
+        await _until_signalled(lead(controller, elector, progress))
 
 
 async def _elector(
@@ -81,8 +81,8 @@ async def _elector(
     )
 
 
-class Besides:
-    """What a leader does besides reconciling, and loses without harm: it learns how far jobs are."""
+class ProgressTracking:
+    """What tells a leader how far jobs are; jobs are reconciled without it too."""
 
     def __init__(
         self,
@@ -124,7 +124,9 @@ class Besides:
         return tasks
 
 
-async def lead(controller: Controller, elector: LeaderElector | None, besides: Besides | None = None) -> None:
+async def lead(
+    controller: Controller, elector: LeaderElector | None, progress: ProgressTracking | None = None
+) -> None:
     """Watch always, so that a standby is ready; reconcile only as the leader.
 
     A new leader lists everything once more: watches of different kinds are behind by different times, and a
@@ -137,19 +139,19 @@ async def lead(controller: Controller, elector: LeaderElector | None, besides: B
             controller.relist()
         controller.metrics.leader.set(1)
         log.info("reconciling jobs")
-        beside = await besides.start() if besides else []
+        background = await progress.start() if progress else []
         if controller.history is not None:
-            beside.append(asyncio.create_task(controller.history.run(), name="record history"))
-        for task in beside:
+            background.append(asyncio.create_task(controller.history.run(), name="record history"))
+        for task in background:
             task.add_done_callback(_report_end)
         try:
             await controller.work()
         finally:
             controller.metrics.leader.set(0)
-            for task in beside:
+            for task in background:
                 task.cancel()
-            if beside:
-                await asyncio.wait(beside)
+            if background:
+                await asyncio.wait(background)
 
     watching = asyncio.create_task(controller.watch(), name="watch")
     leading = asyncio.create_task(work() if elector is None else elector.run(work), name="lead")

@@ -13,7 +13,7 @@ from paddlejob.kube.events import EventLimits, EventRecorder
 from paddlejob.kube.lease import LeaderElector
 from paddlejob.operator import manager
 from paddlejob.operator.controller import Controller
-from paddlejob.operator.manager import Besides
+from paddlejob.operator.manager import ProgressTracking
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing import virtual_loop
 
@@ -44,9 +44,11 @@ class Operator:
             self.client, settings or OperatorSettings(), rng=rng, now=now, recorder=self._recorder
         )
         settings = settings or OperatorSettings()
-        self.besides = Besides(self.client, self.controller, settings, now=server_now, namespace=namespace)
+        self.progress = ProgressTracking(
+            self.client, self.controller, settings, now=server_now, namespace=namespace
+        )
         learns = reads_progress or bool(settings.reports.url)
-        self._lead = partial(manager.lead, self.controller, elector, self.besides if learns else None)
+        self._lead = partial(manager.lead, self.controller, elector, self.progress if learns else None)
 
     async def run(self) -> None:
         """Reconcile jobs until cancelled; reconciles under way finish first, and events are written."""
