@@ -1,6 +1,6 @@
 """How long `kubectl pdj` takes to start: for help, and for a list on a loopback API server.
 
-PYTHONPATH=.:tests .venv/bin/python bench/pdj_start.py
+PYTHONPATH=.:tests .venv/bin/python bench/pdj/start.py
 
 With byte code, which an installed package has, and a source tree need not have.
 """

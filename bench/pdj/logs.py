@@ -1,6 +1,6 @@
 """How fast `kubectl pdj logs -f` follows many ranks, and that no line is lost or doubled.
 
-PYTHONPATH=.:tests .venv/bin/python bench/pdj_logs.py --ranks 100 --rate 1000 --seconds 10
+PYTHONPATH=.:tests .venv/bin/python bench/pdj/logs.py --ranks 100 --rate 1000 --seconds 10
 """
 
 from __future__ import annotations
