@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 
 from paddlejob.kube import cache
@@ -16,6 +17,8 @@ from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 
 CONTAINERS = (dict, list, set, tuple)
+PACKAGES = ("paddlejob.api", "paddlejob.core", "paddlejob.history", "paddlejob.kube", "paddlejob.operator")
+"""What an operator consists of."""
 
 
 def _entries(root: object) -> int:
@@ -62,3 +65,19 @@ async def test_what_is_remembered_does_not_grow_with_the_jobs_that_are_gone(clus
         assert max(remembered[1:]) < remembered[0] + 100, remembered
         for task in tasks:
             task.cancel()
+
+
+def test_no_function_remembers_its_results_for_more_than_a_few_hundred_jobs():
+    by_type_or_mode = {"_bounded_fields", "network_of"}
+    """What these are called with does not come from a job."""
+    limits = {
+        each.__name__: each.cache_parameters()["maxsize"]
+        for each in gc.get_objects()
+        if isinstance(each, functools._lru_cache_wrapper)
+        and each.__module__.startswith(
+            ("paddlejob.api", "paddlejob.core", "paddlejob.kube", "paddlejob.operator")
+        )
+        and each.__name__ not in by_type_or_mode
+    }
+    assert "_owning_jobs" in limits
+    assert all(limit is not None and limit <= 256 for limit in limits.values()), limits

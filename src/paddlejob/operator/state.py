@@ -335,9 +335,12 @@ def _controller_name(child: HasMeta) -> tuple[str, ...]:
     return tuple(map(str, _owning_jobs(child.metadata.namespace, child.metadata.owner_references)))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _owning_jobs(namespace: str, owners: tuple[OwnerReference, ...]) -> tuple[ObjectKey, ...]:
-    """Return the job that controls an object, by name; a StatefulSet may have the same name."""
+    """Return the job that controls an object, by name; a StatefulSet may have the same name.
+
+    Remembered for a few hundred jobs, whose pods change together; of others it would only take memory.
+    """
     return tuple(
         ObjectKey(namespace, owner.name)
         for owner in owners
