@@ -31,6 +31,8 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 HANG_SECONDS, SLOW_SECONDS = 10, 20
 """A step may not take longer; evaluations and checkpoints may. gloo ends a rank that has waited for 30
 seconds, of which reports and looks at them, every 5 seconds each, take up to 20."""
+WORK, WITHIN_STEPS = 40, 30
+"""What makes a throttled step take a second, so that reports and looks at them are a few steps apart."""
 PATIENCE_SECONDS = 180.0
 TROUBLED = (ROOT / "tests" / "support" / "troubled.py").read_text()
 CRASHES = (
@@ -199,22 +201,21 @@ def test_ranks_of_the_example_that_are_stopped_or_cut_off_are_named_and_history_
 def test_a_throttled_rank_and_a_deadlock_are_named_and_slow_evaluations_and_checkpoints_are_not(
     space: Space, pdj: Callable[..., str]
 ) -> None:
-    body = recorded(
-        collective("troubled", RESNET, ["python3", "-c", TROUBLED], replicas=2), SLOW_SECONDS=SLOW_SECONDS
-    )
+    command = ["python3", "-c", TROUBLED]
+    body = recorded(collective("troubled", RESNET, command, replicas=2), SLOW_SECONDS=SLOW_SECONDS, WORK=WORK)
     for template in templates(body):
         template["containers"][0]["resources"] = {"requests": {"cpu": "100m"}, "limits": {"cpu": "2"}}
     job = space.submit(body)
-    eventually(lambda: printed(job) > 50, within_seconds=PATIENCE_SECONDS, says=job.status)
+    eventually(lambda: steps_told(job) > 40, within_seconds=PATIENCE_SECONDS, says=job.status)
     assert (events(job, "Hung"), events(job, "Straggler")) == ([], [])
     assert job.status()["goodput"]["stalledSeconds"] == 0
 
     first = printed(job)
     limit_cpu(job, "worker-1", "200m")
-    message = eventually(lambda: events(job, "Straggler"), within_seconds=PATIENCE_SECONDS, says=job.status)[
-        0
-    ]
-    REPORT.note("steps of a throttled rank until it is named", str(printed(job) - first))
+    message = told(job, "Straggler")
+    steps = printed(job) - first
+    REPORT.note("steps of a throttled rank until it is named", str(steps))
+    assert steps <= WITHIN_STEPS
     assert re.match(r"troubled-worker-1 \(rank 1\) on \S+ computes for ", message)
     limit_cpu(job, "worker-1", "2")
 
@@ -231,18 +232,21 @@ def test_a_throttled_rank_and_a_deadlock_are_named_and_slow_evaluations_and_chec
 
     space.kubectl("delete", "pdj", job.name)
     eventually(lambda: not job.exists())
-    [attempt] = json.loads(pdj("postmortem", job.name, "-o", "json"))["attempts"]
+    attempt, *_ = json.loads(pdj("postmortem", job.name, "-o", "json"))["attempts"]
     text = {rank["rank"]: rank["text"] for rank in attempt["ranks"]}
     assert "in take_a_lock_twice" in text["worker-1"]
     assert "in all_reduce" in text["worker-0"]
 
 
+def steps_told(job: Job) -> int:
+    """Give the step in the status, which is written now and then."""
+    step: int = (job.status().get("progress") or {}).get("step", 0)
+    return step
+
+
 def printed(job: Job) -> int:
     """Give the newest step of worker 0."""
-    if not any(pod["status"].get("phase") == "Running" for pod in job.pods()):
-        return 0
-    steps = re.findall(r"^step (\d+) ", job.log("worker-0"), re.MULTILINE)
-    return int(steps[-1]) if steps else 0
+    return int(re.findall(r"^step (\d+) ", job.log("worker-0"), re.MULTILINE)[-1])
 
 
 def limit_cpu(job: Job, worker: str, cpu: str) -> None:

@@ -20,6 +20,7 @@ from paddle import distributed
 
 EVALUATE_AT, SAVE_AT = 10, 15
 SLOW_SECONDS = float(os.environ.get("SLOW_SECONDS", "0"))
+WORK = int(os.environ.get("WORK", "5"))
 TROUBLE = os.environ.get("TROUBLE", "/tmp/trouble")
 
 
@@ -40,7 +41,7 @@ def evaluate(network: Any) -> None:
 
 def read_data() -> None:
     """Work for a while, as who decodes images does."""
-    for _ in range(5):
+    for _ in range(WORK):
         sum(range(200_000))
 
 
