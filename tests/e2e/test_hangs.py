@@ -190,7 +190,7 @@ def test_ranks_of_the_example_that_are_stopped_or_cut_off_are_named_and_history_
     space.kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
     eventually(lambda: not space.names("pods"))
     assert "resnet" in pdj("history")
-    first, second, _ = json.loads(pdj("postmortem", job.name, "-o", "json"))["attempts"]
+    first, second, *_ = json.loads(pdj("postmortem", job.name, "-o", "json"))["attempts"]
     for attempt in (first, second):
         assert attempt["failure"]["pod"] == "resnet-worker-1"
         [waiting] = (rank["text"] for rank in attempt["ranks"] if rank["rank"] == "worker-0")
