@@ -152,12 +152,16 @@ async def test_a_slow_rank_and_a_deadlock_are_named_and_slow_evaluations_are_not
         assert "does not join what the others wait for" in message
         assert "it is in take_a_lock_twice (troubled.py:" in message
         assert "in all_reduce" in caplog.text, "the stack of the other rank"
-        await stage.phase("Running")
-        status = await stage.status()
+        await eventually_async(lambda: has_failed(stage), says=stage.status)
+        status = await stage.phase("Running")
         assert (status["attempt"], status["lastFailure"]["reason"]) == (1, "Hung")
         assert status["goodput"]["stalledSeconds"] >= LIMITS.floor_seconds
 
     await play(act)
+
+
+async def has_failed(stage: Reporting) -> bool:
+    return "lastFailure" in await stage.status()
 
 
 async def throttle(running: RunningJob) -> None:
