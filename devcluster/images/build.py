@@ -49,7 +49,7 @@ def build_image(
 ) -> Image:
     """Build an image; layers that were built before come from the cache.
 
-    With a `timestamp` all its times are this one and its base is made anew, so that the same files and the
+    With a `timestamp` all its times are this one and everything is made anew, so that the same files and the
     same Debian packages make the same image.
 
     Raises: DevclusterError with the last lines of the output when a step fails.
@@ -165,7 +165,8 @@ def _storage(progress: Progress) -> Iterator[_Buildah]:
 
 
 def _time_options(timestamp: int | None) -> list[str]:
-    return [] if timestamp is None else [f"--timestamp={timestamp}"]
+    # buildah takes layers with another time from its cache.
+    return [] if timestamp is None else [f"--timestamp={timestamp}", "--no-cache"]
 
 
 def _ensure_base(buildah: _Buildah, name: str, timestamp: int | None, progress: Progress) -> None:
