@@ -58,12 +58,12 @@ def _impatient(node: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture
-def pdj(space: Space, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    monkeypatch.setenv("KUBECONFIG", str(space.cluster.kubeconfig))
-    monkeypatch.setenv("HOME", str(tmp_path))
+def pdj(space: Space, tmp_path: Path) -> Callable[..., str]:
+    # For the command only: the programs that the tests use are cached below the real home directory.
+    runner = CliRunner(env={"KUBECONFIG": str(space.cluster.kubeconfig), "HOME": str(tmp_path)})
 
     def run(*arguments: str) -> str:
-        result = CliRunner().invoke(group, ["-n", space.name, *arguments])
+        result = runner.invoke(group, ["-n", space.name, *arguments])
         assert result.exit_code == 0, result.output
         return result.stdout
 
