@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import sys
 
 from paddlejob.kube import cache
 from paddlejob.kube.events import EventLimits
@@ -71,13 +72,11 @@ def test_no_function_remembers_its_results_for_more_than_a_few_hundred_jobs():
     by_type_or_mode = {"_bounded_fields", "network_of"}
     """What these are called with does not come from a job."""
     limits = {
-        each.__name__: each.cache_parameters()["maxsize"]
-        for each in gc.get_objects()
-        if isinstance(each, functools._lru_cache_wrapper)
-        and each.__module__.startswith(
-            ("paddlejob.api", "paddlejob.core", "paddlejob.kube", "paddlejob.operator")
-        )
-        and each.__name__ not in by_type_or_mode
+        name: each.cache_parameters()["maxsize"]
+        for module, loaded in list(sys.modules.items())
+        if module.startswith(PACKAGES)
+        for name, each in vars(loaded).items()
+        if isinstance(each, functools._lru_cache_wrapper) and name not in by_type_or_mode
     }
     assert "_owning_jobs" in limits
     assert all(limit is not None and limit <= 256 for limit in limits.values()), limits
