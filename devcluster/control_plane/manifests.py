@@ -54,9 +54,12 @@ def _collection(request: Request, manifest: Manifest) -> str:
 
 def _await_served(request: Request, spec: Manifest) -> None:
     """Wait until each version can be listed: Established comes a moment before that."""
+    # In one namespace: in another one a test may have an object that is nested too deeply to be read here.
+    where = f"namespaces/{DEFAULT_NAMESPACE}/" if spec["scope"] == "Namespaced" else ""
     for version in spec["versions"]:
         if version["served"]:
-            await_found(request, f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}?limit=1")
+            root = f"/apis/{spec['group']}/{version['name']}"
+            await_found(request, f"{root}/{where}{spec['names']['plural']}?limit=1")
 
 
 def await_found(request: Request, path: str) -> None:
