@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from behaviour.stage import QUICK, Stage
 from devcluster import Cluster
@@ -55,7 +56,7 @@ class RealCluster:
         self._logs = ContainerLogs(lambda: datetime.now(UTC))
         self._ready, self._stop = threading.Event(), asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connections: set[asyncio.BaseTransport] = set()
+        self._connections: set[asyncio.Transport] = set()
         self.stage: Stage | None = None
 
     def hold(self, pod: str, code: int = 0, message: str = "", *, reason: str = "") -> None:
@@ -150,7 +151,7 @@ class RealCluster:
         )
 
     async def _serve_logs(self) -> web.AppRunner:
-        app = web.Application()
+        app = web.Application(middlewares=[self._remember])
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer)
         app.router.add_get("/portForward/{namespace}/{pod}", pod_streams.forward_port)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -160,13 +161,17 @@ class RealCluster:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         return runner
 
+    @web.middleware
+    async def _remember(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.transport is not None:
+            self._connections.add(request.transport)
+        return await handler(request)
+
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Do what a kubelet does with the query that the API server passes on."""
         name, container = request.match_info["pod"], request.match_info["container"]
         query = {**request.query, "container": container}
         pod = await self.stage.client.get(PODS, self.namespace, name)
-        assert request.transport is not None
-        self._connections.add(request.transport)
         response = web.StreamResponse()
         response.enable_chunked_encoding()
         await response.prepare(request)
