@@ -18,6 +18,8 @@ DATA = Path(__file__).parent / "data"
 CA = (DATA / "ca.crt").read_bytes()
 OTHER_CA = (DATA / "other-ca.crt").read_bytes()
 
+CERTIFICATE = web.RequestKey("certificate", dict)
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -70,6 +72,8 @@ async def serve(
     server = Server()
 
     async def answer(request: web.Request) -> web.StreamResponse:
+        # The client may be gone, and its certificate with it, when a test looks.
+        request[CERTIFICATE] = request.get_extra_info("peercert")
         server.requests.append(request)
         await request.read()
         return await handler(request) if handler else web.json_response({})
@@ -91,8 +95,7 @@ async def serve(
 
 def shown_name(request: web.Request) -> str:
     """Return the common name in the certificate that the client showed."""
-    subject = request.get_extra_info("peercert")["subject"]
-    return dict(part[0] for part in subject)["commonName"]
+    return dict(part[0] for part in request[CERTIFICATE]["subject"])["commonName"]
 
 
 @asynccontextmanager

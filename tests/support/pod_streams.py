@@ -6,6 +6,11 @@ import asyncio
 import json
 import os
 import pty
+import signal
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from aiohttp import WSMsgType, web
 
@@ -31,9 +36,9 @@ async def execute(request: web.Request, protocols: tuple[str, ...] = (V5, V4)) -
 
 
 async def _with_pipes(socket: web.WebSocketResponse, words: list[str], *, has_stdin: bool) -> None:
-    pipe = asyncio.subprocess.PIPE
+    stdin = PIPE if has_stdin else DEVNULL
     process = await asyncio.create_subprocess_exec(
-        *words, stdin=pipe if has_stdin else asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        *words, stdin=stdin, stdout=PIPE, stderr=PIPE, start_new_session=True
     )
 
     async def copy(channel: int, stream: asyncio.StreamReader) -> None:
@@ -44,20 +49,21 @@ async def _with_pipes(socket: web.WebSocketResponse, words: list[str], *, has_st
         async for message in socket:
             if message.type is WSMsgType.BINARY and message.data[0] == 0:
                 process.stdin.write(message.data[1:])
-                await process.stdin.drain()
+                with suppress(ConnectionError):  # a program need not read what it is sent
+                    await process.stdin.drain()
             elif message.type is WSMsgType.BINARY and message.data == b"\xff\x00":
                 process.stdin.close()
 
-    feeding = asyncio.create_task(feed())
-    await asyncio.gather(copy(1, process.stdout), copy(2, process.stderr), process.wait())
-    feeding.cancel()
-    await asyncio.wait({feeding})
+    async with _fed(process, feed()):
+        await asyncio.gather(copy(1, process.stdout), copy(2, process.stderr), process.wait())
     await _exited(socket, process.returncode)
 
 
 async def _on_terminal(socket: web.WebSocketResponse, words: list[str]) -> None:
     ours, theirs = pty.openpty()
-    process = await asyncio.create_subprocess_exec(*words, stdin=theirs, stdout=theirs, stderr=theirs)
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
     os.close(theirs)
 
     async def feed() -> None:
@@ -68,14 +74,33 @@ async def _on_terminal(socket: web.WebSocketResponse, words: list[str]) -> None:
                 size = json.loads(message.data[1:])
                 await socket.send_bytes(b"\x01" + f"size {size['Width']}x{size['Height']}\r\n".encode())
 
-    feeding = asyncio.create_task(feed())
-    while chunk := await asyncio.to_thread(_read, ours):
-        await socket.send_bytes(b"\x01" + chunk)
-    await process.wait()
-    os.close(ours)
-    feeding.cancel()
-    await asyncio.wait({feeding})
+    try:
+        async with _fed(process, feed()):
+            while chunk := await asyncio.to_thread(_read, ours):
+                await socket.send_bytes(b"\x01" + chunk)
+            await process.wait()
+    finally:
+        os.close(ours)
     await _exited(socket, process.returncode)
+
+
+@asynccontextmanager
+async def _fed(process: Process, feed: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Feed a process, which is killed with its children when its client is gone or this ends."""
+    feeding = asyncio.create_task(feed)
+    feeding.add_done_callback(lambda _: _kill(process))
+    try:
+        yield
+    finally:
+        feeding.cancel()
+        await asyncio.wait({feeding})
+        await process.communicate()  # reads to the end, so that no pipe outlives the event loop
+
+
+def _kill(process: Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(descriptor: int) -> bytes:
