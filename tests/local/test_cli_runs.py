@@ -207,13 +207,18 @@ def test_logs_come_in_order_of_time_and_may_be_cut(command, file):
     assert "--since soon: write a number" in command("logs", "--since", "soon").stderr
 
 
-def test_one_container_of_each_pod(command, file):
-    both = [container("echo trains"), container("echo helps", name="helper")]
+def test_one_container_of_each_pod(command, file, tmp_path):
+    helped = tmp_path / "helped"
+    helped.mkdir()
+    # A job ends with its training containers, and stops the others.
+    training = f"until test $(ls {helped} | wc -l) = 2; do sleep 0.05; done; echo trains"
+    helping = f"echo helps; mktemp --quiet --tmpdir={helped} > /dev/null"
+    both = [container(training), container(helping, name="helper")]
     command("run", file(job(worker=role(2, containers=both))))
     assert len(command("logs").stdout.splitlines()) == 4
     assert command("logs", "-c", "main", "-r", "0").stdout == "trains\n"
-    helped = sorted(command("logs", "--container", "helper", "-f").stdout.splitlines())
-    assert [line.partition(" | ")[2] for line in helped] == ["helps", "helps"]
+    lines = command("logs", "--container", "helper", "-f").stdout.splitlines()
+    assert [line.partition(" | ")[2] for line in lines] == ["helps", "helps"]
     refused = command("logs", "-c", "mian")
     assert refused.returncode == 2
     assert "has no container mian; it has helper, main" in refused.stderr
