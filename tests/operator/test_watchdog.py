@@ -107,7 +107,7 @@ def test_a_job_whose_ranks_all_fall_silent_is_told_of_and_not_restarted():
     watched(act, hangPolicy="Restart")
 
 
-def test_a_job_that_is_heard_again_and_hangs_is_restarted():
+def test_a_job_that_reports_again_and_hangs_is_restarted():
     async def act(stage: Read, ranks: Ranks) -> None:
         await asyncio.sleep(1200)
         assert "no report" in (await stage.status())["message"]
