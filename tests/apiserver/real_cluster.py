@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from behaviour.stage import QUICK, Stage
 from devcluster import Cluster
@@ -22,6 +21,7 @@ from paddlejob.kube.errors import TransportError
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
+from paddlejob.operator.reports.server import shut_down
 from paddlejob.operator.settings import HistorySettings
 from paddlejob.testing.kubelet import container_logs
 from paddlejob.testing.kubelet.container_logs import ContainerLogs
@@ -56,7 +56,6 @@ class RealCluster:
         self._logs = ContainerLogs(lambda: datetime.now(UTC))
         self._ready, self._stop = threading.Event(), asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connections: set[asyncio.Transport] = set()
         self.stage: Stage | None = None
 
     def hold(self, pod: str, code: int = 0, message: str = "", *, reason: str = "") -> None:
@@ -130,10 +129,8 @@ class RealCluster:
             try:
                 await self.stage.play(act)
             finally:
-                await runner.cleanup()
-                for connection in self._connections:
-                    # The API server keeps it open, and a TLS goodbye would wait for its answer.
-                    connection.abort()
+                # The API server keeps its connections open.
+                await shut_down(runner)
                 await asyncio.sleep(0)
 
     def _create_node(self, port: int) -> None:
@@ -151,7 +148,7 @@ class RealCluster:
         )
 
     async def _serve_logs(self) -> web.AppRunner:
-        app = web.Application(middlewares=[self._remember])
+        app = web.Application()
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer)
         app.router.add_get("/portForward/{namespace}/{pod}", pod_streams.forward_port)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -160,12 +157,6 @@ class RealCluster:
         context.load_cert_chain(CERTIFICATES / "server.crt", CERTIFICATES / "server.key")
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         return runner
-
-    @web.middleware
-    async def _remember(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.transport is not None:
-            self._connections.add(request.transport)
-        return await handler(request)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Do what a kubelet does with the query that the API server passes on."""

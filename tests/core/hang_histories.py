@@ -28,7 +28,7 @@ class Play:
     def report(self, step: int, phase: str = "training", *, waiting=(), silent=()) -> None:
         for index, rank in enumerate(self.ranks):
             if index not in silent:
-                rank.hear(step, phase, is_waiting=index in waiting, now=self.now)
+                rank.add_report(step, phase, is_waiting=index in waiting, now=self.now)
 
     def train(self, steps: int, *, each_seconds: float = 1.0, first: int = 1) -> None:
         for step in range(first, first + steps):
@@ -42,9 +42,14 @@ class Play:
             self.now += min(EVERY, end - self.now)
             self.report(step, phase, **how)
 
-    def hang(self, unheard=()):
+    def hang(self, never_reported=()):
         return find_hang(
-            self.ranks, self.now, attempt=0, silent_seconds=SILENT, limits=LIMITS, unheard=unheard
+            self.ranks,
+            self.now,
+            attempt=0,
+            silent_seconds=SILENT,
+            limits=LIMITS,
+            never_reported=never_reported,
         )
 
 
@@ -85,7 +90,7 @@ class History(Play):
                 self.spent[index][0] += own
                 self.spent[index][1] += steps * self.seconds - own
                 if index not in lost:
-                    timer.hear(self.step, *self.spent[index])
+                    timer.add_report(self.step, *self.spent[index])
             assert self.hang() is None
             if self.slow is None:
                 assert not self.stragglers()
@@ -99,7 +104,9 @@ class History(Play):
             self.now += min(EVERY * self.rng.randint(1, 4), max(0.1, end - self.now))
             for index, rank in enumerate(self.ranks):
                 is_busy = self.by_all or index == 0
-                rank.hear(self.step, phase if is_busy else "training", is_waiting=not is_busy, now=self.now)
+                rank.add_report(
+                    self.step, phase if is_busy else "training", is_waiting=not is_busy, now=self.now
+                )
             assert self.hang() is None
 
     def stragglers(self) -> list[str]:

@@ -66,12 +66,12 @@ def test_a_rank_that_is_behind_is_named():
     play = Play()
     play.train(100)
     for rank in play.ranks[:2]:
-        rank.hear(101, "training", is_waiting=True, now=play.now)
-    play.ranks[2].hear(100, "training", is_waiting=True, now=play.now)
+        rank.add_report(101, "training", is_waiting=True, now=play.now)
+    play.ranks[2].add_report(100, "training", is_waiting=True, now=play.now)
     for _ in range(61):
         play.now += EVERY
         for rank, step in zip(play.ranks, (101, 101, 100), strict=True):
-            rank.hear(step, "training", is_waiting=True, now=play.now)
+            rank.add_report(step, "training", is_waiting=True, now=play.now)
     assert message(play).endswith(": worker-2 on node-2 is behind")
 
 
@@ -120,7 +120,7 @@ def test_ranks_that_all_fall_silent_are_told_of(ranks: int, text: str):
     play.now += 1
     found = play.hang()
     assert found is not None
-    assert (found.message, found.odd, found.is_heard) == (text, (), False)
+    assert (found.message, found.odd, found.has_reports) == (text, (), False)
 
 
 def test_a_job_whose_ranks_have_ended_does_not_hang():
@@ -134,7 +134,7 @@ def test_a_job_whose_ranks_have_ended_does_not_hang():
 def test_before_the_first_step_a_pod_that_never_reported_is_waited_for():
     play = Play(ranks=2)
     play.stay(6 * 300 + EVERY, 0, "starting", waiting=(0, 1))
-    found = play.hang(unheard=("demo-worker-2 on node-2",))
+    found = play.hang(never_reported=("demo-worker-2 on node-2",))
     assert found is not None
     assert found.odd == ("demo-worker-2 on node-2",)
     assert found.message == "no step for 30m (step 0): demo-worker-2 on node-2 has not started training"
@@ -253,7 +253,7 @@ def test_healthy_histories_raise_no_alarm_and_a_hang_after_them_does(first: int)
 def test_ranks_that_have_ended_are_not_waited_for():
     play = Play()
     play.train(100)
-    play.ranks[1].hear(100, "ended", is_waiting=False, now=play.now)
+    play.ranks[1].add_report(100, "ended", is_waiting=False, now=play.now)
     play.stay(400, 100, waiting=(0,), silent=(1,))
     assert message(play).endswith(": worker-2 on node-2 does not join what the others wait for")
 
@@ -312,10 +312,10 @@ def test_a_job_that_asks_for_it_is_restarted_and_the_odd_rank_blamed():
     assert (failure.pod, failure.reason, failure.counted) == ("demo-worker-1", "Hung", True)
 
 
-def test_a_job_of_which_nothing_is_heard_is_not_restarted():
-    """It may train, and only not be heard."""
+def test_a_job_without_reports_is_not_restarted():
+    """It may train, and only not reach the operator."""
     builder = hanging(hangPolicy="Restart")
-    builder.hang = msgspec.structs.replace(HANG, is_heard=False)
+    builder.hang = msgspec.structs.replace(HANG, has_reports=False)
     status = plan(builder.build()).status
     assert (status.phase, status.attempt) == (Phase.RUNNING, 0)
     assert status.message.endswith("no step for 5m (step 100): it is stuck")

@@ -50,13 +50,13 @@ def test_times_are_averaged_over_the_last_steps():
     timer = StepTimer()
     own = 0.0
     for step in range(0, 3 * WINDOW_STEPS, 5):
-        timer.hear(step, own, step * 0.3)
-        timer.hear(step, own, step * 0.3 + 9.9)
+        timer.add_report(step, own, step * 0.3)
+        timer.add_report(step, own, step * 0.3 + 9.9)
         assert (timer.last is None) == (step < WINDOW_STEPS)
         own += 5 * (0.1 if step < WINDOW_STEPS else 0.4)
     assert timer.last is not None
     assert (timer.last.own, timer.last.waiting) == (pytest.approx(0.4), pytest.approx(0.3))
-    timer.hear(1, 0.0, 0.0)
+    timer.add_report(1, 0.0, 0.0)
     assert timer.last is None
 
 
@@ -67,7 +67,7 @@ def test_a_rank_that_becomes_slow_is_named_within_30_steps():
         for name, timer in timers.items():
             spent[name] += 0.4 if (name, step >= 100) == ("worker-1", True) else 0.1
             if step % 8 == 0:
-                timer.hear(step, spent[name], step * 0.5 - spent[name])
+                timer.add_report(step, spent[name], step * 0.5 - spent[name])
         if step % 8 == 0 and all(timer.last for timer in timers.values()):
             for each in find_stragglers([(name, timer.last) for name, timer in timers.items()]):
                 found.setdefault(each.name, step)

@@ -138,9 +138,9 @@ def hang(*waiting: bool, nodes: str = "") -> str:
     paces = []
     for index, is_waiting in enumerate(waiting):
         pace = RankPace(f"demo-worker-{index} (rank {index})", nodes, 0.0)
-        pace.hear(7, "training", is_waiting=is_waiting, now=0.0)
-        pace.hear(8, "training", is_waiting=is_waiting, now=1.0)
-        pace.heard_at = 900.0
+        pace.add_report(7, "training", is_waiting=is_waiting, now=0.0)
+        pace.add_report(8, "training", is_waiting=is_waiting, now=1.0)
+        pace.reported_at = 900.0
         paces.append(pace)
     found = find_hang(paces, 901.0, attempt=0, silent_seconds=30.0, limits=HangLimits())
     assert found is not None

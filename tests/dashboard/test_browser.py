@@ -22,7 +22,7 @@ from tests.dashboard.browser import Tab, chromium, tab
 from tests.dashboard.test_activity import hang
 from tests.dashboard.test_cluster import GONE, RECORD, keep
 from tests.dashboard.test_streams import FAILS
-from tests.support.served_api import served_cluster
+from tests.support.served_api import ServedCluster, served_cluster
 
 pytestmark = pytest.mark.browser
 
@@ -69,6 +69,17 @@ async def page(browser, link) -> AsyncIterator[Tab]:
         yield found
         assert found.errors == []
         assert found.foreign == []
+
+
+@contextlib.asynccontextmanager
+async def cluster_tab(browser, cluster: ServedCluster) -> AsyncIterator[Tab]:
+    """Open a tab for the dashboard of a cluster."""
+    async with (
+        Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
+        Dashboard(jobs) as dashboard,
+        tab(browser, await dashboard.serve()) as found,
+    ):
+        yield found
 
 
 async def training(runs, name="resnet50", workers=4):
@@ -311,12 +322,8 @@ async def test_a_job_that_is_gone_is_read_and_compared(browser, tmp_path):
         curve = tuple(Point(1577836800 + index, 1, index, f"{1 / (index + 1):.4f}") for index in range(30))
         for record in (RECORD, msgspec.structs.replace(RECORD, curve=curve, summary=EARLIER)):
             await keep(cluster, record)
-        async with (
-            Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
-            Dashboard(jobs) as dashboard,
-            tab(browser, link := await dashboard.serve()) as found,
-        ):
-            await found.page.goto(f"{link}#/history")
+        async with cluster_tab(browser, cluster) as found:
+            await found.page.goto(f"{found.link}#/history")
             names = found.page.locator("table.history a.job")
             await expect(names).to_have_count(2)
             await found.page.get_by_label("Filter by name").fill("earl")
@@ -355,12 +362,8 @@ async def test_the_rank_that_all_others_wait_for_stands_out(browser, tmp_path):
             await asyncio.to_thread(cluster.write, f"demo-worker-{index}", "started")
         event = hung(hang(True, True, False, True))
         await asyncio.to_thread(cluster.do, lambda scene: scene.client.create(EVENTS, "default", event))
-        async with (
-            Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
-            Dashboard(jobs) as dashboard,
-            tab(browser, link := await dashboard.serve()) as found,
-        ):
-            await found.page.goto(f"{link}#/jobs/default/demo")
+        async with cluster_tab(browser, cluster) as found:
+            await found.page.goto(f"{found.link}#/jobs/default/demo")
             for index in range(4):
                 lane = found.page.locator(".strip > div").nth(index).locator(".lane")
                 state = "stalled" if index == 2 else "waiting for others"
@@ -375,12 +378,8 @@ async def test_of_many_ranks_the_odd_one_comes_first_and_any_is_found(browser, t
         await asyncio.to_thread(cluster.write, "demo-worker-69", "started")
         event = hung(hang(*[True] * 69, False))
         await asyncio.to_thread(cluster.do, lambda scene: scene.client.create(EVENTS, "default", event))
-        async with (
-            Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
-            Dashboard(jobs) as dashboard,
-            tab(browser, link := await dashboard.serve()) as found,
-        ):
-            await found.page.goto(f"{link}#/jobs/default/demo")
+        async with cluster_tab(browser, cluster) as found:
+            await found.page.goto(f"{found.link}#/jobs/default/demo")
             lanes = found.page.locator(".strip > div")
             await expect(lanes).to_have_count(64)
             await expect(lanes.first).to_contain_text(re.compile("worker-69.*stalled"))
@@ -402,12 +401,8 @@ async def test_a_thousand_jobs_are_a_page_of_few_rows(browser, tmp_path):
                 await scene.submit(built)
 
         await asyncio.to_thread(cluster.do, create)
-        async with (
-            Cluster.open(kubeconfig=cluster.kubeconfig) as jobs,
-            Dashboard(jobs) as dashboard,
-            tab(browser, link := await dashboard.serve()) as found,
-        ):
-            await found.page.goto(link)
+        async with cluster_tab(browser, cluster) as found:
+            await found.page.goto(found.link)
             await expect(found.page.get_by_role("button", name="All 1000")).to_be_visible()
             rows = found.page.locator("a.job")
             await found.page.get_by_role("button", name="Name", exact=True).click()

@@ -26,7 +26,9 @@ def pod(version: int, *, uid: str = "uid-1", deleting: bool = False) -> Thing:
     return Thing(ObjectMeta(POD.name, POD.namespace, uid, str(version), deletion_timestamp=since))
 
 
-class World:
+class Caches:
+    """Those of two kinds, and who waits for what they have seen."""
+
     def __init__(self) -> None:
         self.pods: Cache[Thing] = Cache()
         self.config_maps: Cache[Thing] = Cache()
@@ -35,56 +37,56 @@ class World:
         self.consistency = Consistency({PODS: self.pods, CONFIG_MAPS: self.config_maps})
 
 
-def in_virtual_time(scenario: Callable[[World], Awaitable[None]]) -> None:
+def in_virtual_time(scenario: Callable[[Caches], Awaitable[None]]) -> None:
     async def main() -> None:
-        await scenario(World())
+        await scenario(Caches())
 
     virtual_loop.run(main())
 
 
 @pytest.fixture
-async def world() -> World:
-    return World()
+async def caches() -> Caches:
+    return Caches()
 
 
-async def test_an_owner_nothing_was_written_for_is_ready(world: World):
-    assert world.consistency.ready(OWNER)
+async def test_an_owner_nothing_was_written_for_is_ready(caches: Caches):
+    assert caches.consistency.ready(OWNER)
 
 
-async def test_an_owner_waits_until_the_cache_has_seen_the_write(world: World):
-    world.consistency.wrote(OWNER, PODS, "12")
-    assert not world.consistency.ready(OWNER)
-    world.pods.advance("12")
-    assert world.consistency.ready(OWNER)
-    assert len(world.consistency) == 0
+async def test_an_owner_waits_until_the_cache_has_seen_the_write(caches: Caches):
+    caches.consistency.wrote(OWNER, PODS, "12")
+    assert not caches.consistency.ready(OWNER)
+    caches.pods.advance("12")
+    assert caches.consistency.ready(OWNER)
+    assert len(caches.consistency) == 0
 
 
-async def test_versions_are_numbers_not_text(world: World):
-    world.consistency.wrote(OWNER, PODS, "9")
-    assert world.consistency.ready(OWNER)
+async def test_versions_are_numbers_not_text(caches: Caches):
+    caches.consistency.wrote(OWNER, PODS, "9")
+    assert caches.consistency.ready(OWNER)
 
 
-async def test_the_highest_of_many_writes_counts_whatever_their_order(world: World):
+async def test_the_highest_of_many_writes_counts_whatever_their_order(caches: Caches):
     for version in ("12", "100", "99"):
-        world.consistency.wrote(OWNER, PODS, version)
-    world.pods.advance("99")
-    assert not world.consistency.ready(OWNER)
-    world.pods.advance("100")
-    assert world.consistency.ready(OWNER)
+        caches.consistency.wrote(OWNER, PODS, version)
+    caches.pods.advance("99")
+    assert not caches.consistency.ready(OWNER)
+    caches.pods.advance("100")
+    assert caches.consistency.ready(OWNER)
 
 
-async def test_each_kind_has_its_own_mark(world: World):
-    world.consistency.wrote(OWNER, PODS, "12")
-    world.consistency.wrote(OWNER, CONFIG_MAPS, "13")
-    world.pods.advance("50")
-    assert not world.consistency.ready(OWNER)
-    world.config_maps.advance("13")
-    assert world.consistency.ready(OWNER)
+async def test_each_kind_has_its_own_mark(caches: Caches):
+    caches.consistency.wrote(OWNER, PODS, "12")
+    caches.consistency.wrote(OWNER, CONFIG_MAPS, "13")
+    caches.pods.advance("50")
+    assert not caches.consistency.ready(OWNER)
+    caches.config_maps.advance("13")
+    assert caches.consistency.ready(OWNER)
 
 
-async def test_one_owner_does_not_wait_for_the_writes_of_another(world: World):
-    world.consistency.wrote(OWNER, PODS, "12")
-    assert world.consistency.ready(ObjectKey("default", "other"))
+async def test_one_owner_does_not_wait_for_the_writes_of_another(caches: Caches):
+    caches.consistency.wrote(OWNER, PODS, "12")
+    assert caches.consistency.ready(ObjectKey("default", "other"))
 
 
 @pytest.mark.parametrize(
@@ -96,53 +98,53 @@ async def test_one_owner_does_not_wait_for_the_writes_of_another(world: World):
     ],
     ids=["marked-for-deletion", "gone", "replaced-by-a-namesake"],
 )
-async def test_a_delete_is_waited_for_by_uid(world: World, seen: Callable[[Cache[Thing]], object]):
-    world.pods.apply(pod(10))
-    world.consistency.deleting(OWNER, PODS, POD, "uid-1")
-    world.pods.apply(pod(11))
-    assert not world.consistency.ready(OWNER)
-    seen(world.pods)
-    assert world.consistency.ready(OWNER)
+async def test_a_delete_is_waited_for_by_uid(caches: Caches, seen: Callable[[Cache[Thing]], object]):
+    caches.pods.apply(pod(10))
+    caches.consistency.deleting(OWNER, PODS, POD, "uid-1")
+    caches.pods.apply(pod(11))
+    assert not caches.consistency.ready(OWNER)
+    seen(caches.pods)
+    assert caches.consistency.ready(OWNER)
 
 
-async def test_versions_that_cannot_be_compared_are_not_waited_for(world: World):
-    world.consistency.wrote(OWNER, PODS, "opaque")
-    assert world.consistency.ready(OWNER)
+async def test_versions_that_cannot_be_compared_are_not_waited_for(caches: Caches):
+    caches.consistency.wrote(OWNER, PODS, "opaque")
+    assert caches.consistency.ready(OWNER)
 
 
-async def test_a_kind_without_a_cache_is_not_waited_for(world: World):
-    world.consistency.wrote(OWNER, SERVICES, "99")
-    world.consistency.deleting(OWNER, SERVICES, POD, "uid")
-    assert world.consistency.ready(OWNER)
+async def test_a_kind_without_a_cache_is_not_waited_for(caches: Caches):
+    caches.consistency.wrote(OWNER, SERVICES, "99")
+    caches.consistency.deleting(OWNER, SERVICES, POD, "uid")
+    assert caches.consistency.ready(OWNER)
 
 
-async def test_a_forgotten_owner_is_ready(world: World):
-    world.consistency.wrote(OWNER, PODS, "12")
-    world.consistency.forget(OWNER)
-    world.consistency.forget(OWNER)
-    assert world.consistency.ready(OWNER)
+async def test_a_forgotten_owner_is_ready(caches: Caches):
+    caches.consistency.wrote(OWNER, PODS, "12")
+    caches.consistency.forget(OWNER)
+    caches.consistency.forget(OWNER)
+    assert caches.consistency.ready(OWNER)
 
 
 def test_nothing_waits_for_ever():
-    async def scenario(world: World) -> None:
-        world.consistency.wrote(OWNER, PODS, "12")
+    async def scenario(caches: Caches) -> None:
+        caches.consistency.wrote(OWNER, PODS, "12")
         await asyncio.sleep(29)
-        assert not world.consistency.ready(OWNER)
+        assert not caches.consistency.ready(OWNER)
         await asyncio.sleep(1)
-        assert world.consistency.ready(OWNER)
-        assert world.consistency.opened_unseen == 1
-        assert world.consistency.ready(OWNER)
-        assert world.consistency.opened_unseen == 1
+        assert caches.consistency.ready(OWNER)
+        assert caches.consistency.opened_unseen == 1
+        assert caches.consistency.ready(OWNER)
+        assert caches.consistency.opened_unseen == 1
 
     in_virtual_time(scenario)
 
 
 def test_the_time_limit_counts_from_the_last_write():
-    async def scenario(world: World) -> None:
-        world.consistency.wrote(OWNER, PODS, "12")
+    async def scenario(caches: Caches) -> None:
+        caches.consistency.wrote(OWNER, PODS, "12")
         await asyncio.sleep(20)
-        world.consistency.deleting(OWNER, PODS, POD, "uid-1")
+        caches.consistency.deleting(OWNER, PODS, POD, "uid-1")
         await asyncio.sleep(20)
-        assert not world.consistency.ready(OWNER)
+        assert not caches.consistency.ready(OWNER)
 
     in_virtual_time(scenario)

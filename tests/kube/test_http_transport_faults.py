@@ -15,15 +15,15 @@ from paddlejob.kube.transport.lines import split_lines
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def saying(*parts, then="close", heard=None):
-    """A conversation that sends some bytes, waits to be heard, goes on, and then closes, resets or hangs."""
+def saying(*parts, then="close", received=None):
+    """A server that sends some bytes, waits until they are received, goes on, and closes, resets or hangs."""
 
     async def talk(reader, writer):
         for part in parts:
             writer.write(part)
             await writer.drain()
-            if heard is not None:
-                await heard.wait()
+            if received is not None:
+                await received.wait()
         if then == "hang":
             await asyncio.Event().wait()
         if then == "reset":
@@ -37,15 +37,15 @@ def chunk(content):
     return b"%x\r\n%s\r\n" % (len(content), content)
 
 
-async def read_all(transport, *, heard=None, **options):
+async def read_all(transport, *, received=None, **options):
     """Return the lines that a stream gives, and the error that ends it."""
     lines = []
     try:
         async with transport.stream("/", **options) as stream:
             async for line in split_lines(stream.chunks()):
                 lines.append(line)
-                if heard is not None:
-                    heard.set()
+                if received is not None:
+                    received.set()
     except TransportError as error:
         return lines, type(error)
     return lines, None
@@ -102,11 +102,11 @@ async def test_a_line_of_megabytes():
     ],
 )
 async def test_how_a_stream_ends(parts, then, lines, error):
-    heard = asyncio.Event()
+    received = asyncio.Event()
     first, *rest = parts
-    talk = saying(CHUNKED + first, *rest, then=then, heard=heard)
+    talk = saying(CHUNKED + first, *rest, then=then, received=received)
     async with serve_bytes(talk) as server, transport_to(server) as transport:
-        assert await read_all(transport, heard=heard) == (lines, error)
+        assert await read_all(transport, received=received) == (lines, error)
 
 
 async def test_a_stream_that_falls_silent():
@@ -122,10 +122,10 @@ async def test_a_stream_that_falls_silent():
 
 async def test_junk_in_a_stream_ends_it(monkeypatch):
     monkeypatch.setattr(http, "_LIVENESS_CHECK_SECONDS", 0.1)
-    heard = asyncio.Event()
-    talk = saying(CHUNKED + chunk(b"a\n"), b"junk\r\n", then="hang", heard=heard)
+    received = asyncio.Event()
+    talk = saying(CHUNKED + chunk(b"a\n"), b"junk\r\n", then="hang", received=received)
     async with serve_bytes(talk) as server, transport_to(server) as transport:
-        assert await read_all(transport, heard=heard) == ([b"a"], TransportError)
+        assert await read_all(transport, received=received) == ([b"a"], TransportError)
 
 
 async def test_idle_is_the_time_between_two_chunks():

@@ -92,10 +92,10 @@ class BadNetwork(FakeTransport):
 class Process:
     """A candidate whose work acts again and again, and writes down under which term of office."""
 
-    def __init__(self, world: World, identity: str) -> None:
-        self.world, self.identity = world, identity
-        self.rng = random.Random(f"{world.seed}/{identity}")
-        self.network = BadNetwork(world.server, identity, self.rng)
+    def __init__(self, election: Election, identity: str) -> None:
+        self.election, self.identity = election, identity
+        self.rng = random.Random(f"{election.seed}/{identity}")
+        self.network = BadNetwork(election.server, identity, self.rng)
         skew = timedelta(seconds=self.rng.uniform(-86400, 86400))
         self.elector = LeaderElector(
             Client(self.network, rng=self.rng),
@@ -127,11 +127,11 @@ class Process:
                 await asyncio.sleep(self.rng.uniform(0, 5))
 
     async def work(self) -> None:
-        self.world.starts(self)
+        self.election.starts(self)
         try:
             while True:
                 if self.elector.is_leader:
-                    self.world.acts(self)
+                    self.election.acts(self)
                 await asyncio.sleep(self.rng.uniform(0.1, 2))
         finally:
             await asyncio.sleep(self.rng.uniform(0, 4))
@@ -146,7 +146,9 @@ class Process:
         self.goes_on.set()
 
 
-class World:
+class Election:
+    """Candidates for one lease, what disturbs them, and what must hold whenever one of them works."""
+
     def __init__(self, seed: int, candidates: int) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
@@ -197,21 +199,21 @@ class World:
         process.go_on()
 
 
-async def simulate(seed: int, candidates: int) -> World:
+async def simulate(seed: int, candidates: int) -> Election:
     stop_tasks_with_their_process()
-    world = World(seed, candidates)
-    lives = [process.start() for process in world.processes]
+    election = Election(seed, candidates)
+    lives = [process.start() for process in election.processes]
     for _ in range(200):
-        world.disturb()
-        await asyncio.sleep(world.rng.expovariate(0.2))
-    for process in world.processes:
-        world.heal(process)
+        election.disturb()
+        await asyncio.sleep(election.rng.expovariate(0.2))
+    for process in election.processes:
+        election.heal(process)
     await asyncio.sleep(120)
-    actions = world.actions
+    actions = election.actions
     await asyncio.sleep(60)
-    assert world.actions > actions + 15, "nobody works although all is well"
+    assert election.actions > actions + 15, "nobody works although all is well"
     assert not any(life.done() for life in lives)
-    return world
+    return election
 
 
 @pytest.mark.parametrize("candidates", [2, 3], ids=["two-candidates", "three-candidates"])

@@ -76,7 +76,7 @@ def test_nothing_reaches_the_cache_before_the_streamed_list_is_complete():
 def test_the_initial_events_end_bookmark_replaces_everything_and_the_same_stream_goes_on():
     state, effects = step(Streaming(), bookmark("9", ends_list=True))
     assert effects == (Replace("9"),)
-    assert state == Watching(resource_version="9", heard=True)
+    assert state == Watching(resource_version="9", received=True)
 
 
 def test_a_version_is_not_resumed_from_before_the_streamed_list_is_complete():
@@ -162,11 +162,11 @@ def test_a_whole_list_that_expires_too_starts_from_the_beginning():
 def test_each_event_moves_the_version_to_resume_from(line: Line, effect: Effect):
     state, effects = step(WATCHING, line)
     assert effects == (effect,)
-    assert state == Watching(resource_version="8", heard=True, advanced=True)
+    assert state == Watching(resource_version="8", received=True, advanced=True)
 
 
 def test_an_event_of_an_unknown_type_is_passed_over():
-    assert step(WATCHING, Line("NOVEL", "")) == (Watching(resource_version="7", heard=True), ())
+    assert step(WATCHING, Line("NOVEL", "")) == (Watching(resource_version="7", received=True), ())
     assert step(Streaming(), Line("NOVEL", "")) == (Streaming(), ())
 
 

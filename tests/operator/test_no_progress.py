@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from paddlejob.testing.build import job
-from tests.operator.test_progress import Read, play
+from tests.operator.progress_stage import Read, play
 
 
 async def crash(stage: Read, attempt: int, *steps: int) -> None:

@@ -41,7 +41,7 @@ def pod(name: str, uid: str) -> Pod:
 @pytest.mark.parametrize(
     ("reporters", "seconds"), [(0, 5), (1, 5), (250, 5), (1_000, 20), (10_000, 200), (1_000_000, 300)]
 )
-def test_however_many_report_the_operator_hears_so_many_a_second(reporters: int, seconds: float):
+def test_however_many_report_the_operator_receives_so_many_a_second(reporters: int, seconds: float):
     assert pace.next_seconds(reporters) == seconds
 
 
@@ -105,7 +105,7 @@ def test_a_pod_fills_no_memory_with_ranks_that_it_cannot_have():
     assert book.reporters == MOST_RANKS + 1
 
 
-def test_a_pod_that_does_not_keep_to_the_pace_is_not_heard_and_others_are():
+def test_a_pod_that_does_not_keep_to_the_pace_is_refused_and_others_are_not():
     book = Book()
     assert sum(book.may_report("uid-0", 10.0) for _ in range(10_000)) == 2 * MOST_RANKS
     assert book.may_report("uid-1", 10.0)

@@ -73,7 +73,7 @@ class Operator:
         self.got.append((token, json.loads(body)))
         return self.answers.pop(0) if self.answers else Answer(200, {"nextSeconds": 5.0})
 
-    async def hears(self, identity: Certificate, act: Callable[[str], object]) -> None:
+    async def serve(self, identity: Certificate, act: Callable[[str], object]) -> None:
         context = identity.server_context()
         async with server.serve("127.0.0.1:0", context, {server.PATH: self.handle}) as port:
             await act(f"https://127.0.0.1:{port}")
@@ -86,7 +86,7 @@ async def test_ranks_report_numbers_over_tls_and_the_last_state_at_the_end(tmp_p
         done = await train(place, url)
         assert (done.returncode, done.stderr) == (0, "")
 
-    await operator.hears(made, act)
+    await operator.serve(made, act)
     token, last = operator.got[-1]
     assert token == "secret"
     assert (last["rank"], last["step"], last["total"], last["loss"]) == (2, 3, 30, "nan")
@@ -109,7 +109,7 @@ async def test_every_python_of_a_users_image_can_report(tmp_path: Path, made, py
         done = await train(place, url, python=python)
         assert (done.returncode, done.stderr) == (0, "")
 
-    await operator.hears(made, act)
+    await operator.serve(made, act)
     assert operator.got[-1][1]["step"] == 3
 
 
@@ -124,7 +124,7 @@ async def test_without_an_operator_training_goes_on_and_gives_the_same(tmp_path:
     async def act(url: str) -> None:
         results.append(await train(place, url))
 
-    await broken.hears(made, act)
+    await broken.serve(made, act)
     assert {(done.returncode, done.stdout, done.stderr) for done in results} == {(0, expected.stdout, "")}
 
 
@@ -134,7 +134,7 @@ async def test_nothing_is_sent_to_whoever_is_not_the_operator(tmp_path: Path, ma
     async def act(url: str) -> None:
         assert (await train(place, url)).returncode == 0
 
-    await impostor.hears(other, act)
+    await impostor.serve(other, act)
     assert impostor.got == []
 
 
@@ -152,7 +152,7 @@ async def test_the_answer_says_when_the_next_report_is_due(tmp_path: Path, made)
         with closing(OperatorSink(url, str(place))) as sink:
             pauses.extend([await asyncio.to_thread(sink.send, {"step": 1}) for _ in answers])
 
-    await operator.hears(made, act)
+    await operator.serve(made, act)
     for pause, asked in zip(pauses, (40, 20, operator_sink.LONGEST_SECONDS, 1), strict=True):
         assert 0.8 * asked <= pause <= 1.2 * asked
 
@@ -168,7 +168,7 @@ async def test_failures_in_a_row_are_further_and_further_apart(tmp_path: Path, m
         with closing(OperatorSink(url, str(place))) as sink:
             pauses.extend([await asyncio.to_thread(sink.send, {"step": 1}) for _ in range(4)])
 
-    await operator.hears(made, act)
+    await operator.serve(made, act)
     for pause, expected in zip(pauses, (2, 4, 8, 5), strict=True):
         assert 0.8 * expected <= pause <= 1.2 * expected
 
@@ -185,7 +185,7 @@ async def test_a_connection_serves_many_reports_and_is_opened_again_when_it_is_c
             await asyncio.to_thread(sink.send, {"step": 2})
             assert sink._connection is not connection
 
-    await operator.hears(made, act)
+    await operator.serve(made, act)
     assert [report["step"] for _, report in operator.got] == [1, 1, 2]
 
 
@@ -198,7 +198,7 @@ async def test_a_port_that_closes_does_not_wait_for_ranks(tmp_path: Path, made):
         sinks.append(OperatorSink(url, str(place)))
         await asyncio.to_thread(sinks[0].send, {"step": 1})
 
-    await Operator().hears(made, act)
+    await Operator().serve(made, act)
     with closing(sinks[0]):
         # Only the rank's own is left.
         await eventually_async(lambda: open_sockets() == before + 1, within_seconds=10)
@@ -218,7 +218,7 @@ async def test_a_rank_says_where_it_is_when_it_is_asked(tmp_path: Path, made):
         with closing(OperatorSink(url, str(place))) as sink:
             pauses.append(await asyncio.to_thread(sink.send, {"step": 1}))
 
-    await operator.hears(made, act)
+    await operator.serve(made, act)
     (_, first), (_, second) = operator.got
     assert "stacks" not in first
     assert "operator_sink.py" in second["stacks"]
@@ -243,5 +243,5 @@ async def test_so_many_connections_are_open_and_no_more(tmp_path: Path, made, mo
             for sink in sinks:
                 sink.close()
 
-    await operator.hears(made, act)
+    await operator.serve(made, act)
     assert [report["step"] for _, report in operator.got] == [1, 1, 2]

@@ -276,12 +276,12 @@ async def test_writes_are_logged_with_who_what_and_the_outcome() -> None:
 
 
 @simulated
-async def test_a_listener_hears_of_each_write() -> None:
-    server, heard = ApiServer(), []
-    server.log.on_write.append(lambda write: heard.append(write.name))
+async def test_a_listener_is_told_of_each_write() -> None:
+    server, told = ApiServer(), []
+    server.log.on_write.append(lambda write: told.append(write.name))
     server.create(CONFIG_MAPS, config_map("a"))
     server.delete(CONFIG_MAPS, "default", "a")
-    assert heard == ["a", "a"]
+    assert told == ["a", "a"]
 
 
 @simulated

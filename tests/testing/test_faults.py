@@ -183,19 +183,19 @@ async def test_a_closed_watch_ends_after_a_whole_event() -> None:
 
 @simulated
 async def test_a_cut_watch_breaks_in_the_middle_of_an_event() -> None:
-    world, heard = World(watch_cut=1.0), []
+    world, received = World(watch_cut=1.0), []
     changing = asyncio.create_task(world.change_every_second(3000))
     for _ in range(10):
         async with world.watch() as stream:
             with pytest.raises(TransportError):
-                await _read_until_error(stream, heard)
-        assert not heard[-1].endswith(b"\n")
+                await _read_until_error(stream, received)
+        assert not received[-1].endswith(b"\n")
     assert not changing.done()
 
 
-async def _read_until_error(stream: Any, heard: list[bytes]) -> None:
+async def _read_until_error(stream: Any, received: list[bytes]) -> None:
     async for chunk in stream.chunks():
-        heard.append(chunk)  # noqa: PERF401  (what came before an error counts)
+        received.append(chunk)  # noqa: PERF401  (what came before an error counts)
 
 
 @simulated
@@ -213,14 +213,14 @@ async def test_a_silent_watch_is_found_out_by_its_idle_time() -> None:
 async def test_a_silent_watch_stays_silent_when_the_network_heals() -> None:
     world = World(watch_silent=1.0, watch_life_seconds=10.0)
     changing = asyncio.create_task(world.change_every_second())
-    heard: list[bytes] = []
+    received: list[bytes] = []
     async with world.watch() as stream:
-        reading = asyncio.create_task(_read_until_error(stream, heard))
+        reading = asyncio.create_task(_read_until_error(stream, received))
         await asyncio.sleep(15)
-        before = len(heard)
+        before = len(received)
         world.faults.heal()
         await asyncio.sleep(20)
-        assert len(heard) == before
+        assert len(received) == before
         with pytest.raises(TransportTimeoutError):
             await reading
     assert not changing.done()
@@ -286,13 +286,13 @@ async def test_healed_means_healed() -> None:
 @pytest.mark.parametrize("fate", ["watch_closed", "watch_cut", "watch_silent"])
 @simulated
 async def test_a_watch_that_was_to_end_badly_does_not_when_all_has_healed_before(fate: str) -> None:
-    world, heard = World(**{fate: 1.0, "watch_life_seconds": 100.0}), []
+    world, received = World(**{fate: 1.0, "watch_life_seconds": 100.0}), []
     async with world.watch(timeoutSeconds="400") as stream:
         world.faults.heal()
         changing = asyncio.create_task(world.change_every_second(300))
-        await _read_until_error(stream, heard)
+        await _read_until_error(stream, received)
     assert asyncio.get_running_loop().time() == 400
-    assert b"".join(heard).count(b'"MODIFIED"') == 300
+    assert b"".join(received).count(b'"MODIFIED"') == 300
     assert changing.done()
 
 

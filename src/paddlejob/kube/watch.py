@@ -78,7 +78,8 @@ class Watching(_State, frozen=True):
     resource_version: str = ""
     silent_streams: int = 0
     """How many streams before this one received nothing at all."""
-    heard: bool = False
+    received: bool = False
+    """Whether this stream has received anything."""
     advanced: bool = False
     """Whether this stream has led to a newer version."""
 
@@ -253,7 +254,7 @@ def step(state: State, received: Input) -> Step:  # noqa: PLR0911  (one line for
 def _watched(state: Watching, line: Line) -> Step:
     version = line.resource_version or state.resource_version
     advanced = state.advanced or version != state.resource_version
-    current = Watching(state.streams_left, state.failures, version, heard=True, advanced=advanced)
+    current = Watching(state.streams_left, state.failures, version, received=True, advanced=advanced)
     match line.type:
         case "ADDED" | "MODIFIED":
             return current, (Apply(line.payload, version),)
@@ -272,7 +273,7 @@ def _streamed(state: Streaming, line: Line) -> Step:
         case "DELETED":
             return state, (Unstage(line.payload),)
         case "BOOKMARK" if line.initial_events_end:
-            complete = Watching(STREAMED_LIST_TRIES, state.failures, line.resource_version, heard=True)
+            complete = Watching(STREAMED_LIST_TRIES, state.failures, line.resource_version, received=True)
             return complete, (Replace(line.resource_version),)
         case "BOOKMARK":
             # A server that streams lists sends no other bookmark before the one that ends the list, so this
@@ -308,7 +309,7 @@ def _ended(state: Streaming | Watching, ending: Eof | Idle) -> Step:
     if isinstance(state, Streaming):
         unfinished = Empty(state.streams_left - 1, failures + 1)
         return _pause(unfinished, "the streamed list ended before it was complete")
-    silent = 0 if state.heard else state.silent_streams + 1
+    silent = 0 if state.received else state.silent_streams + 1
     if isinstance(ending, Idle) and silent >= SILENT_STREAMS_LIMIT:
         return _proceed(Empty(state.streams_left, failures))
     if isinstance(ending, Eof) and ending.open_seconds < SHORT_STREAM_SECONDS and not state.advanced:
@@ -355,7 +356,7 @@ def _expired(state: Streaming | Watching | Listing, failures: int) -> Step:
 def _resting(state: Streaming | Watching | Listing, failures: int, *, streams_used: int) -> Empty | Ready:
     """Return the state to wait in before what failed is tried again."""
     if isinstance(state, Watching):
-        silent = 0 if state.heard else state.silent_streams
+        silent = 0 if state.received else state.silent_streams
         return Ready(state.streams_left, failures, state.resource_version, silent)
     return Empty(max(0, state.streams_left - streams_used), failures)
 

@@ -56,7 +56,7 @@ class RankPace:
         """Whether it is where ranks wait for each other."""
         self.position: Position | None = None
         """Where it is, as far as it was asked."""
-        self.heard_at = now
+        self.reported_at = now
         self.moved_at = now
         self._longest: dict[str, float] = {}
         """The longest pause between two moves, by phase."""
@@ -66,7 +66,7 @@ class RankPace:
         """Its name and its node."""
         return f"{self.name} on {self.node}" if self.node else self.name
 
-    def hear(self, step: int, phase: str, *, is_waiting: bool, now: float) -> None:
+    def add_report(self, step: int, phase: str, *, is_waiting: bool, now: float) -> None:
         """Note a report. A step or another phase is a move; a smaller step is that of a new process."""
         if step != self.step or phase != self.phase:
             if self.phase and step >= self.step:
@@ -74,7 +74,7 @@ class RankPace:
                 self._longest[self.phase] = max(pause, self._longest.get(self.phase, 0.0))
             self.moved_at = now
             self.position = None
-        self.step, self.phase, self.is_waiting, self.heard_at = step, phase, is_waiting, now
+        self.step, self.phase, self.is_waiting, self.reported_at = step, phase, is_waiting, now
 
     def has_moved(self, now: float, *, within_seconds: float) -> bool:
         """Tell whether it makes progress, as far as can be told: some steps only Paddle itself counts."""
@@ -96,8 +96,8 @@ class Hang(msgspec.Struct, frozen=True):
     odd: tuple[str, ...]
     """The ranks that the others wait for, such as worker-1 on node-b; empty where none stands out."""
     message: str
-    is_heard: bool = True
-    """Whether any rank says so itself; otherwise all of them are silent, for which the network may be why."""
+    has_reports: bool = True
+    """Whether any rank still reports; otherwise all of them are silent, for which the network may be why."""
     stacks: tuple[tuple[str, str], ...] = ()
     """Where the ranks are, as far as they said so, those that stand out first."""
 
@@ -109,12 +109,12 @@ def find_hang(
     attempt: int,
     silent_seconds: float,
     limits: HangLimits,
-    unheard: Sequence[str] = (),
+    never_reported: Sequence[str] = (),
 ) -> Hang | None:
     """Return what is wrong with a job none of whose ranks makes progress, None while one does.
 
-    `silent_seconds` is after what time a rank that has not been heard is out of reach; `unheard` are pods
-    of which nothing was ever heard.
+    `silent_seconds` is after what time a rank that has not reported is out of reach; `never_reported` are the
+    pods that have not reported at all.
     """
     every = sorted((rank for rank in ranks if rank.phase != ENDED), key=lambda rank: rank.name)
     phases = {rank.phase for rank in every}
@@ -124,19 +124,19 @@ def find_hang(
     if not every or any(rank.has_moved(now, within_seconds=allowed[rank.phase]) for rank in every):
         return None
     seconds, step = int(now - max(rank.moved_at for rank in every)), max(rank.step for rank in every)
-    silent = [rank for rank in every if now - rank.heard_at >= silent_seconds]
-    is_heard = len(silent) < len(every)
+    silent = [rank for rank in every if now - rank.reported_at >= silent_seconds]
+    has_reports = len(silent) < len(every)
     odd, why = _odd(every, silent)
     why += _where(odd or every)
     places = tuple(rank.place for rank in odd)
-    if not step and is_heard and unheard:
+    if not step and has_reports and never_reported:
         # Who has taken part in steps may be any number of pods; before the first, all are needed.
         places, why = (
-            tuple(unheard),
-            f"{_named(unheard)} {_verb(unheard, 'has', 'have')} not started training",
+            tuple(never_reported),
+            f"{_named(never_reported)} {_verb(never_reported, 'has', 'have')} not started training",
         )
     what = f"{NO_STEP}{duration(seconds)} (step {step})"
-    if not is_heard:
+    if not has_reports:
         what = f"{NO_REPORT}{duration(seconds)} (last one at step {step})"
     first = set(places)
     known = sorted(every, key=lambda rank: rank.place not in first)
@@ -146,7 +146,7 @@ def find_hang(
         seconds,
         places,
         f"{what}: {why.removeprefix('; ')}" if why else what,
-        is_heard=is_heard,
+        has_reports=has_reports,
         stacks=tuple(
             (rank.name, rank.position.dump) for rank in known if rank.position and rank.position.dump
         ),
@@ -162,7 +162,7 @@ def find_awaited(ranks: Iterable[RankPace], now: float, *, silent_seconds: float
     every = sorted((rank for rank in ranks if rank.phase != ENDED), key=lambda rank: rank.name)
     if any(rank.has_moved(now, within_seconds=silent_seconds) for rank in every):
         return None
-    odd, why = _odd(every, [rank for rank in every if now - rank.heard_at >= silent_seconds])
+    odd, why = _odd(every, [rank for rank in every if now - rank.reported_at >= silent_seconds])
     return why if odd and all(rank.is_waiting for rank in every if rank not in odd) else ""
 
 
@@ -222,7 +222,7 @@ def hung(job: Observed) -> NewAttempt | None:
     hang, spec = job.given.hang, job.job.spec
     if (
         hang is None
-        or not hang.is_heard
+        or not hang.has_reports
         or spec.hang_policy != HangPolicy.RESTART
         or job.status.restarts >= spec.backoff_limit
     ):

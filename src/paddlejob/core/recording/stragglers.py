@@ -43,7 +43,7 @@ class StepTimer:
         self.last: StepTime | None = None
         """None before there is a whole window."""
 
-    def hear(self, step: int, own_seconds: float, waiting_seconds: float) -> None:
+    def add_report(self, step: int, own_seconds: float, waiting_seconds: float) -> None:
         """Note a report; a smaller step is that of a new process."""
         reports = self._reports
         if reports and step < reports[-1][0]:

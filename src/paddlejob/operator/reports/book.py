@@ -77,8 +77,8 @@ class Rank:
         # What a program does after its last step takes as long as it takes.
         is_done = report.ended or (report.total is not None and report.step >= report.total)
         phase = ENDED if is_done else report.phase
-        self.pace.hear(report.step, phase, is_waiting=report.waiting, now=now)
-        self.timer.hear(report.step, report.own_seconds, report.waiting_seconds)
+        self.pace.add_report(report.step, phase, is_waiting=report.waiting, now=now)
+        self.timer.add_report(report.step, report.own_seconds, report.waiting_seconds)
 
 
 def _kept(position: stacks.Position, ranks: Iterable[Rank]) -> stacks.Position:

@@ -70,11 +70,17 @@ async def serve(address: str, context: ssl.SSLContext, routes: Mapping[str, Hand
     finally:
         if listening is not None:
             listening.close()
-        transports = [each.transport for each in handlers.connections if each.transport]
-        await runner.cleanup()
-        for transport in transports:
-            # TLS is closed by both sides, and a rank that trains does not listen until its next report.
-            transport.abort()
+        await shut_down(runner)
+
+
+async def shut_down(runner: web.AppRunner) -> None:
+    """Stop serving, and do not wait for clients to close their connections."""
+    connections = runner.server.connections if runner.server else []
+    transports = [each.transport for each in connections if each.transport]
+    await runner.cleanup()
+    for transport in transports:
+        # TLS is closed by both sides, and a rank that trains does not listen until its next report.
+        transport.abort()
 
 
 class _Full(asyncio.Protocol):

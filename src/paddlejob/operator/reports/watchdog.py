@@ -140,7 +140,7 @@ class Watchdog:
             attempt=job.status.attempt,
             silent_seconds=self._silent_seconds,
             limits=self._limits,
-            unheard=() if any(rank.pace.step for rank in ranks) else _unheard(job, pods, ranks),
+            never_reported=() if any(rank.pace.step for rank in ranks) else _never_reported(job, pods, ranks),
         )
 
     @property
@@ -154,9 +154,9 @@ class Watchdog:
             return True
         since = self._asked.setdefault(key, now)
         late = since + pace.next_seconds(self._book.reporters) * 1.2 + STACKS_SECONDS
-        heard = [rank.pace for rank in ranks if now - rank.pace.heard_at < self._silent_seconds]
+        reporting = [rank.pace for rank in ranks if now - rank.pace.reported_at < self._silent_seconds]
         # While no rank reports, it may be our own fault, so they are given the time.
-        return now > late or (bool(heard) and all(each.position for each in heard))
+        return now > late or (bool(reporting) and all(each.position for each in reporting))
 
     def _tell(self, job: PaddleJob, hang: Hang) -> None:
         self._state.notice(job.metadata.key, Hang, hang)
@@ -167,16 +167,16 @@ class Watchdog:
 
 def _is_news(hang: Hang, known: Hang | None) -> bool:
     """Return whether a hang is new, or until now was only a lack of reports."""
-    return known is None or known.attempt != hang.attempt or (hang.is_heard and not known.is_heard)
+    return known is None or known.attempt != hang.attempt or (hang.has_reports and not known.has_reports)
 
 
-def _unheard(job: PaddleJob, pods: tuple[Pod, ...], ranks: list[Rank]) -> list[str]:
+def _never_reported(job: PaddleJob, pods: tuple[Pod, ...], ranks: list[Rank]) -> list[str]:
     """Return the places of pods that have the recorder and never reported, in order."""
-    heard = {rank.pod_uid for rank in ranks}
+    reported = {rank.pod_uid for rank in ranks}
     return sorted(
         f"{pod.metadata.name} on {pod.spec.node_name}"
         for pod in pods
-        if pod.metadata.uid not in heard
+        if pod.metadata.uid not in reported
         and (replica := replica_of(job.name, pod)) is not None
         and replica.role is not Role.PS
     )

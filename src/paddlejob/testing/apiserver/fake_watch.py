@@ -142,17 +142,17 @@ class Watch:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield events, several lines at once when they are there."""
-        heard_at = self._loop.time()
+        received_at = self._loop.time()
         while True:
             if self._pending:
                 chunk = b"".join(self._pending)
                 self._pending.clear()
                 yield chunk
-                heard_at = self._loop.time()
+                received_at = self._loop.time()
             elif self._closed:
                 return
             else:
-                await self._wait(heard_at)
+                await self._wait(received_at)
 
     def _begin(self) -> None:
         """Send what comes before the live events, and subscribe to those."""
@@ -206,10 +206,10 @@ class Watch:
         body: dict[str, Any] = {"metadata": metadata}
         return b'{"type":"BOOKMARK","object":%s}\n' % Record(self._kind, body, 0).encoded()
 
-    async def _wait(self, heard_at: float) -> None:
+    async def _wait(self, received_at: float) -> None:
         """Sleep until there is an event to send, a bookmark is due, or the stream is over."""
         bookmark_at = self._bookmark_at if self._options.bookmarks else self._ends_at
-        idle_at = self._ends_at if self._idle_seconds is None else heard_at + self._idle_seconds
+        idle_at = self._ends_at if self._idle_seconds is None else received_at + self._idle_seconds
         wake_at = min(bookmark_at, self._ends_at, idle_at)
         self._waiter = self._loop.create_future()
         timer = self._loop.call_at(wake_at, self._wake)
@@ -228,7 +228,7 @@ class Watch:
             self._bookmark_at = self._next_bookmark(now)
             self._pending.append(self._bookmark())
         elif now >= idle_at:
-            raise TransportTimeoutError(f"nothing was heard for {self._idle_seconds:g} s")
+            raise TransportTimeoutError(f"received nothing for {self._idle_seconds:g} s")
 
     def _next_bookmark(self, now: float) -> float:
         last = self._ends_at - LAST_BOOKMARK_SECONDS

@@ -102,7 +102,7 @@ class FaultyStream:
                 raise TransportError("connection reset")
             case "watch_silent":
                 await asyncio.sleep(self._idle_seconds or 10 * 86400.0)
-                raise TransportTimeoutError(f"nothing was heard for {self._idle_seconds} s")
+                raise TransportTimeoutError(f"received nothing for {self._idle_seconds} s")
             case _:
                 if chunk:
                     yield chunk

@@ -1,0 +1,40 @@
+"""The operator's transport where tests count the logs that it reads, or refuse them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+
+class Logs:
+    """A transport that counts the logs that are read, and may refuse them."""
+
+    def __init__(self, transport) -> None:
+        self._transport = transport
+        self.asked = 0
+        self.code = 200
+        self.refused = ""
+        """Only the logs of pods of this job are answered so, if it is given."""
+
+    def __getattr__(self, name: str):
+        return getattr(self._transport, name)
+
+    def stream(self, path: str, **options):
+        is_log = path.endswith("/log")
+        self.asked += is_log
+        return (
+            nullcontext(Refused(self.code))
+            if is_log and self.code != 200 and self.refused in path
+            else self._transport.stream(path, **options)
+        )
+
+
+class Refused:
+    """What a server answers that does not give a log."""
+
+    headers: dict[str, str] = {}
+
+    def __init__(self, code: int) -> None:
+        self.status = code
+
+    async def chunks(self):
+        yield b"no"

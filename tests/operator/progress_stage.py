@@ -1,0 +1,69 @@
+"""A stage whose operator also reads how far jobs are."""
+
+from __future__ import annotations
+
+import yaml
+
+from paddlejob.api.meta import ObjectKey
+from paddlejob.api.v1 import TrainingProgress
+from paddlejob.core.recording.progress import Origin
+from paddlejob.kube.client import Client
+from paddlejob.testing import virtual_loop
+from paddlejob.testing.apiserver.fake_api import ApiServer
+from paddlejob.testing.operator import Operator
+from tests.client.scene import CRD, Scene
+from tests.operator.log_transport import Logs
+
+
+class Read(Scene):
+    """An operator that also reads progress, as the process does."""
+
+    def __init__(self, server: ApiServer) -> None:
+        super().__init__(server)
+        self.logs = Logs(server.transport("operator"))
+        self.operator_client = Client(self.logs)
+
+    def operator(self) -> Operator:
+        self.running = Operator(self.operator_client, rng=self.rng, reads_progress=True)
+        return self.running
+
+    def report(self, step: int, *, resumed: bool = False, **more) -> None:
+        """Let worker 0 report, as it does after it has proved who it is."""
+        state = self.running.controller.state
+        [job] = state.jobs
+        pod = state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
+        told = TrainingProgress(step=step, **more)
+        self.running.progress.writer.report(job, pod, told, Origin(resumed=resumed))
+
+    def say(self, **told) -> None:
+        """Let the program of worker 0 say how far it is."""
+        state = self.running.controller.state
+        [job] = state.jobs
+        pod = state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
+        self.running.progress.writer.say(job, pod, TrainingProgress(**told))
+
+    async def progress(self, name: str = "demo") -> dict:
+        return (await self.status(name)).get("progress") or {}
+
+    async def reaches(self, step: int, name: str = "demo") -> dict:
+        async def is_there() -> bool:
+            return (await self.progress(name)).get("step") == step
+
+        await self.until(is_there, f"{name} is at step {step}")
+        return await self.progress(name)
+
+    def writes(self) -> int:
+        return len(list(self.server.log.select(verb="patch", resource="paddlejobs")))
+
+
+def play(act) -> None:
+    async def main() -> None:
+        server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
+        server.install(yaml.safe_load(CRD.read_text()))
+        await Read(server).play(act)
+
+    virtual_loop.run(main(), seed=1)
+
+
+def line(step: int, *, loss: float = 0.5) -> str:
+    return f"[Train][Epoch 1/2][Iter: {step}/500]lr: 0.1, loss: {loss}, ips: 12.5 samples/s, eta: 1:00:00"

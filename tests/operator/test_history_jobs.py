@@ -1,0 +1,234 @@
+"""What an operator on an in-memory API server records of jobs, and how that outlives them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from paddlejob.core.recording.hangs import Hang
+from paddlejob.history import compose
+from paddlejob.history.page import render
+from paddlejob.history.record import object_key
+from paddlejob.operator.history import CATCH_UP
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.settings import HistorySettings
+from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import Exit
+from tests.operator.history_stage import Kept, play
+
+
+def test_a_failed_job_can_be_looked_into_when_job_and_pods_are_gone():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-1", 1, message="ValueError: no data")
+        await stage.submit(job().worker(2))
+        await stage.phase("Running")
+        stage.write(
+            "demo-worker-1", "loading data", "Traceback (most recent call last):", "ValueError: no data"
+        )
+        stage.let_go("demo-worker-1")
+        await stage.recorded("Failed")
+        await stage.deleted()
+
+        record = await stage.record()
+        assert record.summary.message == "worker-1 exited with code 1: ValueError: no data"
+        assert record.summary.ended is not None
+        (attempt,) = record.attempts
+        assert attempt.failure is not None
+        assert attempt.failure.pod == "demo-worker-1"
+        first = attempt.ranks[0]
+        assert (first.rank, first.exit_code, first.from_log) == ("worker-1", 1, True)
+        assert first.text.splitlines() == [
+            "loading data",
+            "Traceback (most recent call last):",
+            "ValueError: no data",
+        ]
+        assert [each.phase for each in record.timeline][-2:] == ["Running", "Failed"]
+        assert [each.name for each in await stage.cluster.history()] == ["demo"]
+
+    play(act)
+
+
+def test_what_ranks_were_doing_when_their_job_hung_is_kept():
+    async def act(stage: Kept) -> None:
+        await stage.submit(job().worker(2).spec(hangPolicy="Restart"))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", "step 9")
+        [running] = stage.running.controller.state.jobs
+        stacks = (("demo-worker-1 (rank 1)", "in lock"), ("demo-worker-0 (rank 0)", "in wait"))
+        hang = Hang(0, 9, 600, ("demo-worker-1 (rank 1) on a",), "no step for 10m (step 9)", stacks=stacks)
+        stage.running.controller.state.notice(running.metadata.key, Hang, hang)
+        (attempt,) = (await stage.recorded("Restarting")).attempts
+        assert (attempt.reason, [each.rank for each in attempt.ranks]) == ("Hung", ["worker-1", "worker-0"])
+        assert attempt.ranks[0].text == "stack of demo-worker-1 (rank 1):\nin lock"
+        assert attempt.ranks[1].text == "step 9\n\nstack of demo-worker-0 (rank 0):\nin wait"
+        page = render(await stage.record())
+        assert "worker-1 running on " in page
+        assert "exited with code" not in page
+
+    play(act)
+
+
+def test_every_restart_is_recorded_with_what_changed():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 137)
+        await stage.submit(job().worker(2, image="paddle:1"))
+        await stage.phase("Running")
+        template = job().worker(2, image="paddle:2").manifest["spec"]["worker"]["template"]
+        await stage.edit(worker={"template": template})
+        stage.write("demo-worker-0", "out of memory")
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Restarting")
+        stage.hold("demo-worker-0", 1)
+        await stage.phase("Running")
+        stage.let_go("demo-worker-0")
+        record = await stage.recorded("Failed")
+        first, second = record.attempts
+        assert (first.attempt, first.result, first.ranks[0].text) == (0, "Restarting", "out of memory")
+        assert first.ranks[0].exit_code == 137
+        assert not first.changes
+        assert (second.attempt, second.result) == (1, "Failed")
+        changed = {each.name: (each.before, each.after) for each in second.changes}
+        assert changed["worker.containers.paddle.image"] == ("paddle:1", "paddle:2")
+
+    play(act)
+
+
+def test_the_curve_follows_the_progress_that_the_log_tells():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 0)
+        await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
+        await stage.phase("Running")
+        for step in (10, 20, 30):
+            stage.write("demo-worker-0", f"epoch 1 step {step}/62 loss {1 / step:.3f}")
+            await asyncio.sleep(40)
+        stage.write("demo-worker-0", "epoch 1 step 62/62 loss 0.001")
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Completed")
+        await asyncio.sleep(120)
+        record = await stage.record()
+        assert [(each.step, each.loss) for each in record.curve] == [
+            (10, "0.1"),
+            (20, "0.05"),
+            (30, "0.033"),
+            (62, "0.001"),
+        ]
+
+    play(act)
+
+
+def test_the_record_of_a_job_that_has_ended_is_not_written_again():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 0)
+        await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", "epoch 1 step 62/62 loss 0.001")
+        await asyncio.sleep(40)
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Completed")
+        await asyncio.sleep(120)
+        written = stage.record_writes()
+        assert 1 <= len(written) <= 2
+        await asyncio.sleep(3600)
+        assert stage.record_writes() == written
+
+    play(act)
+
+
+def test_a_job_that_is_deleted_while_it_runs_is_recorded_as_deleted():
+    async def act(stage: Kept) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await stage.deleted()
+        record = await stage.recorded("Deleted")
+        assert record.summary.message.startswith("deleted while it was ")
+        assert record.attempts[-1].result == "Deleted"
+
+    play(act)
+
+
+def test_a_job_that_goes_after_its_pods_is_recorded_with_what_it_was_doing():
+    async def act(stage: Kept) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await stage.client.delete(PADDLE_JOBS, "default", "demo", propagation="Foreground")
+        record = await stage.recorded("Deleted")
+        assert record.summary.message == "deleted while it was Running"
+        assert "Terminating" in {each.phase for each in record.timeline}
+
+    play(act)
+
+
+def test_a_job_that_is_deleted_while_no_operator_runs_is_recorded_by_the_next():
+    async def act(stage: Kept) -> None:
+        stage.hold("demo-worker-0", 137)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.let_go("demo-worker-0")
+        await stage.recorded("Restarting")
+        await stage.stop_operator()
+        await stage.deleted()
+        stage.start_operator()
+        record = await stage.recorded("Deleted")
+        assert [(each.attempt, each.result) for each in record.attempts] == [
+            (0, "Restarting"),
+            (1, "Deleted"),
+        ]
+        assert record.summary.failure is not None
+
+    play(act)
+
+
+def test_an_end_that_no_record_was_written_of_is_made_up_by_the_next_operator():
+    async def act(stage: Kept) -> None:
+        stage.settings = None
+        await stage.stop_operator()
+        stage.start_operator()
+        stage.fates.set("demo-worker-0", Exit(1, message="boom"))
+        stage.fates.set("old-worker-0", Exit(1, message="boom"))
+        await stage.submit(job("old").worker(1))
+        await stage.phase("Failed", "old")
+        await stage.stop_operator()
+        await asyncio.sleep(CATCH_UP.total_seconds())
+        stage.start_operator()
+        await stage.submit(job().worker(1))
+        await stage.phase("Failed")
+        await stage.stop_operator()
+        stage.settings = HistorySettings()
+        stage.start_operator()
+        record = await stage.recorded("Failed")
+        assert record.attempts[0].failure is not None
+        assert record.attempts[0].failure.message == "worker-0 exited with code 1: boom"
+        assert [each.name for each in await stage.stored()] == ["demo"]
+
+    play(act)
+
+
+def test_a_mistake_in_a_record_does_not_hold_up_the_job(monkeypatch):
+    def broken(*_) -> None:
+        raise ValueError("a bug")
+
+    async def act(stage: Kept) -> None:
+        monkeypatch.setattr(compose, "rank_end", broken)
+        stage.fates.set("demo-worker-0", Exit(137, 1), Exit(0, 1))
+        await stage.submit(job().worker(1))
+        await stage.phase("Completed")
+        record = await stage.recorded("Completed")
+        assert record.summary.restarts == 1
+
+    play(act)
+
+
+def test_two_jobs_of_one_name_have_a_record_each_and_the_newest_is_meant():
+    async def act(stage: Kept) -> None:
+        for code in (1, 2):
+            stage.fates.set("demo-worker-0", Exit(code, 1))
+            await stage.submit(job().worker(1))
+            await stage.phase("Failed")
+            await stage.recorded("Failed")
+            await stage.deleted()
+            await asyncio.sleep(10)
+        newest, oldest = await stage.cluster.history(name="demo")
+        assert (await stage.record()).summary == newest
+        assert "code 2" in newest.message
+        assert (await stage.record(object_key(oldest).name)).summary == oldest
+
+    play(act)

@@ -1,0 +1,213 @@
+"""How far a job is, read from its log by an operator on an in-memory API server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+
+import pytest
+
+from paddlejob.kube.resource import EVENTS, PODS
+from paddlejob.operator.pod_log import MOST_BYTES, REFUSALS, REFUSED_SECONDS, LogReader
+from paddlejob.operator.progress import READ_SECONDS, READS_PER_SECOND, progress_of
+from paddlejob.progress import Tracker
+from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import Exit
+from tests.operator.log_transport import Refused
+from tests.operator.progress_stage import Read, line, play
+
+
+def test_a_running_job_tells_its_step_loss_and_eta():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(2))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", "loading data", line(10))
+        told = await stage.reaches(10)
+        assert told.pop("updated")
+        assert told == {
+            "step": 10,
+            "steps": 500,
+            "epoch": 1,
+            "epochs": 2,
+            "percent": 1,
+            "loss": "0.5",
+            "throughput": "12.5 samples/s",
+            "eta": "60m",
+        }
+
+    play(act)
+
+
+def test_a_loss_that_is_not_finite_is_shown_as_such():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", line(10, loss=float("nan")))
+        assert (await stage.reaches(10))["loss"] == "nan"
+
+    play(act)
+
+
+def test_what_was_said_last_is_kept_when_the_job_ends():
+    async def act(stage: Read) -> None:
+        stage.fates.set("demo-worker-0", Exit(0, 30.0))
+        await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", line(1))
+        await stage.reaches(1)
+        await stage.phase("Completed")
+        stage.write("demo-worker-0", line(500))
+        assert (await stage.reaches(500))["percent"] == 50
+
+    play(act)
+
+
+def test_many_jobs_cost_a_bounded_number_of_requests():
+    async def act(stage: Read) -> None:
+        for number in range(60):
+            await stage.submit(job(f"job-{number}").worker(1))
+        await asyncio.sleep(30)
+        asked = stage.logs.asked
+        await asyncio.sleep(60)
+        assert 60 * READS_PER_SECOND / 2 < stage.logs.asked - asked <= 60 * READS_PER_SECOND + 1
+
+    play(act)
+
+
+@pytest.mark.parametrize(("code", "goes_on"), [(400, True), (500, True), (403, False)])
+def test_an_error_costs_one_read_unless_logs_may_not_be_read_at_all(code, goes_on):
+    async def act(stage: Read) -> None:
+        stage.logs.code = code
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await asyncio.sleep(4 * READ_SECONDS)
+        assert stage.logs.asked > 1 if goes_on else stage.logs.asked == 1
+        stage.logs.code = 200
+        stage.write("demo-worker-0", line(10))
+        await asyncio.sleep(4 * READ_SECONDS)
+        assert bool(await stage.progress()) is goes_on
+        await asyncio.sleep(REFUSED_SECONDS)
+        assert await stage.progress()
+
+    play(act)
+
+
+def test_a_log_that_is_forbidden_stops_the_reading_of_no_other():
+    async def act(stage: Read) -> None:
+        stage.logs.code, stage.logs.refused = 403, "/job-0-"
+        for number in range(2):
+            await stage.submit(job(f"job-{number}").worker(1))
+            await stage.phase("Running", f"job-{number}")
+            stage.write(f"job-{number}-worker-0", line(10))
+        await stage.reaches(10, "job-1")
+        await asyncio.sleep(60)
+        stage.write("job-1-worker-0", line(20))
+        await stage.reaches(20, "job-1")
+        assert not await stage.progress("job-0")
+
+    play(act)
+
+
+def test_logs_that_are_all_forbidden_are_seldom_asked_for():
+    async def act(stage: Read) -> None:
+        stage.logs.code = 403
+        for number in range(20):
+            await stage.submit(job(f"job-{number}").worker(1))
+        await asyncio.sleep(REFUSED_SECONDS - 60)
+        assert stage.logs.asked == REFUSALS
+        await asyncio.sleep(REFUSED_SECONDS)
+        assert REFUSALS < stage.logs.asked <= REFUSALS + 2
+        stage.logs.code = 200
+        for number in range(20):
+            stage.write(f"job-{number}-worker-0", line(10))
+        await asyncio.sleep(REFUSED_SECONDS)
+        assert [(await stage.progress(f"job-{number}")).get("step") for number in range(20)] == [10] * 20
+
+    play(act)
+
+
+def test_the_newest_line_counts_however_long_the_lines_are():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        for step in range(1, 61):
+            stage.write("demo-worker-0", "=" * 16000, line(step))
+        await stage.reaches(60)
+
+    play(act)
+
+
+def test_a_log_without_end_is_read_no_further_than_needed():
+    class Endless(Refused):
+        sent = 0
+
+        async def chunks(self):
+            while True:
+                self.sent += 1
+                yield f"{self.sent:>1023}\n".encode()
+
+    async def act(stage: Read) -> None:
+        endless = Endless(200)
+        stage.logs.stream = lambda *_, **__: nullcontext(endless)
+        text = await LogReader(stage.operator_client).read_end("default", "x", "", lines=9, keep_bytes=2048)
+        assert endless.sent == MOST_BYTES // 1024
+        assert text.split() == [str(endless.sent - 1), str(endless.sent)]
+
+    play(act)
+
+
+def test_finished_jobs_whose_pods_are_gone_do_not_slow_down_the_others():
+    async def act(stage: Read) -> None:
+        finished = [f"job-{number}" for number in range(30)]
+        for name in finished:
+            stage.hold(f"{name}-worker-0", 0)
+            await stage.submit(job(name).worker(1))
+        for name in finished:
+            await stage.phase("Running", name)
+            stage.write(f"{name}-worker-0", line(1))
+            await stage.reaches(1, name)
+        # The pods of these go as soon as they end, mostly before their logs are read again.
+        for name in finished:
+            stage.let_go(f"{name}-worker-0")
+        for name in finished:
+            await stage.phase("Completed", name)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        await asyncio.sleep(60)
+        asked = stage.logs.asked
+        await asyncio.sleep(60)
+        assert 60 / (READ_SECONDS + 1) - 1 <= stage.logs.asked - asked <= 60 / READ_SECONDS + 1
+
+    play(act)
+
+
+NO_CUDA = "ValueError: The device should not be 'gpu', since PaddlePaddle is not compiled with CUDA"
+
+
+def test_a_running_job_is_told_once_that_its_paddle_cannot_use_the_gpus_of_its_pods():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(1, resources={"limits": {"nvidia.com/gpu": 1}}))
+        await stage.phase("Running")
+        stage.write("demo-worker-0", NO_CUDA, line(10))
+        sentence = "worker-0 holds 1 x nvidia.com/gpu, but its Paddle was built for the CPU only"
+
+        async def is_told() -> bool:
+            return sentence in (await stage.status())["message"]
+
+        await stage.until(is_told, "the status says it")
+        await asyncio.sleep(10 * READ_SECONDS)
+        events = await stage.client.list(EVENTS, stage.namespace, type=dict)
+        [event] = [event for event in events.items if event["reason"] == "IdleAccelerators"]
+        assert (event["type"], event.get("count", 1)) == ("Warning", 1)
+        assert event["message"].startswith(sentence)
+        # The next pod may have another image.
+        await stage.client.delete(PODS, stage.namespace, "demo-worker-0")
+        await stage.phase("Restarting")
+        await stage.phase("Running")
+        assert not await is_told()
+
+    play(act)
+
+
+def test_nothing_is_said_of_a_program_that_tells_nothing():
+    assert progress_of(Tracker(), 0.0) is None

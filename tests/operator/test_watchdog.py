@@ -1,0 +1,211 @@
+"""Ranks that make no progress, or make it slowly, as a watchdog over their reports sees them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from paddlejob.core.recording.hangs import HangLimits
+from paddlejob.kube.resource import EVENTS
+from paddlejob.operator.reports.book import SILENT_SECONDS, Book, Report
+from paddlejob.operator.reports.watchdog import Watchdog
+from paddlejob.testing.build import job
+from tests.operator.progress_stage import Read, play
+
+LIMITS = HangLimits(floor_seconds=60, ceiling_seconds=600)
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+STACK = 'Thread 0x0 (most recent call first):\n  File "/app/train.py", line 60 in backward\n'
+
+
+class Ranks:
+    """What the ranks of a job report while a watchdog looks on."""
+
+    def __init__(self, stage: Read) -> None:
+        self.stage = stage
+        self.controller = stage.running.controller
+        self.book = Book()
+        self.watchdog = Watchdog(
+            self.controller.state, self.book, self.controller.record_event, LIMITS, straggler_seconds=60.0
+        )
+        self.asked: set[str] = set()
+
+    async def report(self, step: int, *, silent: str = "", waiting: bool = True) -> None:
+        clock = asyncio.get_running_loop().time()
+        for pod in self.controller.state.pods:
+            name = pod.metadata.name
+            if name == silent:
+                continue
+            [job] = self.controller.state.jobs
+            phase = "training" if step else "starting"
+            report = Report(rank=int(name[-1]), step=step, phase=phase, waiting=waiting)
+            self.book.take(job.metadata.key, pod, report, clock)
+            if self.watchdog.wants_stacks(job.metadata.key):
+                self.asked.add(name)
+                where = msgspec.structs.replace(report, stacks=STACK)
+                self.book.take(job.metadata.key, pod, where, clock)
+        await asyncio.sleep(5)
+
+
+def watched(act, **spec) -> None:
+    async def main(stage: Read) -> None:
+        await stage.submit(job().worker(3).spec(**spec))
+        await stage.phase("Running")
+        ranks = Ranks(stage)
+        watching = asyncio.create_task(ranks.watchdog.run())
+        try:
+            for step in range(1, 10):
+                await ranks.report(step)
+            await act(stage, ranks)
+        finally:
+            watching.cancel()
+
+    play(main)
+
+
+def test_a_hang_is_told_with_the_rank_that_is_out_of_reach(caplog):
+    async def act(stage: Read, ranks: Ranks) -> None:
+        for _ in range(30):
+            await ranks.report(9, silent="demo-worker-1")
+        await stage.says("demo-worker-1 (rank 1)")
+        assert "no step for" in (await stage.status())["message"]
+        assert "Hung" in await stage.reasons()
+        assert ranks.asked == {"demo-worker-0", "demo-worker-2"}
+        assert f"stack of demo-worker-0 (rank 0), demo-worker-2 (rank 2):\n{STACK}" in caplog.text
+        await ranks.report(10)
+        await stage.says("3 workers running")
+        for _ in range(5):
+            await ranks.report(11)
+        assert "no step" not in (await stage.status())["message"]
+
+    watched(act)
+
+
+def test_a_rank_that_is_out_of_reach_is_named_however_long_the_others_wait(monkeypatch):
+    """Time-outs are longer than reports are remembered of ranks that nobody waits for."""
+
+    async def act(stage: Read, ranks: Ranks) -> None:
+        for _ in range(int(SILENT_SECONDS / 5) + 60):
+            await ranks.report(9, silent="demo-worker-1")
+        await stage.says("demo-worker-1 (rank 1)")
+
+    monkeypatch.setitem(globals(), "LIMITS", HangLimits(floor_seconds=SILENT_SECONDS + 60))
+    watched(act)
+
+
+def test_a_job_whose_ranks_all_fall_silent_is_told_of_and_not_restarted():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        await asyncio.sleep(1200)
+        assert "Hung" in await stage.reasons()
+        status = await stage.status()
+        assert status["message"].endswith("all 3 ranks are stopped or cannot reach the operator")
+        assert "no report for 85s" in status["message"]
+        assert status.get("attempt", 0) == 0
+        await ranks.report(10)
+        await stage.says("3 workers running")
+
+    watched(act, hangPolicy="Restart")
+
+
+def test_a_job_that_reports_again_and_hangs_is_restarted():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        await asyncio.sleep(1200)
+        assert "no report" in (await stage.status())["message"]
+        for _ in range(10):
+            await ranks.report(9)
+        assert len(ranks.asked) == 3
+        assert (await stage.status())["lastFailure"]["message"].startswith(
+            "no step for 20m (step 9): all 3 ranks"
+        )
+
+    watched(act, hangPolicy="Restart")
+
+
+def test_ranks_that_wait_for_one_that_has_not_begun_name_it():
+    async def act(stage: Read) -> None:
+        await stage.submit(job().worker(3))
+        await stage.phase("Running")
+        ranks = Ranks(stage)
+        watching = asyncio.create_task(ranks.watchdog.run())
+        for _ in range(100):
+            await ranks.report(0, silent="demo-worker-2")
+        node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
+        await stage.says(f"demo-worker-2 on {node} has not started training")
+        watching.cancel()
+
+    play(act)
+
+
+def test_a_job_that_hangs_is_restarted_once_where_it_asks_for_that():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        for _ in range(30):
+            await ranks.report(9, silent="demo-worker-1")
+            if (await stage.status())["phase"] != "Running":
+                break
+        await stage.phase("Running")
+        status = await stage.status()
+        assert (status["attempt"], status["lastFailure"]["reason"]) == (1, "Hung")
+        assert status["lastFailure"]["pod"] == "demo-worker-1"
+        for step in range(1, 30):
+            await ranks.report(step)
+        assert (await stage.status())["attempt"] == 1
+
+    watched(act, hangPolicy="Restart")
+
+
+async def train_unevenly(ranks: Ranks, *, seconds: int, slow: str) -> None:
+    """Let all ranks make four steps a second, one of them with more work of its own."""
+    [found] = ranks.controller.state.jobs
+    for number in range(seconds // 5):
+        for pod in ranks.controller.state.pods:
+            times = (4.0, 1.0) if pod.metadata.name == slow else (1.0, 4.0)
+            report = Report(
+                rank=int(pod.metadata.name[-1]),
+                step=10 + 20 * number,
+                phase="training",
+                own_seconds=times[0] * number,
+                waiting_seconds=times[1] * number,
+            )
+            ranks.book.take(found.metadata.key, pod, report, asyncio.get_running_loop().time())
+        await asyncio.sleep(5)
+
+
+async def stragglers_told(stage: Read) -> list[dict]:
+    listed = await stage.client.list(EVENTS, stage.namespace, type=dict)
+    return [each for each in listed.items if each["reason"] == "Straggler" and each["type"] == "Warning"]
+
+
+def test_a_straggler_is_told_with_its_node_once_until_it_is_none():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        await train_unevenly(ranks, seconds=200, slow="demo-worker-2")
+        told = await stragglers_told(stage)
+        assert [each.get("count", 1) for each in told] == [1]
+        node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
+        assert told[0]["message"].startswith(f"demo-worker-2 (rank 2) on {node} computes for ")
+        status = await stage.status()
+        assert status["message"] == f"3 workers running; {told[0]['message']}"
+        assert status.get("attempt", 0) == 0
+        await train_unevenly(ranks, seconds=60, slow="")
+        assert (await stage.status())["message"] == "3 workers running"
+
+    watched(act)
+
+
+def test_a_straggler_is_replaced_once_where_its_job_asks_for_that():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
+        await train_unevenly(ranks, seconds=120, slow="demo-worker-2")
+        await stage.phase("Running")
+        status = await stage.status()
+        assert (status["attempt"], status["restarts"], status["suspectNodes"]) == (1, 1, [node])
+        assert status["lastFailure"]["pod"] == "demo-worker-2"
+        assert status["lastFailure"]["reason"] == "Straggler"
+        [avoided] = (await stage.pod("demo-worker-2"))["spec"]["affinity"]["nodeAffinity"][PREFERRED]
+        assert avoided["preference"]["matchFields"][0]["values"] == [node]
+        # Slow again: then it is not for its node.
+        await train_unevenly(ranks, seconds=200, slow="demo-worker-2")
+        status = await stage.status()
+        assert (status["phase"], status["attempt"]) == ("Running", 1)
+        assert "demo-worker-2 (rank 2)" in status["message"]
+
+    watched(act, stragglerPolicy="Replace")
