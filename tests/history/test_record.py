@@ -167,7 +167,7 @@ def test_a_configmap_that_only_looks_like_a_record_is_not_one():
     assert summary_of_object(msgspec.structs.replace(metadata, namespace="other")) is None
     good = made["annotations"][names.ANNOTATION_SUMMARY]
     naive = good.replace("{", '{"ended": "2024-01-01T00:00:00",', 1)
-    deep = good.replace("{", '{"deep": ' + "[" * 5000 + "]" * 5000 + ",", 1)
+    deep = good.replace("{", '{"deep": ' + "[" * 100_000 + "]" * 100_000 + ",", 1)
     for text in ("", "{}", "[", '{"name": 1}', naive, deep):
         broken = {names.ANNOTATION_SUMMARY: text}
         assert summary_of_object(msgspec.structs.replace(metadata, annotations=broken)) is None
