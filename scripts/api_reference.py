@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -16,6 +17,22 @@ from paddlejob.api.v1 import Role, RoleStatus
 CHINESE: dict[str, str] = yaml.safe_load(Path(__file__).with_name("api_chinese.yaml").read_text())
 Say = Callable[[str], str]
 _REQUIRED = (" Required.", "必填。")
+
+
+class _Words(NamedTuple):
+    """How a default and the bounds of a field are said."""
+
+    default: str
+    between: str
+    at_least: str
+    either: str
+    longest: str
+
+
+_WORDS = (
+    _Words(", default {}", "{} to {}", "{} or more", " or ", "at most {} characters"),
+    _Words("，默认 {}", "{} 到 {}", "{} 或更大", " 或 ", "最多 {} 个字符"),
+)
 
 INTRODUCTION = f"""\
 # PaddleJob, {names.API_VERSION}
@@ -31,7 +48,7 @@ CHINESE_INTRODUCTION = f"""\
 [English](api.md)
 
 `kubectl get {names.SHORT_NAME}` 列出任务；`kubectl explain {names.SHORT_NAME}.spec` 显示同样的说明（英文）。
-pod 模板的字段是 Kubernetes 自己的，原样传递。
+Pod 模板的字段是 Kubernetes 自己的，原样传递。
 """
 
 SPELLINGS = f"""\
@@ -46,7 +63,7 @@ CHINESE_SPELLINGS = f"""\
 ## 可以接受的写法
 
 公开的示例中有些值写法不同。这些写法都可以接受，大小写不限，
-并会得到 reason 为 `{names.Reason.ALIAS_USED}` 的警告事件。
+但会产生 reason 为 `{names.Reason.ALIAS_USED}` 的警告事件。
 `cleanPolicy` 就是 `cleanPodPolicy`。
 
 | 写法 | 含义 |
@@ -95,9 +112,9 @@ def api_reference(*, chinese: bool = False) -> str:
 
 
 def _section(title: str, schema: JsonObject, say: Say) -> str:
-    required = schema.get("required", ())
+    required, words = schema.get("required", ()), _WORDS[say is not str]
     rows = [
-        f"| `{name}` | {_type(field)} | {_bounds(field)} | {_meaning(field, say)}"
+        f"| `{name}` | {_type(field, words)} | {_bounds(field, words)} | {_meaning(field, say)}"
         f"{_REQUIRED[say is not str] if name in required else ''} |"
         for name, field in schema["properties"].items()
     ]
@@ -106,20 +123,20 @@ def _section(title: str, schema: JsonObject, say: Say) -> str:
     return "\n".join([f"## {title}", "", say(schema["description"]), "", *head, *rows, ""])
 
 
-def _type(field: JsonObject) -> str:
+def _type(field: JsonObject, words: _Words) -> str:
     kind = "time" if field.get("format") == "date-time" else field["type"]
-    default = f", default {field['default']}" if "default" in field else ""
+    default = words.default.format(field["default"]) if "default" in field else ""
     return f"{'list' if kind == 'array' else kind}{default}"
 
 
-def _bounds(field: JsonObject) -> str:
+def _bounds(field: JsonObject, words: _Words) -> str:
     if "maximum" in field:
-        return f"{field['minimum']} to {field['maximum']}"
+        return words.between.format(field["minimum"], field["maximum"])
     if "minimum" in field:
-        return f"{field['minimum']} or more"
+        return words.at_least.format(field["minimum"])
     if "enum" in field:
-        return " or ".join(field["enum"])
-    return f"at most {field['maxLength']} characters" if "maxLength" in field else ""
+        return words.either.join(field["enum"])
+    return words.longest.format(field["maxLength"]) if "maxLength" in field else ""
 
 
 def _meaning(field: JsonObject, say: Say) -> str:

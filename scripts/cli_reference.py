@@ -12,6 +12,12 @@ from paddlejob.cli.verbs import load
 from scripts.cli_chinese import CHINESE
 
 COMMON = ("namespace", "context", "kubeconfig", "help")
+EXAMPLES = (
+    "submit job.yaml --workers 4 -e LR=0.1 --logs -- --epochs 10",
+    "cp JOB worker-0:/output ./output        cp JOB ./data worker-0:/data",
+    "install --image IMAGE | kubectl apply --server-side -f -",
+)
+"""Commands in a help, which are the same in every language."""
 
 INTRODUCTION = """\
 # `kubectl pdj`
@@ -63,27 +69,27 @@ kubectl pdj logs resnet --first-error               # 最先失败的 rank 的 t
 kubectl pdj retry resnet                            # 把已结束的任务作为新任务再运行一次
 ```
 
-JOB 是任务的准确名称，`@latest` 表示最新的任务。rank 是 worker 的序号（`0`）或 pod（`ps-1`）。
+JOB 是任务的完整名称，`@latest` 表示最新的任务。rank 是 worker 的序号（`0`）或 Pod（`ps-1`）。
 
-`kubectl pdj VERB` 针对集群。`paddlejob VERB` 针对本机的运行；
-带有 `-n`、`-A`、`--context` 或 `--kubeconfig` 时针对集群。
+`kubectl pdj VERB` 用于集群。`paddlejob VERB` 用于本机的运行；
+带有参数 `-n`、`-A`、`--context` 或 `--kubeconfig` 时用于集群。
 
 | 退出码 | 含义 |
 |---|---|
-| 0 | 完成，或任务成功 |
+| 0 | 已执行，或任务已完成 |
 | 1 | 任务失败 |
 | 2 | 命令有误或无法执行 |
 | 124 | 超时 |
 | 130 | 被中断 |
 
-每个动词都有（也可写在动词之前）：`-n`、`--namespace NAME`；`--context NAME`；`--kubeconfig FILE`。
+每个子命令都有的参数（也可写在子命令之前）：`-n`、`--namespace NAME`；`--context NAME`；`--kubeconfig FILE`。
 集群、用户和命名空间与 kubectl 所用的相同。
 """
 
 
 def cli_reference(*, chinese: bool = False) -> str:
     """Return the page as Markdown. Raises KeyError for a text that has no Chinese yet."""
-    say = CHINESE.__getitem__ if chinese else str
+    say = _in_chinese if chinese else str
     parts = [CHINESE_INTRODUCTION if chinese else INTRODUCTION]
     with click.Context(group, info_name="kubectl pdj") as root:
         for title, table in SECTIONS.items():
@@ -99,17 +105,19 @@ def _verb(root: click.Context, verb: str, command: click.Command, line: str, say
     yield f"### `{verb}`\n"
     yield f"`kubectl pdj {verb} {usage}`\n"
     yield f"{line}\n"
-    if say is str:
-        yield from _details(command)
+    yield from (f"{say(each)}\n" for each in _details(command))
     if rows := [_row(each, say) for each in command.params if _is_shown(each)]:
         yield "\n".join(("| | |", "|---|---|", *rows)) + "\n"
 
 
-def _details(command: click.Command) -> Iterator[str]:
-    """Yield what the help says after its first sentence."""
-    _, _, more = inspect.cleandoc(command.help or "").partition("\n\n")
-    if more:
-        yield f"{more}\n"
+def _details(command: click.Command) -> list[str]:
+    """Return the paragraphs of the help after its first sentence."""
+    _, *more = inspect.cleandoc(command.help or "").split("\n\n")
+    return more
+
+
+def _in_chinese(text: str) -> str:
+    return text if text in EXAMPLES else CHINESE[text.replace("\n", " ")]
 
 
 def _is_shown(parameter: click.Parameter) -> bool:

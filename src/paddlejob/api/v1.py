@@ -178,8 +178,8 @@ class RestartPolicy(View, frozen=True):
     ignored_exit_codes: Annotated[
         tuple[int, ...],
         about(
-            "Exit codes that restart the job without counting against backoffLimit; always includes 15, 101 "
-            "and 143.",
+            "Exit codes that restart the job without counting against backoffLimit. If no list has them, 15, "
+            "101 and 143 count only from the sixth consecutive restart on.",
             **_EXIT_CODES,
         ),
     ] = ()
