@@ -303,6 +303,11 @@ class TestSize:
         [patch] = actions(cluster().pod_group(**spec).plan())
         assert patch.changes == {"minResources": {"cpu": "4", "memory": "4Gi"}}
 
+    def test_a_worker_that_has_succeeded_is_not_waited_for(self):
+        built = cluster().in_gang("volcano").pod_group(status={"phase": "Running"}, **spec_of(PLAIN))
+        [patch] = actions(built.pods().succeeded("worker", 0).plan())
+        assert patch.changes == {"minMember": 3, "minResources": {"cpu": "3", "memory": "3Gi"}}
+
     def test_an_elastic_jobs_lower_bound_counts(self):
         of = job().worker(8)
         of.manifest["spec"]["worker"]["requests"] = 3

@@ -58,17 +58,18 @@ class TestKubernetesOwn:
     def test_a_worker_that_has_succeeded_is_not_waited_for(self):
         built = cluster(scheduling="native", kind=BETA).in_gang("native").pods()
         built.pod_group(BETA, **gang_of(4)).succeeded("worker", 0)
-        built.status(built.plan().status)
-        del built._pods[Replica(Role.WORKER, 0)]
         [patch] = [action for action in actions(built.plan()) if isinstance(action, PatchGroup)]
         assert patch.changes == gang_of(3)
 
+    def test_pods_that_are_created_after_its_success_are_scheduled_alone(self):
+        built = cluster(scheduling="native", kind=BETA).in_gang("native").pods().succeeded("worker", 0)
+        del built.pod_group(BETA, **gang_of(4))._pods[Replica(Role.WORKER, 1)]
+        [pod] = pods(built.plan())
+        assert "schedulingGroup" not in pod["spec"]
+
     def test_pods_that_wait_for_it_in_the_older_version_are_created_again_alone(self):
         built = cluster(scheduling="native", kind=ALPHA).in_gang("native").pods()
-        built.pod_group(ALPHA, **gang_of(4)).succeeded("worker", 0)
-        built.status(built.plan().status)
-        del built._pods[Replica(Role.WORKER, 0)]
-        plan = built.plan()
+        plan = built.pod_group(ALPHA, **gang_of(4)).succeeded("worker", 0).plan()
         deleted = [action.name for action in actions(plan) if isinstance(action, Delete)]
         assert deleted == ["demo-ps-0", "demo-ps-1", "demo-worker-1"]
         built.status(plan.status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from paddlejob.api import index_set
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob, Role
@@ -20,17 +19,12 @@ class Native(PodGroupAdapter):
     system = GangSystem.NATIVE
     creates_pods_at_once = True
 
-    def desired(self, job: PaddleJob, kind: Kind) -> JsonObject:
+    def desired(self, job: PaddleJob, pod_set: PodSet, kind: Kind) -> JsonObject:
         """Return the size and, where it is known, the priority.
 
         Kubernetes 1.36 takes a priority only with a gate that nobody sees from outside; the pods have it.
         """
-        policy, counts = job.spec.scheduling_policy, least_pods(job)
-        for role, role_spec in job.spec.roles():
-            if role is Role.WORKER:
-                # Nothing waits for a worker that has succeeded, and its pod no longer counts.
-                finished = index_set.parse(job.status.succeeded_workers, role_spec.replicas)
-                counts[role] = min(counts[role], role_spec.replicas - len(finished))
+        policy, counts = job.spec.scheduling_policy, least_pods(job, pod_set)
         spec: JsonObject = {"schedulingPolicy": {"gang": {"minCount": max(sum(counts.values()), 1)}}}
         if kind is Kind.POD_GROUP_V1BETA1 and policy and policy.priority_class:
             spec["priorityClassName"] = policy.priority_class
@@ -51,22 +45,22 @@ class Native(PodGroupAdapter):
         metadata = group.metadata
         return () if snapshot.pods else (Delete(kind, metadata.name, metadata.uid),)
 
-    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:  # noqa: ARG002
+    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
         """Return whether the job's PodGroup is of the version with a fixed size, and has another one."""
         kind = Kind.POD_GROUP_V1ALPHA2
         group = snapshot.pod_groups.get(kind)
         if group is None or group.metadata.controller_uid != snapshot.job.metadata.uid:
             return False
-        return bool(self.changes(self.desired(snapshot.job, kind), group))
+        return bool(self.changes(self.desired(snapshot.job, pod_set, kind), group))
 
-    def gang(self, snapshot: Snapshot) -> Gang | None:
+    def gang(self, snapshot: Snapshot, pod_set: PodSet) -> Gang | None:
         """A pod is scheduled alone once the gang was complete, or a worker has succeeded.
 
         As a member it would wait for as many peers as the gang began with, which may be more than are left.
         """
         status = snapshot.job.status
-        has_begun = status.attempt > status.base_attempt or status.succeeded_workers
-        return None if has_begun else super().gang(snapshot)
+        has_begun = status.attempt > status.base_attempt or pod_set.finished
+        return None if has_begun else super().gang(snapshot, pod_set)
 
     def state(
         self,

@@ -41,7 +41,7 @@ class PodGroupAdapter(ABC):
     """Whether pods may be created before the scheduler has seen the PodGroup."""
 
     @abstractmethod
-    def desired(self, job: PaddleJob, kind: Kind) -> JsonObject:
+    def desired(self, job: PaddleJob, pod_set: PodSet, kind: Kind) -> JsonObject:
         """Return the spec of the operator's own PodGroup."""
 
     @abstractmethod
@@ -64,12 +64,12 @@ class PodGroupAdapter(ABC):
         """Return what the job's PodGroup needs, and whether pods may be created."""
         assert choice.kind is not None
         assert snapshot.gang_apis is not None
-        gang, has_pods, name = self.gang(snapshot), any(pod_set.active), snapshot.job.name
+        gang, has_pods, name = self.gang(snapshot, pod_set), any(pod_set.active), snapshot.job.name
         if choice.kind not in snapshot.gang_apis.ready:
             return GangState(gang)
         group = snapshot.pod_groups.get(choice.kind)
         if group is None:
-            return self._without_group(snapshot, choice, gang, has_pods=has_pods)
+            return self._without_group(snapshot, pod_set, choice, gang)
         if group.metadata.deletion_timestamp is not None:
             text = f"waiting for PodGroup {name} of the last attempt to terminate"
             return GangState(gang, admitted=has_pods, obstacle=text)
@@ -77,14 +77,14 @@ class PodGroupAdapter(ABC):
             text = f"waiting for PodGroup {name} of another owner to be deleted"
             return GangState(gang, admitted=has_pods, obstacle=text)
         is_ours = group.metadata.controller_uid == snapshot.job.metadata.uid
-        actions = self._adjustments(snapshot, choice.kind, group) if is_ours else ()
+        actions = self._adjustments(snapshot, pod_set, choice.kind, group) if is_ours else ()
         return self.state(snapshot, group, gang, actions, has_pods=has_pods)
 
     def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:  # noqa: ARG002  (for adapters that need it)
         """Return False: a PodGroup follows the job by a patch."""
         return False
 
-    def gang(self, snapshot: Snapshot) -> Gang | None:
+    def gang(self, snapshot: Snapshot, pod_set: PodSet) -> Gang | None:  # noqa: ARG002  (for adapters that need it)
         """Return what pods that are created now are marked with."""
         policy = snapshot.job.spec.scheduling_policy
         queue, priority = (policy.queue, policy.priority_class) if policy else ("", "")
@@ -101,15 +101,18 @@ class PodGroupAdapter(ABC):
         metadata = group.metadata
         return (PatchGroup(kind, metadata.name, {"uid": metadata.uid}, "spec", changes),)
 
-    def _adjustments(self, snapshot: Snapshot, kind: Kind, group: PodGroup) -> tuple[Action, ...]:
-        changes = self.changes(self.desired(snapshot.job, kind), group)
+    def _adjustments(
+        self, snapshot: Snapshot, pod_set: PodSet, kind: Kind, group: PodGroup
+    ) -> tuple[Action, ...]:
+        changes = self.changes(self.desired(snapshot.job, pod_set, kind), group)
         return self.adjust(snapshot, kind, group, changes) if changes else ()
 
     def _without_group(
-        self, snapshot: Snapshot, choice: Choice, gang: Gang | None, *, has_pods: bool
+        self, snapshot: Snapshot, pod_set: PodSet, choice: Choice, gang: Gang | None
     ) -> GangState:
         assert choice.kind is not None
-        name, spec = snapshot.job.name, self.desired(snapshot.job, choice.kind)
+        name, has_pods = snapshot.job.name, any(pod_set.active)
+        spec = self.desired(snapshot.job, pod_set, choice.kind)
         if not choice.may_create:
             text = (
                 f"waiting for PodGroup {name}, which does not exist; create one with minMember "
@@ -127,23 +130,25 @@ class PodGroupAdapter(ABC):
         )
 
 
-def least_pods(job: PaddleJob) -> dict[Role, int]:
+def least_pods(job: PaddleJob, pod_set: PodSet) -> dict[Role, int]:
     """Return how many pods of each role must find a place together.
 
     All of them; of an elastic job's workers the fewest that it trains with. `minAvailable` counts pods in the
-    order of their creation.
+    order of their creation. Nobody waits for a worker that has succeeded: its pod may be gone, and no
+    other takes its place.
     """
     spec, policy = job.spec, job.spec.scheduling_policy
     counts = {role: role_spec.replicas for role, role_spec in spec.roles()}
+    bounds = worker_range(spec)
     if policy is not None and policy.min_available:
         left = policy.min_available
         for role, count in counts.items():
             counts[role] = min(count, left)
             left -= counts[role]
-        return counts
-    bounds = worker_range(spec)
-    if bounds is not None:
+    elif bounds is not None:
         counts[Role.WORKER] = min(bounds.least, counts[Role.WORKER])
+    still_to_run = pod_set.desired(Role.WORKER) - len(pod_set.finished)
+    counts[Role.WORKER] = min(counts[Role.WORKER], still_to_run)
     return counts
 
 

@@ -14,6 +14,7 @@ from paddlejob.core.gang.model import Gang, GangSystem
 from paddlejob.core.gang.pod_group import PodGroupAdapter, least_pods, unschedulable_reason
 from paddlejob.core.gang.requests import gang_requests
 from paddlejob.core.gang.state import GangState
+from paddlejob.core.pod_set import PodSet
 from paddlejob.core.snapshot import Snapshot
 
 DEFAULT_QUEUE = "default"
@@ -30,12 +31,12 @@ class Volcano(PodGroupAdapter):
     system = GangSystem.VOLCANO
     creates_pods_at_once = False
 
-    def desired(self, job: PaddleJob, kind: Kind) -> JsonObject:  # noqa: ARG002
+    def desired(self, job: PaddleJob, pod_set: PodSet, kind: Kind) -> JsonObject:  # noqa: ARG002
         """Return size, resources, queue and priority."""
-        policy, counts = job.spec.scheduling_policy, least_pods(job)
+        policy, counts = job.spec.scheduling_policy, least_pods(job, pod_set)
         room = dict(policy.min_resources) if policy and policy.min_resources else _room(job, counts)
         return {
-            "minMember": sum(counts.values()),
+            "minMember": max(sum(counts.values()), 1),
             **({"minResources": room} if room else {}),
             **({"queue": policy.queue} if policy and policy.queue else {}),
             **({"priorityClassName": policy.priority_class} if policy and policy.priority_class else {}),
