@@ -80,6 +80,11 @@ class TestKubernetesOwn:
         assert [pod["metadata"]["name"] for pod in rendered] == deleted
         assert not any("schedulingGroup" in pod["spec"] for pod in rendered)
 
+    def test_pods_that_were_created_again_alone_are_left_to_the_scheduler(self):
+        of = job().ps(2).worker(2).spec(schedulingPolicy={})
+        built = cluster(of, "native", ALPHA).pod_group(ALPHA, **gang_of(4)).pods().succeeded("worker", 0)
+        assert actions(built.plan()) == []
+
     def test_one_that_fits_needs_nothing(self):
         built = cluster(scheduling="native", kind=BETA).pod_group(BETA, **gang_of(4))
         assert {action.kind for action in actions(built.plan())} == {Kind.POD}

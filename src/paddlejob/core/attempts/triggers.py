@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddlejob.api import index_set
+from paddlejob.api import index_set, names
 from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Phase, WorldSize
@@ -39,10 +39,15 @@ def quota_lost(job: Observed) -> NewAttempt | None:
 def gang_outgrown(job: Observed) -> NewAttempt | None:
     """Find a gang of other pods than there will be, before all were there: it would never be complete.
 
-    While no worker has trained, all pods are created again; then only those that still wait in it.
+    While no worker has trained, all pods are created again; then only those that still wait in it, which are
+    scheduled alone from then on.
     """
     pods = job.pods
-    waiting = tuple(member for member in pods.active if member.state is PodState.PENDING)
+    waiting = tuple(
+        member
+        for member in pods.active
+        if member.state is PodState.PENDING and names.ANNOTATION_GANG in member.pod.metadata.annotations
+    )
     all_pods = not pods.has_trained_workers and any(pods.active)
     is_incomplete = bool(waiting or (all_pods and pods.missing))
     if not is_incomplete or was_established(job.status) or not registry.is_outgrown(job.snapshot, pods):
