@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from paddlejob.api.v1 import Phase
-from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
+from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, PatchGroup
 from paddlejob.core.gang.kueue import workload_manifest
 from paddlejob.testing.build import job, snapshot
 
@@ -260,6 +260,14 @@ class TestResized:
         built._pods.clear()
         built.status(plan.status)
         assert actions(built.plan()) == [Delete(WORKLOAD, "demo", "uid-group")]
+
+    def test_pods_that_are_all_there_learn_their_addresses_with_more_quota_than_they_need(self):
+        more = job().ps(1, **CPU).worker(4, **CPU).metadata(labels=LABELS)
+        built = queue(QUEUED, RESERVED, ADMITTED).in_gang("kueue").pods_with_addresses()
+        built._pod_groups = queue(more, RESERVED, ADMITTED)._pod_groups
+        written, *annotated = actions(built.plan())
+        assert written.kind is Kind.CONFIG_MAP
+        assert {type(each) for each in annotated} == {AnnotatePod}
 
     def test_pods_that_have_trained_are_kept(self):
         built = running()

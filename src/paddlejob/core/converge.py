@@ -96,7 +96,8 @@ def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
     removed = deletions(Kind.POD, (member.pod for member in (*pods.outdated, *pods.excess, *useless)))
     has_old = any(member.attempt < job.status.base_attempt for member in pods.outdated)
     is_barred = has_old or job.given.predecessors or has_inherited_pods(pods)
-    if is_barred or not job.gang.admitted:
+    # Pods that are all there need no more from their gang, only each other's addresses.
+    if is_barred or (pods.to_create and not job.gang.admitted):
         return _nonempty(job.gang.actions, removed), ()
     mark = config.fingerprint if context.knows_hosts_beforehand else None
     created = (_pods_of(context, pods, role, mark) for role, _ in context.spec.roles)
@@ -105,7 +106,7 @@ def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
     recorder = recorder_stage(job)
     services = _services(job.snapshot, context, pods)
     first, last = (written, ()) if context.knows_hosts_beforehand else ((), written)
-    standby = _standby_pods(job.snapshot, context, pods)
+    standby = _standby_pods(job.snapshot, context, pods) if job.gang.admitted else ()
     stages = _nonempty(
         job.gang.actions, removed, recorder, services, first, *created, last, annotations, standby
     )
