@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
+from paddlejob.api.v1 import Phase
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.history import compose
 from paddlejob.history.page import render
@@ -213,6 +216,23 @@ def test_a_mistake_in_a_record_does_not_hold_up_the_job(monkeypatch):
         await stage.phase("Completed")
         record = await stage.recorded("Completed")
         assert record.summary.restarts == 1
+
+    play(act)
+
+
+def test_a_late_response_to_an_earlier_write_does_not_open_the_record_again():
+    async def act(stage: Kept) -> None:
+        stage.fates.set("demo-worker-0", Exit(0, 10))
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        [running] = stage.running.controller.state.jobs
+        await stage.recorded("Completed")
+        keeper = stage.running.controller.history
+        assert keeper is not None
+        late = msgspec.structs.replace(running.status, phase=Phase.RESTARTING, attempt=1)
+        await keeper.on_status(running, late)
+        await asyncio.sleep(60)
+        assert [each.result for each in await stage.stored()] == ["Completed"]
 
     play(act)
 

@@ -118,6 +118,8 @@ class HistoryKeeper:
 
     async def _take_in(self, job: PaddleJob, new: PaddleJobStatus) -> None:
         old, track = job.status, self._track(job)
+        if track.has_ended and not new.phase.is_terminal:
+            return  # the response to this write was so late that another operator has ended the job
         track.see(msgspec.structs.replace(job, status=new))
         track.enter(new, self._now())
         pods = self._state.pods.find("owner", job.metadata.uid)
