@@ -165,6 +165,16 @@ async def test_a_job_that_does_not_decode_is_told_once(cluster):
     assert [write for write in cluster.server.log.writes if write.resource != "events"] == []
 
 
+@simulated
+async def test_a_job_that_does_not_decode_keeps_its_time_limits_and_its_controller(cluster):
+    for name, fields in (("late", {"startupDeadlineSeconds": 60}), ("theirs", {"managedBy": "other"})):
+        manifest = _unreadable().spec(**fields).manifest
+        cluster.server.create(PADDLE_JOBS, {**manifest, "metadata": {"name": name, "namespace": "default"}})
+    await cluster.operate(70)
+    assert cluster.status("late")["reason"] == "StartupDeadlineExceeded"
+    assert cluster.status("theirs") == {}
+
+
 def _write_status(cluster, status: dict) -> None:
     cluster.server.patch(PADDLE_JOBS, "default", "demo", {"status": status}, subresource="status")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from paddlejob.api import defaulting, validation
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, OwnerReference
 from paddlejob.api.pod import ConfigMap, Pod, Service
 from paddlejob.api.pod_group import PodGroup
-from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
+from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, PaddleJobStatus, Phase
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
@@ -308,13 +308,35 @@ class _PhaseOnly(msgspec.Struct, frozen=True):
     status: _Phase = _Phase()
 
 
+_Seconds = Annotated[int, msgspec.Meta(ge=1)] | None
+
+
+class _Apart(msgspec.Struct, frozen=True, rename="camel"):
+    """Fields of a spec that mean the same whatever the others are."""
+
+    managed_by: str = ""
+    active_deadline_seconds: _Seconds = None
+    startup_deadline_seconds: _Seconds = None
+
+
+class _ApartOnly(msgspec.Struct, frozen=True):
+    spec: _Apart = _Apart()
+
+
+_APART_DECODER = msgspec.json.Decoder(_ApartOnly)
 _STATUS_DECODER = msgspec.json.Decoder(_StatusOnly)
 _PHASE_DECODER = msgspec.json.Decoder(_PhaseOnly)
 
 
 def _readable_job(encoded: msgspec.Raw, metadata: ObjectMeta, message: str) -> PaddleJob:
-    """Return a job whose spec cannot be read: its name, its pods and its status are still known."""
-    return PaddleJob(metadata, status=_readable_status(encoded), undecodable=message)
+    """Return a job whose spec cannot be read: its pods, its status and its time limits are still known."""
+    return PaddleJob(metadata, _readable_spec(encoded), status=_readable_status(encoded), undecodable=message)
+
+
+def _readable_spec(encoded: msgspec.Raw) -> PaddleJobSpec:
+    with suppress(*decoding.DECODE_ERRORS):
+        return PaddleJobSpec(**msgspec.structs.asdict(decoding.decode(_APART_DECODER, encoded).spec))
+    return PaddleJobSpec()
 
 
 def _readable_status(encoded: msgspec.Raw) -> PaddleJobStatus:
