@@ -145,6 +145,18 @@ def test_what_a_job_owns_is_created_with_it_and_deleted_with_it():
     play(act)
 
 
+def test_what_a_deleted_job_owned_is_waited_for():
+    async def act(scene: Scene) -> None:
+        demo = await scene.cluster.submit(body(job().worker(1)), owned=[config_map()])
+        await demo.delete()
+        assert await scene.names(CONFIG_MAPS), "it has not been collected yet"
+        again = await scene.cluster.submit(body(job("again").worker(1)), owned=[config_map()])
+        stored = await scene.client.get(CONFIG_MAPS, "default", "demo-files")
+        assert [each["uid"] for each in stored["metadata"]["ownerReferences"]] == [again.state.metadata.uid]
+
+    play(act)
+
+
 def test_what_a_job_owns_stays_until_its_retry_is_deleted_too():
     async def act(scene: Scene) -> None:
         scene.fates.set("demo-worker-0", Exit(1, 2))

@@ -120,21 +120,23 @@ class Cluster(Jobs):
         return job
 
     async def _create_owned(self, job: ClusterJob, owned: Sequence[JsonObject]) -> None:
+        belongs = {"namespace": job.namespace, "ownerReferences": [job.owner_reference]}
         try:
             for each in owned:
-                metadata = {
-                    **each["metadata"],
-                    "namespace": job.namespace,
-                    "ownerReferences": [job.owner_reference],
-                }
-                body = {**each, "metadata": metadata}
-                await self.client.create(
-                    _OWNABLE[each["kind"]], job.namespace, body, strict=True, field_manager=FIELD_MANAGER
-                )
+                await self._create_beside({**each, "metadata": {**each["metadata"], **belongs}})
         except BaseException:
-            # Its pods would wait for what is missing.
-            await asyncio.shield(job.delete())
+            await asyncio.shield(job.delete())  # its pods would wait for what is missing
             raise
+
+    async def _create_beside(self, body: JsonObject, tries: int = 15) -> None:
+        resource, namespace = _OWNABLE[body["kind"]], body["metadata"]["namespace"]
+        try:
+            await self.client.create(resource, namespace, body, strict=True, field_manager=FIELD_MANAGER)
+        except errors.AlreadyExistsError:
+            if tries == 1:
+                raise
+            await asyncio.sleep(1)  # what a deleted job owned has its name until it is collected
+            await self._create_beside(body, tries - 1)
 
     async def _create(self, manifest: JsonObject, *, dry_run: bool) -> ClusterJob:
         namespace = manifest.get("metadata", {}).get("namespace") or self.namespace
