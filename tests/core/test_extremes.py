@@ -81,7 +81,7 @@ def test_a_megabyte_of_text_costs_little(part):
     began = time.process_time()
     assert len(one_line(text)) <= MESSAGE_LENGTH
     assert len(termination_message(text)) <= MESSAGE_LENGTH
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 2.0  # a moment; reading it again for every part takes minutes
 
 
 def test_a_full_range_of_host_ports_is_searched_once():
@@ -107,5 +107,5 @@ def renamed(pod: Pod, name: str) -> Pod:
 
 
 def test_a_pass_over_five_thousand_pods_costs_ten_times_one_over_five_hundred():
-    few = min(seconds_for(500) for _ in range(3))
-    assert seconds_for(5000) < 30 * few
+    few, many = (min(seconds_for(workers) for _ in range(3)) for workers in (500, 5000))
+    assert many < 30 * few
