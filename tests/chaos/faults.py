@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -11,11 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from chaos.containers import Container, running_containers
 from devcluster.control_plane.plane import ControlPlane
-from devcluster.node.runtime import NodeRuntime
+from e2e.network import disconnect
 
 RESTARTED = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "containerd")
 """Programs of the cluster that are killed with SIGKILL, and started again after a while."""
@@ -84,17 +82,12 @@ class Breaker:
         return running_containers(self._plane.directory, pods)
 
     def _cut_off(self, container: Container, seconds: float) -> str:
-        """Take the network from a pod for a while, at the node's end of its cable."""
-        machine = NodeRuntime(self._plane.directory).machine_pid()
         try:
-            [inside] = _links(container.pid, "show", "dev", "eth0")
-            [outside] = (each for each in _links(machine, "show") if each["ifindex"] == inside["link_index"])
-            _links(machine, "set", outside["ifname"], "down")
+            restore = disconnect(self._plane.directory, container.pid)
         except (subprocess.CalledProcessError, ValueError):
             return ""  # the pod ended in the meantime
         time.sleep(seconds)
-        with suppress(subprocess.CalledProcessError):
-            _links(machine, "set", outside["ifname"], "up")
+        restore()
         return container.pod
 
 
@@ -102,10 +95,3 @@ def _kill(container: Container) -> str:
     with suppress(ProcessLookupError):
         os.kill(container.pid, signal.SIGKILL)
     return container.pod
-
-
-def _links(process: int, *arguments: str) -> list[dict[str, Any]]:
-    command = ["nsenter", f"--target={process}", "--net", "ip", "-json", "link", *arguments]
-    answer = subprocess.run(command, check=True, capture_output=True).stdout
-    found: list[dict[str, Any]] = json.loads(answer or b"[]")
-    return found

@@ -9,19 +9,17 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from devcluster import Cluster
-from devcluster.node.runtime import NodeRuntime
 from e2e.conftest import await_operator
 from e2e.images import OPERATOR, RESNET, ROOT
 from e2e.jobs import Body, Job, Space, collective, eventually, example, templates, without_gpu
+from e2e.network import disconnect
 from e2e.report import REPORT
 from e2e.test_recorder import recorded
 from paddlejob.cli.cluster.main import group
@@ -88,20 +86,6 @@ def rank_of(job: Job, worker: str, program: str) -> int:
             found.append(int(process.name))
     [pid] = found
     return pid
-
-
-def cut_off(cluster: Cluster, pid: int) -> None:
-    """Take the network from the pod of a process, at the node's end of its cable."""
-
-    def links(process: int, *arguments: str) -> list[dict[str, Any]]:
-        command = ["nsenter", f"--target={process}", "--net", "ip", "-json", "link", *arguments]
-        answer = subprocess.run(command, check=True, capture_output=True).stdout
-        found: list[dict[str, Any]] = json.loads(answer or b"[]")
-        return found
-
-    machine, [inside] = NodeRuntime(cluster.directory).machine_pid(), links(pid, "show", "dev", "eth0")
-    [outside] = (link for link in links(machine, "show") if link["ifindex"] == inside["link_index"])
-    links(machine, "set", outside["ifname"], "down")
 
 
 def events(job: Job, reason: str) -> list[str]:
@@ -181,7 +165,7 @@ def test_ranks_of_the_example_that_are_stopped_or_cut_off_are_named_and_history_
     assert re.search(r"resnet-worker-1 \(rank 1\) on \S+ is not reporting$", message)
     trains(job, 1)
     with REPORT.timed(f"a rank that is cut off is named, with --hang-seconds={HANG_SECONDS}"):
-        cut_off(node, rank_of(job, "worker-1", "train_fleet.py"))
+        disconnect(node.directory, rank_of(job, "worker-1", "train_fleet.py"))
         message = restarted(job, 1)
     assert re.search(r"resnet-worker-1 \(rank 1\) on \S+ is not reporting$", message)
     trains(job, 2)
