@@ -36,6 +36,7 @@ Schema = dict[str, Any]
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 BOUNDS = {"minimum", "maximum", "minLength", "maxLength", "maxItems", "maxProperties", "pattern", "enum"}
 LIST_TYPES = {"x-kubernetes-list-type", "x-kubernetes-list-map-keys"}
+ROLES = ("ps", "worker", "heter")
 ENV = [{"name": f"VARIABLE_{number}", "value": str(number)} for number in range(8)]
 
 
@@ -54,8 +55,22 @@ def without(keys: set[str]) -> Callable[[Schema], None]:
     return remove
 
 
+def without_rules_of(*path: str) -> Callable[[Schema], None]:
+    """Return what removes the rules of one place; `*` stands for each role."""
+
+    def remove(schema: Schema) -> None:
+        nodes = [schema]
+        for part in path:
+            names = ROLES if part == "*" else (part,)
+            nodes = [node["properties"][name] for node in nodes for name in names]
+        for node in nodes:
+            del node["x-kubernetes-validations"]
+
+    return remove
+
+
 def open_templates(schema: Schema) -> None:
-    for role in ("ps", "worker", "heter"):
+    for role in ROLES:
         schema["properties"]["spec"]["properties"][role]["properties"]["template"] = ANYTHING
 
 
@@ -76,6 +91,10 @@ def open_all(schema: Schema) -> None:
 VARIANTS: dict[str, Callable[[Schema], None]] = {
     "as shipped": lambda _: None,
     "without CEL rules": without({"x-kubernetes-validations"}),
+    "  of pods": without_rules_of("spec", "*", "template", "spec"),
+    "  of roles": without_rules_of("spec", "*"),
+    "  of the spec": without_rules_of("spec"),
+    "  of the name": without_rules_of(),
     "without list maps": without(LIST_TYPES),
     # Without bounds the server refuses the rules: they could cost too much.
     "without CEL rules and bounds": without({"x-kubernetes-validations", *BOUNDS}),
