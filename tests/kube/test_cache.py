@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from paddlejob.api.meta import ObjectKey, ObjectMeta, OwnerReference
+from paddlejob.api.pod import Pod, share_parts
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.testing import virtual_loop
 
@@ -231,6 +232,23 @@ def test_equal_parts_of_many_objects_are_one_in_memory(cache: Cache[Thing]):
     assert first.owner_references == (
         OwnerReference(api_version="v1", kind="Job", name="job", uid="u", controller=True),
     )
+
+
+def test_pods_that_started_in_the_same_second_share_their_conditions_and_containers():
+    running = {"name": "paddle", "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
+    pods: Cache[Pod] = Cache(share_parts=share_parts)
+    for name, address in (("a", "10.0.0.1"), ("b", "10.0.0.2")):
+        status = {"phase": "Running", "podIP": address, "conditions": [ready], "containerStatuses": [running]}
+        body = {"metadata": {"name": name}, "spec": {"nodeName": "node-1"}, "status": status}
+        pods.apply(msgspec.json.decode(msgspec.json.encode(body), type=Pod))
+    first, second = pods
+    assert first.spec is second.spec
+    assert first.status.phase is second.status.phase
+    assert first.status.conditions is second.status.conditions
+    assert first.status.container_statuses is second.status.container_statuses
+    assert (first.status.pod_ip, second.status.pod_ip) == ("10.0.0.1", "10.0.0.2")
+    assert first.status.conditions[0].type == "Ready"
 
 
 def test_the_pool_of_shared_parts_does_not_grow_for_ever(cache: Cache[Thing], monkeypatch):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -16,9 +16,13 @@ from paddlejob.api import meta
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 
 T = TypeVar("T", bound=HasMeta)
+H = TypeVar("H", bound=Hashable)
 
 IndexFunction = Callable[[T], Iterable[str]]
 """Returns the values under which an object is found; it must depend on the object alone."""
+
+Share = Callable[[H], H]
+"""Returns the one that is kept of equal values."""
 
 _PARTS_PER_OBJECT = 8
 _SPARE_PARTS = 1000
@@ -35,13 +39,19 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 class Cache(Generic[T]):
     """Objects of one kind by namespace and name, and by named indexes."""
 
-    def __init__(self, indexes: Mapping[str, IndexFunction[T]] | None = None) -> None:
+    def __init__(
+        self,
+        indexes: Mapping[str, IndexFunction[T]] | None = None,
+        share_parts: Callable[[T, Share[Any]], None] | None = None,
+    ) -> None:
+        """`share_parts` is given each new object, to replace what it has in common with others."""
         self._objects: dict[ObjectKey, T] = {}
         self._index_functions: dict[str, IndexFunction[T]] = dict(indexes or {})
         # Keys in dicts rather than sets: their order is that of arrival, the same in every run.
         self._indexes: dict[str, dict[str, dict[ObjectKey, None]]] = {n: {} for n in self._index_functions}
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._parts: dict[Hashable, Hashable] = {}
+        self._share_more = share_parts
         self._last_resource_version = ""
 
     def __len__(self) -> int:
@@ -141,7 +151,7 @@ class Cache(Generic[T]):
         known = self._objects.get(observed.metadata.key)
         if known is not None and _is_same_version(known.metadata, observed.metadata):
             return ()
-        self._share_parts(observed.metadata)
+        self._share_parts(observed)
         key = observed.metadata.key
         gone: tuple[Change[T], ...] = ()
         if known is not None and known.metadata.uid != observed.metadata.uid:
@@ -186,20 +196,24 @@ class Cache(Generic[T]):
             except Exception as error:  # noqa: BLE001  (it belongs to the one who waits, not to the informer)
                 future.set_exception(error)
 
-    def _share_parts(self, observed: ObjectMeta) -> None:
+    def _share_parts(self, observed: T) -> None:
         """Share equal parts of objects: namespace, labels and owner are the same in every pod of a job.
 
         The object has just been decoded and nobody else has seen it, so it may still be changed.
         """
         # Not sys.intern: in some releases of Python it never frees a string.
-        set_field, shared = msgspec.structs.force_setattr, self._parts.setdefault
-        set_field(observed, "namespace", shared(observed.namespace, observed.namespace))
-        if observed.labels:
-            labels = {name: shared(value, value) for name, value in observed.labels.items()}
-            set_field(observed, "labels", labels)
-        if observed.owner_references:
-            owners = observed.owner_references
-            set_field(observed, "owner_references", shared(owners, owners))
+        set_field, shared, metadata = msgspec.structs.force_setattr, self._shared, observed.metadata
+        set_field(metadata, "namespace", shared(metadata.namespace))
+        for field in ("labels", "annotations"):
+            if texts := getattr(metadata, field):
+                set_field(metadata, field, {shared(name): shared(value) for name, value in texts.items()})
+        if metadata.owner_references:
+            set_field(metadata, "owner_references", shared(metadata.owner_references))
+        if self._share_more is not None:
+            self._share_more(observed, shared)
+
+    def _shared(self, part: Any) -> Any:
+        return self._parts.setdefault(part, part)
 
     def _bound_parts(self) -> None:
         if len(self._parts) > _PARTS_PER_OBJECT * len(self._objects) + _SPARE_PARTS:

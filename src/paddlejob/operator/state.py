@@ -14,7 +14,7 @@ import msgspec
 
 from paddlejob.api import defaulting, validation
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, OwnerReference
-from paddlejob.api.pod import ConfigMap, Pod, Service
+from paddlejob.api.pod import ConfigMap, Pod, Service, share_parts
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, PaddleJobStatus, Phase
 from paddlejob.api.validation.errors import FieldError
@@ -63,7 +63,7 @@ class ClusterState:
         self._on_touched = on_trigger
         self._rng = rng
         self.jobs: Cache[PaddleJob] = Cache()
-        self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name})
+        self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name}, share_parts)
         self.services: Cache[Service] = Cache({"owner": _controller})
         self.config_maps: Cache[ConfigMap] = Cache()
         self.recorder: Recorder | None = None
