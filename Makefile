@@ -152,7 +152,7 @@ soak: $(STAMP) ## Simulate many more histories: make soak SEEDS=100000
 
 chaos: $(STAMP) ## Train on a real node while everything around is killed: make chaos SEED=1 MINUTES=3 SEEDS=1; needs root
 	@$(BIN)/python -m devcluster check
-	PYTHONPATH=.:tests $(BIN)/python tests/chaos/run.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1) --minutes $(or $(MINUTES),3)
+	PYTHONPATH=.:tests $(BIN)/python tests/chaos/run.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1) --minutes $(or $(MINUTES),3) $(CHAOS_ARGS)
 
 proof: $(STAMP) ## Inject a fault into every call of the operator, change every field of a job, and write docs/proof.md
 	PYTHONHASHSEED=0 $(BIN)/python tests/sim/proof.py --jobs 0

@@ -1,87 +1,213 @@
-"""What one request costs on this machine: processor time of the client, of the API server and of etcd.
+"""Where the API server's time for a job goes: what one request costs it, and how many of them a job takes.
 
     PYTHONPATH=. python bench/bench_requests.py
 
-Explains what bench_operator.py can reach: a job is a sum of such requests, and they share the processors.
+Every kind of request that a starting job causes is sent alone, many times, and its processor time measured.
+Then jobs start with the operator and a simulated kubelet, and the API server's own metrics tell how many of
+each kind there were. What the sum does not explain are watches, the server's garbage collection and its
+requests to itself. The table becomes part of docs/proof.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
+import re
+from collections import Counter
+from datetime import UTC, datetime
 
+from bench_operator import HEALTH_PORT, METRICS_PORT, Watcher, kubelet_running, ready, submit
 from load import IN_FLIGHT, create_job, create_pod, side_by_side
-from process import ROOT, SERVERS, Meter
+from process import ROOT, SERVERS, Meter, running
 
 from devcluster import ControlPlane
+from paddlejob.api.meta import JsonObject
+from paddlejob.core.actions import Create
+from paddlejob.core.plan import plan
+from paddlejob.core.snapshot import Snapshot
 from paddlejob.kube.client import Client
-from paddlejob.kube.resource import PODS
+from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
+from scripts.proof_page import table, write_section
+
+Kind = tuple[str, str, str]
+"""Resource, subresource and verb, as the API server's metrics name them."""
+
+COUNTED = re.compile(r"^apiserver_request_total\{(?P<labels>.*)\} (?P<count>\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+NAMES: dict[Kind, str] = {
+    ("paddlejobs", "", "POST"): "create a job",
+    ("paddlejobs", "status", "PATCH"): "write a job's status",
+    ("pods", "", "POST"): "create a pod",
+    ("pods", "status", "PATCH"): "write a pod's status (kubelet)",
+    ("pods", "", "PATCH"): "annotate a pod",
+    ("configmaps", "", "POST"): "create a ConfigMap",
+    ("events", "", "POST"): "create an event",
+}
 
 
-async def cost(
-    name: str,
-    count: int,
-    meter: Meter,
-    request: Callable[[int], Awaitable[None]],
-    in_flight: int = IN_FLIGHT,
-) -> None:
-    """Send so many requests of one kind and print what one of them took."""
-    before, began = meter.read(), time.perf_counter()
-    await side_by_side(range(count), request, in_flight)
-    seconds, after = time.perf_counter() - began, meter.read()
-    used = "".join(f"{1000 * (after[each] - before[each]) / count:14.2f} ms" for each in after)
-    print(f"  {name:24}{count / seconds:8.0f}/s{used}", flush=True)
+class Requests:
+    """Sends each kind of request as the operator and a kubelet do."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._pod = _first_pod()
+
+    async def send(self, kind: Kind, number: int) -> None:
+        client, name = self._client, f"alone-{number}"
+        match kind:
+            case ("paddlejobs", "", _):
+                await create_job(client, job(name).ps(2).worker(2))
+            case ("paddlejobs", _, _):
+                await self._patch_status(kind, name, {"phase": "Pending", "message": name})
+            case ("pods", "", "POST"):
+                body = {**self._pod, "metadata": {**self._pod["metadata"], "name": name}}
+                await client.create(PODS, "default", body)
+            case ("pods", "status", _):
+                await self._patch_status(kind, name, {"phase": "Running", "podIP": "10.0.0.1"})
+            case ("pods", _, _):
+                await client.patch(PODS, "default", name, {"metadata": {"annotations": {"number": name}}})
+            case ("configmaps", _, _):
+                data = {f"VARIABLE_{each}": name for each in range(12)}
+                await client.create(CONFIG_MAPS, "default", {"metadata": {"name": name}, "data": data})
+            case _:
+                await client.create(EVENTS, "default", _event(name))
+
+    async def _patch_status(self, kind: Kind, name: str, status: JsonObject) -> None:
+        resource = PODS if kind[0] == PODS.plural else PADDLE_JOBS
+        await self._client.patch(resource, "default", name, {"status": status}, subresource="status")
 
 
-async def measure(plane: ControlPlane, count: int) -> None:
+def _first_pod() -> JsonObject:
+    built = job("alone").ps(2).worker(2)
+    planned = plan(Snapshot(built.build(), datetime.now(UTC)))
+    actions = (action for stage in planned.stages for action in stage)
+    pod = next(
+        each.manifest for each in actions if isinstance(each, Create) and each.manifest["kind"] == "Pod"
+    )
+    # Without owner and labels: nobody runs it, and nobody deletes it.
+    return {"metadata": {}, "spec": pod["spec"]}
+
+
+def _event(name: str) -> JsonObject:
+    about = {"apiVersion": PADDLE_JOBS.api_version, "kind": "PaddleJob", "name": name, "namespace": "default"}
+    return {
+        "metadata": {"name": name},
+        "involvedObject": about,
+        "reason": "Running",
+        "message": "2/2 ps and 2/2 workers running",
+        "type": "Normal",
+        "count": 1,
+        "source": {"component": "paddlejob-operator"},
+    }
+
+
+async def costs(client: Client, meter: Meter, count: int) -> dict[Kind, dict[str, float]]:
+    """Return the milliseconds that one request of each kind takes in client, API server and etcd."""
+    requests, found = Requests(client), {}
+    # The first requests open connections and fill caches.
+    await asyncio.gather(*(client.has_resource(PODS) for _ in range(IN_FLIGHT)))
+    await side_by_side(range(count), lambda number: create_pod(client, f"first-{number}"))
+    for kind in NAMES:
+        before = meter.read()
+
+        async def send(number: int) -> None:
+            await requests.send(kind, number)  # noqa: B023
+
+        await side_by_side(range(count), send)
+        found[kind] = {name: 1000 * (used - before[name]) / count for name, used in meter.read().items()}
+    return found
+
+
+def counted(plane: ControlPlane) -> Counter[Kind]:
+    """Return how many requests of each kind the API server has served."""
+    found: Counter[Kind] = Counter()
+    for line in COUNTED.finditer(plane.kubectl("get", "--raw", "/metrics")):
+        labels = dict(LABEL.findall(line["labels"]))
+        found[labels["resource"], labels["subresource"], labels["verb"]] += int(float(line["count"]))
+    return found
+
+
+async def jobs_start(client: Client, plane: ControlPlane, jobs: int) -> None:
+    """Let jobs start, until they run."""
+    watcher = Watcher(client)
+    async with watcher.watching():
+        await submit(client, *(job(f"job-{number}").ps(2).worker(2) for number in range(jobs)))
+        await watcher.until(lambda: len(watcher.running_at) == jobs)
+
+
+async def measure(plane: ControlPlane, count: int, jobs: int) -> None:
     meter = Meter()
-    print(f"  {'':24}{'rate':>10}" + "".join(f"{name:>17}" for name in ("client", *SERVERS)))
+    operator = (
+        *("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(plane.kubeconfig)),
+        *("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}"),
+        *("--health-probe-bind-address", f"127.0.0.1:{HEALTH_PORT}"),
+    )
     async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
+        alone = await costs(client, meter, count)
+        for number in range(count):
+            await client.delete(PADDLE_JOBS, "default", f"alone-{number}")
+        kubelet_log, operator_log = plane.directory / "kubelet.log", plane.directory / "operator.log"
+        with (
+            running("bench/bench_kubelet.py", str(plane.kubeconfig), log=kubelet_log),
+            running(*operator, log=operator_log) as process,
+        ):
+            await kubelet_running(client)
+            await ready(process)
+            used, requests, own = meter.read(), counted(plane), process.cpu_seconds()
+            await jobs_start(client, plane, jobs)
+            used = {name: 1000 * (after - used[name]) / jobs for name, after in meter.read().items()}
+            own = 1000 * (process.cpu_seconds() - own) / jobs
+            per_job = {kind: (counted(plane)[kind] - requests[kind]) / jobs for kind in NAMES}
+    text = section(alone, per_job, used, own, jobs)
+    print(text)
+    write_section("make bench", text)
 
-        async def submit(number: int) -> None:
-            await create_job(client, job(f"job-{number}").ps(2).worker(2))
 
-        async def write_job_status(number: int) -> None:
-            patch = {"status": {"phase": "Pending", "message": f"number {number}"}}
-            await client.patch(PADDLE_JOBS, "default", f"job-{number}", patch, subresource="status")
+def section(
+    alone: dict[Kind, dict[str, float]],
+    per_job: dict[Kind, float],
+    used: dict[str, float],
+    operator: float,
+    jobs: int,
+) -> str:
+    """Return the table and what it says."""
+    server = SERVERS[0]
+    share = {kind: per_job[kind] * alone[kind][server] for kind in NAMES}
+    rest = used[server] - sum(share.values())
 
-        async def write_pod_status(number: int) -> None:
-            patch = {"status": {"phase": "Running", "podIP": "10.0.0.1"}}
-            await client.patch(PODS, "default", f"pod-{number}", patch, subresource="status")
-
-        async def annotate_pod(number: int) -> None:
-            patch = {"metadata": {"annotations": {"number": str(number)}}}
-            await client.patch(PODS, "default", f"pod-{number}", patch)
-
-        async def read_job(number: int) -> None:
-            await client.get(PADDLE_JOBS, "default", f"job-{number}")
-
-        # The first requests open connections and fill caches.
-        await asyncio.gather(*(client.has_resource(PODS) for _ in range(IN_FLIGHT)))
-        await cost("create a bare pod", count, meter, lambda number: create_pod(client, f"pod-{number}"))
-        await cost(
-            "the same, one by one", count, meter, lambda number: create_pod(client, f"one-{number}"), 1
+    def row(name: str, milliseconds: float, *cells: str) -> tuple[str, ...]:
+        return (
+            name,
+            *(cells or ("", "", "")),
+            f"{milliseconds:.1f}",
+            f"{100 * milliseconds / used[server]:.0f} %",
         )
-        await cost("create a job", count, meter, submit)
-        await cost("write a job's status", count, meter, write_job_status)
-        await cost("write a pod's status", count, meter, write_pod_status)
-        await cost("annotate a pod", count, meter, annotate_pod)
-        await cost("read a job", count, meter, read_job)
+
+    rows = [
+        row(name, share[kind], f"{per_job[kind]:.1f}", *(f"{alone[kind][each]:.2f}" for each in SERVERS))
+        for kind, name in NAMES.items()
+    ]
+    rows += [row("watches, garbage collection, all else", rest), row("all", used[server])]
+    heading = ("request", "a job", *(f"{each}, ms each" for each in SERVERS), f"{server}, ms a job", "share")
+    return (
+        f"{jobs} jobs of 2 parameter servers and 2 workers from submission to Running, with a simulated "
+        f"kubelet; processor time. The operator itself took {operator:.1f} ms a job and etcd "
+        f"{used['etcd']:.1f}.\n\n{table(heading, rows)}"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=500)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--count", type=int, default=500, help="requests of each kind")
+    parser.add_argument("--jobs", type=int, default=100)
     options = parser.parse_args()
     with ControlPlane.start() as plane:
         plane.apply(ROOT / "deploy/v1/crd.yaml")
-        asyncio.run(measure(plane, options.count))
+        asyncio.run(measure(plane, options.count, options.jobs))
 
 
 if __name__ == "__main__":

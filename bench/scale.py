@@ -2,7 +2,8 @@
 
     make bench-scale    or: PYTHONPATH=. python bench/scale.py size|fairness|churn [--jobs N]
 
-A figure above the limit that stands beside it ends the run with code 1. Limits of time leave room for a busy
+A figure above the limit that stands beside it ends the run with code 1; otherwise, with the usual number of
+jobs, the figures become part of docs/proof.md. Limits of time leave room for a busy
 machine of two cores, which the API server, etcd, the kubelet and the operator share.
 """
 
@@ -34,6 +35,7 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import JobBuilder, job
+from scripts.proof_page import table, write_section
 
 WORKERS = 10
 STEPS = (1, 10, 100, 1000)
@@ -48,12 +50,14 @@ class Report:
 
     def __init__(self) -> None:
         self.missed = 0
+        self.rows: list[tuple[str, str, str]] = []
 
     def add(self, name: str, figure: float, unit: str, at_most: float | None = None) -> None:
         within = at_most is None or figure <= at_most
         self.missed += not within
-        limit = "" if at_most is None else f"(at most {at_most:g}{'' if within else ', MISSED'})"
-        print(f"  {name:46} {figure:8.2f} {unit:5} {limit}", flush=True)
+        limit = "" if at_most is None else f"at most {at_most:g}{'' if within else ', MISSED'}"
+        print(f"  {name:58} {figure:8.2f} {unit:5} {limit}", flush=True)
+        self.rows.append((name.strip(), f"{figure:.2f} {unit}".strip(), limit))
 
 
 class Bench:
@@ -138,12 +142,14 @@ async def growth(bench: Bench, operator: Process, jobs: int) -> None:
         delays = await bench.run(*(job(f"job-{number}").worker(WORKERS) for number in range(done, total)))
         costs.append(1000 * (operator.cpu_seconds() - cpu) / (total - done))
         done, seconds = total, time.perf_counter() - began
-        print(f"  with {total} jobs, {total * WORKERS} pods")
-        bench.report.add("  all that are new run after", seconds, "s")
-        bench.report.add("  submitted to pods created, p50", statistics.median(delays), "s")
-        bench.report.add("  submitted to pods created, p99", delays[int(0.99 * (len(delays) - 1))], "s")
-        bench.report.add("  operator CPU a job", costs[-1], "ms")
-        bench.report.add("  operator memory", operator.memory_megabytes(), "MB")
+        size = f"{total} jobs, {total * WORKERS} pods"
+        bench.report.add(f"{size}: all that are new run after", seconds, "s")
+        bench.report.add(f"{size}: submission to last pod created, p50", statistics.median(delays), "s")
+        bench.report.add(
+            f"{size}: submission to last pod created, p99", delays[int(0.99 * (len(delays) - 1))], "s"
+        )
+        bench.report.add(f"{size}: operator CPU a job", costs[-1], "ms")
+        bench.report.add(f"{size}: operator memory", operator.memory_megabytes(), "MB")
     if len(costs) > 2:
         # The first job pays for connections and caches that are filled once.
         bench.report.add("a job among all costs, of one among a tenth", costs[-1] / costs[-2], "times", 1.5)
@@ -251,6 +257,8 @@ async def measure(options: argparse.Namespace, plane: ControlPlane) -> int:
             await kubelet_running(client)
             async with bench.watcher.watching():
                 await part(bench, options.jobs or usual)
+    if not bench.report.missed and not options.jobs:
+        write_section(f"bench/scale.py {options.part}", table(("", "measured", "limit"), bench.report.rows))
     return bench.report.missed
 
 

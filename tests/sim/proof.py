@@ -1,6 +1,6 @@
-"""Plays every history of `every_call` and `field_walk`: `python tests/sim/proof.py [--jobs N] [PAGE]`.
+"""Plays every history of `every_call` and `field_walk`: `python tests/sim/proof.py [--jobs N]`.
 
-Writes the page of the counts when all have held; else says how to play those again that have not.
+Writes the counts to docs/proof.md when all have held; else says how to play those again that have not.
 """
 
 from __future__ import annotations
@@ -11,21 +11,18 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from scripts.proof_page import table, write_section
 from sim import every_call, field_walk
 from sim.every_call import SCENARIOS
 from sim.wire import Fault
 
-PAGE = """\
-# What was tried
-
-This page is written by `make proof`.
-
+SECTION = """\
 ## One fault at every call
 
 The operator runs a job in a simulation without chance. Then it runs the same job again for every request
@@ -35,7 +32,7 @@ often as without the fault.
 
 {total} histories, and all of them did. How many for each fault and each life of a job:
 
-{table}
+{counts}
 
 The requests of the lease, and those that ask what the cluster serves, are left out. Where the lease moves,
 two operators work until the first one reads that it has lost it.
@@ -67,22 +64,18 @@ def count(part: Part) -> tuple[Part, int, str]:
         return part, 0, f"{part}\n{traceback.format_exc()}"
 
 
-def page(counts: dict[Part, int]) -> str:
-    """Return the page."""
-    rows = [_row(fault, (f"{counts[scenario, fault]:,}" for scenario in SCENARIOS)) for fault in Fault]
-    return PAGE.format(
+def section(counts: dict[Part, int]) -> str:
+    """Return what the page says of them."""
+    rows = [(str(fault), *(f"{counts[scenario, fault]:,}" for scenario in SCENARIOS)) for fault in Fault]
+    return SECTION.format(
         total=f"{sum(number for (_, fault), number in counts.items() if fault):,}",
-        table="\n".join((_row("", SCENARIOS), f"|{'---|' * (len(SCENARIOS) + 1)}", *rows)),
+        counts=table(("", *SCENARIOS), rows),
         fields=len(field_walk.FIELDS),
         changes=f"{sum(number for (_, fault), number in counts.items() if not fault):,}",
     )
 
 
-def _row(name: str, cells: Iterable[str]) -> str:
-    return f"| {' | '.join((name, *cells))} |"
-
-
-def main(target: Path, jobs: int) -> int:
+def main(jobs: int) -> int:
     """Return 1 when a history has not held."""
     parts = [*((field, "") for field in field_walk.FIELDS), *product(SCENARIOS, map(str, Fault))]
     counts: dict[Part, int] = {}
@@ -97,13 +90,11 @@ def main(target: Path, jobs: int) -> int:
     if failed:
         print("these have not held:", *failed, sep="\n")
         return 1
-    target.write_text(page(counts))
+    write_section("make proof", section(counts))
     return 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Lets one fault strike every call, and changes every field.")
-    parser.add_argument("page", type=Path, nargs="?", default=Path("docs/proof.md"), help="where to write it")
     parser.add_argument("--jobs", type=int, default=1, help="processes; 0 for one a core (default 1)")
-    given = parser.parse_args()
-    sys.exit(main(given.page, given.jobs or os.cpu_count() or 1))
+    sys.exit(main(parser.parse_args().jobs or os.cpu_count() or 1))
