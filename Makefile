@@ -154,6 +154,9 @@ chaos: $(STAMP) ## Train on a real node while everything around is killed: make 
 	@$(BIN)/python -m devcluster check
 	PYTHONPATH=.:tests $(BIN)/python tests/chaos/run.py --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1) --minutes $(or $(MINUTES),3) $(CHAOS_ARGS)
 
+chaos-where-possible: $(STAMP)
+	@if $(BIN)/python -m devcluster check; then $(MAKE) --no-print-directory chaos MINUTES=1 CHAOS_ARGS='--undisturbed 2'; fi
+
 proof: $(STAMP) ## Inject a fault into every call of the operator, change every field of a job, and write docs/proof.md
 	PYTHONHASHSEED=0 $(BIN)/python tests/sim/proof.py --jobs 0
 
@@ -173,4 +176,4 @@ constraints: ## Pin the latest versions of all dependencies
 clean: ## Remove generated files in this folder; caches elsewhere are kept
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-thorough e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak chaos proof generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-thorough e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak chaos chaos-where-possible proof generate format constraints clean

@@ -63,18 +63,17 @@ class Report:
 class Bench:
     """One API server with a kubelet, and operators that come and go."""
 
-    def __init__(self, client: Client, kubeconfig: Path, logs: Path) -> None:
+    def __init__(self, client: Client, plane: ControlPlane) -> None:
         self.client = client
+        self.plane = plane
         self.watcher = Watcher(client)
         self.report = Report()
-        self._kubeconfig = kubeconfig
-        self._logs = logs
 
     def operator(self) -> AbstractContextManager[Process]:
-        arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(self._kubeconfig))
+        arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(self.plane.kubeconfig))
         addresses = {"--metrics-bind-address": METRICS_PORT, "--health-probe-bind-address": HEALTH_PORT}
         flags = (part for flag, port in addresses.items() for part in (flag, f"127.0.0.1:{port}"))
-        return running(*arguments, *flags, log=self._logs / "operator.log")
+        return running(*arguments, *flags, log=self.plane.directory / "operator.log")
 
     async def submit(self, *jobs: JobBuilder) -> list[float]:
         """Submit jobs; return when their pods are there, with how long those of each took."""
@@ -92,7 +91,7 @@ class Bench:
         On a busy server watches are late, so they cannot tell.
         """
         created, last_pod = dict[str, datetime](), dict[str, datetime]()
-        with (self._logs / AUDIT_LOG).open("rb") as lines:
+        with (self.plane.directory / AUDIT_LOG).open("rb") as lines:
             for event in map(json.loads, lines):
                 name, at = event["objectRef"]["name"], datetime.fromisoformat(event["stageTimestamp"])
                 if event["objectRef"]["resource"] == PADDLE_JOBS.plural:
@@ -130,6 +129,7 @@ async def size(bench: Bench, jobs: int) -> None:
         report.add("restart: every job has been looked at after", time.perf_counter() - began, "s", 60)
         report.add("restart: CPU", operator.cpu_seconds(), "s")
         report.add("restart: memory, at its peak", operator.memory_megabytes("VmHWM"), "MB", 150)
+        await restart_server(bench, operator)
         await delete_namespace(bench, operator, jobs // 10)
 
 
@@ -153,6 +153,19 @@ async def growth(bench: Bench, operator: Process, jobs: int) -> None:
     if len(costs) > 2:
         # The first job pays for connections and caches that are filled once.
         bench.report.add("a job among all costs, of one among a tenth", costs[-1] / costs[-2], "times", 1.5)
+
+
+async def restart_server(bench: Bench, operator: Process) -> None:
+    """Kill the API server, and see how soon everything has been listed again and a new job has its pods."""
+    cpu, lists = operator.cpu_seconds(), await metric("paddlejob_watch_lists_total")
+    await asyncio.to_thread(bench.plane.restart, "kube-apiserver")
+    began = time.perf_counter()
+    await bench.submit(job("after-restart").worker(WORKERS))
+    report, seconds = bench.report, time.perf_counter() - began
+    await idle()
+    report.add("API server killed: a new job's pods are there after", seconds, "s", 30)
+    report.add("  complete lists for it", await metric("paddlejob_watch_lists_total") - lists, "")
+    report.add("  operator CPU for it", operator.cpu_seconds() - cpu, "s")
 
 
 async def delete_namespace(bench: Bench, operator: Process, jobs: int) -> None:
@@ -230,15 +243,20 @@ async def create_namespaces(client: Client, *names: str) -> None:
 
 async def idle() -> None:
     """Wait until no job waits for the operator or is being reconciled."""
-    pattern = re.compile(r'^paddlejob_queue_depth\{state="(?:ready|running)"\} (\S+)', re.MULTILINE)
-
-    def busy() -> float:
-        with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=30) as answer:
-            return sum(map(float, pattern.findall(answer.read().decode())))
-
     async with asyncio.timeout(LATEST_SECONDS):
-        while await asyncio.to_thread(busy):
+        while await metric("paddlejob_queue_depth", r'\{state="(?:ready|running)"\}'):
             await asyncio.sleep(0.1)
+
+
+async def metric(name: str, labels: str = r"\{.*\}") -> float:
+    """Return the sum of a metric of the operator."""
+
+    def read() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=30) as answer:
+            return str(answer.read(), "utf-8")
+
+    pattern = re.compile(rf"^{name}{labels} (\S+)", re.MULTILINE)
+    return sum(map(float, pattern.findall(await asyncio.to_thread(read))))
 
 
 PARTS: dict[str, tuple[Callable[[Bench, int], Awaitable[None]], int]] = {
@@ -252,7 +270,7 @@ PARTS: dict[str, tuple[Callable[[Bench, int], Awaitable[None]], int]] = {
 async def measure(options: argparse.Namespace, plane: ControlPlane) -> int:
     part, usual = PARTS[options.part]
     async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
-        bench = Bench(client, plane.kubeconfig, plane.directory)
+        bench = Bench(client, plane)
         with running("bench/bench_kubelet.py", str(plane.kubeconfig), log=plane.directory / "kubelet.log"):
             await kubelet_running(client)
             async with bench.watcher.watching():
