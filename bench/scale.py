@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from bench_operator import HEALTH_PORT, METRICS_PORT, Watcher, kubelet_running, ready, submit
 from load import side_by_side
@@ -50,14 +51,33 @@ class Report:
 
     def __init__(self) -> None:
         self.missed = 0
-        self.rows: list[tuple[str, str, str]] = []
+        self._rows: list[tuple[str, str, str]] = []
+        self._steps: list[tuple[str, ...]] = []
 
     def add(self, name: str, figure: float, unit: str, at_most: float | None = None) -> None:
         within = at_most is None or figure <= at_most
         self.missed += not within
         limit = "" if at_most is None else f"at most {at_most:g}{'' if within else ', MISSED'}"
-        print(f"  {name:58} {figure:8.2f} {unit:5} {limit}", flush=True)
-        self.rows.append((name.strip(), f"{figure:.2f} {unit}".strip(), limit))
+        print(f"  {name:60} {figure:8.2f} {unit:5} {limit}", flush=True)
+        self._rows.append((name.strip(), f"{figure:.2f} {unit}".strip(), limit))
+
+    def add_step(self, jobs: int, **figures: str) -> None:
+        """Print what was measured with so many jobs."""
+        self._steps.append((f"{jobs:,}", *figures.values()))
+        print(f"  {jobs} jobs: {', '.join(f'{name} {text}' for name, text in figures.items())}", flush=True)
+
+    def page(self) -> str:
+        """Return all of it as docs/proof.md shows it."""
+        steps = (
+            "jobs of 10 pods",
+            "until all new ones run",
+            "pods created, p50",
+            "p99",
+            "CPU per job",
+            "memory",
+        )
+        parts = [table(steps, self._steps)] if self._steps else []
+        return "\n\n".join((*parts, table(("", "measured", "limit"), self._rows)))
 
 
 class Bench:
@@ -119,51 +139,83 @@ async def size(bench: Bench, jobs: int) -> None:
     with bench.operator() as operator:
         await ready(operator)
         await growth(bench, operator, jobs)
-        report.add("memory, now", operator.memory_megabytes(), "MB", 90 * max(1.0, jobs / 1000))
-        report.add("memory, at its peak", operator.memory_megabytes("VmHWM"), "MB")
+        report.add(
+            "operator memory, peak", operator.memory_megabytes("VmHWM"), "MB", 95 * max(1.0, jobs / 1000)
+        )
     began = time.perf_counter()
     with bench.operator() as operator:
         await ready(operator)
-        report.add("restart: everything is listed after", time.perf_counter() - began, "s", 30)
-        await idle()
-        report.add("restart: every job has been looked at after", time.perf_counter() - began, "s", 60)
-        report.add("restart: CPU", operator.cpu_seconds(), "s")
-        report.add("restart: memory, at its peak", operator.memory_megabytes("VmHWM"), "MB", 150)
+        report.add("operator restarted: everything is listed after", time.perf_counter() - began, "s", 30)
+        await reconciled(jobs)
+        report.add("  every job is reconciled after", time.perf_counter() - began, "s", 60)
+        report.add("  operator CPU for it", operator.cpu_seconds(), "s")
+        report.add("  operator memory, peak", operator.memory_megabytes("VmHWM"), "MB", 150)
         await restart_server(bench, operator)
         await delete_namespace(bench, operator, jobs // 10)
 
 
+class Step(NamedTuple):
+    """What came with some more jobs."""
+
+    jobs: int
+    """How many there are now."""
+    seconds: float
+    """Until all that are new ran."""
+    cpu_seconds: float
+    """Of the operator, for those that are new."""
+    megabytes: float
+    """Of the operator now."""
+
+
 async def growth(bench: Bench, operator: Process, jobs: int) -> None:
     """Measure what a job costs and how long its pods take while there are 1, 10, 100 and 1,000."""
-    costs: list[float] = []
-    done = 0
+    steps = [Step(0, 0.0, 0.0, operator.memory_megabytes())]
     for total in (*(step for step in STEPS if step < jobs), jobs):
         cpu, began = operator.cpu_seconds(), time.perf_counter()
-        delays = await bench.run(*(job(f"job-{number}").worker(WORKERS) for number in range(done, total)))
-        costs.append(1000 * (operator.cpu_seconds() - cpu) / (total - done))
-        done, seconds = total, time.perf_counter() - began
-        size = f"{total} jobs, {total * WORKERS} pods"
-        bench.report.add(f"{size}: all that are new run after", seconds, "s")
-        bench.report.add(f"{size}: submission to last pod created, p50", statistics.median(delays), "s")
-        bench.report.add(
-            f"{size}: submission to last pod created, p99", delays[int(0.99 * (len(delays) - 1))], "s"
+        new = range(steps[-1].jobs, total)
+        delays = await bench.run(*(job(f"job-{number}").worker(WORKERS) for number in new))
+        seconds, cpu = time.perf_counter() - began, operator.cpu_seconds() - cpu
+        steps.append(Step(total, seconds, cpu, operator.memory_megabytes()))
+        bench.report.add_step(
+            total,
+            run=f"{seconds:.1f} s",
+            p50=f"{statistics.median(delays):.2f} s",
+            p99=f"{delays[int(0.99 * (len(delays) - 1))]:.2f} s",
+            cpu=f"{1000 * cpu / len(new):.0f} ms",
+            memory=f"{steps[-1].megabytes:.0f} MB",
         )
-        bench.report.add(f"{size}: operator CPU a job", costs[-1], "ms")
-        bench.report.add(f"{size}: operator memory", operator.memory_megabytes(), "MB")
-    if len(costs) > 2:
-        # The first job pays for connections and caches that are filled once.
-        bench.report.add("a job among all costs, of one among a tenth", costs[-1] / costs[-2], "times", 1.5)
+    if len(steps) > 3:
+        slopes(bench.report, *steps[-3:])
+
+
+def slopes(report: Report, before: Step, tenth: Step, whole: Step) -> None:
+    """Say what a job takes of the last nine tenths, beside one of those before them."""
+    early, late = tenth.jobs - before.jobs, whole.jobs - tenth.jobs
+    cpu = whole.cpu_seconds / late, tenth.cpu_seconds / early
+    wall = whole.seconds / late, tenth.seconds / early
+    kilobytes = 1024 * (whole.megabytes - tenth.megabytes) / (late * WORKERS)
+    report.add("slope: operator CPU per job", 1000 * cpu[0], "ms")
+    report.add("  relative to a tenth of the jobs", cpu[0] / cpu[1], "", 1.5)
+    report.add("slope: time per job", 1000 * wall[0], "ms")
+    report.add("  relative to a tenth of the jobs", wall[0] / wall[1], "", 1.5)
+    report.add("slope: operator memory per pod, jobs included", kilobytes, "kB", 5)
 
 
 async def restart_server(bench: Bench, operator: Process) -> None:
-    """Kill the API server, and see how soon everything has been listed again and a new job has its pods."""
+    """Kill the API server, and see how soon a new job has its pods and everything was listed again."""
     cpu, lists = operator.cpu_seconds(), await metric("paddlejob_watch_lists_total")
-    await asyncio.to_thread(bench.plane.restart, "kube-apiserver")
     began = time.perf_counter()
+    await asyncio.to_thread(bench.plane.restart, "kube-apiserver")
+    back = time.perf_counter()
     await bench.submit(job("after-restart").worker(WORKERS))
-    report, seconds = bench.report, time.perf_counter() - began
-    await idle()
-    report.add("API server killed: a new job's pods are there after", seconds, "s", 30)
+    submitted = time.perf_counter()
+    # A watch that is open again sends something at least once a minute.
+    async with asyncio.timeout(LATEST_SECONDS):
+        while await metric("paddlejob_watch_age_seconds", biggest=True) > time.perf_counter() - back:
+            await asyncio.sleep(0.1)
+    report = bench.report
+    report.add("API server killed: it is back after", back - began, "s")
+    report.add("  a job submitted then has its pods after", submitted - back, "s", 30)
     report.add("  complete lists for it", await metric("paddlejob_watch_lists_total") - lists, "")
     report.add("  operator CPU for it", operator.cpu_seconds() - cpu, "s")
 
@@ -179,9 +231,9 @@ async def delete_namespace(bench: Bench, operator: Process, jobs: int) -> None:
         while (await bench.client.list(PODS, "doomed", limit=1, type=Pod)).items:
             await asyncio.sleep(0.2)
     report, pods = bench.report, jobs * WORKERS
-    report.add(f"a namespace with {pods} pods is empty after", time.perf_counter() - began, "s")
-    report.add("  operator CPU a pod for it", 1000 * (operator.cpu_seconds() - cpu) / pods, "ms", 10)
-    report.add("  a job of another: pods created after", delay, "s", 10)
+    report.add(f"namespace with {pods:,} pods deleted: empty after", time.perf_counter() - began, "s")
+    report.add("  operator CPU per pod", 1000 * (operator.cpu_seconds() - cpu) / pods, "ms", 10)
+    report.add("  meanwhile, a new job elsewhere has its pods after", delay, "s", 10)
 
 
 async def fairness(bench: Bench, jobs: int) -> None:
@@ -196,8 +248,8 @@ async def fairness(bench: Bench, jobs: int) -> None:
         ran = sum("crowd" in name for name in bench.watcher.running_at)
         await flood
         usual = statistics.median(alone)
-    bench.report.add("a job of another tenant alone: pods after", usual, "s")
-    bench.report.add(f"beside {jobs} jobs of one tenant, median", statistics.median(beside), "s")
+    bench.report.add("a job has its pods after, median", usual, "s")
+    bench.report.add(f"the same beside {jobs} jobs of another tenant", statistics.median(beside), "s")
     bench.report.add("  the slowest is delayed by", max(beside) - usual, "s", 2)
     if ran >= jobs:
         raise SystemExit("the many jobs all ran before the others had been measured: submit more")
@@ -241,22 +293,25 @@ async def create_namespaces(client: Client, *names: str) -> None:
         await client.create(NAMESPACES, None, {"metadata": {"name": name}})
 
 
-async def idle() -> None:
-    """Wait until no job waits for the operator or is being reconciled."""
+async def reconciled(jobs: int) -> None:
+    """Wait until the operator has reconciled so many times, and no job waits for it."""
     async with asyncio.timeout(LATEST_SECONDS):
+        while await metric("paddlejob_reconcile_total") < jobs:
+            await asyncio.sleep(0.1)
         while await metric("paddlejob_queue_depth", r'\{state="(?:ready|running)"\}'):
             await asyncio.sleep(0.1)
 
 
-async def metric(name: str, labels: str = r"\{.*\}") -> float:
-    """Return the sum of a metric of the operator."""
+async def metric(name: str, labels: str = r"\{.*\}", *, biggest: bool = False) -> float:
+    """Return the sum of a metric of the operator over all labels, or the biggest."""
 
     def read() -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=30) as answer:
             return str(answer.read(), "utf-8")
 
     pattern = re.compile(rf"^{name}{labels} (\S+)", re.MULTILINE)
-    return sum(map(float, pattern.findall(await asyncio.to_thread(read))))
+    values = map(float, pattern.findall(await asyncio.to_thread(read)))
+    return max(values) if biggest else sum(values)
 
 
 PARTS: dict[str, tuple[Callable[[Bench, int], Awaitable[None]], int]] = {

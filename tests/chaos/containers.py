@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from devcluster.node.cgroups import HIERARCHIES, group_name
 
 LOOK_SECONDS = 0.1
 PAUSE = b"/pause"
+HOSTNAME = re.compile(rb"(?:^|\0)HOSTNAME=([^\0]+)")
 
 
 @dataclass(frozen=True)
@@ -26,38 +29,52 @@ class Container:
     pid: int
 
 
+class Group(NamedTuple):
+    """The control group of a container."""
+
+    uid: str
+    """Of its pod."""
+    name: str
+
+
 @dataclass
 class Seen:
-    """When processes of a pod were seen, by the clock of this machine."""
+    """When processes of a container were seen, by the clock of this machine."""
 
     first: float
     last: float
+    pod: str = ""
+    """The name of its pod, once a process has it in its environment."""
 
 
 def running_containers(directory: Path, pods: Iterable[dict[str, Any]]) -> list[Container]:
     """Return those of some pods, in order of the pods' names."""
-    pids = processes_by_pod(directory)
-    found = []
-    for pod in pods:
-        head = pod["metadata"]
-        if own := pids.get(head["uid"]):
-            found.append(Container(head["namespace"], head["name"], min(own)))
+    pids: dict[str, list[int]] = {}
+    for group, own in processes(directory):
+        pids.setdefault(group.uid, []).extend(own)
+    heads = (pod["metadata"] for pod in pods)
+    found = (
+        Container(head["namespace"], head["name"], min(pids[head["uid"]]))
+        for head in heads
+        if head["uid"] in pids
+    )
     return sorted(found, key=lambda each: each.pod)
 
 
-def processes_by_pod(directory: Path) -> dict[str, list[int]]:
-    """Return the processes of a cluster by the uid of their pod, without those that only wait."""
-    found: dict[str, list[int]] = {}
+def processes(directory: Path) -> Iterator[tuple[Group, list[int]]]:
+    """Yield the processes of each container of a cluster, without those that only wait."""
     for top in (HIERARCHIES / group_name(directory), HIERARCHIES / "pids" / group_name(directory)):
-        for members in top.glob("kubepods/**/pod*/*/cgroup.procs"):
-            uid = members.parents[1].name.removeprefix("pod")
+        # Not glob: it fails when a group goes away while it looks.
+        for place, _, files in os.walk(top / "kubepods"):
+            pod, name = Path(place).parts[-2:]
+            if not pod.startswith("pod") or "cgroup.procs" not in files:
+                continue
             try:
-                pids = [int(pid) for pid in members.read_text().split()]
+                pids = [int(pid) for pid in Path(place, "cgroup.procs").read_text().split()]
             except OSError:
                 continue  # the group is gone
             if own := [pid for pid in pids if not _waits(pid)]:
-                found.setdefault(uid, []).extend(own)
-    return found
+                yield Group(pod.removeprefix("pod"), name), own
 
 
 def _waits(pid: int) -> bool:
@@ -67,15 +84,25 @@ def _waits(pid: int) -> bool:
         return True  # it has ended
 
 
+def _pod_name(pids: Iterable[int]) -> str:
+    for pid in pids:
+        try:
+            found = HOSTNAME.search(Path(f"/proc/{pid}/environ").read_bytes())
+        except OSError:
+            continue  # it has ended
+        if found:
+            return found[1].decode()
+    return ""
+
+
 class Witness:
-    """Looks again and again which pods have processes."""
+    """Looks again and again which containers have processes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, name="witness")
-        self.seen: dict[str, Seen] = {}
-        """By the uid of the pod."""
+        self._seen: dict[Group, Seen] = {}
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -87,21 +114,28 @@ class Witness:
         self._ended.set()
         self._thread.join()
 
+    def runs_of(self, jobs: Iterable[str]) -> dict[Group, Seen]:
+        """Return when each container of some jobs was seen."""
+        assert self._thread.is_alive(), "nobody has looked at the processes since the witness failed"
+        begins = tuple(f"{job}-" for job in jobs)
+        return {group: seen for group, seen in self._seen.copy().items() if seen.pod.startswith(begins)}
+
     def _look(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
             now = time.time()
-            for uid in processes_by_pod(self._directory):
-                self.seen.setdefault(uid, Seen(now, now)).last = now
+            for group, pids in processes(self._directory):
+                seen = self._seen.setdefault(group, Seen(now, now))
+                seen.last = now
+                seen.pod = seen.pod or _pod_name(pids)
 
 
-def overlaps(seen: dict[str, Seen], pods: dict[str, str]) -> list[str]:
-    """Return the names of pods of which two ran at the same time; `pods` has the name of each uid."""
+def overlaps(runs: Iterable[Seen]) -> list[str]:
+    """Return the names of pods of which two containers ran at the same time; each has one."""
     by_name: dict[str, list[Seen]] = {}
-    for uid, times in seen.items():
-        if uid in pods:
-            by_name.setdefault(pods[uid], []).append(times)
+    for run in runs:
+        by_name.setdefault(run.pod, []).append(run)
     return sorted(
         name
-        for name, runs in by_name.items()
-        if any(one.last >= next_.first for one, next_ in pairwise(sorted(runs, key=lambda run: run.first)))
+        for name, own in by_name.items()
+        if any(one.last >= next_.first for one, next_ in pairwise(sorted(own, key=lambda run: run.first)))
     )

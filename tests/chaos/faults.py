@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 
 from chaos.containers import Container, running_containers
@@ -92,6 +91,8 @@ class Breaker:
 
 
 def _kill(container: Container) -> str:
-    with suppress(ProcessLookupError):
+    try:
         os.kill(container.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return ""
     return container.pod

@@ -6,8 +6,8 @@ and the network are killed, deleted or cut as a plan says that follows from the 
 peace, and it has to be true that
 
 - every job is Completed, and nothing of it is left when it is deleted;
-- no rank ever ran twice at the same time, by the processes on the node, and nobody but the kubelet removed a
-  pod that had run, by the API server's audit log;
+- no rank ever ran twice at the same time, by the processes on the node, and nobody deleted a pod that had run
+  by force, by the API server's audit log;
 - resnet's last checkpoint is, byte for byte, that of a job which nobody disturbed;
 - the AUC of wide_and_deep, which trains asynchronously, lies in the spread of jobs that nobody disturbed.
 """
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ POLICY = {
         {
             "level": "RequestResponse",
             "resources": [{"group": "", "resources": ["pods"]}],
-            "verbs": ["create", "delete"],
+            "verbs": ["delete"],
         },
         {"level": "None"},
     ],
@@ -124,8 +124,15 @@ class Arena:
         for job in jobs:
             self.plane.request("DELETE", f"{GROUP}/namespaces/{NAMESPACE}/paddlejobs/{job.name}")
 
+        names = {job.name for job in jobs}
+
         def left() -> list[str]:
-            return [*self.space.names("pods"), *self.space.names("services")]
+            return [
+                *self.space.names("pods"),
+                *self.space.names("services"),
+                *names.intersection(self.space.names("configmaps")),
+                *(job.name for job in jobs if job.exists()),
+            ]
 
         eventually(lambda: not left(), within_seconds=DELETE_SECONDS, says=left)
 
@@ -137,26 +144,27 @@ class Arena:
         """Return what wide_and_deep reached."""
         return result(job.log("worker-0").splitlines(), "auc")
 
-    def pods_created(self) -> dict[str, str]:
-        """Return the name of every pod of a job that there ever was, by its uid."""
-        made = (each["responseObject"]["metadata"] for each in self._audited("create"))
-        return {head["uid"]: head["name"] for head in made if head.get("namespace") == NAMESPACE}
-
-    def removed_by_others(self, seen: set[str]) -> list[str]:
-        """Return the pods that had run, and were removed at once by somebody else than their kubelet."""
-        return [
-            f"{each['objectRef']['name']} by {each['user']['username']}"
-            for each in self._audited("delete")
-            if (each.get("requestObject") or {}).get("gracePeriodSeconds") == 0
-            and not each["user"]["username"].startswith("system:node:")
-            and each["objectRef"].get("uid", "") in seen
-        ]
+    def deleted_by_force(self, uids: set[str]) -> list[str]:
+        """Return which of some pods somebody has removed without their kubelet, and who."""
+        return forced(self._audited("delete"), uids)
 
     def _audited(self, verb: str) -> Iterator[dict[str, Any]]:
         for line in self.audit_log.read_text().splitlines():
             request = json.loads(line)
             if request["verb"] == verb and request["responseStatus"]["code"] < 300:
                 yield request
+
+
+def forced(deletions: Iterable[dict[str, Any]], uids: set[str]) -> list[str]:
+    """Return the pods that somebody else than a kubelet deleted at once, of those in question."""
+    return [
+        f"{each['objectRef']['name']} by {each['user']['username']}"
+        for each in deletions
+        if (each.get("requestObject") or {}).get("gracePeriodSeconds") == 0
+        and not each["user"]["username"].startswith("system:node:")
+        # The request does not name it.
+        and each["responseObject"].get("metadata", {}).get("uid") in uids
+    ]
 
 
 def is_done(job: Job) -> bool:
@@ -188,6 +196,7 @@ class Round:
         self._seed = seed
         self._breaker = Breaker(arena.plane, NAMESPACE)
         self.jobs: dict[str, list[Job]] = {kind: [] for kind in EPOCHS}
+        self.aucs: list[float] = []
         self.broken: Counter[str] = Counter()
 
     def play(self, seconds: float) -> None:
@@ -228,10 +237,10 @@ class Round:
             if self._arena.weights(job) != weights
         ]
         mean, allowed = statistics.mean(aucs), max(SPREADS * statistics.stdev(aucs), LEAST_SPREAD)
-        reached = {job.name: self._arena.auc(job) for job in self.jobs["wide_and_deep"]}
+        self.aucs = [self._arena.auc(job) for job in self.jobs["wide_and_deep"]]
         return wrong + [
-            f"{name}: AUC {auc:.4f} is not within {allowed:.4f} of {mean:.4f}"
-            for name, auc in reached.items()
+            f"wide_and_deep: AUC {auc:.4f} is not within {allowed:.4f} of {mean:.4f}"
+            for auc in self.aucs
             if abs(auc - mean) > allowed
         ]
 
@@ -270,7 +279,8 @@ class Result(NamedTuple):
     faults: Counter[str]
     jobs: int
     restarts: int
-    pods: int
+    containers: int
+    aucs: list[float]
     seconds: float
     wrong: list[str]
 
@@ -279,24 +289,26 @@ class Result(NamedTuple):
         faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.faults.items()))
         return (
             f"seed {self.seed}: {self.faults.total()} faults ({faults}); {self.jobs} jobs Completed after "
-            f"{self.restarts} restarts and {self.seconds:.0f} s; {self.pods} pods seen; "
+            f"{self.restarts} restarts and {self.seconds:.0f} s; {self.containers} containers seen; "
             f"{len(self.wrong)} things wrong"
         )
 
 
 def section(results: list[Result], weights: str, aucs: list[float]) -> str:
     """Return what docs/proof.md says of a run in which nothing was wrong."""
+    reached = [auc for each in results for auc in each.aucs]
     kinds = sum((each.faults for each in results), Counter[str]())
     rows = [
-        (str(each.seed), str(each.faults.total()), str(each.jobs), str(each.restarts), str(each.pods))
+        (str(each.seed), str(each.faults.total()), str(each.jobs), str(each.restarts), str(each.containers))
         for each in results
     ]
     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     return (
         f"{len(results)} seeds, and nothing was wrong with any of them. Faults by kind: {faults}. The "
         f"checkpoint of every resnet had the checksum {weights[:12]} of the undisturbed one; {len(aucs)} "
-        f"undisturbed wide_and_deep jobs reached an AUC of {min(aucs):.4f} to {max(aucs):.4f}.\n\n"
-        + table(("seed", "faults", "jobs, all Completed", "restarts", "pods seen"), rows)
+        f"undisturbed wide_and_deep jobs reached an AUC of {min(aucs):.4f} to {max(aucs):.4f}, the disturbed "
+        f"ones {min(reached):.4f} to {max(reached):.4f}.\n\n"
+        + table(("seed", "faults", "jobs, all Completed", "restarts", "containers seen"), rows)
     )
 
 
@@ -335,12 +347,13 @@ def played(
     wrong = this.check(weights, aucs)
     restarts = this.restarts()
     this.delete()
-    created = arena.pods_created()
-    seen = {uid: times for uid, times in witness.seen.items() if uid in created}
-    wrong += [f"{name} ran twice at the same time" for name in overlaps(seen, created)]
-    wrong += [f"{each}: removed without its kubelet" for each in arena.removed_by_others(set(seen))]
-    jobs = sum(map(len, this.jobs.values()))
-    return Result(seed, this.broken, jobs, restarts, len(seen), time.monotonic() - began, wrong)
+    names = [job.name for jobs in this.jobs.values() for job in jobs]
+    runs = witness.runs_of(names)
+    wrong += [f"{name} ran twice at the same time" for name in overlaps(runs.values())]
+    uids = {group.uid for group in runs}
+    wrong += [f"{each}: deleted by force" for each in arena.deleted_by_force(uids)]
+    seconds = time.monotonic() - began
+    return Result(seed, this.broken, len(names), restarts, len(runs), this.aucs, seconds, wrong)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from paddlejob.api.meta import ObjectKey, ObjectMeta, OwnerReference
-from paddlejob.api.pod import Pod, share_parts
+from paddlejob.api.pod import Pod, PodStatus, share_parts
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.testing import virtual_loop
 
@@ -222,33 +222,46 @@ def test_equal_parts_of_many_objects_are_one_in_memory(cache: Cache[Thing]):
             "name": name,
             "namespace": "a-long-namespace",
             "labels": {"team": "a team of many"},
+            "annotations": {"note": "the same for all"},
             "ownerReferences": [owner],
         }
         cache.apply(msgspec.json.decode(msgspec.json.encode({"metadata": metadata}), type=Thing))
     first, second = (found.metadata for found in cache)
     assert first.namespace is second.namespace
     assert first.labels["team"] is second.labels["team"]
+    assert first.annotations["note"] is second.annotations["note"]
     assert first.owner_references is second.owner_references
     assert first.owner_references == (
         OwnerReference(api_version="v1", kind="Job", name="job", uid="u", controller=True),
     )
 
 
-def test_pods_that_started_in_the_same_second_share_their_conditions_and_containers():
-    running = {"name": "paddle", "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}}
-    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
-    pods: Cache[Pod] = Cache(share_parts=share_parts)
-    for name, address in (("a", "10.0.0.1"), ("b", "10.0.0.2")):
+def test_pods_share_their_conditions_and_those_of_one_second_their_containers():
+    def pod(name: str, address: str, second: int) -> Pod:
+        moment = f"2026-01-01T00:00:0{second}Z"
+        running = {"name": "paddle", "state": {"running": {"startedAt": moment}}}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": moment}
         status = {"phase": "Running", "podIP": address, "conditions": [ready], "containerStatuses": [running]}
         body = {"metadata": {"name": name}, "spec": {"nodeName": "node-1"}, "status": status}
-        pods.apply(msgspec.json.decode(msgspec.json.encode(body), type=Pod))
-    first, second = pods
-    assert first.spec is second.spec
-    assert first.status.phase is second.status.phase
-    assert first.status.conditions is second.status.conditions
-    assert first.status.container_statuses is second.status.container_statuses
-    assert (first.status.pod_ip, second.status.pod_ip) == ("10.0.0.1", "10.0.0.2")
-    assert first.status.conditions[0].type == "Ready"
+        return msgspec.json.decode(msgspec.json.encode(body), type=Pod)
+
+    pods: Cache[Pod] = Cache(share_parts=share_parts)
+    for each in (pod("a", "10.0.0.1", 1), pod("b", "10.0.0.2", 1), pod("c", "10.0.0.3", 2)):
+        pods.apply(each)
+    first, second, later = pods
+    assert first.spec is second.spec is later.spec
+    assert first.status.phase is later.status.phase
+    assert first.status.conditions is later.status.conditions
+    assert first.status.container_statuses[0] is second.status.container_statuses[0]
+    assert later.status.container_statuses[0] != first.status.container_statuses[0]
+    assert [each.status.pod_ip for each in pods] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+def test_what_all_pods_without_a_status_have_is_not_changed():
+    pods: Cache[Pod] = Cache(share_parts=share_parts)
+    pods.apply(msgspec.json.decode(b'{"metadata": {"name": "a"}}', type=Pod))
+    assert Pod(ObjectMeta("b")).status is next(iter(pods)).status
+    assert next(iter(pods)).status == PodStatus()
 
 
 def test_the_pool_of_shared_parts_does_not_grow_for_ever(cache: Cache[Thing], monkeypatch):

@@ -23,30 +23,28 @@ from sim.every_call import SCENARIOS
 from sim.wire import Fault
 
 SECTION = """\
-## One fault at every call
+**{total} histories with a fault at a request or an event, and {changes} changes of a field: all held.**
 
-The operator runs a job in a simulation without chance. Then it runs the same job again for every request
-that it sends and every event that its watches deliver, and each time one of them goes wrong in one way. The
-job must come to the same end: the same phase, number of restarts and objects, and every container started as
-often as without the fault.
+### One fault at every call
 
-{total} histories, and all of them did. How many for each fault and each life of a job:
+The operator runs a job in a deterministic simulation. Then it runs the same job again once for every request
+that it sends and every event that its watches deliver, and each time that one goes wrong. The job must come
+to the same end: the same phase, number of restarts and objects, and every container started as often as
+without the fault. Histories by fault and by what happens to the job:
 
 {counts}
 
 The requests of the lease, and those that ask what the cluster serves, are left out. Where the lease moves,
 two operators work until the first one reads that it has lost it.
 
-## Every field changed
+### Every field changed
 
 Each of the {fields} fields of a PaddleJob's spec is given each of its values in turn, and changed to each of
 the others while the job starts and while it runs, in a history of its own. A change to a valid value must end
 as if the job had been created with it: the same phase and objects, and pods with the same spec. Of a mistake
 that is corrected a minute later nothing must remain: the same end, and every container started as often as
-without it. A job that has ended stays as it is.
-
-{changes} changes, and all of them did. Pod templates and the priority class apply to pods that are created
-afterwards, so the job is suspended and resumed before they are compared.
+without it. A job that has ended stays as it is. Pod templates and the priority class apply to pods that are
+created afterwards, so the job is suspended and resumed before they are compared.
 """
 
 Part = tuple[str, str]

@@ -60,7 +60,6 @@ class PodCondition(View, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: datetime | None = None
 
 
 class PodAddress(View, frozen=True):
@@ -98,15 +97,21 @@ class Pod(View, frozen=True):
 
 
 def share_parts(pod: Pod, share: Callable[[Any], Any]) -> None:
-    """Replace what a pod that was just decoded has in common with many others by what `share` returns for it.
+    """Replace what a pod of the cache has in common with others by what `share` returns for it.
 
-    Pods of a job become ready in the same second: their conditions and containers are equal.
+    Most pods have the same conditions, and the containers of those that started in the same second are equal.
     """
     set_field, status = msgspec.structs.force_setattr, pod.status
     set_field(pod, "spec", share(pod.spec))
+    if status == _NO_STATUS:
+        return  # the one that all pods without a status have
     set_field(status, "phase", share(status.phase))
-    for field in ("conditions", "init_container_statuses", "container_statuses"):
-        set_field(status, field, share(tuple(map(share, getattr(status, field)))))
+    set_field(status, "conditions", share(status.conditions))
+    for field in ("init_container_statuses", "container_statuses"):
+        set_field(status, field, tuple(map(share, getattr(status, field))))
+
+
+_NO_STATUS = PodStatus()
 
 
 class Service(View, frozen=True):

@@ -16,13 +16,9 @@ from paddlejob.api import meta
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 
 T = TypeVar("T", bound=HasMeta)
-H = TypeVar("H", bound=Hashable)
 
 IndexFunction = Callable[[T], Iterable[str]]
 """Returns the values under which an object is found; it must depend on the object alone."""
-
-Share = Callable[[H], H]
-"""Returns the one that is kept of equal values."""
 
 _PARTS_PER_OBJECT = 8
 _SPARE_PARTS = 1000
@@ -42,9 +38,9 @@ class Cache(Generic[T]):
     def __init__(
         self,
         indexes: Mapping[str, IndexFunction[T]] | None = None,
-        share_parts: Callable[[T, Share[Any]], None] | None = None,
+        share_parts: Callable[[T, Callable[[Any], Any]], None] | None = None,
     ) -> None:
-        """`share_parts` is given each new object, to replace what it has in common with others."""
+        """`share_parts` gets each new object, and a function that returns the one kept of equal values."""
         self._objects: dict[ObjectKey, T] = {}
         self._index_functions: dict[str, IndexFunction[T]] = dict(indexes or {})
         # Keys in dicts rather than sets: their order is that of arrival, the same in every run.
@@ -197,7 +193,7 @@ class Cache(Generic[T]):
                 future.set_exception(error)
 
     def _share_parts(self, observed: T) -> None:
-        """Share equal parts of objects: namespace, labels and owner are the same in every pod of a job.
+        """Share equal parts of objects: namespace, owner and most labels and annotations of a job's pods.
 
         The object has just been decoded and nobody else has seen it, so it may still be changed.
         """

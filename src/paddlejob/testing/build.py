@@ -366,18 +366,25 @@ class SnapshotBuilder:
             slowdown=self.slowdown,
             awaited=self.awaited,
             warning=self.warning,
-            state_seconds={pod.metadata.uid: self._state_seconds(pod) for pod in pods},
+            state_seconds={
+                pod.metadata.uid: self._state_seconds(pod, manifest)
+                for pod, manifest in zip(pods, self._pods.values(), strict=True)
+            },
         )
         check_plausible(snapshot)
         return snapshot
 
-    def _state_seconds(self, pod: Pod) -> float:
+    def _state_seconds(self, pod: Pod, manifest: JsonObject) -> float:
         """Return for how long the operator has seen a pod in its state; by default, since it is in it."""
         if self._seen_for is not None:
             return self._seen_for
         ends = [each.state.terminated for each in pod.status.container_statuses if each.state.terminated]
         moments = [each.finished_at for each in ends]
-        moments += [each.last_transition_time for each in pod.status.conditions if each.type == "Ready"]
+        moments += [
+            datetime.fromisoformat(each["lastTransitionTime"])
+            for each in manifest.get("status", {}).get("conditions", ())
+            if each["type"] == "Ready" and "lastTransitionTime" in each
+        ]
         return max(((self.now - moment).total_seconds() for moment in moments if moment), default=0.0)
 
     def plan(self) -> Plan:
