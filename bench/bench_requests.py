@@ -25,7 +25,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.core.actions import Create, Kind
 from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import Snapshot
-from paddlejob.kube.client import Client
+from paddlejob.kube.client import Client, PatchType
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, Resource
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
@@ -82,7 +82,8 @@ class Requests:
             case ("pods", "status", _):
                 await self._patch_status(PODS, name, self._pod_status)
             case ("pods", _, _):
-                await client.patch(PODS, "default", name, {"metadata": {"annotations": {"number": name}}})
+                patch = {"metadata": {"annotations": {"number": name}}}
+                await client.patch(PODS, "default", name, patch, patch_type=PatchType.STRATEGIC)
             case ("configmaps", _, _):
                 data = {f"VARIABLE_{each}": name for each in range(12)}
                 await client.create(CONFIG_MAPS, "default", {"metadata": {"name": name}, "data": data})

@@ -27,7 +27,7 @@ from paddlejob.core.actions import (
 from paddlejob.core.gang.model import GROUP_KINDS
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
-from paddlejob.kube.client import Client
+from paddlejob.kube.client import Client, PatchType
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.responses import Written
@@ -170,7 +170,10 @@ class Executor:
     async def _wake(self, job: PaddleJob, action: AnnotatePod) -> None:
         annotations = {names.ANNOTATION_CONFIG_HASH: action.config_hash}
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
-        written = await self._client.patch(PODS, job.metadata.namespace, action.name, patch)
+        # Of all kinds of patches this one costs the API server least.
+        written = await self._client.patch(
+            PODS, job.metadata.namespace, action.name, patch, patch_type=PatchType.STRATEGIC
+        )
         self._consistency.wrote(job.metadata.key, PODS, written.metadata.resource_version)
 
     async def _delete(self, job: PaddleJob, action: Delete) -> None:
