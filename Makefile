@@ -57,7 +57,7 @@ demo-resnet: $(RUNTIME) ## Train ResNet collectively, here and now
 
 test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
 
-test-all: test-pythons coverage test-browser test-tools test-gang test-fuzz test-seeds e2e-where-possible fresh-where-possible ## The rest: older and newer Pythons, coverage, kubectl, helm, gangs, fuzzing, all seeds, a node, a bare Debian
+test-all: test-pythons coverage test-browser test-tools test-gang test-fuzz test-seeds e2e-where-possible chaos-where-possible fresh-where-possible ## The rest: older and newer Pythons, coverage, kubectl, helm, gangs, fuzzing, all seeds, a node, chaos on it, a bare Debian
 
 test-fast: lint test-unit ## `make test` without the real API server and without real Paddle
 
