@@ -41,6 +41,8 @@ from scripts.proof_page import table, write_section
 WORKERS = 10
 STEPS = (1, 10, 100, 1000)
 """After so many jobs the growth is looked at."""
+SHOWN = (100, 1000, 2500, 5000)
+"""After so many jobs that came and went the memory is printed."""
 TENANTS = 5
 AUDIT_LOG = "audit.log"
 LATEST_SECONDS = 900.0
@@ -59,7 +61,8 @@ class Report:
         self.missed += not within
         limit = "" if at_most is None else f"at most {at_most:g}{'' if within else ', MISSED'}"
         print(f"  {name:60} {figure:8.2f} {unit:5} {limit}", flush=True)
-        self._rows.append((name.strip(), f"{figure:.2f} {unit}".strip(), limit))
+        label = f"- {name.strip()}" if name.startswith(" ") else name
+        self._rows.append((label, f"{figure:.2f} {unit}".strip(), limit))
 
     def add_step(self, jobs: int, **figures: str) -> None:
         """Print what was measured with so many jobs."""
@@ -279,7 +282,8 @@ async def churn(bench: Bench, jobs: int) -> None:
             await side_by_side(names, lambda name: bench.client.delete(PADDLE_JOBS, "default", name))
             if done == 100 or done % 500 == 0:
                 memory[done] = operator.memory_megabytes()
-                bench.report.add(f"memory after {done} jobs", memory[done], "MB")
+            if done in (*SHOWN, jobs):
+                bench.report.add(f"memory after {done:,} jobs", memory[done], "MB")
         bench.report.add("jobs a second", jobs / (time.perf_counter() - began), "")
     later = {done: used for done, used in memory.items() if done >= 1000}
     if len(later) > 1:
@@ -331,7 +335,7 @@ async def measure(options: argparse.Namespace, plane: ControlPlane) -> int:
             async with bench.watcher.watching():
                 await part(bench, options.jobs or usual)
     if not bench.report.missed and not options.jobs:
-        write_section(f"bench/scale.py {options.part}", table(("", "measured", "limit"), bench.report.rows))
+        write_section(f"bench/scale.py {options.part}", bench.report.page())
     return bench.report.missed
 
 
