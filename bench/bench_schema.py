@@ -1,6 +1,6 @@
 """Which part of our CRD costs the API server what: variants of its schema, side by side on one server.
 
-    PYTHONPATH=. python bench/bench_schema.py [--count 150] [--rounds 5] [--variables 8]
+    PYTHONPATH=. python bench/bench_schema.py [--count 150] [--rounds 5] [--variables 8] [--only NAME]
 
 Every variant is a resource of its own with the same jobs; they take turns, so that a busy minute meets all of
 them. A pod's status stands beside them. Figures are the API server's processor time for one request.
@@ -149,12 +149,13 @@ def _running_status() -> dict[str, Any]:
     return msgspec.to_builtins(plan(Snapshot(built, datetime.now(UTC))).status)
 
 
-async def measure(plane: ControlPlane, count: int, rounds: int, variables: int) -> None:
+async def measure(plane: ControlPlane, options: argparse.Namespace) -> None:
+    count, chosen = options.count, options.only or VARIANTS
     meter = Meter()
     async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         variants = {
-            name: Variant(client, number, thin, variables)
-            for number, (name, thin) in enumerate(VARIANTS.items())
+            name: Variant(client, number, VARIANTS[name], options.variables)
+            for number, name in enumerate(chosen)
         }
         for variant in variants.values():
             plane.apply(variant.definition)
@@ -167,7 +168,7 @@ async def measure(plane: ControlPlane, count: int, rounds: int, variables: int) 
         creations = {name: await cost(variant.create) for name, variant in variants.items()}
         creations["a pod"] = await cost(lambda number: create_pod(client, f"pod-{number}"))
         patches: dict[str, list[float]] = {name: [] for name in creations}
-        for turn in range(rounds):
+        for turn in range(options.rounds):
             text = f"turn {turn}"
             for name, variant in variants.items():
                 patches[name].append(await cost(lambda number: variant.write_status(number, text)))  # noqa: B023
@@ -195,9 +196,10 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--variables", type=int, default=8, help="in the environment of each role")
+    parser.add_argument("--only", action="append", choices=VARIANTS, help="this variant, and others given so")
     options = parser.parse_args()
     with ControlPlane.start() as plane:
-        asyncio.run(measure(plane, options.count, options.rounds, options.variables))
+        asyncio.run(measure(plane, options))
 
 
 if __name__ == "__main__":
