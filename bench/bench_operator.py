@@ -54,6 +54,13 @@ METRICS_PORT, HEALTH_PORT = free_port(), free_port()
 START_SECONDS = 120
 
 
+def operator_command(kubeconfig: Path) -> tuple[str, ...]:
+    """Return what runs the operator with Python, at the ports of this run."""
+    addresses = {"--metrics-bind-address": METRICS_PORT, "--health-probe-bind-address": HEALTH_PORT}
+    flags = (part for flag, port in addresses.items() for part in (flag, f"127.0.0.1:{port}"))
+    return "-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(kubeconfig), *flags
+
+
 class Watcher:
     """Notes when pods appear and when jobs run, as a client sees it."""
 
@@ -282,15 +289,8 @@ async def memory(client: Client, operator: Process, pods: int) -> list[tuple[str
 async def measure(options: argparse.Namespace, plane: Any, logs: Path) -> None:
     async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         rates = {"a bare loop": await bare_loop(client, "bare", 1000)}
-        arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(plane.kubeconfig))
-        ports = ("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}", "--health-probe-bind-address")
         operator = running(
-            *arguments,
-            *ports,
-            f"127.0.0.1:{HEALTH_PORT}",
-            *options.flags,
-            log=logs / "operator.log",
-            tree=options.tree,
+            *operator_command(plane.kubeconfig), *options.flags, log=logs / "operator.log", tree=options.tree
         )
         if options.memory:
             with operator as process:

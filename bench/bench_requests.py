@@ -16,7 +16,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import msgspec
-from bench_operator import HEALTH_PORT, METRICS_PORT, Watcher, kubelet_running, ready, submit
+from bench_operator import Watcher, kubelet_running, operator_command, ready, submit
 from load import IN_FLIGHT, create_job, create_pod, side_by_side
 from process import ROOT, SERVERS, Meter, running
 
@@ -152,11 +152,6 @@ async def jobs_start(client: Client, jobs: int) -> None:
 
 async def measure(plane: ControlPlane, count: int, jobs: int) -> None:
     meter = Meter()
-    operator = (
-        *("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(plane.kubeconfig)),
-        *("--metrics-bind-address", f"127.0.0.1:{METRICS_PORT}"),
-        *("--health-probe-bind-address", f"127.0.0.1:{HEALTH_PORT}"),
-    )
     async with Client(HttpTransport(load_config(plane.kubeconfig))) as client:
         alone = await costs(client, meter, count)
         for number in range(count):
@@ -164,7 +159,7 @@ async def measure(plane: ControlPlane, count: int, jobs: int) -> None:
         kubelet_log, operator_log = plane.directory / "kubelet.log", plane.directory / "operator.log"
         with (
             running("bench/bench_kubelet.py", str(plane.kubeconfig), log=kubelet_log),
-            running(*operator, log=operator_log) as process,
+            running(*operator_command(plane.kubeconfig), log=operator_log) as process,
         ):
             await kubelet_running(client)
             await ready(process)

@@ -24,7 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_operator import HEALTH_PORT, METRICS_PORT, Watcher, kubelet_running, ready, submit
+from bench_operator import METRICS_PORT, Watcher, kubelet_running, operator_command, ready, submit
 from load import side_by_side
 from process import ROOT, Process, running
 
@@ -93,10 +93,7 @@ class Bench:
         self.report = Report()
 
     def operator(self) -> AbstractContextManager[Process]:
-        arguments = ("-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(self.plane.kubeconfig))
-        addresses = {"--metrics-bind-address": METRICS_PORT, "--health-probe-bind-address": HEALTH_PORT}
-        flags = (part for flag, port in addresses.items() for part in (flag, f"127.0.0.1:{port}"))
-        return running(*arguments, *flags, log=self.plane.directory / "operator.log")
+        return running(*operator_command(self.plane.kubeconfig), log=self.plane.directory / "operator.log")
 
     async def submit(self, *jobs: JobBuilder) -> list[float]:
         """Submit jobs; return when their pods are there, with how long those of each took."""

@@ -163,7 +163,7 @@ def forced(deletions: Iterable[dict[str, Any]], uids: set[str]) -> list[str]:
         if (each.get("requestObject") or {}).get("gracePeriodSeconds") == 0
         and not each["user"]["username"].startswith("system:node:")
         # The request does not name it.
-        and each["responseObject"].get("metadata", {}).get("uid") in uids
+        and (each.get("responseObject") or {}).get("metadata", {}).get("uid") in uids
     ]
 
 
@@ -196,7 +196,7 @@ class Round:
         self._seed = seed
         self._breaker = Breaker(arena.plane, NAMESPACE)
         self.jobs: dict[str, list[Job]] = {kind: [] for kind in EPOCHS}
-        self.aucs: list[float] = []
+        self.aucs: dict[str, float] = {}
         self.broken: Counter[str] = Counter()
 
     def play(self, seconds: float) -> None:
@@ -237,10 +237,10 @@ class Round:
             if self._arena.weights(job) != weights
         ]
         mean, allowed = statistics.mean(aucs), max(SPREADS * statistics.stdev(aucs), LEAST_SPREAD)
-        self.aucs = [self._arena.auc(job) for job in self.jobs["wide_and_deep"]]
+        self.aucs = {job.name: self._arena.auc(job) for job in self.jobs["wide_and_deep"]}
         return wrong + [
-            f"wide_and_deep: AUC {auc:.4f} is not within {allowed:.4f} of {mean:.4f}"
-            for auc in self.aucs
+            f"{name}: AUC {auc:.4f} is not within {allowed:.4f} of {mean:.4f}"
+            for name, auc in self.aucs.items()
             if abs(auc - mean) > allowed
         ]
 
@@ -353,7 +353,7 @@ def played(
     uids = {group.uid for group in runs}
     wrong += [f"{each}: deleted by force" for each in arena.deleted_by_force(uids)]
     seconds = time.monotonic() - began
-    return Result(seed, this.broken, len(names), restarts, len(runs), this.aucs, seconds, wrong)
+    return Result(seed, this.broken, len(names), restarts, len(runs), [*this.aucs.values()], seconds, wrong)
 
 
 if __name__ == "__main__":
