@@ -46,6 +46,7 @@ from paddlejob.testing.operator import Operator
 from scripts import manifests
 from tests.apiserver import gang_acts, installed
 from tests.apiserver.test_reports import Reporting
+from tests.support.waiting import eventually
 
 Act = Callable[[Stage], Awaitable[None]]
 
@@ -392,7 +393,4 @@ def test_the_roles_of_kubernetes_cover_jobs(strict: Strict, role, verb, resource
         "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", binding
     )
     right = ("batch.paddlepaddle.org", resource, verb)
-    deadline = time.monotonic() + 30
-    while may(strict.plane, subject["name"], "default", right) != allowed:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually(lambda: may(strict.plane, subject["name"], "default", right) == allowed, within_seconds=30)

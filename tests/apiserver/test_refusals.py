@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.testing.build import job
+from tests.support.waiting import eventually
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -96,8 +96,7 @@ def policy(control_plane: Cluster, namespace: str) -> Iterator[None]:
     control_plane.request("POST", policies, {"metadata": {"name": name}, "spec": POLICY})
     control_plane.request("POST", bindings, {"metadata": {"name": name}, "spec": binding})
     probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
-    while _is_admitted(control_plane, namespace, probe):
-        time.sleep(0.05)
+    eventually(lambda: not _is_admitted(control_plane, namespace, probe))
     yield
     control_plane.request("DELETE", f"{bindings}/{name}")
     control_plane.request("DELETE", f"{policies}/{name}")
