@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from paddlejob.client.errors import NoSuchJobError
 from paddlejob.client.job import LATEST, JobEvent
 from paddlejob.core.pod_set import ObservedPod, Replica, pod_name, training_container_name
 from paddlejob.history import compose
+from paddlejob.history.environment import environment_of
 from paddlejob.history.record import (
     MAX_POINTS,
     RECORD_KEY,
@@ -126,7 +128,7 @@ def _with_job(record: Record, job: PaddleJob, pods: list[Pod]) -> Record:
         ranks = (compose.rank_end(each) for each in members)
         ended = compose.attempt_record(job, job.status, datetime.now(UTC), ranks)
         record = msgspec.structs.replace(record, attempts=(*record.attempts, ended))
-    environment = record.environment or compose.environment_of(job, pods)
+    environment = record.environment or environment_of(job, pods, secrets.token_bytes(16))
     return msgspec.structs.replace(record, summary=compose.summary_of(job), environment=environment)
 
 
@@ -155,7 +157,7 @@ def local_record(run: RunDirectory, state: PaddleJob, pods: list[Pod], events: l
             summary,
             attempts=(*_earlier_attempts(events), last),
             curve=_curve(run, job),
-            environment=compose.environment_of(job, pods),
+            environment=environment_of(job, pods, secrets.token_bytes(16)),
         )
     )
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
 
-from paddlejob.api.meta import JsonObject, ObjectMeta
+from paddlejob.api.meta import ObjectMeta
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import Failure, PaddleJob, PaddleJobStatus, Phase, Role
+from paddlejob.api.v1 import Failure, PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.messages import one_line
 from paddlejob.core.pod_set import (
     ObservedPod,
@@ -23,33 +21,16 @@ from paddlejob.core.pod_set import (
 )
 from paddlejob.core.policy.goodput import goodput_at
 from paddlejob.core.recording.hangs import Hang
-from paddlejob.history.record import DELETED, AttemptRecord, Change, PhaseEntry, Point, RankEnd, Summary
+from paddlejob.history.record import DELETED, AttemptRecord, PhaseEntry, Point, RankEnd, Summary
+from paddlejob.history.redaction import redact
 
 MAX_RANKS = 1000
 """How many ranks of an attempt are kept; the others are only counted."""
 TEXT_BYTES = 192 * 1024
 """So much text of all ranks of an attempt is kept, shared equally."""
 MAX_TEXT, MIN_TEXT = 16 * 1024, 160
-MAX_VALUES = 256
-"""How many values of the environment are kept, each of at most VALUE_LENGTH characters."""
-VALUE_LENGTH = 200
+CUT_MARGIN = 256
 PHASE_MESSAGE_LENGTH = 300
-MAX_DEPTH = 16
-NAMED_NODES = 64
-"""The nodes of so many pods are part of the environment."""
-
-_SECRET = re.compile(r"token|pass|pwd|secret|credential|key|auth|dsn", re.IGNORECASE)
-"""What the name of a variable has whose value is not shown."""
-_NAMES = "token|password|passwd|passphrase|pwd|secret|credentials?|key|auth|authorization|dsn"
-_SECRET_FLAG = re.compile(rf"^-.*(?:{_NAMES})$", re.IGNORECASE)
-_ASSIGNED = re.compile(
-    rf"""((?:{_NAMES})["']?(?:\s*[=:]\s*|\s+)(?:(?:bearer|basic)\s+)?)("[^"]*"|'[^']*'|[^\s"']+)""",
-    re.IGNORECASE,
-)
-_IN_URL = re.compile(r"(://[^/@\s:]*:)([^/@\s]+)(?=@)")
-_PRINTED = re.compile(r"\.(?:env|args|command)\.")
-READ_LENGTH = 2 * VALUE_LENGTH
-"""So much of a value is searched for secrets before it is shortened to VALUE_LENGTH."""
 
 
 def summary_of(job: PaddleJob, *, deleted_at: datetime | None = None) -> Summary:
@@ -187,20 +168,24 @@ def rank_end(member: ObservedPod, log: str | None = None, stack: str = "") -> Ra
         reason=status.reason or (ending.reason if ending else ""),
         node=member.pod.spec.node_name,
         time=ending.finished_at if ending else None,
-        # What is too long is shortened from the beginning, so the stack stays before the log does.
+        # The beginning is cut off, so that the stack is kept rather than the log.
         text=((message if log is None else log).rstrip("\n") + stack).strip("\n")[-MAX_TEXT:],
         from_log=log is not None,
     )
 
 
 def _within_bounds(ranks: list[RankEnd]) -> tuple[tuple[RankEnd, ...], int]:
-    """Share the room for text: the first rank has its own, the others an equal part of the rest."""
+    """Share the room for text: the first rank keeps all of its text, the others an equal part of the rest."""
     kept = ranks[:MAX_RANKS]
-    if not kept:
-        return (), 0
     room = max(MIN_TEXT, min(MAX_TEXT, (TEXT_BYTES - MAX_TEXT) // max(1, len(kept) - 1)))
-    others = (msgspec.structs.replace(each, text=each.text[-room:]) for each in kept[1:])
-    return (kept[0], *others), len(ranks) - len(kept)
+    bounded = (_with_text(each, room if position else MAX_TEXT) for position, each in enumerate(kept))
+    return tuple(bounded), len(ranks) - len(kept)
+
+
+def _with_text(rank: RankEnd, room: int) -> RankEnd:
+    # The margin keeps the name of a credential at the cut together with its value.
+    text = redact(rank.text[-room - CUT_MARGIN :])[-room:]
+    return msgspec.structs.replace(rank, text=text)
 
 
 def phase_entry(status: PaddleJobStatus, now: datetime) -> PhaseEntry:
@@ -216,93 +201,3 @@ def point_of(status: PaddleJobStatus) -> Point | None:
         return None
     time = int(progress.updated.timestamp())
     return Point(time, progress.epoch, progress.step, progress.loss, status.attempt)
-
-
-def environment_of(job: PaddleJob, pods: Iterable[Pod]) -> dict[str, str]:
-    """Return what pods are made from and where they run, by name, so that attempts can be compared.
-
-    What looks like a secret is replaced by a hash, which shows that it changed: values of variables and flags
-    with such names, and passwords in URLs.
-    """
-    values: dict[str, str] = {}
-    for role, spec in job.spec.roles():
-        values[f"{role}.replicas"] = str(_replicas(job, role))
-        values.update(_flat(str(role), spec.template.get("spec")))
-    for pod in sorted(pods, key=lambda each: each.metadata.name)[:NAMED_NODES]:
-        if pod.spec.node_name and (replica := replica_of(job.name, pod)) is not None:
-            values[f"{replica}.node"] = pod.spec.node_name
-    return {name[:VALUE_LENGTH]: _shown(name, values[name]) for name in sorted(values)[:MAX_VALUES]}
-
-
-def _replicas(job: PaddleJob, role: Role) -> int:
-    """Return how many pods of a role the attempt ran with; the spec may say more by now."""
-    size = job.status.world_size
-    ran = size is not None and size.attempt == job.status.attempt
-    return int(getattr(size, role.value)) if ran else job.spec.replicas(role)
-
-
-def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
-    """Return what differs between two environments."""
-    changed = (name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
-    return tuple(Change(name, before.get(name, ""), after.get(name, "")) for name in changed)
-
-
-class _Reference(str):
-    """Where the value of a variable is, not the value."""
-
-    __slots__ = ()
-
-
-def _shown(name: str, value: str) -> str:
-    if ".env." in name and _SECRET.search(name.rpartition(".env.")[2]) and value:
-        return _hidden(value)
-    if not isinstance(value, _Reference) and _PRINTED.search(name):
-        value = _without_secrets(value[:READ_LENGTH])
-    return value if len(value) <= VALUE_LENGTH else f"{value[: VALUE_LENGTH - 3]}..."
-
-
-def _hidden(value: str) -> str:
-    return f"(hidden, sha256 {hashlib.sha256(value.encode()).hexdigest()[:8]})"
-
-
-def _without_secrets(text: str) -> str:
-    found = _IN_URL.sub(lambda match: match[1] + _hidden(match[2]), text)
-    return _ASSIGNED.sub(lambda match: match[1] + _hidden(match[2]), found)
-
-
-def _arguments(path: str, arguments: list[object]) -> Iterator[tuple[str, str]]:
-    """Yield the words of a command; the one after a flag that asks for a secret is hidden."""
-    before = ""
-    for position, each in enumerate(arguments):
-        word = each if isinstance(each, str) else ""
-        yield f"{path}.{position}", _hidden(word) if _SECRET_FLAG.search(before) else word
-        before = word if len(word) <= VALUE_LENGTH else ""
-
-
-def _flat(path: str, value: object, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield the leaves of a template by path; items of lists are named by their name, if they have one.
-
-    What is nested more deeply than anything in a pod is left out.
-    """
-    if depth > MAX_DEPTH:
-        return
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _flat(f"{path}.{key}", each, depth + 1)
-    elif isinstance(value, list) and path.endswith((".args", ".command")):
-        yield from _arguments(path, value)
-    elif isinstance(value, list):
-        for position, each in enumerate(value):
-            name = each.get("name", position) if isinstance(each, dict) else position
-            if isinstance(each, dict) and path.endswith(".env"):
-                yield f"{path}.{name}", _variable(each)
-            else:
-                yield from _flat(f"{path}.{name}", each, depth + 1)
-    else:
-        yield path, str(value)
-
-
-def _variable(entry: JsonObject) -> str:
-    if "valueFrom" in entry:
-        return _Reference(msgspec.json.encode(entry["valueFrom"]).decode())
-    return str(entry.get("value", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -26,6 +26,10 @@ MAX_PLAIN_BYTES = 1024 * 1024
 MAX_ATTEMPTS = 64
 MAX_PHASES = 128
 MAX_POINTS = 512
+
+MIN_YEAR, MAX_YEAR = 2000, 2200
+"""Years of all times in a record. Time zones and local clocks cannot represent times far outside of them."""
+MAX_TIME = int(datetime(MAX_YEAR, 1, 1, tzinfo=UTC).timestamp())
 
 DELETED = "Deleted"
 """The result of a job that was deleted before it had ended; otherwise the result is its phase."""
@@ -87,7 +91,7 @@ class PhaseEntry(View, frozen=True):
 class Point(View, frozen=True, array_like=True):
     """How far training was at a time."""
 
-    time: int
+    time: Annotated[int, msgspec.Meta(ge=0, lt=MAX_TIME)]
     """Seconds since the epoch."""
     epoch: int = 0
     step: int = 0
@@ -172,7 +176,7 @@ def summary_of_object(metadata: ObjectMeta) -> Summary | None:
         found = msgspec.json.decode(metadata.annotations.get(names.ANNOTATION_SUMMARY, ""), type=Summary)
     except DECODE_ERRORS:
         return None
-    return found if object_key(found) == metadata.key else None
+    return found if object_key(found) == metadata.key and _has_plausible_times(found) else None
 
 
 def pack(record: Record) -> bytes:
@@ -191,9 +195,21 @@ def unpack(packed: bytes) -> Record | None:
     reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         content = reader.decompress(packed, MAX_PLAIN_BYTES)
-        return msgspec.json.decode(content, type=Record) if reader.eof else None
+        record = msgspec.json.decode(content, type=Record) if reader.eof else None
     except (zlib.error, *DECODE_ERRORS):
         return None
+    return record if _has_plausible_times(record) else None
+
+
+def _has_plausible_times(part: object) -> bool:
+    match part:
+        case datetime():
+            return MIN_YEAR <= part.year < MAX_YEAR
+        case msgspec.Struct():
+            return all(_has_plausible_times(getattr(part, field)) for field in part.__struct_fields__)
+        case tuple():
+            return all(map(_has_plausible_times, part))
+    return True
 
 
 def bounded(record: Record) -> Record:

@@ -8,6 +8,7 @@ import msgspec
 
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.history import compose
+from paddlejob.history.environment import changes
 from paddlejob.history.record import (
     MAX_PHASES,
     MAX_POINTS,
@@ -89,7 +90,7 @@ class Track:
         known = {each.attempt for each in attempts}
         for ended, own in self.attempts:
             if ended.attempt not in known:
-                changed = compose.changes(environment, own) if environment and own else ()
+                changed = changes(environment, own) if environment and own else ()
                 attempts.append(msgspec.structs.replace(ended, changes=changed))
                 environment = own or environment
         # Some of it may be there already: the response to an earlier write was lost.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.pod_set import ObservedPod
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.history import compose
+from paddlejob.history.environment import environment_of
 from paddlejob.history.record import (
     RECORD_KEY,
     RankEnd,
@@ -100,6 +102,8 @@ class HistoryKeeper:
         """Jobs that have ended and need nothing more; their records may be gone again."""
         self._due: dict[str, None] = {}
         """Jobs whose record is to be written, by UID, in order."""
+        # Never stored: with it, a reader of the records could confirm guesses of hidden values.
+        self._hiding_key = secrets.token_bytes(16)
         self._log_tokens = LOGS_AT_ONCE
         self._tokens_at = 0.0
 
@@ -125,7 +129,7 @@ class HistoryKeeper:
         pods = self._state.pods.find("owner", job.metadata.uid)
         if new.attempt == old.attempt and not new.phase.is_terminal:
             if new.phase is Phase.RUNNING:
-                track.environment = compose.environment_of(job, pods)
+                track.environment = environment_of(job, pods, self._hiding_key)
             return
         track.recorded = new.attempt
         if new.phase.is_terminal:
@@ -137,7 +141,7 @@ class HistoryKeeper:
         finally:
             # Whatever is wrong with the ranks, that the attempt ended is recorded.
             track.reads_logs = False
-            environment = track.environment or compose.environment_of(job, pods)
+            environment = track.environment or environment_of(job, pods, self._hiding_key)
             track.end_attempt(compose.attempt_record(job, new, self._now(), ranks), environment)
             self._due[job.metadata.uid] = None
 
