@@ -44,14 +44,15 @@ class Pages:
     def cookies(self) -> list[Any]:
         return list(self._session.cookie_jar)
 
-    async def request(self, method: str, path: str, *, query: dict | None = None, **options: Any) -> Answer:
+    async def request(
+        self, method: str, path: str | URL, *, query: dict | None = None, **options: Any
+    ) -> Answer:
         headers = self._headers | options.pop("headers", {})
-        async with self._session.request(
-            method, self.base + path, params=query, headers=headers, **options
-        ) as response:
+        url = URL(self.base).join(path) if isinstance(path, URL) else self.base + path
+        async with self._session.request(method, url, params=query, headers=headers, **options) as response:
             return Answer(response, await response.text())
 
-    async def get(self, path: str, **options: Any) -> Answer:
+    async def get(self, path: str | URL, **options: Any) -> Answer:
         return await self.request("GET", path, **options)
 
     async def post(self, path: str, body: Any = None, **options: Any) -> Answer:

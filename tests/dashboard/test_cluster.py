@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from yarl import URL
 
 from paddlejob.api.v1 import Failure
 from paddlejob.client.cluster import Cluster
@@ -115,6 +116,24 @@ async def test_a_job_that_is_deleted_ends_its_page(cluster, pages):
         await events.until("job")
         await pages.post("/api/jobs/default/demo/delete")
         await events.until("gone")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/jobs/%2E%2E/demo/manifest",
+        "/api/jobs/default/%2E%2E/manifest",
+        "/api/jobs/default/a%2Fb/error",
+        "/api/history/%2E%2E/demo",
+        "/api/rights/%2E%2E",
+        "/api/history?namespace=..",
+        "/api/jobs?namespace=a%2Fb",
+    ],
+)
+async def test_a_name_that_is_no_object_name_is_refused_with_a_sentence(pages, path):
+    answer = await pages.get(URL(path, encoded=True))
+    assert answer.status == 422
+    assert "must be the name of a Kubernetes object" in answer.json["error"]
 
 
 async def test_a_cluster_that_goes_away_and_comes_back_is_told(cluster, pages):

@@ -12,6 +12,8 @@ from paddlejob.cli.cluster.flags import Target, target_flags
 from paddlejob.cli.terminal import json_text, say
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from paddlejob.history.record import Summary
 
 HEADINGS = ("NAME", "RESULT", "AGE", "DURATION", "ATTEMPTS", "FIRST FAILURE")
@@ -107,9 +109,27 @@ def _deliver(text: str, to: str) -> int:
         say(text, nl=False)
         return 0
     try:
-        Path(to).write_text(text, encoding="utf-8")
+        _write_private(Path(to), text)
     except OSError as error:
         shared.say_error(f"cannot write {to}: {error.strerror}")
         return shared.BAD_INPUT
     say(f"wrote {to}")
     return 0
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner may read. A symbolic link to a file is replaced, not followed."""
+    import os  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
+    if path.is_relative_to("/dev") or path.is_relative_to("/proc"):
+        path.write_text(text, encoding="utf-8")  # /dev/stdout may be a link to a regular file
+        return
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ Check = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 STATIC = Path(__file__).parent / "static"
 LONGEST_BODY = 1 << 20
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def application(check: Check, *routes: web.AbstractRouteDef) -> web.Application:
@@ -96,7 +98,7 @@ async def _namespaces(request: web.Request) -> web.Response:
 
 
 async def _rights(request: web.Request) -> web.Response:
-    return to_json(sorted(await request[DESK].jobs.rights(request.match_info["namespace"])))
+    return to_json(sorted(await request[DESK].jobs.rights(_named(request, "namespace"))))
 
 
 async def _stream(request: web.Request) -> web.StreamResponse:
@@ -122,7 +124,7 @@ async def _history(request: web.Request) -> web.Response:
 
 
 async def _record(request: web.Request) -> web.Response:
-    return to_json(record_of(await _jobs(request).record(request.match_info["name"])))
+    return to_json(record_of(await _jobs(request).record(_named(request, "name"))))
 
 
 async def _manifest(request: web.Request) -> web.Response:
@@ -157,15 +159,27 @@ async def _submit(request: web.Request) -> web.Response:
 
 def _scope(request: web.Request) -> str:
     """Return the namespace that a page shows, ALL for all, and what is shown first where it does not say."""
-    return request.query.get("namespace", request[DESK].scope)
+    namespace = request.query.get("namespace", request[DESK].scope)
+    return namespace if namespace == ALL else _checked("namespace", namespace)
 
 
 def _jobs(request: web.Request) -> Jobs:
-    return within(request[DESK].jobs, request.match_info["namespace"])
+    return within(request[DESK].jobs, _named(request, "namespace"))
 
 
 async def _job(request: web.Request) -> Job:
-    return await _jobs(request).get(request.match_info["name"])
+    return await _jobs(request).get(_named(request, "name"))
+
+
+def _named(request: web.Request, field: str) -> str:
+    return _checked(field, request.match_info[field])
+
+
+def _checked(field: str, value: str) -> str:
+    """Return a name that can be part of a URL path. Raises ClientError."""
+    if not _OBJECT_NAME.fullmatch(value):
+        raise ClientError(f"{field}: Invalid value: {value!r}: must be the name of a Kubernetes object")
+    return value
 
 
 def _in_words(check: Check) -> Any:

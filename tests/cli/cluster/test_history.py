@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -91,6 +93,20 @@ def test_a_post_mortem_is_one_file_or_goes_to_standard_output(pdj, keep, tmp_pat
     result = pdj("postmortem", "gone", "--to", str(tmp_path / "none" / "page.html"))
     assert result.exit_code == 2
     assert result.stderr.startswith("error: cannot write ")
+
+
+def test_a_page_is_private_and_does_not_follow_a_link(pdj, keep, tmp_path, monkeypatch):
+    keep(GONE)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "gone.html").symlink_to(tmp_path / "precious")
+    assert pdj("postmortem", "gone").stdout == "wrote gone.html\n"
+    assert (tmp_path / "precious").read_text() == "precious"
+    page = (tmp_path / "gone.html").lstat()
+    assert (stat.S_ISREG(page.st_mode), stat.S_IMODE(page.st_mode)) == (True, 0o600)
+    assert sorted(each.name for each in tmp_path.iterdir() if "gone" in each.name) == ["gone.html"]
+    assert pdj("postmortem", "gone", "--to", "/dev/null").stdout == "wrote /dev/null\n"
+    assert Path("/dev/null").is_char_device()
 
 
 def test_a_post_mortem_is_written_under_the_name_that_was_asked_for(pdj, keep, tmp_path, monkeypatch):
