@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import re
+import threading
 
 import pytest
 
 from local.jobs import config_map, job, role, text
+from paddlejob.dashboard import changes
+from paddlejob.dashboard.desk import MAX_TEXTS
 from tests.dashboard.test_streams import LIVE
 
 
@@ -97,3 +102,34 @@ async def test_a_body_without_end_is_refused(pages):
     headers = {"Origin": pages.base}
     answer = await pages.request("POST", "/api/validate", data=io.BytesIO(b" " * (2 << 20)), headers=headers)
     assert answer.status == 413
+
+
+def test_only_the_first_problems_of_a_text_are_returned():
+    bad = "---\n".join(f"kind: PaddleJob\nmetadata: {{name: A{at}}}\nspec: {{}}\n" for at in range(200))
+    found = changes.read(bad).problems
+    assert len(found) == changes.MAX_PROBLEMS + 1
+    assert re.fullmatch(r"and \d{3,} more problems", found[-1])
+    long = changes.read(f"kind: PaddleJob\nmetadata: {{name: {'A' * 100_000}}}\n").problems
+    assert max(map(len, long)) <= changes.PROBLEM_LENGTH
+
+
+async def test_one_text_of_a_user_is_parsed_at_a_time_and_few_wait(pages, monkeypatch):
+    started, release = asyncio.Semaphore(0), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(text: str) -> changes.Submission:
+        loop.call_soon_threadsafe(started.release)
+        assert release.wait(60)
+        return changes.Submission([], [], [text])
+
+    monkeypatch.setattr(changes, "read", slow)
+    checks = [asyncio.create_task(pages.post("/api/validate", {"text": "x"})) for _ in range(MAX_TEXTS + 2)]
+    await started.acquire()
+    done, waiting = await asyncio.wait(checks, return_when=asyncio.FIRST_COMPLETED)
+    while len(done) < 2:
+        more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        done |= more
+    assert {each.result().status for each in done} == {429}
+    assert started.locked()
+    release.set()
+    assert {(await each).status for each in waiting} == {200}

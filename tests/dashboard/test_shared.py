@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from paddlejob.client.cluster import Cluster
 from paddlejob.dashboard import shared, users
@@ -17,7 +20,7 @@ from paddlejob.dashboard.shared import Certificate, SharedDashboard
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.cluster import ClusterConfig
 from paddlejob.kube.transport.http import HttpTransport
-from tests.dashboard.pages import Pages
+from tests.dashboard.pages import Answer, Pages
 
 NOWHERE = ClusterConfig(server="http://127.0.0.1:1")
 
@@ -94,3 +97,108 @@ async def test_namespaces_that_nobody_looks_at_are_not_all_watched():
     assert len(desk._watched) <= MOST_WATCHED
     await desk.close()
     await cluster.close()
+
+
+class Reviewer:
+    """An API server that knows one token, and holds reviews back until they are released."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.released = asyncio.Event()
+        self.user = "alice"
+        self.config = NOWHERE
+
+    async def answer(self, request: web.Request) -> web.Response:
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        if request.path.endswith("selfsubjectaccessreviews"):
+            return web.json_response({"status": {"allowed": True}}, status=201)
+        self.asked.append(token)
+        await self.released.wait()
+        if not token.startswith("good"):
+            return web.json_response({"kind": "Status", "code": 401, "reason": "Unauthorized"}, status=401)
+        return web.json_response({"status": {"userInfo": {"username": self.user}}}, status=201)
+
+
+@pytest.fixture
+async def reviewer() -> AsyncIterator[Reviewer]:
+    found = Reviewer()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", found.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.config = ClusterConfig(server=f"http://127.0.0.1:{runner.addresses[0][1]}")
+    yield found
+    await runner.cleanup()
+
+
+async def test_made_up_tokens_cost_a_bounded_number_of_connections_and_leave_nothing(reviewer):
+    before = transports()
+    async with SharedDashboard(reviewer.config) as dashboard, aiohttp.ClientSession() as session:
+        pages = Pages(f"http://127.0.0.1:{await dashboard.serve('127.0.0.1:0')}", session)
+
+        async def about(token: str) -> Answer:
+            return await pages.get("/api/about", headers={"Authorization": f"Bearer {token}"})
+
+        async with asyncio.timeout(60):
+            strangers = [asyncio.create_task(about(f"made-up-{number}")) for number in range(90)]
+            refused = 0
+            for done in asyncio.as_completed(strangers):
+                answer = await done
+                assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+                if (refused := refused + 1) == 90 - users.MAX_WAITING:
+                    break
+            while len(reviewer.asked) < users.MAX_ADMITTING:
+                await asyncio.sleep(0)
+            assert transports() - before == users.MAX_ADMITTING
+            reviewer.released.set()
+            answers = [await each for each in strangers]
+        assert sorted(each.status for each in answers) == [401] * users.MAX_WAITING + [503] * refused
+        assert len(reviewer.asked) == users.MAX_WAITING
+        assert transports() == before
+        # A refused token is remembered.
+        [first, *_] = reviewer.asked
+        assert (await about(first)).status == 401
+        assert len(reviewer.asked) == users.MAX_WAITING
+        assert (await about("good")).json["user"] == "alice"
+
+
+def transports() -> int:
+    gc.collect()
+    return sum(isinstance(each, HttpTransport) for each in gc.get_objects())
+
+
+async def test_requests_with_the_same_token_share_one_review(reviewer):
+    found = users.Users(reviewer.config)
+    desks = [asyncio.create_task(found.desk("good")) for _ in range(5)]
+    while not reviewer.asked:
+        await asyncio.sleep(0)
+    desks[0].cancel()
+    reviewer.released.set()
+    assert len({await each for each in desks[1:]}) == 1
+    assert reviewer.asked == ["good"]
+    await found.close()
+
+
+async def test_closing_ends_the_reviews(reviewer):
+    found = users.Users(reviewer.config)
+    waiting = asyncio.create_task(found.desk("good"))
+    while not reviewer.asked:
+        await asyncio.sleep(0)
+    await found.close()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    reviewer.released.set()
+
+
+@pytest.mark.parametrize(("user", "kept"), [("alice", 200), ("", 201)])
+async def test_users_without_a_known_name_do_not_share_their_sessions(reviewer, user, kept):
+    """Before Kubernetes 1.28 the API server does not return the name of a user."""
+    reviewer.user = user
+    reviewer.released.set()
+    found = users.Users(reviewer.config)
+    first = await found.sign_in("good-1")
+    others = [await found.sign_in("good-2") for _ in range(users.MOST_OF_USER)]
+    assert sum(bool(found.token_of(each)) for each in (first, *others)) == kept
+    await found.close()

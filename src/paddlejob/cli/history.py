@@ -129,7 +129,7 @@ def _write_private(path: Path, text: str) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except OSError:
-        os.unlink(temporary)
+        Path(temporary).unlink()
         raise

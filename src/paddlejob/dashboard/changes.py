@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
+from typing import NamedTuple
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.client import manifest as manifests
 from paddlejob.client.errors import ClientError, InvalidJobError
 from paddlejob.client.job import Job, Jobs
+from paddlejob.core.messages import one_line
 from paddlejob.dashboard.rows import key_of
 
 SOURCE = "the manifest"
+MAX_PROBLEMS = 50
+PROBLEM_LENGTH = 1000
 
 
 async def change(job: Job, name: str, body: JsonObject) -> JsonObject:
@@ -37,27 +40,40 @@ async def change(job: Job, name: str, body: JsonObject) -> JsonObject:
     raise ClientError(f"a job cannot be changed by {name!r}")
 
 
-def problems(text: str) -> list[str]:
-    """Return what is wrong with a YAML text, a sentence each."""
+class Submission(NamedTuple):
+    """A YAML text, read and checked."""
+
+    jobs: list[JsonObject]
+    others: list[JsonObject]
+    problems: list[str]
+
+
+def read(text: str) -> Submission:
+    """Read a YAML text; the first MAX_PROBLEMS sentences about it are kept."""
     try:
-        jobs, beside = manifests.read(text, SOURCE)
+        jobs, others = manifests.read(text, SOURCE)
         found = [problem for job in jobs for problem in manifests.problems(job)]
-        for each in beside:
+        for each in others:
             manifests.resource_beside(each)
     except InvalidJobError as error:
-        return list(error.problems)
+        return Submission([], [], _first(list(error.problems)))
     except ClientError as error:
-        return [str(error)]
-    return found
+        return Submission([], [], [str(error)])
+    return Submission(jobs, others, _first(found))
 
 
-async def submit(jobs: Jobs, text: str) -> JsonObject:
-    """Submit all jobs in a YAML text; return their keys and what was made beside them. Raises ClientError."""
-    if wrong := await asyncio.to_thread(problems, text):
-        raise InvalidJobError(*wrong)
-    found, beside = manifests.read(text, SOURCE)
-    notes = await jobs.submit_beside(beside)
-    return {"keys": [key_of(await jobs.submit(each)) for each in found], "notes": notes}
+def _first(problems: list[str]) -> list[str]:
+    kept = [one_line(each, PROBLEM_LENGTH) for each in problems[:MAX_PROBLEMS]]
+    left = len(problems) - len(kept)
+    return [*kept, f"and {left} more problems"] if left else kept
+
+
+async def submit(jobs: Jobs, submission: Submission) -> JsonObject:
+    """Submit all jobs of a YAML text; return their keys and the other objects created. Raises ClientError."""
+    if submission.problems:
+        raise InvalidJobError(*submission.problems)
+    notes = await jobs.submit_beside(submission.others)
+    return {"keys": [key_of(await jobs.submit(each)) for each in submission.jobs], "notes": notes}
 
 
 async def manifest_text(job: Job) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 
 from aiohttp import web
 
@@ -20,6 +20,8 @@ LINGER_SECONDS = 30.0
 
 MOST_STREAMS = 100
 """How many streams a user may read at once: a browser opens six, whatever the number of its pages."""
+MAX_TEXTS = 8
+"""YAML texts of a user that are parsed or wait for it; each takes a megabyte and seconds of a thread."""
 MOST_WATCHED = 10
 """How many scopes are watched at once; more only where all of them are read."""
 
@@ -42,6 +44,8 @@ class Desk:
         """Whom the API server takes the user for, where that is of interest."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the user may see nothing any longer: what is being sent ends."""
+        self._parsing = asyncio.Lock()
+        self._texts = 0
         self._watched: dict[str, _Watched] = {}
         self._streams = 0
         self._ending: set[asyncio.Task[None]] = set()
@@ -61,6 +65,18 @@ class Desk:
             yield
         finally:
             self._streams -= 1
+
+    @asynccontextmanager
+    async def parsing(self) -> AsyncIterator[None]:
+        """Let one YAML text of the user be parsed at a time. Raises HTTPTooManyRequests."""
+        if self._texts >= MAX_TEXTS:
+            raise web.HTTPTooManyRequests(reason="Too many manifests are being checked; try again.")
+        self._texts += 1
+        try:
+            async with self._parsing:
+                yield
+        finally:
+            self._texts -= 1
 
     def watch(self, scope: str) -> Hub:
         """Return the jobs of a scope, watched from now on."""

@@ -31,10 +31,9 @@ from paddlejob.client.logs.model import LogBlock, LogQuery
 from paddlejob.client.logs.training_metrics import Metrics
 from paddlejob.dashboard.activity import Activity, LogActivity, activity_of
 from paddlejob.dashboard.rows import detail_of, events_of, lines_of, rank_of, record_of
-from paddlejob.dashboard.sse import Message
+from paddlejob.dashboard.sse import Message, Outbox
 from paddlejob.kube.errors import KubeError
 
-QUEUED_MESSAGES = 256
 LINES_AT_FIRST = 20_000
 """How many lines a page gets of what was written before it was opened, shared by all ranks."""
 FEWEST_LINES, MOST_LINES = 50, 5_000
@@ -61,8 +60,8 @@ async def job_stream(
         parts.append(stream.read_logs())
     tasks = [asyncio.create_task(stream.part(each)) for each in parts]
     try:
-        while (message := await stream.queue.get()) is not None:
-            yield message
+        while True:
+            yield await stream.outbox.get()
     finally:
         for task in tasks:
             task.cancel()
@@ -75,7 +74,7 @@ class _JobStream:
         self._records = records
         self._ranks: dict[str, tuple[Pod, JsonObject]] = {}
         self._logs = LogActivity()
-        self.queue: asyncio.Queue[Message | None] = asyncio.Queue(QUEUED_MESSAGES)
+        self.outbox = Outbox()
         self._seen = asyncio.Event()
         """Set when anything about the job has changed."""
         self._is_over = False
@@ -88,7 +87,7 @@ class _JobStream:
             await self._put("trouble", sentence(error))
 
     async def _put(self, event: str, data: Any) -> None:
-        await self.queue.put(Message(event, data))
+        await self.outbox.put(Message(event, data))
 
     async def look(self) -> None:
         """Tell how the job and its ranks are."""

@@ -147,14 +147,18 @@ async def _change(request: web.Request) -> web.Response:
 
 
 async def _validate(request: web.Request) -> web.Response:
-    text = str((await read_json(request)).get("text", ""))
-    return to_json({"problems": await asyncio.to_thread(changes.problems, text)})
+    return to_json({"problems": (await _submission(request)).problems})
 
 
 async def _submit(request: web.Request) -> web.Response:
-    text = str((await read_json(request)).get("text", ""))
     jobs = within(request[DESK].jobs, _scope(request) or getattr(request[DESK].jobs, "namespace", ""))
-    return to_json(await asyncio.shield(changes.submit(jobs, text)))
+    return to_json(await asyncio.shield(changes.submit(jobs, await _submission(request))))
+
+
+async def _submission(request: web.Request) -> changes.Submission:
+    async with request[DESK].parsing():
+        text = str((await read_json(request)).get("text", ""))
+        return await asyncio.to_thread(changes.read, text)
 
 
 def _scope(request: web.Request) -> str:

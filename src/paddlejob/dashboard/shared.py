@@ -28,7 +28,7 @@ from paddlejob.dashboard.guard import (
     set_cookie,
 )
 from paddlejob.dashboard.pages import application, read_json, to_json
-from paddlejob.dashboard.users import Users, plain_token
+from paddlejob.dashboard.users import BusyError, Users, plain_token
 from paddlejob.kube.errors import UnauthorizedError
 from paddlejob.kube.transport.cluster import ClusterConfig
 
@@ -159,6 +159,11 @@ class TokenGuard:
         # The files of the pages are the same for everybody, and the form is among them.
         if not path.startswith("/api/") or path == _SIGN_IN:
             return await handler(request)
+        rejection = await self._desk(request)
+        return await handler(request) if rejection is None else rejection
+
+    async def _desk(self, request: web.Request) -> web.Response | None:
+        """Attach the desk of the token to the request, or return the refusal."""
         token = self._token(request)
         if not token:
             return to_json({"error": "Sign in first.", "signIn": True}, 401)
@@ -166,7 +171,9 @@ class TokenGuard:
             request[DESK] = await self._users.desk(token)
         except UnauthorizedError as error:
             return to_json({"error": sentence(error), "signIn": True}, 401)
-        return await handler(request)
+        except BusyError:
+            return _busy()
+        return None
 
     def _token(self, request: web.Request) -> str:
         """Return what a proxy in front says, or else what was signed in with."""
@@ -205,6 +212,8 @@ class TokenGuard:
             secret = await self._users.sign_in(text)
         except UnauthorizedError:
             raise ClientError("The API server does not accept this token; it is wrong or expired") from None
+        except BusyError:
+            return _busy()
         response, name = to_json({}), _cookie(request)
         # Whatever the browser had before, or was given by somebody else, stands for nobody any longer.
         await self._users.sign_out(request.cookies.get(name, ""))
@@ -214,6 +223,12 @@ class TokenGuard:
     async def _sign_out(self, request: web.Request) -> web.Response:
         await self._users.sign_out(request.cookies.get(_cookie(request), ""))
         return to_json({})
+
+
+def _busy() -> web.Response:
+    answer = to_json({"error": "Too many people sign in at the moment; try again in a few seconds."}, 503)
+    answer.headers["Retry-After"] = "5"
+    return answer
 
 
 def _cookie(request: web.Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from aiohttp import web
 PING_SECONDS = 15.0
 """How often a silent stream shows that it is alive, which also tells who has gone."""
 RETRY_MILLISECONDS = 1000
+OUTBOX_BYTES = 256 * 1024
+"""Unread bytes kept for one stream; a user has at most MOST_STREAMS of them."""
 
 
 class Message(NamedTuple):
@@ -25,6 +28,36 @@ class Message(NamedTuple):
         """Return the event as it is sent."""
         head = f"id: {self.id}\n" if self.id else ""
         return f"{head}event: {self.event}\ndata: ".encode() + msgspec.json.encode(self.data) + b"\n\n"
+
+
+class Outbox:
+    """Messages that a browser has not read yet, bounded in bytes: a slow reader stops its sources."""
+
+    def __init__(self, max_bytes: int = OUTBOX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._messages: deque[Message] = deque()
+        self._bytes = 0
+        self._changed = asyncio.Condition()
+
+    async def put(self, message: Message) -> None:
+        """Add a message once there is room for it; a message above the bound waits until it is alone."""
+        encoded = msgspec.json.encode(message.data)
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: not self._messages or self._bytes + len(encoded) <= self._max_bytes
+            )
+            self._messages.append(message._replace(data=msgspec.Raw(encoded)))
+            self._bytes += len(encoded)
+            self._changed.notify_all()
+
+    async def get(self) -> Message:
+        """Remove the oldest message, waiting for one."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: bool(self._messages))
+            message = self._messages.popleft()
+            self._bytes -= len(message.data)
+            self._changed.notify_all()
+            return message
 
 
 async def respond(

@@ -1,7 +1,8 @@
-"""The users of a shared dashboard: each is who the API server takes their bearer token for, and nobody else.
+"""The users of a shared dashboard, identified by the bearer token that the API server accepts.
 
-Tokens are kept in memory only. A desk belongs to one token and has connections of its own, so that what one
-user sees never reaches another. The API server is asked every minute whether it still accepts the token.
+Tokens are kept in memory only. A desk belongs to one token and has separate connections, so that no user sees
+the objects of another. The API server is asked every minute whether it still accepts the token. An unknown
+token costs a bounded review and leaves only its hash.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,68 +21,89 @@ from paddlejob.client.cluster import FIELD_MANAGER, Cluster
 from paddlejob.client.errors import ClientError
 from paddlejob.dashboard.desk import ALL, Desk
 from paddlejob.kube.client import Client
-from paddlejob.kube.errors import KubeError, UnauthorizedError
+from paddlejob.kube.errors import KubeError, Status, UnauthorizedError
 from paddlejob.kube.transport.cluster import ClusterConfig, User
 from paddlejob.kube.transport.http import HttpTransport
+from paddlejob.kube.transport.tls import tls_context
 
 log = logging.getLogger(__name__)
 
 REVIEW_SECONDS = 60.0
 IDLE_SECONDS = 300.0
-"""How long the connections of a user are kept who has no page open."""
+"""How long the connections of a user without an open page are kept."""
 SESSION_SECONDS = 12 * 3600.0
-"""How long a user stays signed in who does nothing; a token that expires earlier ends it earlier."""
+"""How long an idle user stays signed in; a token that expires earlier ends it earlier."""
 MOST_SESSIONS, MOST_OF_USER = 10_000, 200
-"""How many browsers are signed in, and how many of them as the same user: nobody can push out all others."""
-MOST_ADMITTING = 16
+"""Maximum number of signed-in browsers, in all and per user: one user cannot push out all others."""
+MAX_ADMITTING = 16
+"""Unknown tokens under review at the same time; each needs a connection to the API server."""
+MAX_WAITING = 64
+"""Unknown tokens under review or waiting for it. Further ones are refused until one is done."""
+MAX_REFUSED = 10_000
+REFUSED_SECONDS = 60.0
+"""How long a refused token is refused again without asking the API server."""
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 Clock = Callable[[], float]
 
 
-class _Known:
-    """A token that was brought, and the desk that it opens where it is accepted."""
+class BusyError(Exception):
+    """Too many unknown tokens wait for a review."""
 
-    def __init__(self, token: str, cluster: Cluster, desk: Coroutine[Any, Any, Desk]) -> None:
+
+class _Known:
+    """An accepted token and its desk."""
+
+    def __init__(self, token: str, cluster: Cluster, desk: Desk, owner: str) -> None:
         self.token = token
         self.cluster = cluster
-        self.desk = asyncio.create_task(desk)
+        self.desk = desk
+        self.owner = owner
+        """The user name; before Kubernetes 1.28, which does not return it, the token."""
         self.used_at = 0.0
 
 
 class _Session(NamedTuple):
     token: str
-    user: str
+    owner: str
     used_at: float
 
 
+class _Refusal(NamedTuple):
+    status: Status
+    until: float
+
+
 class Users:
-    """Finds the desk of a token, and the token of whoever signed in."""
+    """Finds the desk of a token, and the token of a signed-in browser."""
 
     def __init__(self, config: ClusterConfig, *, clock: Clock | None = None) -> None:
         """Take the cluster from `config`, and no credentials."""
         self._config = msgspec.structs.replace(config, user=User())
+        # One for all tokens: loading the authorities takes 30 ms and half a megabyte.
+        self._tls = tls_context(self._config)
         self._clock = clock or asyncio.get_running_loop().time
         self._known: dict[bytes, _Known] = {}
+        self._admissions: dict[bytes, asyncio.Task[_Known]] = {}
+        self._refused: dict[bytes, _Refusal] = {}
         self._sessions: dict[bytes, _Session] = {}
-        self._admitting = asyncio.Semaphore(MOST_ADMITTING)
+        self._admitting = asyncio.Semaphore(MAX_ADMITTING)
 
     async def sign_in(self, text: str) -> str:
         """Return the secret of a browser, for a token that the API server accepts.
 
-        Raises ClientError, and KubeError as the API server refuses it.
+        Raises ClientError, BusyError, and KubeError as the API server refuses it.
         """
-        token = plain_token(text)
-        user = (await self.desk(token)).user
+        known = await self._find(plain_token(text))
         secret = secrets.token_urlsafe(32)
-        self._sessions[_hash(secret)] = _Session(token, user, self._clock())
-        same = [key for key, each in self._sessions.items() if each.user == user]
+        self._sessions[_hash(secret)] = _Session(known.token, known.owner, self._clock())
+        same = [key for key, each in self._sessions.items() if each.owner == known.owner]
         for key in (*same[:-MOST_OF_USER], *list(self._sessions)[:-MOST_SESSIONS]):
             self._sessions.pop(key, None)
         return secret
 
     async def sign_out(self, secret: str) -> None:
-        """Forget a browser, and its token where no other browser signed in with it."""
+        """Forget a browser, and its token unless another browser signed in with it."""
         gone = self._sessions.pop(_hash(secret), None)
         if gone is None or any(each.token == gone.token for each in self._sessions.values()):
             return
@@ -89,7 +111,7 @@ class Users:
             await self._end(known)
 
     def token_of(self, secret: str) -> str:
-        """Return the token of a browser, empty where it has not signed in."""
+        """Return the token of a browser, empty if it has not signed in."""
         key = _hash(secret)
         found = self._sessions.pop(key, None)
         if found is None or self._clock() > found.used_at + SESSION_SECONDS:
@@ -99,28 +121,48 @@ class Users:
         return found.token
 
     async def desk(self, token: str) -> Desk:
-        """Return the desk of a token. Raises KubeError, UnauthorizedError where the token is not accepted."""
+        """Return the desk of a token. Raises BusyError, KubeError, UnauthorizedError for a refused token."""
+        return (await self._find(token)).desk
+
+    async def _find(self, token: str) -> _Known:
         key = _hash(token)
-        known = self._known.get(key)
-        if known is None:
-            cluster = self._open(token)
-            known = self._known[key] = _Known(token, cluster, self._admit(cluster))
+        known = self._known.get(key) or await self._admit(key, token)
         known.used_at = self._clock()
-        try:
-            # Several requests may wait for it; one that goes away must not take it from the others.
-            return await asyncio.shield(known.desk)
-        except KubeError:
-            await self._end(known)
-            raise
+        return known
 
-    async def _admit(self, cluster: Cluster) -> Desk:
-        # Whoever tries tokens must not keep the others from the API server.
-        async with self._admitting:
-            return await _make_desk(cluster)
+    async def _admit(self, key: bytes, token: str) -> _Known:
+        refusal = self._refused.get(key)
+        if refusal is not None and self._clock() < refusal.until:
+            raise UnauthorizedError(refusal.status)
+        admission = self._admissions.get(key)
+        if admission is None:
+            if len(self._admissions) >= MAX_WAITING:
+                raise BusyError
+            admission = self._admissions[key] = asyncio.create_task(self._open(key, token))
+            admission.add_done_callback(lambda _: self._admissions.pop(key, None))
+        # Several requests may wait for it; cancelling one must not cancel the others.
+        return await asyncio.shield(admission)
 
-    def _open(self, token: str) -> Cluster:
+    async def _open(self, key: bytes, token: str) -> _Known:
+        """Review an unknown token; only an accepted one leaves anything but its refusal in memory."""
         config = msgspec.structs.replace(self._config, user=User(token=token))
-        return Cluster(Client(HttpTransport(config, user_agent=FIELD_MANAGER)))
+        async with self._admitting:
+            cluster = Cluster(Client(HttpTransport(config, user_agent=FIELD_MANAGER, tls=self._tls)))
+            try:
+                desk, user = await _make_desk(cluster)
+            except BaseException as error:
+                await cluster.close()
+                if isinstance(error, UnauthorizedError):
+                    self._refuse(key, error.status)
+                raise
+        self._known[key] = _Known(token, cluster, desk, user or token)
+        return self._known[key]
+
+    def _refuse(self, key: bytes, status: Status) -> None:
+        self._refused.pop(key, None)
+        self._refused[key] = _Refusal(status, self._clock() + REFUSED_SECONDS)
+        if len(self._refused) > MAX_REFUSED:
+            del self._refused[next(iter(self._refused))]
 
     async def run(self) -> None:
         """Ask again and again who is still accepted, until cancelled."""
@@ -133,14 +175,17 @@ class Users:
                 log.exception("bug in the dashboard; tokens are reviewed again in %.0f s", REVIEW_SECONDS)
 
     async def review(self) -> None:
-        """End the desks of tokens that are not accepted any longer, and those that nobody uses."""
-        await asyncio.gather(*(self._review(each) for each in self._known.values() if each.desk.done()))
-        oldest = self._clock() - SESSION_SECONDS
-        self._sessions = {key: each for key, each in self._sessions.items() if each.used_at > oldest}
+        """End the desks of tokens that are no longer accepted, and unused ones."""
+        await asyncio.gather(*(self._review(each) for each in list(self._known.values())))
+        now = self._clock()
+        self._sessions = {
+            key: each for key, each in self._sessions.items() if each.used_at > now - SESSION_SECONDS
+        }
+        self._refused = {key: each for key, each in self._refused.items() if each.until > now}
 
     async def _review(self, known: _Known) -> None:
         is_idle = self._clock() > known.used_at + IDLE_SECONDS
-        if known.desk.exception() is not None or (is_idle and not known.desk.result().is_in_use):
+        if is_idle and not known.desk.is_in_use:
             await self._end(known)
             return
         try:
@@ -149,31 +194,33 @@ class Users:
             self._sessions = {key: each for key, each in self._sessions.items() if each.token != known.token}
             await self._end(known)
         except KubeError as error:
-            # A server that does not answer says nothing about the token; the pages say that it does not.
+            # An unreachable API server does not invalidate the session; the pages show the outage.
             log.info("cannot review a token: %s", error)
 
     async def _end(self, known: _Known) -> None:
         if self._known.get(_hash(known.token)) is known:
             del self._known[_hash(known.token)]
-        known.desk.cancel()
-        await asyncio.wait({known.desk})
-        if not known.desk.cancelled() and known.desk.exception() is None:
-            await known.desk.result().close()
+        await known.desk.close()
         await known.cluster.close()
 
     async def close(self) -> None:
         """End all desks and forget all tokens."""
         self._sessions.clear()
+        admissions = set(self._admissions.values())
+        for task in admissions:
+            task.cancel()
+        if admissions:
+            await asyncio.wait(admissions)
         await asyncio.gather(*(self._end(each) for each in list(self._known.values())))
 
 
-async def _make_desk(cluster: Cluster) -> Desk:
-    """Return the desk of whoever the API server takes the user of these connections for."""
+async def _make_desk(cluster: Cluster) -> tuple[Desk, str]:
+    """Return the desk of the token of these connections, and its user name, empty if unknown."""
     user = await live.user_name(cluster.client)
     if user.startswith(_SERVICE_ACCOUNT):
         cluster.namespace = user.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
     scope = ALL if await live.may_list_all(cluster.client) else cluster.namespace
-    return Desk(cluster, scope=scope, user=user or "signed in")
+    return Desk(cluster, scope=scope, user=user or "signed in"), user
 
 
 def plain_token(text: str) -> str:

@@ -74,11 +74,13 @@ class HttpTransport:
         connect_timeout_seconds: float = 10.0,
         stream_open_timeout_seconds: float = 30.0,
         response_size_limit: int = RESPONSE_SIZE_LIMIT,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Check the configuration; connections are made when first needed.
 
         The server names us after `user_agent`, up to its first slash, as the manager of the fields we write.
         Streams have connections of their own, above `connection_limit`.
+        `tls` is used instead of a new context for requests without a client certificate.
         Raises ConfigError when an address or the certificate authority cannot be used.
         """
         self._config = config
@@ -88,7 +90,7 @@ class HttpTransport:
         self._stream_open_timeout_seconds = stream_open_timeout_seconds
         self._response_size_limit = response_size_limit
         self._route = Route(config)
-        self._tls: tuple[ClientCertificate | None, ssl.SSLContext] = (None, tls_context(config))
+        self._tls: tuple[ClientCertificate | None, ssl.SSLContext] = (None, tls or tls_context(config))
         self._session: aiohttp.ClientSession | None = None
         self._turns = Turns(connection_limit)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
