@@ -167,11 +167,17 @@ format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix -q .
 	$(BIN)/ruff format -q .
 
-constraints: ## Pin the latest versions of all dependencies
+# The hashes of all files of each package, for every Python and machine; no download addresses.
+HASHES := .constraints-venv/bin/uv pip compile --quiet --generate-hashes --universal --python-version 3.11 --no-header --no-annotate
+constraints: ## Pin the latest versions of all dependencies, and the hashes of those in the image
 	rm -rf .constraints-venv && $(PYTHON) -m venv .constraints-venv
 	.constraints-venv/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	{ sed -n '/^#/p' constraints.txt; .constraints-venv/bin/pip freeze --exclude-editable; } > constraints.new
-	mv constraints.new constraints.txt && rm -rf .constraints-venv
+	mv constraints.new constraints.txt
+	.constraints-venv/bin/pip install --quiet --disable-pip-version-check uv
+	$(HASHES) pyproject.toml --extra operator -c constraints.txt -o deploy/docker/requirements.txt
+	echo setuptools | $(HASHES) - -c constraints.txt -o deploy/docker/build-requirements.txt
+	rm -rf .constraints-venv
 
 clean: ## Remove generated files in this folder; caches elsewhere are kept
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

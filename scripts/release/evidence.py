@@ -1,22 +1,29 @@
-"""What lets others verify a release: checksums, where it comes from, and a signature over both."""
+"""Checksums, provenance and signature of a release."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 CHECKSUMS = "SHA256SUMS"
 PROVENANCE = "provenance.json"
-SIGNERS = "allowed_signers"
+SIGNERS = Path("scripts/release/allowed_signers")
+"""The maintainers' public keys. A release has no copy: its own list of signers would prove nothing."""
 IDENTITY = "paddlejob-release"
 NAMESPACE = "file"
 
 
-def write_provenance(folder: Path, *, commit: str, version: str, constraints: Path) -> None:
-    """Write an in-toto statement with SLSA's provenance: these files come from this commit."""
+def write_provenance(
+    folder: Path, *, commit: str, version: str, inputs: Iterable[Path], packages: Iterable[Path]
+) -> None:
+    """Write an in-toto statement with SLSA's provenance: the commit, the pins and the packages inside.
+
+    `.invalid` marks identifiers of a build on the maintainer's machine; no hosted builder vouches for it.
+    """
     statement: dict[str, Any] = {
         "_type": "https://in-toto.io/Statement/v1",
         "subject": [
@@ -30,7 +37,10 @@ def write_provenance(folder: Path, *, commit: str, version: str, constraints: Pa
                 "internalParameters": {},
                 "resolvedDependencies": [
                     {"name": "source", "digest": {"gitCommit": commit}},
-                    {"name": constraints.name, "digest": {"sha256": _digest(constraints)}},
+                    *(
+                        {"name": path.name, "digest": {"sha256": _digest(path)}}
+                        for path in (*inputs, *sorted(packages, key=lambda each: each.name))
+                    ),
                 ],
             },
             "runDetails": {"builder": {"id": "https://paddlejob.invalid/make-release"}},
@@ -47,15 +57,24 @@ def write_checksums(folder: Path) -> None:
 
 
 def sign(folder: Path, key: Path) -> None:
-    """Sign the checksums with an SSH key, and write down who may sign."""
-    checksums, public = folder / CHECKSUMS, key.with_name(f"{key.name}.pub").read_text().split()[:2]
-    command = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(checksums)]
+    """Sign the checksums with an SSH key."""
+    command = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(folder / CHECKSUMS)]
     subprocess.run(command, check=True, capture_output=True)
-    (folder / SIGNERS).write_text(f'{IDENTITY} namespaces="{NAMESPACE}" {" ".join(public)}\n')
+
+
+def signer(key: Path) -> str:
+    """Return the line of an allowed signers file for a key."""
+    kind, public = key.with_name(f"{key.name}.pub").read_text().split()[:2]
+    return f'{IDENTITY} namespaces="{NAMESPACE}" {kind} {public}'
+
+
+def is_listed(key: Path, source: Path) -> bool:
+    """Return whether the source names the key as one of the maintainers'."""
+    return signer(key) in (source / SIGNERS).read_text().splitlines()
 
 
 def test_key(place: Path) -> Path:
-    """Return a key for releases that nobody is to trust, which is made when it is not there."""
+    """Return a key for test releases, created if missing."""
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test key", "-f", str(place)]

@@ -24,6 +24,7 @@ MANIFESTS = {
     "dashboard.yaml": ("v1/dashboard.yaml",),
 }
 IMAGE = "paddlejob-operator"
+HASHES = "deploy/docker/requirements.txt"
 
 
 class Release:
@@ -34,6 +35,8 @@ class Release:
         project = tomllib.loads((source / "pyproject.toml").read_text())
         self.version: str = project["project"]["version"]
         self.remarks: list[str] = []
+        self.packages_inside: dict[str, Path] = {}
+        """Third-party wheels inside the release, by file name."""
 
     def packages(self, machines: list[str]) -> None:
         """Write wheel and sdist, `kubectl pdj` for krew, and the bill of materials of the wheel."""
@@ -41,14 +44,16 @@ class Release:
         distributions.build_sdist(self.source, self.out, self.epoch)
         constraints = self.source / "constraints.txt"
         archives: dict[str, Path] = {}
-        needed: set[Path] = set()
         for arch in machines:
-            found = plugin.wheels(wheel, constraints, plugin.MACHINES[arch], self.scratch / arch)
+            found = plugin.wheels(
+                wheel, constraints, self.source / HASHES, plugin.MACHINES[arch], self.scratch / arch
+            )
             program = plugin.zipapp(found, self.out / f"kubectl-pdj-{self.version}-linux-{arch}.pyz")
             archive = self.out / f"kubectl-pdj-{self.version}-linux-{arch}.tar.gz"
             archives[arch] = plugin.krew_archive(program, self.source / "LICENSE", archive, self.epoch)
-            needed.update(path for _, path in found)
-        bill = sbom.spdx(wheel.name, sbom.of_wheels(needed), [wheel], self.epoch)
+            self.packages_inside |= {path.name: path for _, path in found if path.name != wheel.name}
+        wheels = [wheel, *self.packages_inside.values()]
+        bill = sbom.spdx(wheel.name, sbom.of_wheels(wheels), [wheel], self.epoch)
         (self.out / f"{wheel.name}.spdx.json").write_text(bill)
         url = f"https://example.com/paddlejob/releases/{self.version}"
         (self.out / "pdj.yaml").write_text(plugin.krew_manifest(self.version, archives, url))
@@ -107,8 +112,11 @@ def main() -> None:
         else:
             release.image(given.image)
         key = given.key or evidence.test_key(Path.home() / ".cache" / "paddlejob" / "release-test-key")
-        if not given.key:
-            release.remarks.append("signed with a test key, which nobody should trust")
+        if not evidence.is_listed(key, source):
+            release.remarks.append(
+                f"signed with a key that {evidence.SIGNERS} does not list, so the signature proves nothing; "
+                f"its line would be: {evidence.signer(key)}"
+            )
         text = notes.notes(release.version, source, release.remarks)
         (given.out / "NOTES.md").write_text(text)
         shutil.copy(source / "LICENSE", given.out)
@@ -116,7 +124,8 @@ def main() -> None:
             given.out,
             commit=commit,
             version=release.version,
-            constraints=source / "constraints.txt",
+            inputs=[source / "constraints.txt", source / HASHES],
+            packages=release.packages_inside.values(),
         )
     evidence.write_checksums(given.out)
     evidence.sign(given.out, key)

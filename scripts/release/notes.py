@@ -16,12 +16,15 @@ _FILES = {"crd": "deploy/v1/crd.yaml", "operator": "deploy/v1/operator.yaml"}
 VERIFY = """\
 ## Verify
 
+`ALLOWED_SIGNERS` is `scripts/release/allowed_signers` in a clone of the repository that you trust. Do not
+take it from the place of these files.
+
 ```bash
-ssh-keygen -Y verify -f allowed_signers -I paddlejob-release -n file -s SHA256SUMS.sig < SHA256SUMS
+ssh-keygen -Y verify -f "$ALLOWED_SIGNERS" -I paddlejob-release -n file -s SHA256SUMS.sig < SHA256SUMS
 sha256sum --check SHA256SUMS
 ```
 
-`make release` on the commit that `provenance.json` names gives the same files.
+`make release` on the commit that `provenance.json` names gives the same files, except for the image.
 """
 
 

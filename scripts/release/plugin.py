@@ -21,8 +21,11 @@ _MAIN = Path(__file__).with_name("zipapp_main.py")
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def wheels(wheel: Path, constraints: Path, machine: str, out: Path) -> list[tuple[str, Path]]:
-    """Download the wheels that `kubectl pdj` needs; return each with the Python that it is for, or `any`."""
+def wheels(wheel: Path, constraints: Path, hashes: Path, machine: str, out: Path) -> list[tuple[str, Path]]:
+    """Download the wheels that `kubectl pdj` needs; return each with the Python that it is for, or `any`.
+
+    Exits if the hash of one is not among the known ones.
+    """
     found: dict[str, tuple[str, Path]] = {}
     for python in PYTHONS:
         tag = f"cp{python.replace('.', '')}"
@@ -38,6 +41,11 @@ def wheels(wheel: Path, constraints: Path, machine: str, out: Path) -> list[tupl
         )
         for path in folder.glob("*.whl"):
             found[path.name] = ("any" if path.name.endswith("-none-any.whl") else tag, path)
+    known = hashes.read_text()
+    for _, path in found.values():
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.name != wheel.name and f"--hash=sha256:{digest}" not in known:
+            raise SystemExit(f"release: {path.name} has the hash {digest}, which {hashes.name} does not list")
     return [found[name] for name in sorted(found)]
 
 

@@ -13,6 +13,7 @@ import yaml
 
 import paddlejob
 from scripts.release import plugin
+from scripts.release.make import HASHES
 from scripts.release.source import ROOT
 from tests.release.conftest import EPOCH
 
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def program(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plugin")
-    found = plugin.wheels(wheel, ROOT / "constraints.txt", platform.machine(), folder)
+    found = plugin.wheels(wheel, ROOT / "constraints.txt", ROOT / HASHES, platform.machine(), folder)
     assert {tag for tag, _ in found} == {"any", "cp311", "cp312", "cp313"}
     first, second = (plugin.zipapp(found, folder / name) for name in ("kubectl-pdj", "again"))
     assert first.read_bytes() == second.read_bytes()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -59,13 +61,13 @@ def test_it_is_complete_and_can_be_verified(releases):
     expected = {
         *(wheel, f"{wheel}.spdx.json", f"paddlejob-{VERSION}.tar.gz", f"paddlejob-{VERSION}.tgz", *programs),
         *("install.yaml", "install-namespaced.yaml", "install-v1beta1.yaml", "dashboard.yaml", "pdj.yaml"),
-        *("LICENSE", "NOTES.md", "SHA256SUMS", "SHA256SUMS.sig", "allowed_signers", "provenance.json"),
+        *("LICENSE", "NOTES.md", "SHA256SUMS", "SHA256SUMS.sig", "provenance.json"),
     }
     assert {path.name for path in folder.iterdir()} == expected
-    notes_text = (folder / "NOTES.md").read_text()
-    for command in notes_text.split("```bash\n")[1].split("```")[0].splitlines():
-        done = subprocess.run(command, cwd=folder, shell=True, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    text = (folder / "NOTES.md").read_text()
+    assert "does not list, so the signature proves nothing" in text
+    line = text.partition("its line would be: ")[2].partition("\n")[0]
+    assert verified(folder, clone(folder.parent / "clone", line)) == [True, True]
     statement = json.loads((folder / "provenance.json").read_text())
     subjects = {each["name"]: each["digest"]["sha256"] for each in statement["subject"]}
     assert subjects[wheel] == hashlib.sha256((folder / wheel).read_bytes()).hexdigest()
@@ -73,8 +75,13 @@ def test_it_is_complete_and_can_be_verified(releases):
         "provenance.json",
         "SHA256SUMS",
         "SHA256SUMS.sig",
-        "allowed_signers",
     }
+    dependencies = {
+        each["name"] for each in statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    }
+    with zipfile.ZipFile(folder / programs[0]) as program:
+        inside = {name.rpartition("/")[2] for name in program.namelist() if name.endswith(".whl")}
+    assert inside - {wheel} < dependencies
 
 
 @pytest.mark.tools
@@ -204,20 +211,56 @@ def test_the_versions_agree():
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
 
 
+def clone(folder: Path, signer: str) -> Path:
+    """Make a clone of the repository that contains only the list of signers."""
+    place = folder / evidence.SIGNERS
+    place.parent.mkdir(parents=True)
+    place.write_text(f"{signer}\n")
+    return folder
+
+
+def verified(folder: Path, trusted: Path) -> list[bool]:
+    """Run the documented commands; return whether the signature and the checksums are right."""
+    commands = notes.VERIFY.split("```bash\n")[1].split("```")[0].splitlines()
+    environment = {**os.environ, "ALLOWED_SIGNERS": str(trusted / evidence.SIGNERS)}
+    return [
+        subprocess.run(
+            each, cwd=folder, shell=True, capture_output=True, check=False, env=environment
+        ).returncode
+        == 0
+        for each in commands
+    ]
+
+
 def test_a_changed_file_is_found(tmp_path):
-    (tmp_path / "file").write_text("as released")
-    evidence.write_checksums(tmp_path)
-    evidence.sign(tmp_path, evidence.test_key(tmp_path.parent / f"{tmp_path.name}-key"))
-    verify = notes.VERIFY.split("```bash\n")[1].split("```")[0].splitlines()
+    folder = tmp_path / "release"
+    folder.mkdir()
+    (folder / "file").write_text("as released")
+    key, other = (evidence.test_key(tmp_path / name) for name in ("key", "other"))
+    trusted = clone(tmp_path / "clone", evidence.signer(key))
+    assert evidence.is_listed(key, trusted)
+    assert not evidence.is_listed(other, trusted)
+    evidence.write_checksums(folder)
+    evidence.sign(folder, key)
+    assert verified(folder, trusted) == [True, True]
+    (folder / "file").write_text("changed")
+    assert verified(folder, trusted) == [True, False]
+    # A new signature by another key is not accepted, although its signer is named in the folder.
+    for stale in ("SHA256SUMS", "SHA256SUMS.sig"):
+        (folder / stale).unlink()
+    (folder / "allowed_signers").write_text(evidence.signer(other))
+    evidence.write_checksums(folder)
+    evidence.sign(folder, other)
+    assert verified(folder, trusted) == [False, True]
 
-    def codes() -> list[int]:
-        return [
-            subprocess.run(each, cwd=tmp_path, shell=True, capture_output=True, check=False).returncode
-            for each in verify
-        ]
 
-    assert codes() == [0, 0]
-    (tmp_path / "file").write_text("changed")
-    assert codes()[1] != 0
-    (tmp_path / "SHA256SUMS").write_text("")
-    assert codes()[0] != 0
+def test_the_hashes_are_those_of_the_pinned_versions():
+    pinned = set(re.findall(r"^(\S+==\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
+    pinned = {each.lower().replace("_", "-") for each in pinned}
+    for name in ("requirements.txt", "build-requirements.txt"):
+        text = (ROOT / "deploy" / "docker" / name).read_text()
+        listed = re.findall(r"^([a-z]\S+==\S+)(.*?)(?=^[a-z]|\Z)", text, re.MULTILINE | re.DOTALL)
+        assert listed
+        assert {requirement for requirement, _ in listed} <= pinned
+        assert all("--hash=sha256:" in hashes for _, hashes in listed)
+        assert "//" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,8 +13,6 @@ from paddlejob.cli.cluster.flags import Target, target_flags
 from paddlejob.cli.terminal import json_text, say
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from paddlejob.history.record import Summary
 
 HEADINGS = ("NAME", "RESULT", "AGE", "DURATION", "ATTEMPTS", "FIRST FAILURE")
@@ -103,8 +102,6 @@ async def _postmortem(target: Target, name: str, form: str, to: str) -> int:
 
 
 def _deliver(text: str, to: str) -> int:
-    from pathlib import Path  # noqa: PLC0415
-
     if to == "-":
         say(text, nl=False)
         return 0
