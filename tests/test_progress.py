@@ -318,3 +318,30 @@ def test_no_line_takes_long_or_ends_in_an_error(pieces: list[tuple[str, int]]) -
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     fed(text).eta_seconds(1.0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "shown"),
+    [
+        (["inf"], None),
+        (["0.5", "inf"], 0.5),
+        (["0.5", "inf", "0.4"], 0.4),
+        (["0.5", "inf", "0.4", "-inf"], 0.4),
+        (["0.5", "inf", "inf"], math.inf),
+        (["inf", "-inf"], -math.inf),
+    ],
+)
+@pytest.mark.parametrize("line", ["loss: {loss}", "step {step} loss: {loss}"])
+def test_one_infinite_loss_is_an_overflow_and_two_are_a_result(line, losses, shown):
+    tracker = Tracker()
+    for step, loss in enumerate(losses):
+        tracker.feed(line.format(step=step, loss=loss), step)
+    assert tracker.progress is not None
+    assert tracker.progress.loss == shown
+
+
+def test_an_infinite_loss_that_is_reported_twice_for_a_step_is_one():
+    tracker = Tracker()
+    for step in (1, 1, 1):
+        tracker.add(Progress(step=step, loss=math.inf), step)
+    assert tracker.progress.loss is None

@@ -121,6 +121,9 @@ class Tracker:
         self.result = ""
         """The last line that looks like a result: `done auc 0.94`, `[Eval][Epoch 9][Avg]top1: 0.7`."""
         self._is_evaluating = False
+        self._loss_step: int | None = None
+        self._is_infinite = self._was_infinite = False
+        """Whether the newest loss is infinite, and the one before it."""
         self._first: tuple[float, float] | None = None
         self._last = (0.0, 0.0)
         self._eta_at: float | None = None
@@ -152,6 +155,7 @@ class Tracker:
 
     def add(self, update: Progress, now: float, *, is_bar: bool = False) -> None:
         """Take note of progress that is known by other means than a line."""
+        update = self._without_overflow(update)
         self.progress = progress = _merged(self.progress or Progress(), update)
         if update.loss is not None:
             self._keep_loss(update.loss)
@@ -159,6 +163,20 @@ class Tracker:
             # A bar tells when it ends itself, which is not the end where more epochs follow.
             self._eta_at = None if is_bar and progress.epochs else now
         self._measure(progress.fraction, now)
+
+    def _without_overflow(self, update: Progress) -> Progress:
+        """Drop an infinite loss unless the loss of the step before was infinite too.
+
+        Mixed precision skips a step that overflows; a loss that stays infinite has diverged.
+        """
+        if update.loss is None:
+            return update
+        if update.step is None or update.step != self._loss_step:
+            self._loss_step = update.step
+            self._was_infinite, self._is_infinite = self._is_infinite, math.isinf(update.loss)
+        if math.isinf(update.loss) and not self._was_infinite:
+            return msgspec.structs.replace(update, loss=None)
+        return update
 
     def _measure(self, fraction: float | None, now: float) -> None:
         if fraction is None:

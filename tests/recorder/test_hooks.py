@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,11 +19,68 @@ class Program:
         return SimpleNamespace(ops=[SimpleNamespace(type=name) for name in self._operations])
 
 
-def test_a_program_at_the_place_of_one_that_is_gone_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "id", lambda _: 1, raising=False)
+class Value:
+    """A result, a loss or a variable with one element."""
+
+    size = 1
+
+    def __init__(self, number: float = 0.0, *, name: str = "") -> None:
+        self._number = number
+        self.name = name
+
+    def item(self) -> float:
+        return self._number
+
+    def detach(self) -> Value:
+        return self
+
+
+def hooked() -> hooks._Hooks:
     progress = Progress()
     hooked = hooks._Hooks(progress, Sender(progress))
-    run = hooked._executor_run(lambda _, __: None)
+    hooked._paddle = SimpleNamespace(in_dynamic_mode=lambda: True)
+    return hooked
+
+
+@pytest.mark.parametrize("scale", [32768.0, math.inf])
+def test_the_loss_of_mixed_precision_is_the_one_before_it_is_scaled(scale: float) -> None:
+    it = hooked()
+    scale_loss = it._scale(lambda _, loss: Value(loss.item() * scale))
+    backward = it._backward(lambda _: None)
+    backward(scale_loss(None, Value(4.5)))
+    assert it.progress.loss == 4.5
+    # A loss that is not scaled is read from the tensor itself.
+    it.progress._loss_read = -math.inf
+    backward(Value(3.5))
+    assert it.progress.loss == 3.5
+
+
+LOSS, ACCURACY = Value(name="mean_0.tmp_loss"), Value(name="acc")
+
+
+@pytest.mark.parametrize(
+    ("fetched", "results", "loss"),
+    [
+        ([LOSS], [Value(0.5)], 0.5),
+        (LOSS, [Value(0.5)], 0.5),
+        ("loss", [Value(0.5)], 0.5),
+        ((ACCURACY, LOSS), [Value(0.9), Value(0.5)], 0.5),
+        ([ACCURACY], [Value(0.9)], 0.9),
+        ([LOSS], [SimpleNamespace(size=2)], None),
+        ([LOSS], None, None),
+        (None, [], None),
+    ],
+)
+def test_the_loss_is_found_among_fetched_results(fetched: Any, results: Any, loss: float | None) -> None:
+    it = hooked()
+    it._executor_run(lambda *_, **__: results)(None, Program("relu_grad"), fetch_list=fetched)
+    assert (it.progress.step, it.progress.loss) == (1, loss)
+
+
+def test_a_program_at_the_place_of_one_that_is_gone_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "id", lambda _: 1, raising=False)
+    it = hooked()
+    run = it._executor_run(lambda _, __: None)
     run(None, Program("relu", "relu_grad"))
     run(None, Program("relu"))
-    assert progress.step == 1
+    assert it.progress.step == 1

@@ -99,10 +99,33 @@ def test_what_the_program_says_wins_over_what_is_counted():
 
 def test_a_loss_is_read_at_most_once_a_second():
     progress, clock = begin()
-    read = 0
-    for _ in range(100):
+    read = []
+    for number in range(100):
         clock.now += 0.1
-        if progress.wants_loss():
-            progress.read_loss(1.0)
-            read += 1
-    assert 9 <= read <= 11
+        progress.read_loss(lambda number=number: read.append(number) or 1.0)
+    assert 9 <= len(read) <= 11
+
+
+class Tensor:
+    """One element in a shape that is not (): float() fails on it from NumPy 2.4 on."""
+
+    def __float__(self) -> float:
+        raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
+
+    def item(self) -> float:
+        return 0.25
+
+
+@pytest.mark.parametrize(("value", "loss"), [(0.25, 0.25), (Tensor(), 0.25), (None, 2.0), ("low", 2.0)])
+def test_a_loss_of_any_shape_is_read_and_an_error_costs_the_loss_only(value, loss):
+    read, said = begin()[0], begin()[0]
+    read.loss = said.loss = 2.0
+    read.read_loss(lambda: value)
+    said.say(step=3, total=None, epoch=None, loss=value, phase=None)
+    assert (read.loss, said.loss, said.step) == (loss, loss, 3)
+
+
+def test_an_error_while_a_loss_is_found_costs_the_loss_only():
+    progress, _ = begin()
+    progress.read_loss(lambda: {}["loss"])
+    assert progress.loss is None

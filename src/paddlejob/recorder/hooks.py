@@ -64,14 +64,17 @@ class _Hooks:
         self.progress = progress
         self.sender = sender
         self._paddle: Any = None
+        self._unscaled: Any = None
+        """Loss that a GradScaler has scaled for the next backward."""
         self._trains: dict[int, tuple[weakref.ref[Any], bool]] = {}
         """Programs by their ids, which are those of others once they are gone."""
 
     def set(self, paddle: Any) -> None:
-        """Hook what this version of Paddle has."""
+        """Set every hook that this version of Paddle has a place for."""
         self._paddle = paddle
         self._hook_optimizers(paddle.optimizer.Optimizer)
         _replace(paddle.Tensor, "backward", self._backward)
+        _replace(paddle.amp.GradScaler, "scale", self._scale)
         _replace(paddle.static.Executor, "run", self._executor_run)
         _replace(paddle.static.Executor, "train_from_dataset", self._section)
         _replace(paddle.nn.Layer, "eval", functools.partial(self._phase, EVALUATING))
@@ -131,11 +134,24 @@ class _Hooks:
         def backward(tensor: Any, *arguments: Any, **options: Any) -> Any:
             result = self._timed(original, (tensor, *arguments), options)
             with self.sender.guard():
-                if self.progress.wants_loss() and tensor.size == 1:
-                    self.progress.read_loss(float(tensor))
+                unscaled, self._unscaled = self._unscaled, None
+                if tensor.size == 1:
+                    self.progress.read_loss(lambda: tensor if unscaled is None else unscaled)
             return result
 
         return backward
+
+    def _scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Keep the loss as it is before the scale of mixed precision, without its graph."""
+
+        @functools.wraps(original)
+        def scale(scaler: Any, loss: Any) -> Any:
+            with self.sender.guard():
+                if self._is_dynamic():
+                    self._unscaled = loss.detach()
+            return original(scaler, loss)
+
+        return scale
 
     def _collective(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -169,15 +185,14 @@ class _Hooks:
                 return original(executor, program, *arguments, **options)
             results = self._timed(original, (executor, program, *arguments), options, steps=1)
             with self.sender.guard():
-                if self.progress.wants_loss():
-                    fetched = options.get("fetch_list", arguments[1] if len(arguments) > 1 else None)
-                    self._read_fetched(fetched, results)
+                fetched = options.get("fetch_list", arguments[1] if len(arguments) > 1 else None)
+                self.progress.read_loss(lambda: _fetched_loss(fetched, results))
             return results
 
         return run
 
     def _is_training(self, program: Any) -> bool:
-        """Tell whether a program computes gradients, looked up once for each."""
+        """Return whether a program computes gradients; each program is examined once."""
         program = self._paddle.static.default_main_program() if program is None else program
         program = getattr(program, "_program", None) or program
         known = self._trains.get(id(program))
@@ -188,17 +203,6 @@ class _Hooks:
             known = weakref.ref(program), any(name.endswith("_grad") for name in names)
             self._trains[id(program)] = known
         return known[1]
-
-    def _read_fetched(self, fetched: Any, results: Any) -> None:
-        """Take the loss among what a program fetched: by its name, or the first number."""
-        if not fetched or not results:
-            return
-        # The name comes first: an accuracy may be fetched before the loss.
-        for index in sorted(range(len(fetched)), key=lambda index: "loss" not in _name(fetched[index])):
-            value = results[index]
-            if getattr(value, "size", 0) == 1:
-                self.progress.read_loss(float(value.reshape(-1)[0]))
-                return
 
     # --- phases, epochs and totals
 
@@ -267,6 +271,16 @@ class _Hooks:
             with self.sender.guard():
                 self.progress.leave(steps=steps)
                 self.sender.wake()
+
+
+def _fetched_loss(fetched: Any, results: Any) -> Any:
+    """Return the loss among the results of a program: the one with that name, or the first number."""
+    if not isinstance(fetched, (list, tuple)):
+        fetched = [fetched]
+    # The name comes first: an accuracy may be fetched before the loss.
+    pairs = zip(fetched, results or ())  # noqa: B905  (Python 3.8 has no strict)
+    by_name = sorted(pairs, key=lambda pair: "loss" not in _name(pair[0]))
+    return next((value for _, value in by_name if getattr(value, "size", 0) == 1), None)
 
 
 def _name(fetched: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, Callable
 
 STARTING, TRAINING, EVALUATING, SAVING = "starting", "training", "evaluating", "saving"
@@ -53,7 +54,7 @@ class Progress:
         loss: float | None,
         phase: str | None,
     ) -> None:
-        """Take what the program itself says."""
+        """Set the numbers that the program reports; they replace the counted ones."""
         if step is not None:
             self.says_its_steps = True
             self.step = int(step)
@@ -62,7 +63,8 @@ class Progress:
         if epoch is not None:
             self.epoch = int(epoch)
         if loss is not None:
-            self.loss = float(loss)
+            with suppress(Exception):
+                self.loss = _number(loss)
         self.phase = phase or TRAINING
 
     def enter(self) -> None:
@@ -99,14 +101,14 @@ class Progress:
         if not self.step:
             self.resumed = True
 
-    def wants_loss(self) -> bool:
-        """Tell whether it is time to read a loss."""
-        return self._clock() - self._loss_read >= LOSS_SECONDS
-
-    def read_loss(self, loss: float) -> None:
-        """Take a loss that the hooks have read."""
-        self._loss_read = self._clock()
-        self.loss = loss
+    def read_loss(self, find: Callable[[], Any]) -> None:
+        """Read a loss once a second; an error costs this loss only, and the recorder stays on."""
+        now = self._clock()
+        if now - self._loss_read < LOSS_SECONDS:
+            return
+        self._loss_read = now
+        with suppress(Exception):
+            self.loss = _number(find())
 
     def begin_loader(self, dataset: Any) -> None:
         """Note that a data loader starts over; which one is the training data is known at the next step."""
@@ -132,3 +134,8 @@ class Progress:
         self._usual = usual + USUAL_WEIGHT * (min(own, USUAL_GROWTH * usual) - usual)
         if own <= max(ODD_SECONDS, ODD_TIMES * usual):
             self.own_seconds += own
+
+
+def _number(value: Any) -> float:
+    """Return the number of a Python number, or of an array or tensor with one element in any shape."""
+    return float(value.item() if hasattr(value, "item") else value)
