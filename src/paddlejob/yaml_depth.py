@@ -1,7 +1,7 @@
-"""How deeply YAML is nested, and how much its aliases repeat: neither may use up this process.
+"""Limits on the nesting of YAML and on the repetition by aliases, checked before a loader runs.
 
-The loader of libyaml crashes on what is nested too deeply, and a few lines of aliases stand for more objects
-than any memory holds.
+The loader of libyaml crashes on deep nesting, and a few lines of aliases can stand for more objects or text
+than fits into memory.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import Any
 import yaml
 
 DEEPEST = 200
-"""A pod template is nested half a dozen levels deep, and whatever an API server accepts not much deeper."""
-MOST_REPEATED = 100_000
-"""How many values aliases may add to a text."""
+"""A pod template is nested half a dozen levels deep."""
+MAX_REPEATED_MIB = 8
+"""Size of all values that aliases may add to a text: 100,000 short values, or fewer long ones."""
+VALUE_BYTES = 80
+"""Size of a value in memory, in addition to its characters."""
 
 
 def check_depth(text: str | bytes, loader: Any) -> None:
@@ -22,7 +24,7 @@ def check_depth(text: str | bytes, loader: Any) -> None:
     A text in which aliases repeat too much counts as broken.
     """
     sizes: dict[str | None, int] = {}
-    """How many values each anchor stands for, once its value has ended."""
+    """Size of the value that each anchor stands for, once the value has ended."""
     open_values: list[tuple[str | None, int]] = []
     size = repeated = 0
     for event in yaml.parse(text, Loader=loader):
@@ -32,15 +34,15 @@ def check_depth(text: str | bytes, loader: Any) -> None:
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_values):
                 raise RecursionError
-            repeated += sizes.get(event.anchor, 1)
-            size += sizes.get(event.anchor, 1)
-            if repeated > MOST_REPEATED:
-                raise yaml.MarkedYAMLError(problem=f"aliases repeat more than {MOST_REPEATED:,} values")
-        elif isinstance(event, yaml.NodeEvent):
-            size += 1
-            if isinstance(event, yaml.CollectionStartEvent):
-                open_values.append((event.anchor, size - 1))
-                if len(open_values) > DEEPEST:
-                    raise RecursionError
-            else:
-                sizes[event.anchor] = 1
+            repeated += sizes.get(event.anchor, VALUE_BYTES)
+            size += sizes.get(event.anchor, VALUE_BYTES)
+            if repeated > MAX_REPEATED_MIB * 1024**2:
+                raise yaml.MarkedYAMLError(problem=f"aliases repeat more than {MAX_REPEATED_MIB} MiB")
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_values.append((event.anchor, size))
+            size += VALUE_BYTES
+            if len(open_values) > DEEPEST:
+                raise RecursionError
+        elif isinstance(event, yaml.ScalarEvent):
+            sizes[event.anchor] = VALUE_BYTES + len(event.value)
+            size += sizes[event.anchor]

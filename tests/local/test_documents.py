@@ -57,6 +57,14 @@ REFUSED = {
     ),
     "a zero byte": ("a: \0", "the file is not valid YAML"),
     "depth": ("[" * 5000 + "]" * 5000, "nested too deeply"),
+    "many aliases": (
+        "a: &a [x]\nb: [" + "*a, " * 60_000 + "]",
+        "the file is not valid YAML: aliases repeat more than 8 MiB",
+    ),
+    "aliases of a long text": (
+        f"a: &a [{'x' * 10_000}]\nb: &b [{'*a, ' * 100}]\nc: [{'*b, ' * 9}]",
+        "the file is not valid YAML: aliases repeat more than 8 MiB",
+    ),
     "a file that contains itself": (
         text(job(worker="&")).replace('"&"', "&b [*b]"),
         "nested too deeply",
