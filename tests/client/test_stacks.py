@@ -38,7 +38,26 @@ def fork():
         time.sleep(600)
     deadlock()
 
+def as_another_user():
+    os.setgid(65534)
+    os.setuid(65534)
+    deadlock()
+
+def replace():
+    file = next(fd for fd in range(3, 20) if "stacks" in os.readlink(f"/proc/self/fd/{fd}"))
+    print("up", flush=True)
+    while not os.path.exists("wanted"):
+        time.sleep(0.01)
+    os.dup2(os.open("precious", os.O_RDONLY), file)
+    open("replaced", "w").close()
+    time.sleep(600)
+
 globals()[sys.argv[1]]()
+"""
+WAITING_GREP = """#!/bin/sh
+touch "{0}/wanted"
+until [ -e "{0}/replaced" ]; do sleep 0.01; done
+exec /bin/grep "$@"
 """
 
 
@@ -58,6 +77,7 @@ def start(tmp_path: Path) -> Iterator:
                 env=variables,
                 stdout=subprocess.PIPE,
                 start_new_session=True,
+                cwd=tmp_path,
             )
             stack.enter_context(process)
             stack.callback(_end, process)
@@ -72,9 +92,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def ask(file: Path) -> list[ProcessStack]:
+def ask(file: Path, **variables: str) -> list[ProcessStack]:
     done = subprocess.run(
-        ["sh", "-c", stacks.SCRIPT, "sh", str(file)], capture_output=True, text=True, check=True
+        ["sh", "-c", stacks.SCRIPT, "sh", str(file)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **variables},
     )
     assert done.stderr == ""
     return list(stacks._parsed("worker-0", done.stdout))
@@ -109,6 +133,27 @@ def test_only_processes_with_the_recorder_are_sent_the_signal(start, tmp_path):
     [found] = ask(tmp_path / "progress")
     assert found.trouble in (stacks.NO_RECORDER, stacks.NO_PROCESS)
     assert without.poll() is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change its user")
+def test_processes_of_other_users_are_not_asked(start, tmp_path):
+    """Another user may run a process that looks like one of this run."""
+    process = start("as_another_user", 0)
+    [found] = ask(tmp_path / "progress")
+    assert found.trouble in (stacks.NO_RECORDER, stacks.NO_PROCESS)
+    assert process.poll() is None
+
+
+def test_a_file_that_takes_the_place_of_the_stacks_is_not_emptied(start, tmp_path):
+    precious, programs = tmp_path / "precious", tmp_path / "bin"
+    precious.write_text("everything")
+    programs.mkdir()
+    (programs / "grep").write_text(WAITING_GREP.format(tmp_path))
+    (programs / "grep").chmod(0o755)
+    start("replace", 0)
+    [found] = ask(tmp_path / "progress", PATH=f"{programs}:{os.environ['PATH']}")
+    assert found.trouble in (stacks.NO_RECORDER, stacks.NO_PROCESS)
+    assert precious.read_text() == "everything"
 
 
 def test_the_launcher_is_not_asked(tmp_path, start):

@@ -34,24 +34,33 @@ AT_ONCE = 16
 MOST_BYTES = 65536
 WAIT_SECONDS = 5
 
-# Prints a line and the stacks for each process: of this container, which may see those of the whole node, or
-# with an argument those that report to that file.
+# Prints a line and the stacks for each process of this container, which may see all processes of the node.
+# With an argument: for each process of this user that reports to that file.
 # The signal is sent only to a process that holds the file and handles it: any other would be ended by it.
+# The file is opened once and examined through that descriptor before it is emptied. A process may replace its
+# descriptor by any file that it can read, and a root user could empty that one.
 SCRIPT = rf"""
 found=$(ls -l /proc/[0-9]*/fd 2>/dev/null | sed -n \
   -e '/^\/proc\//{{s|^/proc/\([0-9]*\)/.*|\1|;h;}}' \
   -e '/memfd:{NAME}-/{{s|.* \([0-9]*\) -> /memfd:{NAME}-\([0-9]*\)-\([0-9]*\) .*|\1 \2 \3|;G;s/\n/ /;p;}}')
-asked=$(echo "$found" | while read -r fd named rank pid; do
-  own=$(sed -n 's/^NSpid:.*[^0-9]\([0-9][0-9]*\)$/\1/p' "/proc/$pid/status" 2>/dev/null)
-  [ "${{own:-$pid}}" = "$named" ] || continue
+user=$(id -u)
+asked=$(echo "$found" | while read -r fd named rank pid; do (
+  cd "/proc/$pid" || exit
+  own=$(sed -n 's/^NSpid:.*[^0-9]\([0-9][0-9]*\)$/\1/p' status)
+  [ "${{own:-$pid}}" = "$named" ] || exit
   if [ -z "$1" ]; then
-    [ "$(readlink "/proc/$pid/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ] || continue
+    [ "$(readlink ns/mnt)" = "$(readlink /proc/self/ns/mnt)" ] || exit
   else
-    tr '\0' '\n' <"/proc/$pid/environ" | grep -qxF "{PROGRESS_FILE}=$1" || continue
+    users=$(sed -n 's/^Uid:[^0-9]*//p' status | tr '\t' ' ')
+    [ "$users" = "$user $user $user $user" ] || exit
+    tr '\0' '\n' <environ | grep -qxF "{PROGRESS_FILE}=$1" || exit
   fi
-  grep -q '^SigCgt:.[0-9a-f][89a-f]' "/proc/$pid/status" || continue
-  : >"/proc/$pid/fd/$fd" && kill -{SIGNAL} "$pid" && echo "$pid $fd $rank"
-done 2>/dev/null)
+  grep -q '^SigCgt:.[0-9a-f][89a-f]' status || exit
+  exec 3<>"fd/$fd"
+  [ "$(readlink /proc/self/fd/3)" = "/memfd:{NAME}-$named-$rank (deleted)" ] || exit
+  [ "$(stat -Lc %h /proc/self/fd/3)" = 0 ] || exit
+  : >/proc/self/fd/3 && kill -{SIGNAL} "$pid" && echo "$pid $fd $rank"
+) done 2>/dev/null)
 if [ -z "$asked" ]; then
   if [ -e {RECORDER_MOUNT} ]; then echo no-process; else echo no-recorder; fi
   exit
