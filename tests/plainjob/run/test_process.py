@@ -16,14 +16,15 @@ from paddlejob.plainjob.run.process import exit_code, running
 
 @pytest.fixture
 def run(tmp_path):
-    shown = []
+    shown, warnings = [], []
 
     def start(code, *, grace_seconds=30.0, **environment):
         process = ProcessSpec("train", (sys.executable, "-c", code), environment)
-        tee = LogTee(tmp_path / "logs" / "train.log", shown.append, "--- header\n")
+        tee = LogTee(tmp_path / "logs" / "train.log", shown.append, "--- header\n", warnings.append)
         return running(process, tmp_path, tee, dict(os.environ), grace_seconds)
 
     start.shown = shown
+    start.warnings = warnings
     start.log = tmp_path / "logs" / "train.log"
     return start
 
@@ -45,6 +46,27 @@ async def test_a_second_run_adds_to_the_log(run):
         async with run("print('hello')") as child:
             await child.wait()
     assert run.log.read_bytes() == b"--- header\nhello\n" * 2
+
+
+def full_disk(log):
+    log.parent.mkdir()
+    log.symlink_to("/dev/full")
+
+
+def lost_directory(log):
+    log.parent.write_text("a file where a directory was")
+
+
+@pytest.mark.parametrize(
+    ("breaks", "reason"), [(full_disk, "No space left on device"), (lost_directory, "File exists")]
+)
+async def test_a_log_that_cannot_be_written_costs_the_log_only(run, breaks, reason):
+    breaks(run.log)
+    program = "for line in range(1000): print(line, flush=True)"
+    async with run(program) as child:
+        assert await child.wait() == 0
+    assert run.shown == [b"%d\n" % line for line in range(1000)]
+    assert run.warnings == [f"cannot write {run.log}: {reason}; training continues without this log"]
 
 
 async def test_a_very_long_line_is_whole(run):
@@ -115,7 +137,7 @@ def lives(pid):
 
 
 async def test_a_program_that_is_not_there_is_named(tmp_path):
-    tee = LogTee(tmp_path / "train.log", print, "")
+    tee = LogTee(tmp_path / "train.log", print, "", print)
     with pytest.raises(SettingsError, match="cannot start 'no-such-program': No such file"):
         async with running(ProcessSpec("train", ("no-such-program",)), tmp_path, tee, {}, 1):
             pass

@@ -190,6 +190,13 @@ async def test_three_pods_of_a_job_find_each_other_through_the_api(settings, tmp
     assert [report(settings, node)["trainer"] for node in range(3)] == [0, 1, 2]
 
 
+async def test_a_note_that_cannot_be_written_does_not_undo_a_success(settings, tmp_path, capfdbinary):
+    (settings.output_directory / ".finished.json").mkdir(parents=True)
+    async with cluster(settings, tmp_path) as pods:
+        assert await run_all(pods, tmp_path) == [0, 0, 0]
+    assert capfdbinary.readouterr().err.count(b".finished.json: Is a directory; a pod that is") == 1
+
+
 async def test_only_the_failed_pod_counts_against_the_job(settings, tmp_path):
     async with cluster(settings, tmp_path, options("--fail", "2:5")) as pods:
         assert await run_all(pods, tmp_path) == [75, 75, 5]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import RawIOBase
 from pathlib import Path
 from typing import BinaryIO
 
@@ -39,18 +41,27 @@ class Console:
 
 
 class LogTee:
-    """Writes a process's output to its log as it arrives, and complete lines to the console."""
+    """Writes a process's output to its log as it arrives, and complete lines to the console.
 
-    def __init__(self, path: Path, show: Callable[[bytes], None], header: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = path.open("ab", buffering=0)
+    A log that cannot be written costs the log only: the output is still read, and the process continues.
+    """
+
+    def __init__(
+        self, path: Path, show: Callable[[bytes], None], header: str, warn: Callable[[str], None]
+    ) -> None:
+        self._path = path
         self._show = show
+        self._warn = warn
         self._line = b""
-        self._stream.write(header.encode())
+        self._stream: RawIOBase | None = None
+        with self._giving_up():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = path.open("ab", buffering=0)
+        self._log(header.encode())
 
     def write(self, chunk: bytes) -> None:
         """Write a chunk of output."""
-        self._stream.write(chunk)
+        self._log(chunk)
         *lines, self._line = (self._line + chunk).split(b"\n")
         for line in lines:
             self._show(line + b"\n")
@@ -59,4 +70,25 @@ class LogTee:
         """Show an unterminated last line, and close the log."""
         if self._line:
             self._show(self._line + b"\n")
-        self._stream.close()
+        if self._stream is not None:
+            with self._giving_up():
+                self._stream.close()
+
+    def _log(self, chunk: bytes) -> None:
+        rest = memoryview(chunk)
+        with self._giving_up():
+            # A write to a disk that is almost full may be short.
+            while rest and self._stream is not None:
+                rest = rest[self._stream.write(rest) or 0 :]
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Warn once about a log that cannot be written, and continue without it."""
+        try:
+            yield
+        except OSError as error:
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+            self._warn(f"cannot write {self._path}: {error.strerror}; training continues without this log")

@@ -178,7 +178,7 @@ class PodRunner:
     ) -> AbstractAsyncContextManager[Child]:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         header = f"--- {now} trainer {self._peers.me} commandline: {shlex.join(process.command)}\n"
-        tee = LogTee(self._logs / f"{process.name}.log", show, header)
+        tee = LogTee(self._logs / f"{process.name}.log", show, header, self._console.say)
         return running(process, self._directory, tee, self._program.inherited, self._program.grace_seconds)
 
     def _see(self, log: str) -> str:

@@ -160,8 +160,14 @@ class Participant:
     def _all_done(self, peers: Peers) -> None:
         """Leave a note for a pod that is started again after training has finished."""
         if peers.job_uid:
-            note = msgspec.json.encode({"jobUid": peers.job_uid})
-            manifest.write_whole(self._settings.output_directory / FINISHED, note)
+            path = self._settings.output_directory / FINISHED
+            try:
+                manifest.write_whole(path, msgspec.json.encode({"jobUid": peers.job_uid}))
+            except OSError as error:
+                # Training has succeeded all the same, and the other pods wait to hear of it.
+                self._console.say(
+                    f"cannot write {path}: {error.strerror}; a pod that is started again will fail"
+                )
 
     def _after(self, finished: Finished) -> int:
         path = self._settings.output_directory / FINISHED
