@@ -52,10 +52,11 @@ class LocalRun:
 
     async def run(self) -> Ending:
         """Run the job; when this returns, nothing of it is left but its logs and files."""
-        self._recorder.start(self.runner.job, self.runner.pids)
+        self._recorder.start(self.runner.job, self.runner.pids, self.runner.warn)
         try:
             ending = await self.runner.run()
-            self.outcome = await asyncio.to_thread(outcome.read, self.run_directory, self.runner.job)
+            with contextlib.suppress(OSError):  # the directory may have been removed meanwhile
+                self.outcome = await asyncio.to_thread(outcome.read, self.run_directory, self.runner.job)
             self._recorder.finish(str(ending), self.outcome)
             return ending
         finally:

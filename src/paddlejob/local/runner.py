@@ -24,6 +24,7 @@ from paddlejob.core.actions import (
     Delete,
     DeleteJob,
     Event,
+    EventType,
     InstallRecorder,
     Kind,
     PatchGroup,
@@ -40,6 +41,9 @@ from paddlejob.local.pod.hosts import hosts_file
 from paddlejob.local.pod.pod import LocalPod
 from paddlejob.local.ports import size_errors
 from paddlejob.port_block import PortBlock
+
+RUN_DIRECTORY_FAILED = "RunDirectoryFailed"
+"""Reason of the event for a directory that cannot be written."""
 
 
 class Ending(enum.StrEnum):
@@ -287,7 +291,10 @@ class LocalRunner:
 
     def _refresh_hosts(self) -> None:
         for pod in self.pods:
-            pod.write_hosts(self._hosts(pod))
+            try:
+                pod.write_hosts(self._hosts(pod))
+            except OSError as error:
+                self.warn(f"{pod.name} cannot find new services: {error.strerror}")
 
     def _stored(self, manifest: JsonObject) -> ObjectMeta:
         metadata = msgspec.convert(manifest["metadata"], ObjectMeta)
@@ -314,6 +321,10 @@ class LocalRunner:
         for event in events:
             for observer in self._observers:
                 observer.on_event(event)
+
+    def warn(self, message: str) -> None:
+        """Report a problem of this machine that does not end the run."""
+        self._report((Event(EventType.WARNING, RUN_DIRECTORY_FAILED, message),))
 
     async def _clear(self) -> None:
         """End what still runs."""

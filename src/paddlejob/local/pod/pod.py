@@ -47,6 +47,7 @@ class LocalPod:
             self._spec, context.run.volumes(self.name), context.memory / self.name, context.claims
         )
         self._hosts = context.run.path / "env" / f"{self.name}.hosts"
+        self._hosts_text = ""
         self._signals = PodSignals()
         self._reason, self._message = "", ""
         self._task: asyncio.Task[None] | None = None
@@ -99,14 +100,19 @@ class LocalPod:
         )
 
     def start(self, hosts: str) -> None:
-        """Begin to live."""
-        self.write_hosts(hosts)
+        """Start the containers; each start writes the names of the peers."""
+        self._hosts_text = hosts
         self._task = asyncio.create_task(self._live(), name=f"pod {self.name}")
 
     def write_hosts(self, text: str) -> None:
-        """Tell the pod the names of its peers; the file is changed in place, for it is mounted."""
+        """Change the names of the pod's peers. Raises OSError."""
+        self._hosts_text = text
+        self._write_hosts_file()
+
+    def _write_hosts_file(self) -> None:
+        """Change the file in place: it is mounted."""
         with self._hosts.open("r+b" if self._hosts.exists() else "wb") as hosts:
-            hosts.write(text.encode())
+            hosts.write(self._hosts_text.encode())
             hosts.truncate()
 
     def annotate(self, name: str, value: str) -> None:
@@ -157,6 +163,7 @@ class LocalPod:
 
     def _start_of(self, container: JsonObject) -> Callable[[], ContainerStart]:
         def start() -> ContainerStart:
+            self._write_hosts_file()
             return ContainerStart(
                 pod=self.name,
                 container=container,

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,14 +125,21 @@ class Follower:
         self._tails.clear()
 
     def _discover(self) -> None:
-        """Find new logs: in directories that have changed since the last look."""
+        """Find new logs: in directories that have changed since the last look.
+
+        A run continues when its directory is removed; logs that are open can still be read.
+        """
         for directory in (self._run.path / "logs", *self._directories):
-            changed = directory.stat().st_mtime_ns
-            if self._directories.get(directory) != changed:
-                # The clock of file systems is coarse: what comes right after this look may not move it.
-                is_settled = time.time_ns() - changed > SETTLED_NANOSECONDS
-                self._directories[directory] = changed if is_settled else 0
-                self._look_into(directory)
+            with suppress(FileNotFoundError):
+                self._look_again(directory)
+
+    def _look_again(self, directory: Path) -> None:
+        changed = directory.stat().st_mtime_ns
+        if self._directories.get(directory) != changed:
+            # The clock of file systems is coarse: a log that comes right after this look may not move it.
+            is_settled = time.time_ns() - changed > SETTLED_NANOSECONDS
+            self._directories[directory] = changed if is_settled else 0
+            self._look_into(directory)
 
     def _look_into(self, directory: Path) -> None:
         for entry in sorted(directory.iterdir()):

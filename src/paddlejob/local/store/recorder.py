@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,7 +19,7 @@ RECORD_SECONDS = 0.2
 
 
 class Recorder:
-    """Keeps the run's record and events on disk."""
+    """Keeps the run's record and events on disk. A disk that cannot be written costs these only."""
 
     def __init__(self, run: RunDirectory, fixed: RunRecord) -> None:
         """`fixed` has the fields that do not change while the run lasts."""
@@ -28,10 +29,12 @@ class Recorder:
         self._gone: set[str] = set()
         self._pids: Callable[[], dict[str, int]] = dict
         self._pending: asyncio.TimerHandle | None = None
+        self._warn: Callable[[str], None] | None = None
 
-    def start(self, job: PaddleJob, pids: Callable[[], dict[str, int]]) -> None:
-        """Begin to keep the record of a job; `pids` tells the process ids of its pods."""
+    def start(self, job: PaddleJob, pids: Callable[[], dict[str, int]], warn: Callable[[str], None]) -> None:
+        """Begin to keep the record of a job; `pids` returns the process ids of its pods."""
         self._pids = pids
+        self._warn = warn
         self.on_job(job)
         self._write()
 
@@ -59,7 +62,8 @@ class Recorder:
     def on_event(self, event: Event) -> None:
         """Append the event, and when it was."""
         stamped = {**msgspec.to_builtins(event), "time": datetime.now(UTC)}
-        self._run.append_event(msgspec.json.encode(stamped))
+        with self._warning_once():
+            self._run.append_event(msgspec.json.encode(stamped))
 
     def _soon(self) -> None:
         if self._pending is None:
@@ -73,4 +77,16 @@ class Recorder:
         self._record = msgspec.structs.replace(
             self._record, pods=pods, gone=tuple(sorted(self._gone)), pids=self._pids()
         )
-        self._run.write_record(self._record)
+        with self._warning_once():
+            self._run.write_record(self._record)
+
+    @contextmanager
+    def _warning_once(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            # The warning is an event, which comes back here.
+            warn, self._warn = self._warn, None
+            if warn is not None:
+                problem = f"cannot write to {self._run.path}: {error.strerror}"
+                warn(f"{problem}; training continues, but other commands may show an old state")

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -139,9 +140,21 @@ class RunDirectory:
             raise InputError(f"cannot remove {error.filename or self.path}: {error.strerror}") from error
 
     def write_record(self, record: RunRecord) -> None:
-        """Replace the record; readers see the old one or the new one."""
-        content = msgspec.json.format(msgspec.json.encode(record), indent=2)
-        atomic.write(self.path / "status.json", content)
+        """Replace the record; readers see the old one or the new one. Raises OSError.
+
+        On a full disk a record that is no longer than the old one takes its blocks.
+        """
+        path, content = self.path / "status.json", msgspec.json.encode(record)
+        try:
+            atomic.write(path, msgspec.json.format(content, indent=2))
+        except OSError:
+            with path.open("r+b", buffering=0) as old:
+                size = old.seek(0, os.SEEK_END)
+                if size < len(content):
+                    raise
+                old.seek(0)
+                # As long as before: the next record may need the blocks again.
+                old.write(content.ljust(size))
 
     def read_record(self) -> RunRecord | None:
         """Return the record, or None where it is missing or cut."""
