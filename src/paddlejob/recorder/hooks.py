@@ -145,11 +145,11 @@ class _Hooks:
         """Keep the loss as it is before the scale of mixed precision, without its graph."""
 
         @functools.wraps(original)
-        def scale(scaler: Any, loss: Any) -> Any:
+        def scale(*arguments: Any, **options: Any) -> Any:
             with self.sender.guard():
                 if self._is_dynamic():
-                    self._unscaled = loss.detach()
-            return original(scaler, loss)
+                    self._unscaled = (*arguments, *options.values())[1].detach()
+            return original(*arguments, **options)
 
         return scale
 
