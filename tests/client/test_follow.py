@@ -9,7 +9,8 @@ import pytest
 
 from client.scene import Scene, play, texts
 from paddlejob.client.errors import ClientError
-from paddlejob.client.logs.model import LogQuery
+from paddlejob.client.logs.container_log import LONGEST_LINE_BYTES, ContainerLog, Source, View
+from paddlejob.client.logs.model import LogItem, LogQuery
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport import Transport
 from paddlejob.testing.build import job
@@ -80,6 +81,88 @@ def test_following_crosses_a_restart_in_place():
         scene.write("demo-worker-0", "after")
         found = [line for line in await following if "demo is" not in line]
         assert found == ["worker-0: before", "--- worker-0 restarted: exited with code 1", "worker-0: after"]
+
+    play(act)
+
+
+def test_the_instance_between_two_looks_is_shown():
+    """The server keeps one instance before the present one; a client that was cut off has seen neither."""
+
+    async def act(scene: Scene) -> None:
+        pod = "demo-worker-0"
+        scene.fates.set(pod, Exit(1, 3), Exit(2, 3), Exit(0, 100))
+        await scene.submitted(job().worker(1, pod={"restartPolicy": "OnFailure"}))
+        await scene.runs(pod)
+        scene.write(pod, "first")
+        view, found = View(has_started=True), []
+
+        async def emit(item: LogItem) -> None:
+            found.extend(line.text for line in item.lines())
+
+        source = Source("default", pod, "paddle", "worker-0", 0)
+        log = ContainerLog(scene.cluster.client, source, emit=emit, view=lambda: view)
+        reading = asyncio.create_task(log.run())
+        await scene.until(lambda: _is(found == ["first"]), "read")
+        for restarts, text in ((1, "second"), (2, "third")):
+            await scene.until(lambda restarts=restarts: _restarted(scene, restarts), "restarted")
+            await scene.runs(pod)
+            scene.write(pod, text)
+        view = View(restarts=2, has_started=True, is_over=True, ending="exited with code 2")
+        log.wake()
+        await reading
+        assert found == [
+            "first",
+            "worker-0 restarted",
+            "second",
+            "worker-0 restarted: exited with code 2",
+            "third",
+        ]
+
+    play(act)
+
+
+@pytest.mark.parametrize("query", [LogQuery(follow=True, tail=3), LogQuery(follow=True, since_seconds=0.5)])
+def test_lines_that_are_not_wanted_do_not_come_after_a_broken_connection(query):
+    async def act(scene: Scene) -> None:
+        scene.hold("demo-worker-0")
+        demo = await scene.submitted(job().worker(1))
+        await scene.runs("demo-worker-0")
+        for number in range(30):
+            scene.write("demo-worker-0", f"old {number}")
+            await asyncio.sleep(0.1)
+        following = asyncio.create_task(texts(demo, query))
+        await scene.until(lambda: _is(scene.server.container_logs.opened), "followed")
+        await asyncio.sleep(0.1)
+        scene.server.container_logs.cut()
+        scene.write("demo-worker-0", "new")
+        await scene.until(lambda: _is(scene.server.container_logs.opened > 1), "followed again")
+        scene.let_go("demo-worker-0")
+        found = [line.removeprefix("worker-0: ") for line in await following if line.startswith("worker-0")]
+        first = int(found[0].removeprefix("old "))
+        assert first > 0
+        assert found == [*(f"old {number}" for number in range(first, 30)), "new"]
+
+    play(act)
+
+
+LONG = "x" * (LONGEST_LINE_BYTES - len("2026-01-01T00:00:00.000000000Z "))
+
+
+@pytest.mark.parametrize("rest", ["9999-12-31T23:59:59Z end", "2026-99-99T99:99:99Z end", "end"])
+def test_the_rest_of_a_long_line_is_not_taken_for_a_time(rest):
+    async def act(scene: Scene) -> None:
+        scene.hold("demo-worker-0")
+        demo = await scene.submitted(job().worker(1))
+        following = asyncio.create_task(texts(demo, FOLLOW))
+        await scene.runs("demo-worker-0")
+        scene.write("demo-worker-0", LONG + rest)
+        await asyncio.sleep(0.1)
+        scene.server.container_logs.cut()
+        scene.write("demo-worker-0", "after")
+        await asyncio.sleep(20)
+        scene.let_go("demo-worker-0")
+        found = [line.removeprefix("worker-0: ") for line in await following if line.startswith("worker-0")]
+        assert found == [LONG, rest, "after"]
 
     play(act)
 
@@ -234,7 +317,11 @@ async def _attempt(scene: Scene, number: int) -> bool:
     return (await scene.status()).get("attempt", 0) >= number
 
 
-async def _restarted(scene: Scene) -> bool:
+async def _is(condition: object) -> bool:
+    return bool(condition)
+
+
+async def _restarted(scene: Scene, times: int = 1) -> bool:
     pod = await scene.client.get(PODS, "default", "demo-worker-0")
     status = pod["status"].get("containerStatuses", [{}])[0]
-    return status.get("restartCount", 0) > 0 and "running" in status["state"]
+    return status.get("restartCount", 0) >= times and "running" in status["state"]

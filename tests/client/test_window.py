@@ -70,7 +70,15 @@ def test_other_time_zones_are_understood():
     assert window.resume_from == "2026-01-01T00:00:00Z"
 
 
-@pytest.mark.parametrize("said", [b"unable to retrieve container logs\n", b"\n"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"unable to retrieve container logs\n",
+        b"\n",
+        b"2026-99-99T99:99:99Z is no time\n",
+        b"9999-12-31T23:59:59-23:59 is no time\n",
+    ],
+)
 def test_lines_without_a_time_pass(said):
     window = Window()
     assert window.take(line(1)) == line(1)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from paddlejob.api.pod import ContainerStatus, Pod
-from paddlejob.client.logs.model import LogBlock, LogItem, Marker
+from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, Marker
 from paddlejob.client.logs.window import Window
 from paddlejob.core.explain import termination_message
 from paddlejob.kube import errors, responses
@@ -18,7 +18,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.transport import Stream
 
 LONGEST_LINE_BYTES = 1 << 20
-"""What is longer is delivered in pieces."""
+"""A longer line is delivered in pieces, each with the time of the line."""
 BACKOFF = Backoff(first_seconds=0.5, max_seconds=10.0)
 MAX_FAILURES = 5
 """Without a line between them, before reading what is there is given up; following never is."""
@@ -168,11 +168,16 @@ class ContainerLog:
         return True
 
     async def _cross_restart(self, view: View) -> None:
-        """Read the rest of the instance before, and go on with the new one."""
-        if not self._is_complete and view.restarts - 1 == self._instance:
+        """Read the rest of the instance before the present one, and begin the present one."""
+        restarted = f"{self._source.rank} restarted"
+        if view.restarts - 1 != self._instance:
+            # The server keeps one instance before the present one, and it is not the one read last.
+            await self._emit(Marker(restarted, self._source.attempt))
+            self._is_complete = False
+        if not self._is_complete:
             while not await self._read(previous=True):
                 await self._pause()
-        await self._emit(Marker(f"{self._source.rank} restarted: {view.ending}", self._source.attempt))
+        await self._emit(Marker(f"{restarted}: {view.ending}", self._source.attempt))
         self._instance, self._is_complete = view.restarts, False
 
     async def _read(self, *, follow: bool = False, previous: bool = False) -> bool:
@@ -224,10 +229,10 @@ class ContainerLog:
         unfinished = b""
         async for chunk in stream.chunks():
             data = unfinished + chunk if unfinished else chunk
+            while len(data) > LONGEST_LINE_BYTES and b"\n" not in data[:LONGEST_LINE_BYTES]:
+                piece, data = _split(data)
+                await self._deliver(piece)
             end = data.rfind(b"\n") + 1
-            if not end and len(data) > LONGEST_LINE_BYTES:
-                data += b"\n"
-                end = len(data)
             unfinished = data[end:]
             if end:
                 await self._deliver(data[:end])
@@ -237,6 +242,8 @@ class ContainerLog:
     async def _deliver(self, block: bytes) -> None:
         self._failures = 0
         if new := self.window.take(block):
+            if not self._has_begun and any(self._begin.values()):
+                self.window.begin_with(new)
             self._has_begun = True
             await self._emit(LogBlock(self._source.rank, self._source.attempt, new))
 
@@ -247,3 +254,13 @@ class ContainerLog:
             async with asyncio.timeout(BACKOFF.base_seconds(self._failures)):
                 await self._changed.wait()
         self._changed.clear()
+
+
+def _split(line: bytes) -> tuple[bytes, bytes]:
+    """Return the first piece of a long line and the rest, which begins with the time of the line.
+
+    The rest could begin with any text, also with one that looks like a time.
+    """
+    stamp = STAMP.match(line)
+    piece, rest = line[:LONGEST_LINE_BYTES], line[LONGEST_LINE_BYTES:]
+    return piece + b"\n", (stamp[0] if stamp else b"") + rest

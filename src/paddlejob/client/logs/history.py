@@ -13,7 +13,7 @@ from paddlejob.client.errors import TooManyLogsError
 from paddlejob.client.job import describe
 from paddlejob.client.logs.container_log import ContainerLog, Source, view_of
 from paddlejob.client.logs.follow import containers_of, since_of, source_of, too_many, without_pods
-from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, LogQuery, Marker, time_of
+from paddlejob.client.logs.model import LogBlock, LogItem, LogQuery, Marker, time_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 
@@ -130,5 +130,5 @@ class _Reader:
 
     def _look(self) -> None:
         """Note the time of the next line; one without a time belongs to the line before it."""
-        if stamp := STAMP.match(self._lines[self._position]):
-            self.time = time_of(stamp[0])
+        if time := time_of(self._lines[self._position]):
+            self.time = time

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -66,7 +66,7 @@ class LogBlock(msgspec.Struct, frozen=True):
         for line in self.stamped[:-1].split(b"\n"):
             stamp = STAMP.match(line)
             text = line[stamp.end() :] if stamp else line
-            time = time_of(stamp[0]) if stamp else None
+            time = time_of(line)
             yield LogLine(self.rank, self.attempt, text.decode("utf-8", "replace"), time)
 
 
@@ -86,9 +86,17 @@ class Marker(msgspec.Struct, frozen=True):
 LogItem = LogBlock | Marker
 
 
-def time_of(stamp: bytes) -> datetime:
-    """Return the time in front of a line, to the microsecond."""
-    return datetime.fromisoformat(_NANOSECONDS.sub(r"\1", stamp.decode().rstrip()))
+def time_of(line: bytes) -> datetime | None:
+    """Return the time in front of a line, to the microsecond; None without one, or for an impossible one."""
+    stamp = STAMP.match(line)
+    if stamp is None:
+        return None
+    try:
+        time = datetime.fromisoformat(_NANOSECONDS.sub(r"\1", stamp[0].decode().rstrip()))
+        time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return time
 
 
 _NANOSECONDS = re.compile(r"(\.[0-9]{6})[0-9]+")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from datetime import UTC, datetime
 
-from paddlejob.client.logs.model import STAMP, time_of
+from paddlejob.client.logs.model import time_of
 
 LIMIT_BYTES = 1 << 20
 """How much of one log is remembered; where more is written in a second, times alone tell what is new."""
@@ -35,6 +35,10 @@ class Window:
         self._forgotten = 0.0
         """The time of the last line that the limit did not allow to remember."""
         self._floor = 0.0
+        self._begin = 0.0
+        """The time of the first line that is wanted, where older ones are not."""
+        self._is_leading = False
+        """Whether a resumed stream has not come to the first known line yet."""
 
     @property
     def resume_from(self) -> str:
@@ -52,6 +56,15 @@ class Window:
         if self._blocks:
             self._known = Counter(line for _, block in self._blocks for line in block[:-1].split(b"\n"))
             self._floor = self._forgotten if same_clock else 0.0
+            self._begin = self._begin if same_clock else 0.0
+            self._is_leading = True
+
+    def begin_with(self, block: bytes) -> None:
+        """Leave out lines before this block, the first of a log that is not wanted from its beginning.
+
+        The second that a stream is resumed from may have such lines.
+        """
+        self._begin = _time(block) or 0.0
 
     def take(self, block: bytes) -> bytes:
         """Return the lines of a block that were not delivered yet; they count as delivered from now on."""
@@ -67,6 +80,9 @@ class Window:
             last = _time(line) or last
             if self._known[line] > 0:
                 self._known[line] -= 1
+                self._is_leading = False
+            elif self._is_leading and last <= self._begin:
+                continue
             elif not last or last > self._floor:
                 new.append(line)
         if last >= self._newest + KEPT_SECONDS:
@@ -91,5 +107,5 @@ class Window:
 
 def _time(line: bytes) -> float | None:
     """Return the time of a line in seconds, None for a line without one."""
-    stamp = STAMP.match(line)
-    return time_of(stamp[0]).timestamp() if stamp else None
+    time = time_of(line)
+    return time.timestamp() if time else None
