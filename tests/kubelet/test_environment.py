@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paddlejob.kubelet.environment import (
     CONFIG_MAP,
@@ -54,12 +56,37 @@ EXPANSIONS = {
     "a lone dollar": ("$A $ $(", "$A $ $("),
     "an empty name stays": ("$()", "$()"),
     "a value is not expanded again": ("$(C)", "$(A)"),
+    "a name ends at the first parenthesis": ("$(basename $(A))", "$(basename $(A))"),
+    "a name with an opening parenthesis": ("$((A)", "2"),
+    "a shell's arithmetic": ("$((1 + 1))", "$((1 + 1))"),
+    "a reference that does not end": ("$(A $$ $", "$(A $ $"),
 }
+VALUES = {"A": "1", "B": "2", "C": "$(A)", "(A": "2"}
 
 
 @pytest.mark.parametrize(("text", "expected"), EXPANSIONS.values(), ids=EXPANSIONS)
 def test_references(text, expected):
-    assert expand(text, {"A": "1", "B": "2", "C": "$(A)"}) == expected
+    assert expand(text, VALUES) == expected
+
+
+def expanded_by_steps(text: str) -> str:
+    """Expand as the kubelet does: one character after the other."""
+    done, position = "", 0
+    while position < len(text):
+        following, end = text[position + 1 : position + 2], text.find(")", position)
+        if text[position] != "$" or not following:
+            done, position = done + text[position], position + 1
+        elif following == "(" and end > 0:
+            name = text[position + 2 : end]
+            done, position = done + VALUES.get(name, f"$({name})"), end + 1
+        else:
+            done, position = done + ("$" if following == "$" else f"${following}"), position + 2
+    return done
+
+
+@given(text=st.text("$()AB ", max_size=20))
+def test_references_of_any_text(text):
+    assert expand(text, VALUES) == expanded_by_steps(text)
 
 
 def test_variables_refer_to_earlier_ones_only():

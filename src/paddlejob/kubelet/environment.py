@@ -21,7 +21,8 @@ _WHOLE = (("configMapRef", CONFIG_MAP), ("secretRef", SECRET))
 _KEY = (("configMapKeyRef", CONFIG_MAP), ("secretKeyRef", SECRET))
 
 _VARIABLE_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
+"""A name ends at the first closing parenthesis, and may contain an opening one."""
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 _FIELDS = frozenset(
     (
