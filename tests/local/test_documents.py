@@ -40,6 +40,12 @@ def test_a_list_is_read_like_its_items():
     assert read(text({"apiVersion": "v1", "kind": "List", "items": [job("inside")]})).job.name == "inside"
 
 
+@pytest.mark.parametrize("namespace", ["..", "/etc", "a/b", "A"])
+def test_a_namespace_given_as_an_option_is_no_path(namespace):
+    with pytest.raises(InputError, match=r"metadata\.namespace: Invalid value"):
+        read(text(job()), namespace=namespace)
+
+
 REFUSED = {
     "two jobs need a choice": (text(job("one"), job("two")), "choose one with --name (one, two)"),
     "an empty file": ("", "has no PaddleJob; it is empty"),
@@ -68,6 +74,18 @@ REFUSED = {
     "a file that contains itself": (
         text(job(worker="&")).replace('"&"', "&b [*b]"),
         "nested too deeply",
+    ),
+    "a namespace that is a path": (
+        text({**job(), "metadata": {"name": "job", "namespace": "../../etc"}}),
+        'metadata.namespace: Invalid value: "../../etc": must consist of lower-case letters',
+    ),
+    "an absolute path as namespace": (
+        text({**job(), "metadata": {"name": "job", "namespace": "/etc"}}),
+        'metadata.namespace: Invalid value: "/etc"',
+    ),
+    "a name that is a path": (
+        text(job("../../etc")),
+        'metadata.name: Invalid value: "../../etc"',
     ),
     "the kind in lower case": (text({**job(), "kind": "paddlejob"}), "kind is paddlejob; write PaddleJob"),
     "an item that is no object": (text({"kind": "List", "items": [1]}), "has an item that is not an object"),

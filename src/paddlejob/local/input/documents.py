@@ -16,7 +16,7 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import validate
-from paddlejob.api.validation.errors import FieldError
+from paddlejob.api.validation.errors import FieldError, invalid, is_dns_label
 from paddlejob.kubelet.environment import Contents
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import strict, yaml_text
@@ -129,11 +129,17 @@ def _job(document: JsonObject, name: str, namespace: str) -> PaddleJob:
 
 def _errors(job: PaddleJob, document: JsonObject) -> list[FieldError]:
     """Return everything that is wrong with a job: its fields one by one, then as a whole."""
-    fields = list(strict.field_errors(document))
+    fields = [*strict.field_errors(document), *_namespace_errors(job.metadata.namespace)]
     reported = {each.field for each in fields}
     if job.undecodable and fields:
         return fields
     return [*fields, *(each for each in validate(job) if each.field not in reported)]
+
+
+def _namespace_errors(namespace: str) -> Iterator[FieldError]:
+    """Refuse a namespace that the API server would refuse: it becomes the name of a directory."""
+    if not is_dns_label(namespace):
+        yield invalid("metadata.namespace", namespace, "must consist of lower-case letters, digits and '-'")
 
 
 def _check_data(document: JsonObject) -> None:
