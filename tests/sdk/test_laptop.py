@@ -51,7 +51,8 @@ def test_a_function_is_trained_with_its_globals(laptop):
 
 def test_a_script_runs_with_its_arguments_and_files(laptop):
     (laptop / "lib").mkdir()
-    (laptop / "lib" / "helper.py").write_text("WORD = 'helped'\n")
+    (laptop / "lib" / "original.py").write_text("WORD = 'helped'\n")
+    (laptop / "lib" / "helper.py").symlink_to("original.py")
     (laptop / "data.bin").write_bytes(b"\xff\xfe")
     (laptop / "train.py").write_text(
         "import os, sys\n"
@@ -176,6 +177,7 @@ BAD = {
     "words": (("text.sh",), {"args": "--lr 1"}, "is one string; pass a list of words"),
     "files": (("text.sh",), {"files": "text.txt"}, "is one path; pass a list"),
     "missing files": (("text.sh",), {"files": ["x"]}, "files=: x does not exist"),
+    "a link": (("text.sh",), {"files": ["linked"]}, r"files=: linked/key is a link out of linked; copy"),
     "large": (("text.sh",), {"files": ["large"]}, "have 2.0 MiB, and at most 1 MiB travels with a job"),
     "workers": (("text.sh",), {"workers": 0}, r"spec\.worker\.replicas: Invalid value: 0"),
     "a variable": (("text.sh",), {"env": {"A": None}}, "env=: A is None; pass a string, or leave it out"),
@@ -196,6 +198,8 @@ def test_what_is_wrong_is_said_in_one_sentence(laptop, case):
     (laptop / "text.txt").write_text("x")
     (laptop / "text.sh").write_text("true")
     (laptop / "large").write_bytes(b"x" * (2 << 20))
+    (laptop / "linked").mkdir()
+    (laptop / "linked" / "key").symlink_to(laptop / "text.txt")
     with pytest.raises(JobError, match=sentence) as caught:
         train(*given, **options)
     assert "\n" not in str(caught.value)

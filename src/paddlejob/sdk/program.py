@@ -143,7 +143,14 @@ def _read_all(given: Iterable[str | Path]) -> Iterator[tuple[str, bytes]]:
             continue
         for inner in sorted(each.rglob("*")):
             if inner.is_file() and not _is_left_out(inner.relative_to(each)):
+                _check_inside(inner, each)
                 yield f"{_place(each)}/{inner.relative_to(each)}", inner.read_bytes()
+
+
+def _check_inside(file: Path, directory: Path) -> None:
+    """Refuse a link out of a directory: it may lead to a private key."""
+    if not file.resolve().is_relative_to(directory.resolve()):
+        raise JobError(f"files=: {file} is a link out of {directory}; copy the file, or remove the link")
 
 
 def _is_left_out(path: Path) -> bool:
