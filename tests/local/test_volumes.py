@@ -61,6 +61,12 @@ async def test_a_claim_is_a_directory_that_outlives_the_run(finish):
     assert run.log("worker-0") == "kept\n"
 
 
+async def test_the_files_of_a_claim_are_for_this_user_alone(finish, tmp_path):
+    await finish(job(worker=worker("true", CLAIM)))
+    made = [tmp_path / "volumes" / part for part in ("", "default", "default/data")]
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700, 0o700]
+
+
 async def test_where_a_claim_is_and_whether_it_has_files_is_noted(finish, tmp_path, directory):
     where = f"claim data is {tmp_path}/volumes/default/data"
     way_out = "choose another with --volume data=DIR"

@@ -181,7 +181,7 @@ class PodVolumes:
         if "persistentVolumeClaim" in volume:
             claim = volume["persistentVolumeClaim"]
             directory = self._claims.directory(str(claim.get("claimName")))
-            directory.mkdir(parents=True, exist_ok=True)
+            _make_private(directory)
             return directory, bool(claim.get("readOnly"))
         if "emptyDir" in volume or "ephemeral" in volume:
             in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
@@ -219,6 +219,13 @@ def _inside(source: Path, inside: str) -> Path:
     if not path.exists():
         path.mkdir(parents=True)
     return path
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory and the missing ones above it, for this user alone."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
 
 
 def _made(directory: Path) -> Path:
