@@ -26,7 +26,8 @@ LONGEST_LINE_BYTES = 1 << 16
 
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
 _DRAWN_OVER = re.compile(rb"[^\n\r]*\r+(?=[^\n\r])|\r+(?=\n)")
-_UNTAMED = re.compile(rb"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]|\xc2[\x80-\x9f]")
+_UNTAMED = re.compile(r"\x1b(?!\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\udc80-\udc9f]")
+"""Control characters; the last range are those of terminals that are not UTF-8, as surrogates."""
 
 
 class LogLines(msgspec.Struct, frozen=True):
@@ -170,8 +171,9 @@ class Prefixes:
 
 
 def tame(text: bytes) -> bytes:
-    """Take out what would disturb a terminal; colours stay, and of a progress bar its last state."""
-    return _UNTAMED.sub(b"?", _DRAWN_OVER.sub(b"", text))
+    """Remove control characters except colours, and keep the last state of a progress bar."""
+    decoded = _DRAWN_OVER.sub(b"", text).decode("utf-8", "surrogateescape")
+    return _UNTAMED.sub("?", decoded).encode("utf-8", "surrogateescape")
 
 
 def speaker(job: str, lines: LogLines, *, is_training: bool) -> str:
