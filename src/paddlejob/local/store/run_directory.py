@@ -30,6 +30,8 @@ from paddlejob.local.store import atomic, file_lock
 RUNS_VARIABLE = "PADDLEJOB_RUNS"
 LATEST = "@latest"
 """In place of a name: the newest run."""
+MIN_RECORD_BYTES = 1 << 16
+"""Size of the first record, so that a full disk has a place for the last one."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -142,11 +144,11 @@ class RunDirectory:
     def write_record(self, record: RunRecord) -> None:
         """Replace the record; readers see the old one or the new one. Raises OSError.
 
-        On a full disk a record that is no longer than the old one takes its blocks.
+        On a full disk a record that is no longer than the old one takes the place of that one.
         """
         path, content = self.path / "status.json", msgspec.json.encode(record)
         try:
-            atomic.write(path, msgspec.json.format(content, indent=2))
+            atomic.write(path, msgspec.json.format(content, indent=2).ljust(MIN_RECORD_BYTES))
         except OSError:
             with path.open("r+b", buffering=0) as old:
                 size = old.seek(0, os.SEEK_END)
