@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
 import subprocess
 
@@ -197,3 +198,11 @@ def test_a_person_may_read_all_logs_above_the_view(command, file):
     shown = in_terminal(command, "run", file(job(worker=role(2, "echo hello; sleep 0.5"))), "--logs", "all")
     assert "worker-0 | hello" in shown
     assert "worker-1 | hello" in shown
+
+
+def test_a_run_may_open_more_files_than_the_soft_limit(command, file):
+    def lower_limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (48, 4096))
+
+    done = command("run", file(job(worker=role(24))), preexec_fn=lower_limit)
+    assert (done.returncode, "Too many open files" in done.stderr) == (0, False), done.stderr

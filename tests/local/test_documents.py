@@ -120,8 +120,8 @@ def test_config_maps_and_secrets_are_kept():
         "data": {"a": base64.b64encode(b"one").decode()},
         "stringData": {"b": "two"},
     }
-    found = read(text(job(), {**config_map("c", x="1"), "binaryData": {"y": "AAE="}}, secret))
-    assert found.config_maps == {"c": {"x": b"1", "y": b"\x00\x01"}}
+    found = read(text(job(), {**config_map("c", x="1", z=None), "binaryData": {"y": "AAE="}}, secret))
+    assert found.config_maps == {"c": {"x": b"1", "y": b"\x00\x01", "z": b""}}
     assert found.secrets == {"s": {"a": b"one", "b": b"two"}}
 
 

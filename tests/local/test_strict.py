@@ -97,6 +97,11 @@ ACCEPTED = {
     "a port by name or number": worker(readinessProbe={"httpGet": {"port": 80}}),
     "a sidecar's own restart policy": pod(initContainers=[container("true", restartPolicy="Always")]),
     "null for nothing": pod(volumes=None, nodeSelector=None),
+    "null fields of the job": job(intranet=None, suspend=None, cleanPodPolicy=None, ps=None, elastic=None),
+    "null fields of a role": job(worker={**role(2), "requests": None, "limits": None}),
+    "null metadata": {**job(), "metadata": {"name": "job", "namespace": None, "labels": None}},
+    "a null variable": worker(env=[{"name": "A", "value": None, "valueFrom": None}]),
+    "a null label": {**job(), "metadata": {"name": "job", "labels": {"a": None}}},
     "selectors of any name": pod(nodeSelector={"a.b/c": "d"}),
 }
 

@@ -52,6 +52,11 @@ async def test_a_host_path_can_be_made(finish, tmp_path):
     assert path.is_dir()
 
 
+async def test_a_volume_without_a_source_is_an_empty_directory(finish):
+    run = await finish(job(worker=worker("ls -A /volume; echo empty", {"emptyDir": None})))
+    assert run.log("worker-0") == "empty\n"
+
+
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 
 

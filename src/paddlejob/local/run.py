@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 from collections.abc import Iterator
 
@@ -21,6 +22,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 async def run(options: Options, output: Output) -> int:
     """Run a job and return the exit code that its result is. Raises InputError before anything is started."""
+    _raise_file_limit()
     async with prepared(options) as local_run:
         job, run = local_run.runner.job, local_run.run_directory
         output.on_start(Shown(job, run, notes=local_run.notes, python=str(local_run.python)))
@@ -30,6 +32,12 @@ async def run(options: Options, output: Output) -> int:
                 ending = await _shown(local_run, output)
         output.on_end(ending, local_run.outcome)
     return EXIT_CODES[ending]
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as this user may have: each pod takes about three, and 1,024 are usual."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _shown(local_run: LocalRun, output: Output) -> Ending:

@@ -23,6 +23,9 @@ from paddlejob.local.input import strict, yaml_text
 
 _BUILTIN = "v1"
 _DATA_KEY = re.compile(r"(?!\.\.)(?!\.$)[-._a-zA-Z0-9]{1,253}")
+_TEXT_MAPS = frozenset(
+    ("annotations", "binaryData", "data", "labels", "matchLabels", "nodeSelector", "stringData")
+)
 _EXPLAINED = {
     "PodGroup": "local runs start all pods together",
     "PersistentVolume": "claims are directories; choose them with --volume CLAIM=DIR",
@@ -65,7 +68,10 @@ def _read(text: str, name: str, namespace: str, source: str) -> JobFile:
 
 
 def load(text: str, source: str) -> Iterator[JsonObject]:
-    """Yield the objects of a text, those in a List one by one. Raises InputError."""
+    """Yield the objects of a text, those in a List one by one, without fields that are null.
+
+    Raises InputError.
+    """
     for position, document in enumerate(yaml_text.load_all(text, source), start=1):
         if document is None:
             continue
@@ -75,7 +81,22 @@ def load(text: str, source: str) -> Iterator[JsonObject]:
         for each in items if isinstance(items, list) else (document,):
             if not isinstance(each, dict):
                 raise InputError(f"the List in {source} has an item that is not an object")
-            yield each
+            yield _without_nulls(each)
+
+
+def _without_nulls(value: Any, *, is_text_map: bool = False) -> Any:
+    """Leave out fields that are null, as an API server does; in a map of texts null is an empty text."""
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if is_text_map:
+        return {key: "" if each is None else each for key, each in value.items()}
+    return {
+        key: _without_nulls(each, is_text_map=key in _TEXT_MAPS)
+        for key, each in value.items()
+        if each is not None
+    }
 
 
 def _choose(documents: list[JsonObject], name: str, source: str) -> JsonObject:

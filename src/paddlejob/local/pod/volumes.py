@@ -100,13 +100,18 @@ def _volume_complaints(path: str, volume: JsonObject) -> Iterator[str]:
             f"{path} is nfs from {server}, which only an administrator can mount; "
             "mount it yourself and use a hostPath, or a persistentVolumeClaim with --volume CLAIM=DIR"
         )
-    elif not any(kind in volume for kind in KINDS):
-        given = ", ".join(key for key in volume if key != "name") or "nothing"
+    elif not _is_empty_dir(volume) and not any(kind in volume for kind in KINDS):
+        given = ", ".join(key for key in volume if key != "name")
         yield f"{path} is {given}, which is not supported locally; use one of {', '.join(KINDS)}"
     elif "hostPath" in volume:
         host_path = volume["hostPath"]
         if not str(host_path.get("type") or "").endswith("OrCreate") and not Path(host_path["path"]).exists():
             yield f"{path}.hostPath.path is {host_path['path']}, which does not exist; create it first"
+
+
+def _is_empty_dir(volume: JsonObject) -> bool:
+    """Return whether a volume is an emptyDir, as one without any source is to the API server."""
+    return "emptyDir" in volume or volume.keys() <= {"name"}
 
 
 def _path_complaints(path: str, volume: JsonObject) -> Iterator[str]:
@@ -183,7 +188,7 @@ class PodVolumes:
             directory = self._claims.directory(str(claim.get("claimName")))
             _make_private(directory)
             return directory, bool(claim.get("readOnly"))
-        if "emptyDir" in volume or "ephemeral" in volume:
+        if _is_empty_dir(volume) or "ephemeral" in volume:
             in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
             return self._in_memory(name) if in_memory else self._on_disk(name), False
         directory = self._on_disk(name)
