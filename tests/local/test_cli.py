@@ -206,3 +206,12 @@ def test_a_run_may_open_more_files_than_the_soft_limit(command, file):
 
     done = command("run", file(job(worker=role(24))), preexec_fn=lower_limit)
     assert (done.returncode, "Too many open files" in done.stderr) == (0, False), done.stderr
+
+
+def test_a_live_run_is_not_deleted_and_no_question_is_asked(command, file, background, output, tmp_path):
+    background(file(job(worker=role(1, FOREVER))))
+    says_up(output)
+    [run] = (tmp_path / "runs").iterdir()
+    shown = in_terminal(command, "delete", run.name, code=2)
+    assert f"{run.name} is running; stop it first with `paddlejob stop {run.name}`" in shown
+    assert "[y/N]" not in shown

@@ -34,7 +34,7 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
     yield here
     for job in Job.list():
-        job.delete()
+        job.delete(force=True)
 
 
 class Stand:

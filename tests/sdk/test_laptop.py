@@ -121,7 +121,7 @@ def test_a_job_is_awaited_in_any_loop_and_used_inside_it(laptop):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await lasting
-        lasting.delete()
+        lasting.delete(force=True)
 
     asyncio.run(main())
     asyncio.run(main())
@@ -137,7 +137,9 @@ def test_a_live_job_is_scaled_suspended_resumed_and_deleted(laptop):
     assert job.scale(2) == "scaling to 2 workers"
     assert job.suspend() == "suspending"
     assert job.resume() == "resuming"
-    assert job.delete() == "deleted"
+    with pytest.raises(JobError, match=r"is running; wait for its end, or call delete\(force=True\)"):
+        job.delete()
+    assert job.delete(force=True) == "deleted"
     with pytest.raises(JobNotFoundError, match="was removed"):
         job.status()
     assert Job.list() == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from paddlejob import Job, train
 from sdk.notebooks import NOTEBOOKS, executed, written
 
 ROOT = Path(__file__).parents[2]
@@ -62,11 +63,20 @@ def test_a_notebook_is_stored_without_what_it_showed(path):
     assert not [each for each in cells if each.get("outputs") or each.get("execution_count")]
 
 
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_deletes_its_own_jobs_only(path):
+    sources = ["".join(each["source"]) for each in json.loads(path.read_text())["cells"]]
+    [deleting] = [source for source in sources if "delete()" in source]
+    assert "Job.list" not in deleting
+
+
 @pytest.mark.paddle
 @pytest.mark.timeout(600)
 def test_the_laptop_notebook_trains_with_real_paddle(laptop):
     made = [sys.executable, str(ROOT / "scripts" / "paddle_env.py"), "3.3.1"]
     python = subprocess.run(made, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    (laptop / "other.sh").write_text("true")
+    other = train("other.sh").wait(60)
     cells = executed(NOTEBOOKS / "laptop.ipynb", laptop, {"PADDLE_PYTHON": python})
     by_source = {cell.source: cell for cell in cells}
     (html,) = by_source["job.watch()"].shown("text/html")
@@ -81,3 +91,4 @@ def test_the_laptop_notebook_trains_with_real_paddle(laptop):
     assert "K_lhs" in failed
     assert "kind: PaddleJob" in by_source["print(job.to_yaml())"].text
     assert cells[-1].text.count("deleted") == 2
+    assert [each.name for each in Job.list()] == [other.name]

@@ -358,19 +358,19 @@ class LocalJob(Job):
 
     async def delete(self) -> str:
         """Remove the logs, status and files of a run that is over."""
-        if await self._is_at_work():
+        if await self.is_at_work():
             raise ClientError(f"{self.name} is running; stop it first")
         self.run.remove()
         return "deleted"
 
     async def retry(self) -> LocalJob:
         """Run the same file again, as a new run."""
-        if await self._is_at_work():
+        if await self.is_at_work():
             raise ClientError(f"{self.name} is running; only a finished run can be retried")
         return await self._runs.start((self.run.path / "job.yaml").read_text())
 
-    async def _is_at_work(self) -> bool:
-        """Return whether the job goes on; wait for a runner that only cleans up after a job that ended."""
+    async def is_at_work(self) -> bool:
+        """Return whether the run is live; wait for a runner that only cleans up after a job that ended."""
         while self.run.is_alive:
             if not (await self.refresh()).status.phase.is_terminal:
                 return True

@@ -198,14 +198,18 @@ class Job:
         """Submit a finished job again, as a new one, which is returned."""
         return Job(BACKGROUND.call(self._job.retry), self.where)
 
-    def delete(self) -> str:
-        """Delete the job and all that belongs to it; its pods are stopped."""
-        return BACKGROUND.call(self._delete)
+    def delete(self, *, force: bool = False) -> str:
+        """Delete the job with its pods, logs and files; on a laptop a live run only with `force`."""
+        return BACKGROUND.call(lambda: self._delete(force=force))
 
-    async def _delete(self) -> str:
+    async def _delete(self, *, force: bool) -> str:
         from paddlejob.client.local_runs import LocalJob  # noqa: PLC0415
 
-        if isinstance(self._job, LocalJob) and self._job.run.is_alive:
+        if isinstance(self._job, LocalJob) and await self._job.is_at_work():
+            if not force:
+                raise JobError(
+                    f"{self.name} is running; wait for its end, or stop it with delete(force=True)"
+                )
             with contextlib.suppress(ClientError):
                 # Raised when it is just about to end.
                 await self._job.stop()

@@ -89,10 +89,12 @@ async def _delete(
     async with target.open() as jobs:
         found = await shared.find(jobs, names)
         _check_exact(names, found)
+        await _check_ended(found)
         if not yes and sys.stdin.isatty():
             listed = ", ".join(job.name for job in found)
             place = "this machine" if target.is_local else f"namespace {found[0].namespace}"
-            if not shared.agrees(f"Delete {listed} from {place}, with all pods and logs?"):
+            parts = "logs and files" if target.is_local else "pods and logs"
+            if not shared.agrees(f"Delete {listed} from {place}, with all {parts}?"):
                 return shared.FAILED
         elif not yes and target.is_local:
             _keep_files(found)
@@ -112,6 +114,16 @@ def _check_exact(names: tuple[str, ...], found: list[Job]) -> None:
     for name, job in zip(names, found, strict=True):
         if name != LATEST and name.rpartition("/")[2] != job.name:
             raise ClientError(f"there is no run {name}; did you mean {job.name}?")
+
+
+async def _check_ended(found: list[Job]) -> None:
+    """Raise ClientError for a live local run, before a question is asked."""
+    from paddlejob.client.errors import ClientError  # noqa: PLC0415
+    from paddlejob.client.local_runs import LocalJob  # noqa: PLC0415
+
+    for job in found:
+        if isinstance(job, LocalJob) and await job.is_at_work():
+            raise ClientError(f"{job.name} is running; stop it first with `paddlejob stop {job.name}`")
 
 
 def _keep_files(found: list[Job]) -> None:
