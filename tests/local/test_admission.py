@@ -6,6 +6,7 @@ import pytest
 
 from local.jobs import config_map, container, job, role
 from paddlejob.local.errors import InputError
+from paddlejob.local.pod.capabilities import NO_OVERLAYS, NONE, WAY_OUT, Capabilities
 
 MISSING = {
     "a whole config map": ({"envFrom": [{"configMapRef": {"name": "gone"}}]}, "needs the ConfigMap gone"),
@@ -47,6 +48,18 @@ async def test_what_a_cluster_would_run_and_we_do_not_is_noted(finish):
     run = await finish(job(worker=role(1, containers=[probed])), config_map("c"))
     path = "spec.worker.template.spec.containers[0]"
     assert run.local_run.notes == (f"{path}: livenessProbe and lifecycle of container main ignored locally",)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "reason"), [(NONE, WAY_OUT), (Capabilities("full", can_overlay=False), NO_OVERLAYS)]
+)
+async def test_a_program_that_changes_files_in_place_is_noted(start, tmp_path, allowed, reason):
+    run = await start(job(), allowed=allowed)
+    assert run.local_run.notes == (
+        f"programs change the files of {tmp_path} itself and not a copy: {reason}",
+    )
+    elsewhere = job(worker=role(1, containers=[container("true", workingDir="/tmp")]))
+    assert (await start(elsewhere, allowed=allowed)).local_run.notes == ()
 
 
 async def test_who_manages_the_job_elsewhere_does_not_matter_here(finish):

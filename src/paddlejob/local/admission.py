@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import msgspec
 
@@ -19,6 +19,7 @@ from paddlejob.local.input.interpreter import Interpreter
 from paddlejob.local.input.strict import suggestion
 from paddlejob.local.pod import capabilities, container, volumes
 from paddlejob.local.pod.capabilities import Capabilities
+from paddlejob.local.pod.layers import WORKSPACE
 from paddlejob.local.pod.volumes import Claims
 from paddlejob.local.ports import size_errors
 
@@ -46,9 +47,15 @@ def check(read: JobFile, machine: Machine) -> None:
         raise InputError(*complaints)
 
 
-def notes(job: PaddleJob, machine: Machine) -> Iterator[str]:
-    """Yield what a cluster would do and this machine does not, and which directories it uses instead."""
+def notes(job: PaddleJob, machine: Machine, directory: Path) -> Iterator[str]:
+    """Yield the differences from a cluster, and the directories that are used instead.
+
+    `directory` is the one that containers of unknown images work in.
+    """
     yield from _claim_notes(job, machine.claims)
+    if not machine.allowed.can_overlay and _works_in_place(job, machine.images):
+        reason = capabilities.NO_OVERLAYS if machine.allowed.can_mount else capabilities.WAY_OUT
+        yield f"programs change the files of {directory} itself and not a copy: {reason}"
     if machine.python.defect and _uses_python(job, machine.images):
         yield machine.python.advice
     used = {
@@ -69,6 +76,15 @@ def notes(job: PaddleJob, machine: Machine) -> Iterator[str]:
             if (image := images.find(str(each.get("image")))) and image.name not in noted:
                 noted.add(image.name)
                 yield from (f"{image.directory / 'Dockerfile'}: {note}" for note in image.config.notes)
+
+
+def _works_in_place(job: PaddleJob, images: Images) -> bool:
+    """Return whether a container works in the directory of the job's file."""
+    return any(
+        images.find(str(each.get("image"))) is None and (each.get("workingDir") or WORKSPACE) == WORKSPACE
+        for _, spec in job.spec.roles()
+        for _, each in _containers(spec.template["spec"])
+    )
 
 
 def _uses_python(job: PaddleJob, images: Images) -> bool:

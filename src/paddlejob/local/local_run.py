@@ -84,7 +84,7 @@ async def check(options: Options) -> Checked:
     job = _taken_over(provision.job)
     notes = (
         *read.notes,
-        *admission.notes(job, machine),
+        *admission.notes(job, machine, options.directory),
         *((provision.note,) if provision.note else ()),
     )
     return Checked(job, read, machine, provision, notes)

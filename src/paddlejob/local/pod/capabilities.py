@@ -24,6 +24,8 @@ WAY_OUT = (
     "`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu)"
 )
 
+NO_OVERLAYS = "this kernel does not let you mount overlay file systems"
+
 
 class Capabilities(msgspec.Struct, frozen=True):
     """How far containers can be set apart from this machine."""
