@@ -16,7 +16,7 @@ from paddlejob.api.v1 import Failure
 from paddlejob.client.cluster import Cluster
 from paddlejob.dashboard import job_stream
 from paddlejob.history.record import AttemptRecord, Point, RankEnd, Record, Summary, manifest
-from paddlejob.kube.resource import CONFIG_MAPS, EVENTS
+from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
 from tests.dashboard.pages import Pages, opened
@@ -200,6 +200,26 @@ async def test_a_job_that_is_gone_has_a_post_mortem(cluster, pages):
     missing = await pages.get("/api/history/default/nobody")
     assert missing.status == 404
     assert "no record of one" in missing.json["error"]
+
+
+async def test_the_page_of_a_failed_job_shows_the_recorded_lines_of_a_deleted_pod(cluster, pages):
+    cluster.scene.fates.set("demo-worker-1", Exit(1, 1))
+    built = job().worker(2).spec(backoffLimit=0, cleanPodPolicy="Always")
+    found = await do(cluster, lambda scene: scene.submitted(built))
+    summary = msgspec.structs.replace(GONE, name="demo", uid=found.state.metadata.uid)
+    last = msgspec.structs.replace(RECORD.attempts[1], attempt=0)
+    await keep(cluster, msgspec.structs.replace(RECORD, summary=summary, attempts=(last,)))
+    await do(cluster, lambda scene: found.wait(timeout_seconds=60))
+    await do(cluster, lambda scene: scene.gone(PODS))
+    path, from_record = "/api/jobs/default/demo/stream", "from the operator's record"
+    async with pages.stream(f"{path}?logs=1") as events:
+        await events.until("marker", lambda marker: from_record in marker["text"])
+        (line,) = await events.until("lines")
+    assert (line[0], line[3]) == ("worker-1", "ValueError: <b>x</b>")
+    async with pages.stream(path) as events:
+        explained = await events.until("explain")
+    assert explained["log"] == ["ValueError: <b>x</b>"]
+    assert any(from_record in each for each in explained["findings"][0]["details"])
 
 
 async def test_the_page_of_a_job_knows_attempts_whose_pods_and_events_are_gone(cluster, pages):

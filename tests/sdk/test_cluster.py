@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from paddlejob import Job, JobError, JobFailed, JobNotFoundError, train
+from paddlejob.history.record import AttemptRecord, RankEnd, Record, Summary, manifest
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.sdk.background import BACKGROUND
 from paddlejob.testing.kubelet.outcomes import Exit, Unschedulable
@@ -144,6 +145,22 @@ def test_lines_progress_and_failures_are_those_of_the_pods(memory):
     rest = list(lines)
     assert "ValueError: bad shape" in rest
     assert job.explain().phase == "Failed"
+
+
+def test_a_failure_whose_pod_is_gone_shows_the_recorded_lines(memory):
+    memory.stage.fates.set("demo-worker-0", Exit(3, 0.5))
+    spec = {"backoffLimit": 0, "cleanPodPolicy": "Always"}
+    job = train(fit, name="demo", where="cluster", spec=spec)
+    end = RankEnd("worker-0", "failed", 3, text="ValueError: bad shape")
+    summary = Summary("demo", "default", job._job.state.metadata.uid)
+    record = manifest(Record(summary, attempts=(AttemptRecord(0, "Failed", ranks=(end,)),)))
+    BACKGROUND.call(memory.stage.client.create, CONFIG_MAPS, "default", record)
+    eventually(lambda: job.status().phase == "Failed" and not BACKGROUND.call(memory.stage.names, PODS))
+    with pytest.raises(JobFailed, match="its last lines are from the operator's record") as caught:
+        job.wait(60)
+    assert caught.value.last_lines == ("ValueError: bad shape",)
+    marker, line = job.logs()
+    assert (marker.rank, line.rank, line) == ("", "worker-0", "ValueError: bad shape")
 
 
 def test_logs_may_be_cut_and_say_why_there_are_none(memory):

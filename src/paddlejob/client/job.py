@@ -89,6 +89,8 @@ class FirstError(msgspec.Struct, frozen=True):
     attempt: int = 0
     lines: tuple[str, ...] = ()
     """From the last traceback on, or the last lines where there is none."""
+    note: str = ""
+    """Where the lines are from, if not from the log of the pod, or why there are none."""
 
 
 class Job(abc.ABC):

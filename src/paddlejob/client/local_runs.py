@@ -24,7 +24,7 @@ from paddlejob.client import ranks
 from paddlejob.client.background_run import start_run
 from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError, UnsupportedError
 from paddlejob.client.job import FirstError, Job, JobEvent, Jobs, Listing, Look
-from paddlejob.client.logs.first_error import from_traceback
+from paddlejob.client.logs.first_error import from_traceback, silent
 from paddlejob.client.logs.model import ALL_LOGS, LogBlock, LogItem, LogQuery
 from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.local.control import Command, send
@@ -278,9 +278,8 @@ class LocalJob(Job):
             return None
         rank = ranks.rank_of(self.run.job_name, failure.pod)
         found = [line.text async for line in self.lines(LogQuery(rank=rank, tail=_LAST_LINES))]
-        return FirstError(
-            rank, failure.message, failure.exit_code, failure.attempt, tuple(from_traceback(found))
-        )
+        lines, note = tuple(from_traceback(found)), "" if found else silent(rank)
+        return FirstError(rank, failure.message, failure.exit_code, failure.attempt, lines, note)
 
     async def explain(self) -> Explanation:
         """Explain the run from its record and its log; on this machine nothing else can hold it up."""
@@ -288,9 +287,9 @@ class LocalJob(Job):
         from paddlejob.client.explain.evidence import Evidence  # noqa: PLC0415
 
         error, state = await self.first_error(), await self.refresh()
-        log = error.lines if error else ()
-        pods = tuple(await self.pods())
-        known = Evidence(job=state, now=datetime.now(UTC), pods=pods, log=log, run=self.name)
+        log, note = (error.lines, error.note) if error else ((), "")
+        pods, now = tuple(await self.pods()), datetime.now(UTC)
+        known = Evidence(job=state, now=now, pods=pods, log=log, log_note=note, run=self.name)
         return msgspec.structs.replace(explain(known), name=self.name)
 
     async def manifests(self) -> list[JsonObject]:

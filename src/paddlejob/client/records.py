@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from paddlejob import progress
 from paddlejob.api import names
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.api.v1 import Failure, PaddleJob, Role
+from paddlejob.client import ranks
 from paddlejob.client.errors import NoSuchJobError
 from paddlejob.client.job import LATEST, JobEvent
 from paddlejob.core.pod_set import ObservedPod, Replica, pod_name, training_container_name
@@ -33,6 +35,7 @@ from paddlejob.history.record import (
     unpack,
 )
 from paddlejob.kube import errors
+from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.local.store.history import History
 from paddlejob.local.store.run_directory import RunDirectory
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 20
 END_BYTES = 65536
+WRITE_SECONDS = 6.0
+"""An operator with history has written the record of a job this long after the job's end."""
+LOOK_SECONDS = 1.0
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _Identity = tuple[str, str]
 
@@ -70,7 +76,7 @@ async def cluster_record(cluster: Cluster, name: str) -> Record:
             "`kubectl pdj history` lists what there is"
         )
     summary = found[0]
-    record = await _read(cluster, summary)
+    record = await _read(cluster.client, summary)
     try:
         job = await cluster.get(summary.name)
     except NoSuchJobError:
@@ -105,16 +111,60 @@ def _identity(summary: Summary) -> _Identity:
     return summary.namespace, summary.uid
 
 
-async def _read(cluster: Cluster, summary: Summary) -> Record | None:
-    """Return a whole record, None where there is none, or none that can be read."""
+async def _read(client: Client, summary: Summary) -> Record | None:
+    """Return the whole record of a summary, None if it does not exist or does not decode."""
     key = object_key(summary)
     try:
-        stored = await cluster.client.get(CONFIG_MAPS, key.namespace, key.name, type=StoredRecord)
+        stored = await client.get(CONFIG_MAPS, key.namespace, key.name, type=StoredRecord)
     except errors.NotFoundError:
         return None
     record = unpack(stored.binary_data.get(RECORD_KEY, b""))
     # The summary has been compared with its place; the one inside may name any other job.
     return record and msgspec.structs.replace(record, summary=summary)
+
+
+class RecordedLog(NamedTuple):
+    """The end of a log from the operator's record, and a sentence about the log of the deleted pod."""
+
+    lines: tuple[str, ...]
+    note: str
+
+
+async def recorded_log(client: Client, job: PaddleJob, failure: Failure) -> RecordedLog:
+    """Return the last lines of a failed pod that was deleted."""
+    rank = ranks.rank_of(job.name, failure.pod)
+    attempt = await recorded_attempt(client, job, failure.attempt)
+    text = next((each.text for each in attempt.ranks if each.rank == rank), "") if attempt else ""
+    if text:
+        note = f"pod {failure.pod} was deleted; its last lines are from the operator's record"
+        return RecordedLog(tuple(text.splitlines()), note)
+    note = f"pod {failure.pod} was deleted with its log; spec.cleanPodPolicy: Never keeps failed pods"
+    return RecordedLog((), note)
+
+
+async def recorded_attempt(client: Client, job: PaddleJob, attempt: int) -> AttemptRecord | None:
+    """Return an attempt of this very job from the operator's record, None without one.
+
+    The operator writes the record a few seconds after the end of the job; these are awaited.
+    """
+    summary = Summary(job.name, job.metadata.namespace, job.metadata.uid)
+    while True:
+        try:
+            record = await _read(client, summary)
+        except errors.KubeError:
+            # The caller reports a log without a record; the record is only a substitute.
+            return None
+        known = record.attempts if record else ()
+        found = next((each for each in reversed(known) if each.attempt == attempt), None)
+        if found or not _is_record_due(job, client.server_now()):
+            return found
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _is_record_due(job: PaddleJob, now: datetime | None) -> bool:
+    """Return whether the job ended so recently that its record may not be written yet."""
+    ended = job.status.completion_time
+    return bool(ended and now) and now - ended < timedelta(seconds=WRITE_SECONDS)
 
 
 def _newest_first(summaries: Iterable[Summary]) -> tuple[Summary, ...]:

@@ -165,9 +165,9 @@ class _JobStream:
         await self._put("record", record_of(record))
 
     async def draw(self) -> None:
-        """Tell the points of the curves."""
+        """Send the points of the curves; the page has those of the record."""
         metrics = Metrics()
-        query = self._query(training_metrics.RANK, training_metrics.MOST_LINES)
+        query = self._query(training_metrics.RANK, training_metrics.MOST_LINES, recorded=False)
         async with aclosing(copy.copy(self._job).logs(query)) as items:
             async for item in items:
                 for line in item.lines():
@@ -192,8 +192,9 @@ class _JobStream:
         # What they tell of a job that is over is not asked for again.
         self._seen.set()
 
-    def _query(self, rank: str, tail: int) -> LogQuery:
-        return LogQuery(rank=rank, tail=tail, follow=not self._job.state.status.phase.is_terminal)
+    def _query(self, rank: str, tail: int, *, recorded: bool = True) -> LogQuery:
+        is_over = self._job.state.status.phase.is_terminal
+        return LogQuery(rank=rank, tail=tail, follow=not is_over, recorded=recorded)
 
 
 def _newest(events: Sequence[JobEvent]) -> list[JobEvent]:

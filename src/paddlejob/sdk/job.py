@@ -134,6 +134,7 @@ class Job:
         message = f"{self.name} is {described}"
         if error is None:
             return JobFailed(message, advice=advice)
+        message += f"; {error.note}" if error.note else ""
         lines = [*error.lines]
         while lines and not lines[-1].strip():
             lines.pop()

@@ -9,8 +9,9 @@ from paddlejob.client.explain import explain_job
 from paddlejob.client.explain.demand import NANO
 from paddlejob.client.explain.gather import CLAIMS, LIMIT_RANGES, QUOTAS, gather
 from paddlejob.core.gang.model import GangSystem
+from paddlejob.history.record import AttemptRecord, RankEnd, Record, Summary, manifest, object_key
 from paddlejob.kube.errors import NotFoundError
-from paddlejob.kube.resource import NODES, PODS, Resource
+from paddlejob.kube.resource import CONFIG_MAPS, NODES, PODS, Resource
 from paddlejob.operator.resources import PADDLE_JOBS as JOBS
 from paddlejob.operator.resources import VOLCANO_POD_GROUPS, VOLCANO_QUEUES, WORKLOADS_V1BETA2
 from paddlejob.testing.apiserver.fake_api import ApiServer
@@ -198,6 +199,22 @@ async def test_the_log_of_another_attempt_is_not_shown():
     add_pod(server, node="a", attempt=2, status={"phase": "Failed", "containerStatuses": [ENDED]})
     server.container_logs.write(server.get(PODS, "default", "demo-worker-0"), b"of another attempt\n")
     assert (await explain_job(reading.client(server), "default", "demo")).log == ()
+
+
+@simulated
+async def test_a_record_that_may_not_be_read_leaves_the_log_lost():
+    server = cluster(phase="Failed", reason="PodFailed", message="worker-0 failed", lastFailure=FAILURE)
+    uid = server.get(JOBS, "default", "demo")["metadata"]["uid"]
+    summary = Summary("demo", "default", uid)
+    kept = Record(summary, attempts=(AttemptRecord(1, "Failed", ranks=(RankEnd("worker-0", text="boom"),)),))
+    server.create(CONFIG_MAPS, manifest(kept))
+    found = await explain_job(reading.client(server), "default", "demo")
+    assert found.log == ("boom",)
+    found = await explain_job(reading.client(server, object_key(summary).name), "default", "demo")
+    assert found.log == ()
+    assert any("was deleted with its log" in line for line in found.findings[0].details)
+    found = await explain_job(reading.client(server, "/pods"), "default", "demo")
+    assert not any("was deleted" in line for line in found.findings[0].details)
 
 
 @simulated

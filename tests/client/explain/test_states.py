@@ -240,9 +240,10 @@ def test_gpus_that_the_log_says_are_left_idle():
     assert "GPU" not in explain(ended(told, CRASH, built=holding, log=log)).advice[0].text
 
 
-def test_the_log_was_deleted_with_its_pod():
-    details = explain(ended("worker-0 exited with code 1", CRASH)).findings[0].details
-    assert any("demo-worker-0 was deleted" in line for line in details)
+def test_the_source_of_the_last_lines_is_a_detail():
+    note = "pod demo-worker-0 was deleted; its last lines are from the operator's record"
+    found = explain(ended("worker-0 exited with code 1", CRASH, log=("boom",), log_note=note))
+    assert (found.log, found.findings[0].details[-1]) == (("boom",), note)
 
 
 LOGS = {

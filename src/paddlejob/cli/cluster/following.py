@@ -83,9 +83,9 @@ async def verdict(job: Job, *, with_lines: bool) -> int:
 
 
 def print_first_error(first: FirstError, *, err: bool = False) -> None:
-    """Print who failed first, and the last lines of that rank."""
+    """Print the rank that failed first and its last lines, after a note about their source."""
     say(f"{first.rank} failed first, in attempt {first.attempt}: {first.sentence}", err=True)
+    if first.note:
+        say(first.note, err=True)
     for line in first.lines:
         say(line, err=err)
-    if not first.lines:
-        say("its log was deleted with its pod; spec.cleanPodPolicy: Never keeps failed pods", err=True)

@@ -25,6 +25,7 @@ from paddlejob.client.explain.demand import in_nanos, requests_of
 from paddlejob.client.explain.evidence import Evidence, GangEvidence, template_shape
 from paddlejob.client.explain.objects import PodShape, shape_of
 from paddlejob.client.explain.reader import Reader
+from paddlejob.client.records import recorded_log
 from paddlejob.core.gang.model import GANG_RESOURCES, QUEUES, GangSystem
 from paddlejob.core.gang.volcano import DEFAULT_QUEUE
 from paddlejob.core.pod_set import ObservedPod, observe_pod, pod_name, replica_of, training_container_name
@@ -74,7 +75,8 @@ async def gather(client: Client, namespace: str, name: str) -> Evidence:
 def _needed(reader: Reader, known: Evidence) -> Iterator[Read]:
     """Choose what is worth reading: a job that runs or has completed explains itself."""
     status = known.job.status
-    if status.last_failure is not None and status.phase in (Phase.FAILED, Phase.RESTARTING):
+    sees_pods = not reader.unseen  # so far only the pods were read
+    if sees_pods and status.last_failure is not None and status.phase in (Phase.FAILED, Phase.RESTARTING):
         yield _log(reader, known)
     if status.phase in (Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED, Phase.TERMINATING):
         return
@@ -259,7 +261,7 @@ async def queue_order(reader: Reader, queue: str) -> tuple[objects.PendingWorklo
 
 
 async def _log(reader: Reader, known: Evidence) -> JsonObject:
-    """Read the end of what the pod that failed first wrote, if that very pod is still there."""
+    """Read the end of the log of the pod that failed first, from the operator's record if the pod is gone."""
     failure = known.job.status.last_failure
     assert failure is not None
     for pod in known.pods:
@@ -273,7 +275,8 @@ async def _log(reader: Reader, known: Evidence) -> JsonObject:
             query["previous"] = "true"
         tail = await reader.log_tail(failure.pod, **query)
         return {"log": tuple(tail.decode("utf-8", "replace").splitlines())}
-    return {}
+    lines, note = await recorded_log(reader.client, known.job, failure)
+    return {"log": lines[-LOG_LINES:], "log_note": note}
 
 
 def _member(known: Evidence, pod: Pod) -> ObservedPod | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from paddlejob.api.v1 import Failure
 from paddlejob.client import ranks
 from paddlejob.client.job import FirstError
 from paddlejob.client.logs.container_log import view_of
 from paddlejob.client.logs.history import history
 from paddlejob.client.logs.model import LogQuery
+from paddlejob.client.records import RecordedLog, recorded_log
 from paddlejob.kube import errors
 
 if TYPE_CHECKING:
@@ -25,29 +27,33 @@ _CHAINED = (
 
 
 async def first_error(job: ClusterJob) -> FirstError | None:
-    """Return the failure that the operator recorded first, with the end of that rank's log if it is there."""
+    """Return the first failure in the status, with the end of that rank's log or of its record."""
     failure = (await job.refresh()).status.last_failure
     if failure is None:
         return None
     rank = ranks.rank_of(job.name, failure.pod)
-    lines = from_traceback(await _last_lines(job, failure.pod, failure.attempt))
-    return FirstError(rank, failure.message, failure.exit_code, failure.attempt, tuple(lines))
+    lines, note = await _last_lines(job, rank, failure)
+    shown = tuple(from_traceback(lines))
+    return FirstError(rank, failure.message, failure.exit_code, failure.attempt, shown, note)
 
 
-async def _last_lines(job: ClusterJob, pod: str, attempt: int) -> list[str]:
-    found = next((each for each in await job.pods() if each.metadata.name == pod), None)
-    if found is None or ranks.attempt_of(found) != attempt:
-        return []
+async def _last_lines(job: ClusterJob, rank: str, failure: Failure) -> RecordedLog:
+    found = next((each for each in await job.pods() if each.metadata.name == failure.pod), None)
+    if found is None or ranks.attempt_of(found) != failure.attempt:
+        return await recorded_log(job.client, job.state, failure)
     view = view_of(found, ranks.training_container(job.state, found))
-    query = LogQuery(
-        rank=ranks.rank_of(job.name, pod),
-        tail=LOOK_AT_LINES,
-        previous=view.is_running and view.restarts > 0,
-    )
+    query = LogQuery(rank=rank, tail=LOOK_AT_LINES, previous=view.is_running and view.restarts > 0)
     try:
-        return [line.text async for block in history(job, query) for line in block.lines()]
+        written = [line async for block in history(job, query) for line in block.lines()]
     except errors.NotFoundError:
-        return []
+        return await recorded_log(job.client, job.state, failure)
+    lines = tuple(line.text for line in written if line.rank)
+    return RecordedLog(lines, "" if lines else silent(rank))
+
+
+def silent(rank: str) -> str:
+    """Return the sentence about a rank that wrote nothing."""
+    return f"{rank} wrote nothing to its log"
 
 
 def from_traceback(lines: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from paddlejob.client.errors import TooManyLogsError
 from paddlejob.client.job import describe
 from paddlejob.client.logs.container_log import GONE, ContainerLog, Source, View, view_of
 from paddlejob.client.logs.model import LogItem, LogQuery, Marker
+from paddlejob.client.logs.recorded import recorded_logs
 from paddlejob.client.logs.window import Window
 from paddlejob.client.watching import Watching, watching_job
 from paddlejob.kube.client import Client
@@ -96,8 +97,7 @@ class _Follower:
                 await self._look(state)
                 await self._tell_trouble(jobs.trouble or self._pods.trouble)
                 if state.status.phase.is_terminal:
-                    if not self._logs:
-                        await self.queue.put(Marker(without_pods(state), state.status.attempt))
+                    await self._tell_recorded(state)
                     break
                 await jobs.next_change()
             await self._drain(jobs)
@@ -137,6 +137,12 @@ class _Follower:
         self._windows[key] = log.window
         self._logs[pod.metadata.uid, container] = log
         self._tasks[asyncio.create_task(log.run())] = attempt
+
+    async def _tell_recorded(self, state: PaddleJob) -> None:
+        """Read from the operator's record the logs that were deleted before they could be read."""
+        if not self._logs:
+            async for item in recorded_logs(self._job, state, self._query, ()):
+                await self.queue.put(item)
 
     def _view(self, pod: Pod, container: str) -> View:
         assert self._pods is not None
@@ -222,13 +228,6 @@ def since_of(client: Client, query: LogQuery) -> str:
     if query.since_seconds is None or now is None:
         return ""
     return (now - timedelta(seconds=query.since_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def without_pods(state: PaddleJob) -> str:
-    """Return why there is nothing to read: no lines would look like a silent program."""
-    if state.status.phase.is_terminal:
-        return f"the logs of {state.name} were deleted with its pods; spec.cleanPodPolicy: Never keeps them"
-    return f"{state.name} has no pods now: {describe(state)}"
 
 
 def too_many(state: PaddleJob, count: int, query: LogQuery) -> str:

@@ -12,8 +12,9 @@ from paddlejob.client import ranks
 from paddlejob.client.errors import TooManyLogsError
 from paddlejob.client.job import describe
 from paddlejob.client.logs.container_log import ContainerLog, Source, view_of
-from paddlejob.client.logs.follow import containers_of, since_of, source_of, too_many, without_pods
+from paddlejob.client.logs.follow import containers_of, since_of, source_of, too_many
 from paddlejob.client.logs.model import LogBlock, LogItem, LogQuery, Marker, time_of
+from paddlejob.client.logs.recorded import recorded_logs
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 
@@ -27,12 +28,17 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, None]:
     """Yield the lines of all containers that have started, or of those before their last restart.
 
-    Raises ClientError and KubeError.
+    The pods of a finished job that are gone are replaced by the operator's record. Raises ClientError and
+    KubeError.
     """
     state = await job.refresh()
     pods = ranks.select(state, await job.pods(), query.rank)
-    if not pods:
-        yield Marker(without_pods(state), state.status.attempt)
+    if state.status.phase.is_terminal:
+        present = {pod.metadata.name for pod in pods}
+        async for item in recorded_logs(job, state, query, present):
+            yield item
+    elif not pods:
+        yield Marker(f"{state.name} has no pods now: {describe(state)}", state.status.attempt)
     containers = [(pod, container) for pod in pods for container in containers_of(state, pod, query)]
     views = [view_of(pod, container) for pod, container in containers]
     if pods and not any(view.has_started for view in views):

@@ -34,6 +34,8 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
     """By default the one that trains."""
     all_containers: bool = False
     max_requests: int = MAX_REQUESTS
+    recorded: bool = True
+    """Whether the operator's record replaces the logs of deleted pods; its lines share one time."""
 
 
 ALL_LOGS = LogQuery()

@@ -122,8 +122,8 @@ def _details(evidence: Evidence, failure: Failure, rank: str) -> Iterator[str]:
     yield f"restarted {status.restarts} of at most {spec.backoff_limit} times; this failure was {counted}"
     if status.goodput and (spent := in_words(status.goodput)):
         yield f"time: {spent}"
-    if not evidence.log and not any(pod.metadata.name == failure.pod for pod in evidence.pods):
-        yield f"pod {failure.pod} was deleted, and its log with it; cleanPodPolicy: Never keeps pods"
+    if evidence.log_note:
+        yield evidence.log_note
 
 
 def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]:
