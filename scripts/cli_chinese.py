@@ -84,6 +84,9 @@ CHINESE = {
     "Image of the training containers.": "训练容器的镜像。",
     "Environment variable of all ranks.": "所有 rank 的环境变量。",
     "Only check: here, or by the API server.": "只检查：在本机，或由 API server 检查。",
+    "Check the fields before anything is sent; the default. The API server checks in any case.": (
+        "发送之前先检查字段（默认）。无论如何 API server 都会检查。"
+    ),
     "Watch the job until it ends; exit with its result.": "显示任务的状态变化直到结束，退出码即结果。",
     "Follow the logs until the job ends; exit with its result.": "跟踪日志直到任务结束，退出码即结果。",
     "With --logs: only this rank (0, ps-1).": "与 --logs 一起：只看该 rank（0、ps-1）。",

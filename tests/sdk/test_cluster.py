@@ -79,16 +79,28 @@ def test_a_name_that_is_taken_or_unknown_is_said_in_one_sentence(cluster):
         Job.get("dem", **options(cluster))
 
 
-@pytest.mark.apiserver
-def test_what_the_api_server_refuses_is_said_and_nothing_is_left(real):
-    for given, sentence in (
-        ({"workers": 0}, r"spec\.worker\.replicas: Invalid value: 0"),
-        ({"spec": {"backofLimit": 1}}, r'unknown field "spec\.backofLimit"'),
-        ({"where": "prod"}, r"context 'prod' does not exist; choose one of"),
-    ):
+INVALID = (
+    ({"workers": 0}, r"spec\.worker\.replicas: Invalid value: 0"),
+    ({"spec": {"backofLimit": 1}}, r"spec\.backofLimit: Unknown field; did you mean backoffLimit\?"),
+)
+
+
+def test_an_invalid_job_is_refused_before_anything_is_created(cluster, laptop):
+    for given, sentence in INVALID:
         with pytest.raises(JobError, match=sentence):
-            train(fit, **{**options(real), **given})
-    assert Job.list(**options(real)) == []
+            train(fit, **{**options(cluster), **given})
+    (laptop / "job.yaml").write_text(
+        yaml.safe_dump({"kind": "PaddleJob", "metadata": {"name": "demo"}, "spec": {"wroker": {}}})
+    )
+    with pytest.raises(JobError, match=r"spec\.wroker: Unknown field; did you mean worker\?"):
+        Job.from_yaml("job.yaml", **options(cluster))
+    assert Job.list(**options(cluster)) == []
+
+
+@pytest.mark.apiserver
+def test_a_context_that_does_not_exist_is_named(real):
+    with pytest.raises(JobError, match="context 'prod' does not exist; choose one of"):
+        train(fit, **options(real, where="prod"))
 
 
 @pytest.mark.apiserver

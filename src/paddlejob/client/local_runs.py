@@ -22,7 +22,7 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
 from paddlejob.client.background_run import start_run
-from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError, UnsupportedError
+from paddlejob.client.errors import ClientError, NoSuchJobError, UnsupportedError
 from paddlejob.client.job import FirstError, Job, JobEvent, Jobs, Listing, Look
 from paddlejob.client.logs.first_error import from_traceback, silent
 from paddlejob.client.logs.model import ALL_LOGS, LogBlock, LogItem, LogQuery
@@ -94,8 +94,7 @@ class LocalRuns(Jobs):
         self, manifest: JsonObject, *, owned: Sequence[JsonObject] = (), dry_run: bool = False
     ) -> LocalJob:
         """Start a run in the background; it goes on when this process ends."""
-        if problems := manifests.problems(manifest):
-            raise InvalidJobError(*problems)
+        manifests.check(manifest)
         if dry_run:
             raise UnsupportedError("a local run has no server to try it on; a client dry run checks the same")
         return await self.start(yaml.safe_dump_all((*self._beside, *owned, manifest), sort_keys=False))

@@ -108,6 +108,12 @@ def problems(manifest: JsonObject) -> list[str]:
     return [str(each) for each in (*fields, *(each for each in validate(job) if each.field not in reported))]
 
 
+def check(*jobs: JsonObject) -> None:
+    """Raise InvalidJobError with the problems of all jobs."""
+    if found := [problem for each in jobs for problem in problems(each)]:
+        raise InvalidJobError(*found)
+
+
 def resource_beside(manifest: JsonObject) -> Resource:
     """Return where an object belongs that stands beside a job in a file. Raises ClientError."""
     kind, name = str(manifest.get("kind")), name_of(manifest)

@@ -86,6 +86,7 @@ class Job:
             raise JobError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
         try:
             jobs, beside = manifests.read(text, str(path))
+            manifests.check(*jobs)
         except InvalidJobError as error:
             raise JobError(str(error)) from None
         if len(jobs) > 1:

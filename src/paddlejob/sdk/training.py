@@ -12,6 +12,7 @@ from pathlib import Path
 
 from paddlejob.client.errors import NameTakenError
 from paddlejob.client.job import Job as ClientJob
+from paddlejob.client.manifest import check
 from paddlejob.sdk.background import BACKGROUND
 from paddlejob.sdk.errors import JobError
 from paddlejob.sdk.job import Job
@@ -81,6 +82,7 @@ def train(
     manifest, owned = manifests_of(job_name, found, shape)
 
     async def submitted() -> ClientJob:
+        check(manifest)
         try:
             return await jobs.submit(manifest, owned=owned)
         except NameTakenError:

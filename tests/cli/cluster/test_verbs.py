@@ -12,7 +12,7 @@ import yaml
 from paddlejob import __version__
 from paddlejob.api import names
 from paddlejob.client.metrics import POD_METRICS
-from paddlejob.kube.resource import PODS
+from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 from paddlejob.testing.build import job
@@ -150,13 +150,22 @@ def test_dry_runs_create_nothing(cluster, pdj, file):
     assert cluster.server.objects(PADDLE_JOBS) == []
 
 
-def test_what_is_wrong_with_a_file_is_named(pdj, file, tmp_path):
-    bad = file(job().worker(0).spec(wroker=1))
-    for arguments in (("submit", bad, "--dry-run=client"), ("validate", bad)):
+def test_what_is_wrong_with_a_file_is_named(cluster, pdj, file, tmp_path):
+    bad = file(CONFIG, job().worker(0, resorces={}).spec(wroker=1))
+    for arguments in (
+        ("submit", bad),
+        ("submit", bad, "--dry-run=server"),
+        ("submit", bad, "--dry-run=client"),
+        ("validate", bad),
+    ):
         result = pdj(*arguments)
         assert result.exit_code == 2
         assert "spec.wroker: Unknown field" in result.stderr
         assert "spec.worker.replicas: Invalid value: 0" in result.stderr
+        assert "resorces: Unknown field; did you mean resources?" in result.stderr
+    assert cluster.server.objects(PADDLE_JOBS) == []
+    assert cluster.server.get(CONFIG_MAPS, "default", "data") is None
+    assert pdj("submit", file(job().worker(1, resorces={})), "--no-validate").exit_code == 0
     assert pdj("validate", file(job().worker(1))).stdout.endswith("job.yaml: PaddleJob demo is valid\n")
     result = pdj("submit", tmp_path / "missing.yaml")
     assert result.stderr == f"error: unable to read {tmp_path / 'missing.yaml'}: No such file or directory\n"

@@ -55,6 +55,11 @@ class WithArguments(click.Command):
     default="none",
     help="Only check: here, or by the API server.",
 )
+@click.option(
+    "--validate/--no-validate",
+    default=True,
+    help="Check the fields before anything is sent; the default. The API server checks in any case.",
+)
 @click.option("--watch", "-w", is_flag=True, help="Watch the job until it ends; exit with its result.")
 @click.option("--logs", is_flag=True, help="Follow the logs until the job ends; exit with its result.")
 @click.option("--rank", "-r", default="all", metavar="RANK", help="With --logs: only this rank (0, ps-1).")
@@ -74,6 +79,7 @@ def command(
     image: str,
     env: tuple[str, ...],
     dry_run: str,
+    validate: bool,
     watch: bool,
     logs: bool,
     rank: str,
@@ -98,7 +104,9 @@ def command(
         env=dict(_assignment(each) for each in env),
         args=arguments_after_dashes(ctx),
     )
-    submission = _Submission(overrides, dry_run, form, watch=watch, logs=logs, rank=rank, seconds=timeout)
+    submission = _Submission(
+        overrides, dry_run, form, validate=validate, watch=watch, logs=logs, rank=rank, seconds=timeout
+    )
     shared.run(submission.run(target, sources))
 
 
@@ -109,6 +117,7 @@ class _Submission:
         dry_run: str,
         form: str | None,
         *,
+        validate: bool,
         watch: bool,
         logs: bool,
         rank: str,
@@ -117,6 +126,7 @@ class _Submission:
         self._overrides = overrides
         self._dry_run = dry_run
         self._form = form
+        self._validate = validate
         self._watch = watch
         self._logs = logs
         self._rank = rank
@@ -152,10 +162,10 @@ class _Submission:
             raise click.UsageError(
                 f"--name, --watch and --logs are for one job, and there are {len(changed)}"
             )
-        if self._dry_run != "client":
-            # The API server knows better, and the local runner checks the same.
-            return
-        _refuse_invalid(changed)
+        if self._validate:
+            from paddlejob.client import manifest as manifests  # noqa: PLC0415 - schemas take long to import
+
+            manifests.check(*changed)
 
     def _print_checked(self, changed: list[JsonObject]) -> None:
         from paddlejob.client.manifest import name_of  # noqa: PLC0415
@@ -242,7 +252,7 @@ async def _validate_file(target: Target, file: str, *, server: bool) -> None:
     source = _source_name(file)
     found, _ = manifests.read(_text(file), source)
     try:
-        _refuse_invalid(found)
+        manifests.check(*found)
         if server:
             async with target.open() as jobs:
                 for each in found:
@@ -251,14 +261,6 @@ async def _validate_file(target: Target, file: str, *, server: bool) -> None:
         raise InvalidJobError(*(f"{source}: {problem}" for problem in error.problems)) from None
     for each in found:
         say(f"{source}: PaddleJob {manifests.name_of(each)} is valid")
-
-
-def _refuse_invalid(manifests_: list[JsonObject]) -> None:
-    from paddlejob.client import manifest as manifests  # noqa: PLC0415
-    from paddlejob.client.errors import InvalidJobError  # noqa: PLC0415
-
-    if problems := [problem for each in manifests_ for problem in manifests.problems(each)]:
-        raise InvalidJobError(*problems)
 
 
 def _assignment(text: str) -> tuple[str, str]:
