@@ -24,7 +24,7 @@ HEADINGS = ("NAME", "RESULT", "AGE", "DURATION", "ATTEMPTS", "FIRST FAILURE")
 @output.output_option("json", "yaml", "wide")
 @target_flags
 def history(target: Target, job: str, all_namespaces: bool, form: str | None) -> None:
-    """List jobs that exist and jobs that are gone, or those named JOB, newest first.
+    """List finished jobs, deleted ones too, or those named JOB, newest first.
 
     Also: history -o wide for the names of the records, which `postmortem` takes too.
     """

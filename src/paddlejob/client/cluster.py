@@ -85,7 +85,9 @@ class Cluster(Jobs):
         except errors.NotFoundError as error:
             if error.status.details is None or not error.status.details.name:
                 raise
-            raise await self._unknown(name) from None
+            from paddlejob.client.records import unknown_job  # noqa: PLC0415 - only for a missing job
+
+            raise await unknown_job(self, name) from None
         return ClusterJob(self, body)
 
     async def list(self, *, selector: str = "", all_namespaces: bool = False) -> list[Job]:
@@ -197,10 +199,11 @@ class Cluster(Jobs):
         return await live.rights(self.client, namespace)
 
     async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
-        """Return the records that the operator keeps, and the jobs that have none yet."""
+        """Return the finished jobs that the operator has a record of or that still exist."""
         from paddlejob.client import records  # noqa: PLC0415
 
-        return await records.cluster_history(self, name=name, all_namespaces=all_namespaces)
+        found = await records.cluster_history(self, name=name, all_namespaces=all_namespaces)
+        return tuple(each for each in found if each.is_final)
 
     async def record(self, name: str) -> Record:
         """Return the record of a job, with what the job itself tells while it exists."""
@@ -214,19 +217,6 @@ class Cluster(Jobs):
             raise NoSuchJobError(f"there are no PaddleJobs in namespace {self.namespace}")
         assert isinstance(newest, ClusterJob)
         return newest
-
-    async def _unknown(self, name: str) -> NoSuchJobError:
-        import difflib  # noqa: PLC0415 - only for a misspelt name
-
-        known: list[str] = []
-        try:
-            known = [job.name for job in await self.list()]
-        except errors.KubeError:
-            # Who may not list still learns that there is no such job.
-            known = []
-        near = difflib.get_close_matches(name.lower(), known, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return NoSuchJobError(f"there is no PaddleJob {name} in namespace {self.namespace}{hint}")
 
 
 class ClusterJob(Job):
@@ -360,6 +350,7 @@ class ClusterJob(Job):
 
         pod = ranks.select_one(self.state, await self.pods(), rank)
         chosen = container or ranks.training_container(self.state, pod)
+        ranks.check_running(self.state, pod, chosen)
         return await execute(self.client, self.namespace, pod.metadata.name, chosen, command)
 
     async def stacks(self, rank: str = "all") -> list[ProcessStack]:
@@ -386,8 +377,9 @@ class ClusterJob(Job):
         """Forward through the API server."""
         from paddlejob.client.streams.port_forward import Forwarder  # noqa: PLC0415
 
-        pod = ranks.select_one(self.state, await self.pods(), rank).metadata.name
-        return Forwarder(self.client, self.namespace, pod, on_error)
+        pod = ranks.select_one(self.state, await self.pods(), rank)
+        ranks.check_running(self.state, pod, ranks.training_container(self.state, pod))
+        return Forwarder(self.client, self.namespace, pod.metadata.name, on_error)
 
     async def scale(self, workers: int) -> str:
         """Set the number of workers through the scale subresource."""

@@ -290,7 +290,7 @@ class Jobs(abc.ABC):
 
     @abc.abstractmethod
     async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
-        """Return jobs that exist and jobs that are gone, or those with a name, newest first."""
+        """Return the finished jobs, deleted ones too, or those with a name, newest first."""
 
     @abc.abstractmethod
     async def record(self, name: str) -> Record:

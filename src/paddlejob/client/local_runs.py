@@ -143,14 +143,15 @@ class LocalRuns(Jobs):
         return found
 
     async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
-        """Return the runs whose directories exist, or those of one job."""
+        """Return the runs that are over and whose directories exist, or those of one job."""
         from paddlejob.client.records import local_summary  # noqa: PLC0415
 
         runs = (run for run in run_directory.all_runs(self.runs) if run.read_record())
         jobs = [LocalJob(self, run) for run in runs if name in ("", run.name, run.job_name)]
         if all_namespaces:
             raise UnsupportedError("local runs have no namespaces")
-        return tuple(local_summary(job.run, job.state) for job in jobs)
+        found = (local_summary(job.run, job.state) for job in jobs)
+        return tuple(each for each in found if each.is_final)
 
     async def record(self, name: str) -> Record:
         """Return what the directory of a run tells."""

@@ -67,6 +67,22 @@ def check(job: PaddleJob, rank: str) -> None:
         raise ClientError(f"{job.name} has no rank {rank}; choose all or one of {several}")
 
 
+def check_running(job: PaddleJob, pod: Pod, container: str) -> None:
+    """Raise ClientError unless a container runs; the kubelet refuses it with an internal error, or hangs."""
+    from paddlejob.local.ui.view import describe  # noqa: PLC0415 - not needed for most verbs
+
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    state = next((each.state for each in statuses if each.name == container), None)
+    if state is not None and state.running is not None:
+        return
+    has_ended = pod.status.phase in ("Succeeded", "Failed") or (state is not None and state.terminated)
+    stage = "has ended" if has_ended else "has not started"
+    raise ClientError(
+        f"container {container} of {rank_of(job.name, pod.metadata.name)} {stage} ({describe(pod)}); "
+        "exec, cp and port-forward need a running container"
+    )
+
+
 def training_container(job: PaddleJob, pod: Pod) -> str:
     """Return the name of the container that trains."""
     replica = replica_of(job.name, pod)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -84,6 +85,28 @@ async def cluster_record(cluster: Cluster, name: str) -> Record:
     if job.state.metadata.uid != summary.uid:
         return record or Record(summary)
     return _with_job(record or Record(summary), job.state, await job.pods())
+
+
+async def unknown_job(cluster: Cluster, name: str) -> NoSuchJobError:
+    """Return the error about a job that does not exist: how it ended if it was deleted, or a similar name."""
+    import difflib  # noqa: PLC0415 - only for a misspelt name
+
+    kept: Iterable[Summary] = ()
+    known: list[str] = []
+    # A user without the right to list still gets the error.
+    with contextlib.suppress(errors.KubeError):
+        kept = (await _kept(cluster, name=name, all_namespaces=False)).values()
+    for newest in _newest_first(kept)[:1]:
+        ending = ": ".join(filter(None, (newest.result, newest.message)))
+        return NoSuchJobError(
+            f"PaddleJob {name} in namespace {cluster.namespace} was deleted; its record says {ending}; "
+            f"`kubectl pdj postmortem {name}` shows the rest"
+        )
+    with contextlib.suppress(errors.KubeError):
+        known = [job.name for job in await cluster.list()]
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return NoSuchJobError(f"there is no PaddleJob {name} in namespace {cluster.namespace}{hint}")
 
 
 async def _kept(cluster: Cluster, *, name: str, all_namespaces: bool) -> dict[_Identity, Summary]:

@@ -77,6 +77,34 @@ def test_jobs_that_exist_and_jobs_that_are_gone_are_listed_newest_first(cluster,
     assert record["attempts"][0]["ranks"][0]["text"] == "boom"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("logs",), ("logs", "--first-error"), ("explain",), ("describe",), ("retry",), ("wait",), ("top",)],
+    ids=" ".join,
+)
+def test_a_verb_on_a_deleted_job_points_to_its_record(pdj, keep, arguments):
+    keep(GONE)
+    result = pdj(*arguments, "gone")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: PaddleJob gone in namespace default was deleted; its record says "
+        "Failed: worker-1 exited with code 1; `kubectl pdj postmortem gone` shows the rest\n"
+    )
+
+
+def test_without_the_right_to_read_records_a_job_is_unknown(cluster, pdj, keep):
+    keep(GONE)
+    cluster.front.denied.add(("list", "configmaps"))
+    assert pdj("logs", "gone").stderr == "error: there is no PaddleJob gone in namespace default\n"
+
+
+def test_a_job_that_has_not_ended_is_not_history(cluster, pdj, file):
+    pdj("submit", file(job().worker(1)))
+    pdj("wait", "demo", "--for=running", "--timeout=60s")
+    assert pdj("history").stderr == "There is no record of any job.\n"
+    assert json.loads(pdj("postmortem", "demo", "-o", "json").stdout)["summary"]["result"] == "Running"
+
+
 def test_nothing_to_list_is_said(pdj):
     result = pdj("history", "nothing")
     assert (result.exit_code, result.stdout) == (0, "")

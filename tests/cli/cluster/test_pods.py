@@ -14,7 +14,9 @@ from paddlejob.client.cluster import Cluster
 from paddlejob.client.errors import ClientError
 from paddlejob.client.streams import port_forward, stacks
 from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull
 from tests.support import pod_streams
+from tests.support.waiting import eventually
 
 HEAD, FRAME = "Thread 0x01 (most recent call first):", '  File "train.py", line 1 in step'
 
@@ -71,6 +73,30 @@ def test_missing_rights_are_named(cluster, demo):
     ran = command(cluster, "exec", demo, "--", "true")
     expected = b"error: cannot get pods/exec in namespace default: needs get and create on pods/exec\n"
     assert (ran.returncode, ran.stderr) == (2, expected)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sentence"),
+    [
+        (Exit(3, 0.2), "container paddle of worker-0 has ended (Error 3)"),
+        (FailImagePull(), "container paddle of worker-0 has not started (ImagePullBackOff)"),
+    ],
+    ids=["ended", "not started"],
+)
+def test_a_container_that_does_not_run_is_named(cluster, pdj, file, tmp_path, outcome, sentence):
+    cluster.scene.fates.set("demo-worker-0", outcome)
+    pdj("submit", file(job().worker(1).spec(backoffLimit=0, cleanPodPolicy="Never")))
+    state = sentence.partition("(")[2].rstrip(")")
+    eventually(lambda: state in pdj("describe", "demo").stdout)
+    expected = f"error: {sentence}; exec, cp and port-forward need a running container\n"
+    for arguments in (
+        ("exec", "demo", "--", "true"),
+        ("cp", "demo", "worker-0:/output", tmp_path / "output"),
+        ("cp", "demo", tmp_path, "worker-0:/data"),
+        ("port-forward", "demo", ":80"),
+    ):
+        result = pdj(*arguments)
+        assert (result.exit_code, result.stdout, result.stderr) == (2, "", expected)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ export default function Job({ namespace, name, tab, row, about, rights }) {
   if (known.isGone || known.refused) {
     const title = known.isGone ? "jobGone" : known.refused.status === 403 ? "forbidden" : "jobMissing";
     return html`<${Empty} title=${t(title)}>
-      <p class="dim">${known.refused?.message || `${namespace}/${name}`}</p><p><a class="button" href="#/">${t("backToJobs")}</a></p><//>`;
+      <p class="dim">${known.refused?.message || `${namespace}/${name}`}</p><p><a class="button" href="#/">${t("backToJobs")}</a>
+      ${title !== "forbidden" && html`<a class="button" href="#/history">${t("history")}</a>`}</p><//>`;
   }
   if (!job) return html`<div class="skeleton" role="status" aria-label=${t("loading")}><div><i></i><i></i><i></i></div></div>`;
   const pages = { overview: Overview, logs: LogTab, ranks: Ranks, events: Events, manifest: Manifest };
