@@ -16,7 +16,14 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
-from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError, problems_of
+from paddlejob.client.errors import (
+    ClientError,
+    InvalidJobError,
+    NameTakenError,
+    NoSuchJobError,
+    UnsupportedError,
+    problems_of,
+)
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Listing, Look, Usage, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.manifest import resource_beside
@@ -271,13 +278,13 @@ class ClusterJob(Job):
         return ranks.in_order(self.state, page.items)
 
     async def usage(self) -> Mapping[str, Usage]:
-        """Ask the metrics server; what it does not know, or tells only others, is left out."""
+        """Ask the metrics server; pods that it has not measured are left out."""
         try:
             page = await self.client.list(
                 POD_METRICS, self.namespace, label_selector=self.pod_selector, type=PodMetrics
             )
-        except errors.ApiError:
-            return {}
+        except errors.NotFoundError:
+            raise UnsupportedError("the cluster has no metrics server") from None
         return {each.metadata.name: each.usage for each in page.items}
 
     @property

@@ -26,7 +26,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.client import goals
-from paddlejob.client.errors import GoalMissedError, WaitTimeoutError
+from paddlejob.client.errors import GoalMissedError, UnsupportedError, WaitTimeoutError
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogLine, LogQuery
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ class Job(abc.ABC):
         """Return the pods, servers first, each role in order of rank."""
 
     async def usage(self) -> Mapping[str, Usage]:
-        """Return what the pods use, by name; empty where nobody measures that."""
-        return {}
+        """Return the measured CPU and memory of the pods, by name. Raises KubeError."""
+        raise UnsupportedError("the pods of a local run are not measured")
 
     @abc.abstractmethod
     async def events(self) -> list[JobEvent]:

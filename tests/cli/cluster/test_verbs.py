@@ -258,18 +258,61 @@ def test_describe_shows_ranks_and_events(cluster, pdj, file):
     assert json.loads(pdj("events", "demo", "-o", "json").stdout)[0]["object"] == "PaddleJob/demo"
 
 
+PROGRESS = {
+    "step": 552,
+    "steps": 62,
+    "epoch": 9,
+    "epochs": 40,
+    "percent": 22,
+    "loss": "0.25",
+    "throughput": "120 samples/s",
+    "eta": "3m",
+    "phase": "evaluating",
+    "attemptStep": 520,
+    "savedStep": 496,
+    "resumedStep": 434,
+    "lostSteps": 62,
+}
+TRAINING = "epoch 9/40, step 552, 22%, loss 0.25, 120 samples/s, evaluating, ETA 3m"
+
+
+def test_the_progress_of_training_is_shown_with_image_and_command(cluster, pdj, file):
+    pdj("submit", file(job().worker(1, command=["python", "train.py"], args=["--lr", "0.1 0.2"])))
+    pdj("wait", "demo", "--for=running", "--timeout=60s")
+    patch = {"status": {"progress": PROGRESS}}
+    cluster.do(lambda scene: scene.client.patch(PADDLE_JOBS, "default", "demo", patch, subresource="status"))
+    assert TRAINING in lines(pdj("top", "demo", "--once"))
+    found = [line.split(":  ", 1) for line in lines(pdj("describe", "demo")) if ":  " in line]
+    facts = {name: value.strip() for name, value in found}
+    assert (
+        facts.items()
+        >= {
+            "Progress": TRAINING,
+            "Repeated step": "520",
+            "Saved step": "496",
+            "Resumed step": "434",
+            "Lost steps": "62",
+            "Worker image": "paddle:test",
+            "Worker command": "python train.py --lr '0.1 0.2'",
+        }.items()
+    )
+
+
 def test_top_shows_what_the_ranks_use_where_that_is_measured(cluster, pdj, file):
     pdj("submit", file(job().worker(2)))
     pdj("wait", "demo", "--for=running", "--timeout=60s")
-    assert "CPU" not in pdj("top", "demo", "--once").stdout
+    missing = "CPU and memory are not shown: the cluster has no metrics server"
+    assert lines(pdj("top", "demo", "--once"))[-1] == missing
     containers = [{"name": "paddle", "usage": {"cpu": "250m", "memory": "64Mi"}}]
     labels = cluster.server.get(PODS, "default", "demo-worker-0")["metadata"]["labels"]
     metrics = {"metadata": {"name": "demo-worker-0", "namespace": "default", "labels": labels}}
 
     async def measure(scene) -> None:
-        scene.server.register(ResourceType(resource=POD_METRICS))
         scene.server.create(POD_METRICS, {**metrics, "containers": containers})
 
+    cluster.server.register(ResourceType(resource=POD_METRICS))
+    missing = "CPU and memory are not shown: the metrics server has not measured these pods yet"
+    assert lines(pdj("top", "demo", "--once"))[-1] == missing
     cluster.do(measure)
     heading, first, second = lines(pdj("top", "demo", "--once"))[-3:]
     assert heading.split()[-2:] == ["CPU", "MEMORY"]

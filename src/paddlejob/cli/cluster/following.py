@@ -1,7 +1,8 @@
-"""Prints logs as they come, and says how the job ended."""
+"""Prints the logs or the states of a job while it runs, and its result."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sys
@@ -58,6 +59,53 @@ async def print_logs(job: Job, query: LogQuery, printer: LogPrinter) -> None:
     async with contextlib.aclosing(job.logs(query)) as items:
         async for item in items:
             printer.print(item)
+
+
+PROGRESS_SECONDS = 10.0
+"""Shortest time between two lines about the progress of training."""
+
+
+async def print_states(job: Job) -> None:
+    """Print each new state and the progress of training, until the job has ended or is deleted."""
+    warning = asyncio.create_task(_warn_without_operator(job))
+    try:
+        await _print_changes(job)
+    finally:
+        warning.cancel()
+        await asyncio.wait({warning})
+
+
+async def _print_changes(job: Job) -> None:
+    from paddlejob.cli.cluster.output import training  # noqa: PLC0415
+    from paddlejob.client.job import describe  # noqa: PLC0415
+
+    clock = asyncio.get_running_loop().time
+    last_state = last_progress = ""
+    due = clock()
+    async for state in job.watch():
+        if state.status.phase.is_terminal:
+            return
+        if (described := describe(state)) != last_state:
+            last_state = described
+            say(f"{job.name} {described}", err=True)
+        progress = training(state.status.progress)
+        if progress and progress != last_progress and clock() >= due:
+            last_progress, due = progress, clock() + PROGRESS_SECONDS
+            say(f"{job.name} {progress}", err=True)
+
+
+async def _warn_without_operator(job: Job) -> None:
+    """Print why a job has no status when an operator should have written one."""
+    from paddlejob.client.errors import ClientError  # noqa: PLC0415
+    from paddlejob.client.explain.causes.states import OPERATOR_SECONDS  # noqa: PLC0415
+    from paddlejob.kube.errors import KubeError  # noqa: PLC0415
+
+    await asyncio.sleep(OPERATOR_SECONDS + 1)
+    if job.state.status.phase:
+        return
+    with contextlib.suppress(ClientError, KubeError):
+        found = await job.explain()
+        say("; ".join((f"{job.name}: {found.summary}", *(each.text for each in found.advice))), err=True)
 
 
 async def verdict(job: Job, *, with_lines: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,19 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 
     from paddlejob.api.pod import Pod
-    from paddlejob.api.v1 import PaddleJob
+    from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
     from paddlejob.client.job import Job, JobEvent, Usage
 
 T = TypeVar("T")
 
 SHOWN_EVENTS = 10
+COMMAND_LENGTH = 200
 
 
 @click.command("describe")
 @shared.jobs_argument
 @target_flags
 def describe(target: Target, names: tuple[str, ...]) -> None:
-    """Show each JOB: how it is and why, its ranks, its last failure, its events."""
+    """Show each JOB: its state and why, its training, ranks, last failure and events."""
     shared.run(_describe(target, names))
 
 
@@ -80,9 +82,39 @@ def _facts(job: Job, state: PaddleJob, now: datetime) -> Iterator[tuple[str, str
     yield "Attempt", f"{status.attempt} ({status.restarts} of {state.spec.backoff_limit} restarts used)"
     if status.goodput:
         yield "Time", _time_spent(state, now)
+    yield from _training_facts(status)
+    yield from _programs(state)
     if failure := status.last_failure:
         ago = output.duration(failure.time, None, now)
         yield "Last failure", f"attempt {failure.attempt}, {ago} ago: {failure.message}"
+
+
+def _training_facts(status: PaddleJobStatus) -> Iterator[tuple[str, str]]:
+    """Yield the progress of training, and the steps that checkpoints saved and restarts lost."""
+    progress = status.progress
+    if progress is None:
+        return
+    yield "Progress", output.training(progress, is_over=status.phase.is_terminal)
+    steps = {
+        "Repeated step": progress.attempt_step,
+        "Saved step": progress.saved_step,
+        "Resumed step": progress.resumed_step,
+        "Lost steps": progress.lost_steps,
+    }
+    yield from ((name, str(number)) for name, number in steps.items() if number)
+
+
+def _programs(state: PaddleJob) -> Iterator[tuple[str, str]]:
+    """Yield image and command of the training container of each role."""
+    from paddlejob.core.messages import one_line  # noqa: PLC0415
+    from paddlejob.core.pod_set import training_container  # noqa: PLC0415
+
+    for role, spec in state.spec.roles():
+        container = training_container(spec)
+        lists = (container.get(field) for field in ("command", "args"))
+        words = [word for each in lists if isinstance(each, list) for word in each]
+        yield f"{role} image".capitalize(), str(container.get("image") or "")
+        yield f"{role} command".capitalize(), one_line(shlex.join(map(str, words)), COMMAND_LENGTH)
 
 
 def _time_spent(state: PaddleJob, now: datetime) -> str:

@@ -122,6 +122,29 @@ def _progress(progress: TrainingProgress | None) -> str:
     return f"epoch {progress.epoch}" if progress.epoch else f"step {progress.step}"
 
 
+def training(progress: TrainingProgress | None, *, is_over: bool = False) -> str:
+    """Return the progress of training in one line: epoch, step, percent, loss, throughput, phase and ETA."""
+    if progress is None:
+        return ""
+    parts = (
+        _of_total("epoch", progress.epoch, progress.epochs),
+        _of_total("step", progress.step, progress.steps),
+        "" if progress.percent is None else f"{progress.percent}%",
+        progress.loss and f"loss {progress.loss}",
+        progress.throughput,
+        progress.phase if progress.phase != "training" and not is_over else "",
+        f"ETA {progress.eta}" if progress.eta and not is_over else "",
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _of_total(unit: str, number: int, total: int) -> str:
+    """Return `step 3/10`; a total that the number has passed counts something else."""
+    if not number:
+        return ""
+    return f"{unit} {number}/{total}" if total >= number else f"{unit} {number}"
+
+
 def duration(begin: datetime | None, end: datetime | None, now: datetime | None = None) -> str:
     """Return the time from one moment to another, or to now, as kubectl does."""
     if begin is None:

@@ -189,12 +189,12 @@ class _Submission:
     async def _follow(self, target: Target, job: Job) -> int:
         import asyncio  # noqa: PLC0415
 
-        from paddlejob.cli.cluster.following import verdict  # noqa: PLC0415
+        from paddlejob.cli.cluster.following import print_states, verdict  # noqa: PLC0415
         from paddlejob.client.errors import WaitTimeoutError  # noqa: PLC0415
 
         try:
             async with asyncio.timeout(self._seconds):
-                await (self._follow_logs(job) if self._logs else self._follow_state(job))
+                await (self._follow_logs(job) if self._logs else print_states(job))
         except TimeoutError:
             raise WaitTimeoutError(
                 f"{job.name} has not ended after {self._seconds:g}s; it keeps running"
@@ -210,17 +210,6 @@ class _Submission:
 
         query = LogQuery(rank=self._rank, follow=True)
         await print_logs(job, query, LogPrinter(self._rank, timestamps=False))
-
-    async def _follow_state(self, job: Job) -> None:
-        from paddlejob.client.job import describe  # noqa: PLC0415
-
-        shown_state = ""
-        async for state in job.watch():
-            if state.status.phase.is_terminal:
-                return
-            if (now := describe(state)) != shown_state:
-                shown_state = now
-                say(f"{job.name} {now}", err=True)
 
 
 @click.command("validate")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from paddlejob.cli.cluster.flags import Target, target_flags
 from paddlejob.cli.terminal import clear, say
 
 if TYPE_CHECKING:
-    from paddlejob.client.job import Job
+    from paddlejob.client.job import Job, Usage
 
 REFRESH_SECONDS = 1.0
 
@@ -26,7 +26,7 @@ REFRESH_SECONDS = 1.0
 @click.option("--once", is_flag=True, help="Print once and exit; the default without a terminal.")
 @target_flags
 def command(target: Target, job: str, all_namespaces: bool, once: bool) -> None:
-    """Show all jobs, or the ranks of JOB, live; ends with JOB or when interrupted.
+    """Show all jobs, or the training and the ranks of JOB, live; ends with JOB or when interrupted.
 
     CPU and memory of the ranks are shown if the cluster has a metrics server.
     """
@@ -86,12 +86,31 @@ async def _job_screen(job: Job) -> str:
     from paddlejob.cli.cluster.inspect import rank_table  # noqa: PLC0415
     from paddlejob.client.job import describe  # noqa: PLC0415
 
-    now = datetime.now(UTC)
-    pods, usage = await job.pods(), await job.usage()
-    table = output.table([output.HEADINGS, output.row(job, now)])
-    return "\n".join(
-        (table, "", f"{job.name} is {describe(job.state)}", "", rank_table(job, pods, now, usage))
-    )
+    now, status = datetime.now(UTC), job.state.status
+    pods, (usage, missing) = await job.pods(), await _usage(job)
+    lines = [
+        output.table([output.HEADINGS, output.row(job, now)]),
+        "",
+        f"{job.name} is {describe(job.state)}",
+    ]
+    if training := output.training(status.progress, is_over=status.phase.is_terminal):
+        lines.append(training)
+    lines += ["", rank_table(job, pods, now, usage)]
+    if missing and not status.phase.is_terminal:
+        lines += ["", f"CPU and memory are not shown: {missing}"]
+    return "\n".join(lines)
+
+
+async def _usage(job: Job) -> tuple[Mapping[str, Usage], str]:
+    """Return the usage of the pods, and why there is none."""
+    from paddlejob.client.errors import ClientError, sentence  # noqa: PLC0415
+    from paddlejob.kube.errors import ApiError  # noqa: PLC0415
+
+    try:
+        usage = await job.usage()
+    except (ClientError, ApiError) as error:
+        return {}, sentence(error)
+    return usage, "" if usage else "the metrics server has not measured these pods yet"
 
 
 def _draw(text: str, *, once: bool, notice: str = "") -> None:
