@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.scene import Scene, play
+from paddlejob.client import ranks
 from paddlejob.client.cluster import cluster_config
 from paddlejob.client.errors import (
     ClientError,
@@ -28,7 +29,7 @@ from paddlejob.kube.errors import (
 )
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS
 from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull
+from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull, Unschedulable
 
 
 def body(built, **metadata):
@@ -258,6 +259,48 @@ def test_events_of_the_job_and_its_pods_are_in_order():
         found = await demo.events()
         assert {each.object for each in found} == {"PaddleJob/demo", "Pod/demo-worker-0"}
         assert [each.time for each in found] == sorted(each.time for each in found)
+
+    play(act)
+
+
+WAITS = ("Normal", "Waiting", "waits for the addresses of the other pods")
+KUBELET = {
+    'Error: configmap "demo" not found': WAITS,
+    "Error: couldn't find key PADDLEJOB_ATTEMPT_1_EB0E251C in ConfigMap default/demo": WAITS,
+    'Error: configmap "mine" not found': ("Warning", "Failed", 'Error: configmap "mine" not found'),
+    'Error: secret "demo" not found': ("Warning", "Failed", 'Error: secret "demo" not found'),
+}
+
+
+@pytest.mark.parametrize("message", KUBELET)
+def test_a_wait_for_addresses_is_not_a_warning(message):
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().worker(1))
+        told = {**_event("demo-worker-0"), "type": "Warning", "reason": "Failed", "message": message}
+        await scene.client.create(EVENTS, "default", told)
+        (found,) = [each for each in await demo.events() if each.object == "Pod/demo-worker-0"]
+        assert (found.type, found.reason, found.message) == KUBELET[message]
+
+    play(act)
+
+
+def test_a_rank_that_waits_for_addresses_is_shown_as_waiting():
+    async def act(scene: Scene) -> None:
+        scene.fates.set("demo-worker-1", Unschedulable())
+        demo = await scene.submitted(job().worker(2))
+
+        async def states() -> list[str]:
+            return [ranks.state_of(demo.state, pod) for pod in await demo.pods()]
+
+        async def waits() -> bool:
+            first, *_ = await states() or [""]
+            assert first != "CreateContainerConfigError"
+            return first == "Waiting"
+
+        await scene.until(waits, "worker-0 waits")
+        await scene.edit(worker={**job().worker(1).manifest["spec"]["worker"]})
+        await demo.wait("running", timeout_seconds=120)
+        assert await states() == ["Running"]
 
     play(act)
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from paddlejob.api import names
 from paddlejob.api.meta import ObjectMeta, View
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client.job import JobEvent
+from paddlejob.core.explain import waits_for_addresses
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import EVENTS
 
@@ -52,7 +55,16 @@ async def job_events(client: Client, namespace: str, job: PaddleJob) -> list[Job
     is_pod = re.compile(rf"{re.escape(job.name)}-(?:{roles})-[0-9]+").fullmatch
     found = [each for each in own if each.involved_object.uid in (job.metadata.uid, "")]
     found += [each for each in of_pods if is_pod(each.involved_object.name)]
-    return [each.event for each in sorted(found, key=lambda each: each.time or _LONG_AGO)]
+    return [_readable(each.event, job) for each in sorted(found, key=lambda each: each.time or _LONG_AGO)]
+
+
+def _readable(event: JobEvent, job: PaddleJob) -> JobEvent:
+    """Return an event of a start without trouble as one: the kubelet warns of the missing addresses."""
+    if event.type != "Warning" or not waits_for_addresses(event.message, job.name):
+        return event
+    return replace(
+        event, type="Normal", reason="Waiting", message="waits for the addresses of the other pods"
+    )
 
 
 async def _events(client: Client, namespace: str, selector: str) -> tuple[EventView, ...]:

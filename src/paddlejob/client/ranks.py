@@ -67,10 +67,20 @@ def check(job: PaddleJob, rank: str) -> None:
         raise ClientError(f"{job.name} has no rank {rank}; choose all or one of {several}")
 
 
+def state_of(job: PaddleJob, pod: Pod) -> str:
+    """Return the state of a pod in a word or two, as `kubectl get pods` does."""
+    from paddlejob.core.explain import waits_for_addresses  # noqa: PLC0415 - not needed for most verbs
+    from paddlejob.local.ui.view import describe  # noqa: PLC0415
+
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    waits = (each.state.waiting.message for each in statuses if each.state.waiting)
+    if pod.metadata.deletion_timestamp is None and any(waits_for_addresses(each, job.name) for each in waits):
+        return "Waiting"
+    return describe(pod) or "Pending"
+
+
 def check_running(job: PaddleJob, pod: Pod, container: str) -> None:
     """Raise ClientError unless a container runs; the kubelet refuses it with an internal error, or hangs."""
-    from paddlejob.local.ui.view import describe  # noqa: PLC0415 - not needed for most verbs
-
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     state = next((each.state for each in statuses if each.name == container), None)
     if state is not None and state.running is not None:
@@ -78,7 +88,7 @@ def check_running(job: PaddleJob, pod: Pod, container: str) -> None:
     has_ended = pod.status.phase in ("Succeeded", "Failed") or (state is not None and state.terminated)
     stage = "has ended" if has_ended else "has not started"
     raise ClientError(
-        f"container {container} of {rank_of(job.name, pod.metadata.name)} {stage} ({describe(pod)}); "
+        f"container {container} of {rank_of(job.name, pod.metadata.name)} {stage} ({state_of(job, pod)}); "
         "exec, cp and port-forward need a running container"
     )
 

@@ -31,17 +31,23 @@ def obstacle(member: ObservedPod) -> str:
     for condition in status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return f"{_lower_first(condition.reason or 'unschedulable')}: {condition.message}".rstrip(": ")
-    own_config = (
-        f'configmap "{member.pod.metadata.labels.get(names.LABEL_JOB, "")}" not found',
-        f"couldn't find key {names.Env.ATTEMPT}_",
-    )
+    job_name = member.pod.metadata.labels.get(names.LABEL_JOB, "")
     for container in (*status.init_container_statuses, *status.container_statuses):
-        trouble = _container_trouble(container, own_config)
+        trouble = _container_trouble(container, job_name)
         if trouble:
             return trouble
     if member.state is PodState.UNKNOWN:
         return f"node {member.pod.spec.node_name or '(unknown)'} is not responding"
     return ""
+
+
+def waits_for_addresses(message: str, job_name: str) -> bool:
+    """Return whether a kubelet reports that the job's ConfigMap has no addresses for the attempt yet.
+
+    Every healthy start passes through this: the ConfigMap is written when all addresses are known.
+    """
+    own = (f'configmap "{job_name}" not found', f"couldn't find key {names.Env.ATTEMPT}_")
+    return any(text in message for text in own)
 
 
 def stage(member: ObservedPod) -> str:
@@ -112,12 +118,9 @@ def _role_of(pod: str, job_name: str) -> Role | None:
     return next((role for role in Role if pod.startswith(f"{job_name}-{role}-")), None)
 
 
-def _container_trouble(container: ContainerStatus, own_config_missing: tuple[str, ...]) -> str:
+def _container_trouble(container: ContainerStatus, job_name: str) -> str:
     waiting = container.state.waiting
-    if waiting is None or waiting.reason in _EXPECTED_WAITS:
-        return ""
-    if any(text in waiting.message for text in own_config_missing):
-        # Expected for a moment: the job's own ConfigMap is written once all addresses are known.
+    if waiting is None or waiting.reason in _EXPECTED_WAITS or waits_for_addresses(waiting.message, job_name):
         return ""
     previous = container.last_state.terminated
     if waiting.reason == "CrashLoopBackOff" and previous is not None:

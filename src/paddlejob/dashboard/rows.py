@@ -16,7 +16,6 @@ from paddlejob.client import ranks
 from paddlejob.client.job import Job, JobEvent
 from paddlejob.client.logs.model import LogLine
 from paddlejob.history.record import Record, Summary, object_key
-from paddlejob.local.ui.view import describe
 
 
 def key_of(job: Job) -> str:
@@ -75,7 +74,7 @@ def rank_of(state: PaddleJob, pod: Pod) -> JsonObject:
     ended = found.state.terminated if found else None
     return {
         "rank": ranks.rank_of(state.name, pod.metadata.name),
-        "state": pod.status.reason or (_ending(ended) if ended else describe(pod)) or "Pending",
+        "state": pod.status.reason or (_ending(ended) if ended else ranks.state_of(state, pod)),
         "restarts": sum(each.restart_count for each in statuses),
         "attempt": ranks.attempt_of(pod),
         "node": pod.spec.node_name,

@@ -16,7 +16,6 @@ from paddlejob.client.job import Job, describe
 from paddlejob.client.logs.model import LogQuery
 from paddlejob.client.logs.training_metrics import MOST_LINES, RANK, Metrics
 from paddlejob.kube.errors import KubeError
-from paddlejob.local.ui.view import describe as describe_pod
 from paddlejob.progress import Progress
 
 
@@ -87,7 +86,7 @@ async def take(job: Job, where: str, metrics: Metrics) -> JobSnapshot:
         found = tuple(
             RankState(
                 ranks.rank_of(job.state.name, pod.metadata.name),
-                describe_pod(pod) or "Pending",
+                ranks.state_of(job.state, pod),
                 sum(each.restart_count for each in pod.status.container_statuses),
             )
             for pod in await job.pods()

@@ -129,7 +129,6 @@ def _time_spent(state: PaddleJob, now: datetime) -> str:
 def rank_table(job: Job, pods: list[Pod], now: datetime, usage: Mapping[str, Usage] | None = None) -> str:
     """Return a line for each rank, with what it uses where that is known."""
     from paddlejob.client import ranks  # noqa: PLC0415
-    from paddlejob.local.ui.view import describe as state_of  # noqa: PLC0415
 
     rows = [("RANK", "STATUS", "RESTARTS", "ATTEMPT", "AGE", "NODE", *(("CPU", "MEMORY") if usage else ()))]
     for pod in pods:
@@ -137,7 +136,7 @@ def rank_table(job: Job, pods: list[Pod], now: datetime, usage: Mapping[str, Usa
         rows.append(
             (
                 ranks.rank_of(job.state.name, pod.metadata.name),
-                state_of(pod) or "Pending",
+                ranks.state_of(job.state, pod),
                 str(sum(each.restart_count for each in pod.status.container_statuses)),
                 str(ranks.attempt_of(pod)),
                 output.duration(pod.metadata.creation_timestamp, None, now),
