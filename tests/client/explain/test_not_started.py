@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from paddlejob.client.explain import explain
 from paddlejob.testing.build import job, snapshot
 from tests.client.explain.scene import (
     Case,
@@ -40,9 +42,13 @@ CASES = {
         details=("requested cpu=2, used cpu=3 of cpu=4",),
     ),
     "a quota that needs limits": Case(
-        refused("failed quota: team-a: must specify limits.memory for: paddle"),
+        refused(
+            "failed quota: team-a: must specify limits.cpu for: paddle; limits.memory for: paddle; "
+            "requests.cpu for: paddle; correct spec.worker.template, which the pod is made from"
+        ),
         "QuotaNeedsLimits",
-        "requires worker-0 to specify limits.memory for: paddle$",
+        "to specify limits.cpu for paddle, limits.memory for paddle, requests.cpu for paddle$",
+        advice=("limits.cpu for paddle, limits.memory for paddle, requests.cpu for paddle$",),
     ),
     "Pod Security": Case(
         refused(
@@ -236,6 +242,21 @@ CASES = {
         details=("worker-0 is on node a",),
         advice=("create Secret token",),
     ),
+    "an image that would run as root": Case(
+        placed(
+            waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+            built=job().worker(1, pod={"securityContext": {"runAsNonRoot": True}}),
+        ),
+        "CreateContainerConfigError",
+        "image will run as root",
+        advice=("set spec.worker.template.spec.securityContext.runAsUser to a user that can write",),
+    ),
+    "a container that never ran": Case(
+        placed(waiting("CreateContainerError", "context deadline exceeded")),
+        "CreateContainerError",
+        "worker-0: CreateContainerError: context deadline exceeded",
+        advice=("^correct spec.worker.template.spec, then suspend and resume the job$",),
+    ),
     "a missing key": Case(
         placed(waiting("CreateContainerConfigError", "couldn't find key a in ConfigMap default/settings")),
         "ConfigMapKeyNotFound",
@@ -267,6 +288,7 @@ CASES = {
         ),
         "CrashLoopBackOff",
         "worker-0: crashed 3 times, last with code 1: boom",
+        advice=("^see kubectl logs demo-worker-0 --previous, and correct spec.worker.template.spec$",),
     ),
 }
 
@@ -274,3 +296,37 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_cause_is_named(name):
     check(CASES[name])
+
+
+def contexts(evidence):
+    """Return the security contexts that the first advice sets, by path."""
+    return {op["path"]: op["value"] for op in explain(evidence).advice[0].change.patch}
+
+
+@pytest.mark.parametrize(("given", "user"), [({}, 1000), ({"runAsUser": 0}, 1000), ({"runAsUser": 42}, 42)])
+def test_a_non_root_user_is_named_unless_there_is_one(given, user):
+    built = job().worker(1, pod={"securityContext": given})
+    refusal = 'pods "demo-worker-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot'
+    at = "/spec/worker/template/spec/securityContext"
+    restricted = contexts(refused(refusal, built))[at]
+    assert (restricted["runAsNonRoot"], restricted["runAsUser"]) == (True, user)
+    message = "container has runAsNonRoot and image will run as root"
+    status = waiting("CreateContainerConfigError", message)
+    assert contexts(placed(status, built=built))[at] == {**given, "runAsUser": user}
+
+
+UNSEEN = ("cannot see nodes: needs list on nodes",)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "shown"),
+    [
+        (refused('serviceaccount "robot" not found'), ()),
+        (placed(waiting("ErrImagePull", "not found")), ()),
+        (seen(pending(job().worker(1))), UNSEEN),
+        (unplaced(job().worker(1)), UNSEEN),
+    ],
+    ids=["refused", "image", "unknown", "unplaced"],
+)
+def test_what_could_not_be_read_is_named_only_if_it_may_matter(evidence, shown):
+    assert explain(replace(evidence, unseen=UNSEEN)).unseen == shown

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from paddlejob.client.explain import Then, explain
-from paddlejob.client.explain.causes.failure import last_lines
+from paddlejob.client.explain.causes.failure import last_lines, meaning_of
 from paddlejob.testing.build import NOW, job, snapshot
 from tests.client.explain.scene import seen
 
@@ -180,6 +180,51 @@ def test_out_of_memory():
     assert first.then is Then.RETRY
 
 
+CODES = {
+    1: "the program failed, usually with a Python exception",
+    137: "killed by SIGKILL, often because memory ran out",
+    140: "killed by SIGUSR2",
+    241: "a process of the launcher was killed by SIGTERM",
+    247: "a process of Paddle's launcher was killed by SIGKILL, often because memory ran out",
+    250: "a process of Paddle's launcher aborted (SIGABRT), often because a peer exited",
+    -9: "killed by SIGKILL",
+    77: "",
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_meaning_of_an_exit_code(code):
+    assert meaning_of(code) == CODES[code]
+
+
+NOT_RETRIED = "exit codes 1 to 127 are not retried; restartPolicy.retryableExitCodes: [{}] changes that"
+TIMES = "restarted 2 of at most 3 times"
+RESTARTS = {
+    "a permanent code": ({}, {"exitCode": 3}, NOT_RETRIED.format(3)),
+    "a planned code": ({}, {"exitCode": 101}, f"{TIMES}; this failure does not count against backoffLimit"),
+    "a counted kill": ({}, {"exitCode": 137, "counted": True}, TIMES),
+    "a known error": (
+        {},
+        {"exitCode": 1, "reason": "DownloadFailed"},
+        f"{TIMES}; this failure does not count against backoffLimit",
+    ),
+    "a permanent code of the job": (
+        {"permanentExitCodes": [137]},
+        {"exitCode": 137},
+        "exit code 137 is not retried: restartPolicy.permanentExitCodes has it",
+    ),
+    "a retryable code of the job": ({"retryableExitCodes": [3]}, {"exitCode": 3, "counted": True}, TIMES),
+}
+
+
+@pytest.mark.parametrize("name", RESTARTS)
+def test_why_a_job_was_not_restarted(name):
+    policy, failure, expected = RESTARTS[name]
+    built = job().worker(1).spec(restartPolicy=policy).status(restarts=2)
+    given = {**CRASH, "counted": False, **failure}
+    assert expected in explain(ended("worker-0 failed", given, built=built)).findings[0].details
+
+
 def test_an_error_with_a_name_and_where_the_time_went():
     failure = {**CRASH, "reason": "LossNaN"}
     spent = {"trainingSeconds": 90, "queuedSeconds": 10, "updated": "2026-01-01T00:00:00Z"}
@@ -221,6 +266,8 @@ HINTS = {
     "ResourceExhaustedError: Out of memory error on GPU 0": "use a smaller batch",
     "ERROR: Unexpected BUS error encountered in DataLoader worker": "/dev/shm",
     "bind: Address already in use": "the ports that the job gives it",
+    "FileNotFoundError: [Errno 2] No such file or directory: 'log/workerlog.0'": "--log_dir",
+    "PermissionError: [Errno 13] Permission denied: '/resnet/log/workerlog.0'": "--log_dir",
 }
 
 

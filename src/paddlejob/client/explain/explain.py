@@ -35,6 +35,9 @@ OBSTACLES: tuple[Find, ...] = (
 )
 """What holds up a job that waits: all that apply, those to deal with first in front."""
 
+CERTAIN = frozenset({admission.find, quota.find, volumes.find, containers.find})
+"""Obstacles that no unread object could explain better: gaps are not worth a line then."""
+
 OTHERWISE: tuple[Find, ...] = (scheduler.find, states.waiting)
 """What others say of a job that waits for a reason which is not seen: the first that applies."""
 
@@ -49,11 +52,10 @@ async def explain_job(client: Client, namespace: str, name: str) -> Explanation:
 
 def explain(evidence: Evidence) -> Explanation:
     """Return why a job is where it is. Never raises, whatever is in the objects."""
-    found = (
-        _first(ALONE, evidence)
-        or [finding for find in OBSTACLES for finding in find(evidence)]
-        or _first(OTHERWISE, evidence)
-    )
+    alone = _first(ALONE, evidence)
+    obstacles = [] if alone else [(find, finding) for find in OBSTACLES for finding in find(evidence)]
+    found = alone or [finding for _, finding in obstacles] or _first(OTHERWISE, evidence)
+    is_certain = any(find in CERTAIN for find, _ in obstacles)
     last = evidence.job.status.last_failure
     return Explanation(
         namespace=evidence.job.metadata.namespace,
@@ -62,7 +64,7 @@ def explain(evidence: Evidence) -> Explanation:
         findings=tuple(tidy(finding, local=bool(evidence.run)) for finding in found[:MOST_FINDINGS]),
         exit_code=last.exit_code if last and last.exit_code else None,
         log=failure.last_lines(evidence.log) if any(failure.find(evidence)) else (),
-        unseen=evidence.unseen,
+        unseen=() if is_certain else evidence.unseen,
     )
 
 

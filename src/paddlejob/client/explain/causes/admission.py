@@ -23,7 +23,7 @@ from paddlejob.client.explain.result import Advice, Finding
 
 _REFUSED = re.compile(r"cannot (\w+) (\w+) (\S+): (.*)", re.DOTALL)
 _QUOTA = re.compile(r"exceeded quota: ([^,]+), requested: (.*?), used: (.*?), limited: (.*?)(?:;|$)")
-_UNLIMITED = re.compile(r"failed quota: ([^:]+): must specify (.*?)(?:;|$)")
+_UNLIMITED = re.compile(r"failed quota: ([^:]+): must specify (.*?)(?:; correct |; retrying|$)")
 _POD_SECURITY = re.compile(r'violates PodSecurity "([^"]+)": (.*?)(?:; retrying|$)', re.DOTALL)
 _DENIED = re.compile(r'admission webhook "([^"]+)" denied the request:? ?(.*?)(?:; retrying|$)', re.DOTALL)
 _NO_WEBHOOK = re.compile(r'failed calling webhook "([^"]+)": (.*?)(?:; retrying|$)', re.DOTALL)
@@ -34,6 +34,7 @@ _ACCOUNT = re.compile(r'serviceaccount "([^"]+)" not found')
 _PRIORITY = re.compile(r"no PriorityClass with name (\S+) was found")
 _LIMIT_RANGE = re.compile(r"((?:maximum|minimum) \S+ (?:usage|limit).*?)(?:; retrying|$)")
 _OVER_DEFAULT = re.compile(r"must be less than or equal to (\S+) limit of ([^\s;]+)")
+NON_ROOT_USER = 1000
 _RIGHTS = re.compile(r'User "([^"]+)" cannot (\w+) resource "([^"]+)"')
 
 
@@ -93,8 +94,9 @@ def _unlimited(refusal: Refusal) -> Finding | None:
     found = _UNLIMITED.search(refusal.why)
     if found is None:
         return None
-    text = f"quota {found[1]} requires {refusal.rank} to specify {found[2]}"
-    advice = Advice(f"set the resources of spec.{refusal.role}.template: {found[2]}")
+    resources = ", ".join(part.strip().replace(" for: ", " for ") for part in found[2].split(";"))
+    text = f"quota {found[1]} requires {refusal.rank} to specify {resources}"
+    advice = Advice(f"set these resources of the containers in spec.{refusal.role}.template: {resources}")
     return refusal.finding("QuotaNeedsLimits", text, advice)
 
 
@@ -110,7 +112,9 @@ def _pod_security(refusal: Refusal) -> Finding | None:
         advice = refusal.change("set spec.intranet to PodIP or Service", set_op(path, "PodIP"))
     elif ops := _restricted_ops(refusal):
         advice = refusal.change(
-            f"run the {refusal.role} as a non-root user, with a restricted securityContext", *ops
+            f"run the {refusal.role} as a non-root user that can write where the program writes, with a "
+            "restricted securityContext",
+            *ops,
         )
     else:
         advice = Advice(f"correct the securityContext in spec.{refusal.role}.template.spec")
@@ -121,13 +125,20 @@ def _restricted_ops(refusal: Refusal) -> tuple[JsonObject, ...]:
     """Return what the level `restricted` asks of every pod, on top of what the template says."""
     if "restricted" not in refusal.why or refusal.role is None or not refusal.template:
         return ()
-    pod = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    pod = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}} | non_root(refusal.template)
     container = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     places: list[tuple[tuple[str | int, ...], JsonObject, JsonObject]] = [((), refusal.template, pod)]
     for group in ("initContainers", "containers"):
         given = enumerate(refusal.template.get(group) or ())
         places += [((group, index), each, container) for index, each in given]
     return tuple(_secured(refusal.role, *each) for each in places)
+
+
+def non_root(template: JsonObject) -> JsonObject:
+    """Return the user that a pod spec has to name: most images run as root unless told otherwise."""
+    context = template.get("securityContext")
+    user = context.get("runAsUser") if isinstance(context, dict) else None
+    return {"runAsUser": user or NON_ROOT_USER}
 
 
 def _secured(role: Role, place: tuple[str | int, ...], holder: JsonObject, more: JsonObject) -> JsonObject:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 
 from paddlejob.api.pod import ContainerStatus
+from paddlejob.client.explain.causes.admission import non_root
+from paddlejob.client.explain.changes import patch, recreate, set_op, template_path
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Finding
 from paddlejob.core import explain as core_explain
@@ -68,9 +70,24 @@ def _container_finding(evidence: Evidence, member: ObservedPod, why: str, others
         cause, text, advice = missing
         return Finding(cause, text, rank, tuple(details), (advice,))
     cause = waiting.reason or "NotStarted"
-    field = f"spec.{member.replica.role}.template.spec"
-    advice = Advice(f"see kubectl logs {member.pod.metadata.name} --previous, and correct {field}")
-    return Finding(cause, f"{rank}: {why}", rank, tuple(details), (advice,))
+    return Finding(cause, f"{rank}: {why}", rank, tuple(details), (_correction(evidence, member, container),))
+
+
+def _correction(evidence: Evidence, member: ObservedPod, container: ContainerStatus) -> Advice:
+    """Return what to correct in the template; a container that never ran has no log to see."""
+    role, waiting = member.replica.role, container.state.waiting
+    field = f"spec.{role}.template.spec"
+    spec = dict(evidence.roles).get(role)
+    template = spec.template.get("spec") if spec else None
+    if waiting and "runAsNonRoot and image" in waiting.message and isinstance(template, dict):
+        given = template.get("securityContext")
+        context = {**(given if isinstance(given, dict) else {}), **non_root(template)}
+        change = patch(evidence.job, set_op(template_path(role, "securityContext"), context))
+        text = f"set {field}.securityContext.runAsUser to a user that can write where the program writes"
+        return Advice(text, change, then=recreate(evidence))
+    if container.last_state.terminated is None:
+        return Advice(f"correct {field}, then suspend and resume the job")
+    return Advice(f"see kubectl logs {member.pod.metadata.name} --previous, and correct {field}")
 
 
 def _waiting(member: ObservedPod) -> ContainerStatus | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from fractions import Fraction
 
 from paddlejob.api.names import Reason
 from paddlejob.api.quantity import Quantity
-from paddlejob.api.v1 import Failure, Phase, Role
+from paddlejob.api.v1 import Failure, PaddleJob, Phase, Role
 from paddlejob.client.explain.changes import patch, set_op, template_path
 from paddlejob.client.explain.demand import readable
 from paddlejob.client.explain.evidence import Evidence, template_shape
@@ -16,6 +17,7 @@ from paddlejob.client.explain.result import Advice, Finding, Then
 from paddlejob.client.logs.first_error import from_traceback
 from paddlejob.client.ranks import rank_of
 from paddlejob.core.accelerators import left_idle
+from paddlejob.core.attempts.causes import PLANNED_EXIT_CODES, Cause, rule_for
 from paddlejob.core.messages import LONGEST_TEXT, duration, printable
 from paddlejob.core.policy.goodput import in_words
 
@@ -31,10 +33,11 @@ MEANINGS = {
     134: "the program aborted itself (SIGABRT), often because a peer exited",
     135: "bus error (SIGBUS), often because /dev/shm is too small",
     136: "arithmetic error (SIGFPE)",
-    137: "killed (SIGKILL), often because memory ran out",
+    137: "killed by SIGKILL, often because memory ran out",
     139: "segmentation fault (SIGSEGV)",
     143: "asked to stop (SIGTERM)",
-    247: "a process of Paddle's launcher was killed (SIGKILL), often because memory ran out",
+    247: "a process of Paddle's launcher was killed by SIGKILL, often because memory ran out",
+    250: "a process of Paddle's launcher aborted (SIGABRT), often because a peer exited",
     255: "the program or its shell reported an error",
 }
 REASONS = {
@@ -64,7 +67,11 @@ HINTS = (
     ),
     (re.compile(r"can't open file '?([^':]+)"), "put {0} into the image, or correct the command"),
     (
-        re.compile(r"No such file or directory: '?([^'\n]+)"),
+        re.compile(r"(?:No such file or directory|Permission denied): '?[^'\n]*workerlog\.\d+"),
+        "let Paddle's launcher write its logs, with --log_dir and a directory that the user may write to",
+    ),
+    (
+        re.compile(r"No such file or directory: '?((?![^'\n]*workerlog\.\d)[^'\n]+)"),
         "put {0} into the image or a volume, or correct the path",
     ),
     (
@@ -111,19 +118,52 @@ def _restarting(evidence: Evidence) -> str:
 
 
 def _details(evidence: Evidence, failure: Failure, rank: str) -> Iterator[str]:
-    status, spec = evidence.job.status, evidence.job.spec
-    meaning = REASONS.get(failure.reason) or MEANINGS.get(failure.exit_code)
+    status = evidence.job.status
+    meaning = REASONS.get(failure.reason) or meaning_of(failure.exit_code)
     code = f"exit code {failure.exit_code}" if failure.exit_code else failure.reason
     when = f" at {failure.time:%Y-%m-%d %H:%M:%SZ}" if failure.time else ""
     yield f"{rank} failed first, in attempt {failure.attempt}{when}"
     if meaning and code:
         yield f"{code}{f' ({failure.reason})' if failure.reason in REASONS else ''}: {meaning}"
-    counted = "counted" if failure.counted else "not counted"
-    yield f"restarted {status.restarts} of at most {spec.backoff_limit} times; this failure was {counted}"
+    yield _restarts(evidence.job, failure)
     if status.goodput and (spent := in_words(status.goodput)):
         yield f"time: {spent}"
     if evidence.log_note:
         yield evidence.log_note
+
+
+def meaning_of(code: int) -> str:
+    """Return the meaning of an exit code: the usual one, or the signal in it; empty without one."""
+    if code in MEANINGS:
+        return MEANINGS[code]
+    # A shell adds 128 to the signal, and Paddle's launcher exits with minus the signal, in one byte.
+    is_launcher = code > _SHELL_CODES.stop
+    number = code - 128 if code in _SHELL_CODES else 256 - code if is_launcher else -code
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return ""
+    return f"{'a process of the launcher was ' if is_launcher else ''}killed by {name}"
+
+
+_SHELL_CODES = range(129, 193)
+
+
+def _restarts(job: PaddleJob, failure: Failure) -> str:
+    """Return how often the job was restarted, or why it was not."""
+    status, policy, code = job.status, job.spec.restart_policy, failure.exit_code
+    rule = rule_for(code, policy) if status.phase is Phase.FAILED else None
+    if rule is Cause.PERMANENT:
+        return f"exit code {code} is not retried: restartPolicy.permanentExitCodes has it"
+    is_default = status.phase is Phase.FAILED and rule is None and failure.reason not in REASONS
+    if is_default and code in _PERMANENT_CODES and code not in PLANNED_EXIT_CODES:
+        change = f"restartPolicy.retryableExitCodes: [{code}] changes that"
+        return f"exit codes {_PERMANENT_CODES[0]} to {_PERMANENT_CODES[-1]} are not retried; {change}"
+    times = f"restarted {status.restarts} of at most {job.spec.backoff_limit} times"
+    return times if failure.counted else f"{times}; this failure does not count against backoffLimit"
+
+
+_PERMANENT_CODES = range(1, 128)
 
 
 def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]:

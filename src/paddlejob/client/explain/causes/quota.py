@@ -185,5 +185,6 @@ def _raise(asked: tuple[Demand, ...], short: list[Item]) -> Advice:
     ops = tuple(set_op(("spec", "hard", item.key), str(enough)) for item, enough in raised)
     is_one = len({item.quota for item in short}) == 1
     change = Change("resourcequota", short[0].quota, ops) if is_one else None
-    text = f"raise the quota: {' and '.join(lines)}; or wait until that much is released"
+    raised_to = " and ".join(lines)
+    text = f"raise the quota: {raised_to} (ask an administrator); or wait until that much is released"
     return Advice(text, change)
