@@ -19,6 +19,7 @@ from paddlejob.client.errors import (
     WaitTimeoutError,
     sentence,
 )
+from paddlejob.client.job import run_time, running_seconds
 from paddlejob.kube.errors import (
     AlreadyExistsError,
     ConfigError,
@@ -27,7 +28,7 @@ from paddlejob.kube.errors import (
     UnauthorizedError,
     api_error,
 )
-from paddlejob.kube.resource import CONFIG_MAPS, EVENTS
+from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull, Unschedulable
 
@@ -216,6 +217,48 @@ def test_a_job_is_scaled_suspended_and_resumed():
         assert await demo.suspend() == "suspended already"
         assert await demo.resume() == "resuming"
         await demo.wait("running", timeout_seconds=60)
+
+    play(act)
+
+
+def test_a_suspended_job_has_no_pods_when_the_wait_is_over():
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().worker(1))
+        await demo.wait("running", timeout_seconds=60)
+        await _hold_pod(scene, "example.com/slow")
+        await demo.suspend()
+        with pytest.raises(
+            WaitTimeoutError, match="demo is not suspended after 5s: its pods are terminating"
+        ):
+            await demo.wait("suspended", timeout_seconds=5)
+        await _hold_pod(scene)
+        await demo.wait("suspended", timeout_seconds=60)
+        assert await demo.pods() == []
+
+    play(act)
+
+
+async def _hold_pod(scene: Scene, *finalizers: str) -> None:
+    patch = {"metadata": {"finalizers": list(finalizers)}}
+    await scene.client.patch(PODS, "default", "demo-worker-0", patch)
+
+
+def test_the_duration_stops_while_a_job_is_suspended():
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().worker(1))
+        assert running_seconds(demo.state, scene.client.server_now()) is None
+        await demo.wait("running", timeout_seconds=60)
+        await asyncio.sleep(100)
+        await demo.suspend()
+        state = await demo.wait("suspended", timeout_seconds=60)
+        assert run_time(state)[1] is None
+        await asyncio.sleep(1000)
+        assert 95 <= running_seconds(await demo.refresh(), scene.client.server_now()) <= 110
+        await demo.resume()
+        scene.fates.set("demo-worker-0", Exit(0, 50))
+        state = await demo.wait(timeout_seconds=600)
+        assert 145 <= running_seconds(state, scene.client.server_now()) <= 165
+        assert (await demo.explain()).summary.startswith("the worker succeeded in 2m")
 
     play(act)
 

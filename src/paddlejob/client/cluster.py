@@ -16,14 +16,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client import manifest as manifests
 from paddlejob.client import ranks
-from paddlejob.client.errors import (
-    ClientError,
-    InvalidJobError,
-    NameTakenError,
-    NoSuchJobError,
-    UnsupportedError,
-    problems_of,
-)
+from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError, problems_of
 from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Listing, Look, Usage, describe
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.manifest import resource_beside
@@ -284,7 +277,7 @@ class ClusterJob(Job):
                 POD_METRICS, self.namespace, label_selector=self.pod_selector, type=PodMetrics
             )
         except errors.NotFoundError:
-            raise UnsupportedError("the cluster has no metrics server") from None
+            raise ClientError("the cluster has no metrics server") from None
         return {each.metadata.name: each.usage for each in page.items}
 
     @property

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 LATEST = "@latest"
 """In place of a name: the newest job."""
+LOOK_SECONDS = 1.0
 CHANGES = frozenset({"delete", "resume", "retry", "scale", "stop", "submit", "suspend"})
 """What people do with jobs."""
 
@@ -150,19 +151,28 @@ class Job(abc.ABC):
             async with asyncio.timeout(timeout_seconds), contextlib.aclosing(self.watch()) as states:
                 async for state in states:
                     if reached(state):
+                        await self._settle()
                         return state
                     if state.status.phase.is_terminal and goal != goals.DELETED:
                         raise GoalMissedError(f"{self.name} is {describe(state)}, and will not be {goal}")
         except TimeoutError:
             missed = "has not ended" if goal == goals.ENDED else f"is not {goal}"
-            raise WaitTimeoutError(
-                f"{self.name} {missed} after {timeout_seconds:g}s: it is {describe(state)}"
-            ) from None
+            reason = "its pods are terminating" if reached(state) else f"it is {describe(state)}"
+            raise WaitTimeoutError(f"{self.name} {missed} after {timeout_seconds:g}s: {reason}") from None
         if goal == goals.DELETED:
             return state
         raise GoalMissedError(
             f"{self.name} was deleted before it {'ended' if goal == goals.ENDED else f'was {goal}'}"
         )
+
+    async def _settle(self) -> None:
+        """Wait until the pods of a suspended job are gone."""
+        while self.state.status.phase is Phase.SUSPENDED and await self._has_pods():
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.refresh()
+
+    async def _has_pods(self) -> bool:
+        return bool(await self.pods())
 
     @abc.abstractmethod
     async def pods(self) -> list[Pod]:
@@ -319,6 +329,23 @@ def job_of(body: JsonObject) -> PaddleJob:
     except msgspec.ValidationError as error:
         name = msgspec.convert({"metadata": {"name": body["metadata"]["name"]}}, PaddleJob)
         return msgspec.structs.replace(name, undecodable=str(error))
+
+
+def run_time(state: PaddleJob) -> tuple[int, datetime | None]:
+    """Return the seconds that a job ran before its last suspension, and since when it runs again."""
+    status = state.status
+    if status.active_since or status.active_seconds or status.phase is Phase.SUSPENDED:
+        return status.active_seconds, status.active_since
+    return 0, status.start_time
+
+
+def running_seconds(state: PaddleJob, now: datetime) -> float | None:
+    """Return how long a job has run, suspensions apart, None before its start."""
+    before, since = run_time(state)
+    if state.status.start_time is None:
+        return None
+    end = state.status.completion_time or now
+    return before + ((end - since).total_seconds() if since else 0.0)
 
 
 def describe(state: PaddleJob) -> str:

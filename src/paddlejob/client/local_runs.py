@@ -207,6 +207,10 @@ class LocalJob(Job):
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def _has_pods(self) -> bool:
+        record = _record(self.run)
+        return self.run.is_alive and any(pod.metadata.name not in record.gone for pod in record.pods)
+
     async def pods(self) -> list[Pod]:
         """Return the pods as they are, or as they were last, without those that were scaled away."""
         record = _record(self.run)

@@ -13,7 +13,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import ContainerTerminated, Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import ranks
-from paddlejob.client.job import Job, JobEvent
+from paddlejob.client.job import Job, JobEvent, run_time
 from paddlejob.client.logs.model import LogLine
 from paddlejob.history.record import Record, Summary, object_key
 
@@ -26,6 +26,7 @@ def key_of(job: Job) -> str:
 def row_of(job: Job) -> JsonObject:
     """Return a job as a line of the list."""
     state, status = job.state, job.state.status
+    ran_before, active_since = run_time(state)
     return {
         "key": key_of(job),
         "namespace": job.namespace,
@@ -45,6 +46,8 @@ def row_of(job: Job) -> JsonObject:
         "restarts": status.restarts,
         "created": state.metadata.creation_timestamp,
         "started": status.start_time,
+        "ranBefore": ran_before,
+        "activeSince": active_since,
         "ended": status.completion_time,
         "isOver": status.phase.is_terminal,
         "isSuspended": state.spec.suspend,

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from paddlejob.api.v1 import PaddleJobStatus, Phase
+from paddlejob.api.v1 import PaddleJob, Phase
+from paddlejob.client.job import running_seconds
 from paddlejob.core.messages import duration
 from paddlejob.progress import Progress
 from paddlejob.sdk.snapshot import JobSnapshot, RankState
@@ -58,7 +59,7 @@ def _head(snapshot: JobSnapshot) -> str:
     return (
         f'<div><b>{_text(snapshot.name)}</b> <span style="opacity:.7">on {_text(snapshot.where)}</span> '
         f'<span style="{badge}">{_text(phase)}</span> '
-        f'<span style="opacity:.7">{_text(_duration(snapshot.state.status, snapshot.time))}</span></div>'
+        f'<span style="opacity:.7">{_text(_duration(snapshot.state, snapshot.time))}</span></div>'
     )
 
 
@@ -157,8 +158,6 @@ def _row(cells: Iterable[str], tag: str) -> str:
     return f"<tr>{written}</tr>"
 
 
-def _duration(status: PaddleJobStatus, now: float) -> str:
-    if status.start_time is None:
-        return ""
-    end = status.completion_time or datetime.fromtimestamp(now, UTC)
-    return duration((end - status.start_time).total_seconds())
+def _duration(state: PaddleJob, now: float) -> str:
+    seconds = running_seconds(state, datetime.fromtimestamp(now, UTC))
+    return "" if seconds is None else duration(seconds)

@@ -298,6 +298,16 @@ def test_the_progress_of_training_is_shown_with_image_and_command(cluster, pdj, 
     )
 
 
+def test_the_duration_of_a_suspended_job_is_the_time_that_it_ran(cluster, pdj, file):
+    pdj("submit", file(job().worker(1)))
+    pdj("suspend", "demo")
+    assert pdj("wait", "demo", "--for=suspended", "--timeout=60s").exit_code == 0
+    patch = {"status": {"startTime": "2020-01-01T00:00:00Z", "activeSeconds": 300}}
+    cluster.do(lambda scene: scene.client.patch(PADDLE_JOBS, "default", "demo", patch, subresource="status"))
+    assert lines(pdj("get"))[1].split()[6] == "5m"
+    assert any(line.split() == ["Duration:", "5m"] for line in lines(pdj("describe", "demo")))
+
+
 def test_top_shows_what_the_ranks_use_where_that_is_measured(cluster, pdj, file):
     pdj("submit", file(job().worker(2)))
     pdj("wait", "demo", "--for=running", "--timeout=60s")

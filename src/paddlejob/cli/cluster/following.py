@@ -110,7 +110,7 @@ async def _warn_without_operator(job: Job) -> None:
 
 async def verdict(job: Job, *, with_lines: bool) -> int:
     """Say how a job ended and, if it failed, who failed first; return the exit code."""
-    from paddlejob.cli.cluster.output import duration  # noqa: PLC0415
+    from paddlejob.cli.cluster.output import running  # noqa: PLC0415
     from paddlejob.client.errors import NoSuchJobError  # noqa: PLC0415
     from paddlejob.client.job import describe  # noqa: PLC0415
 
@@ -119,10 +119,9 @@ async def verdict(job: Job, *, with_lines: bool) -> int:
     except NoSuchJobError as error:
         shared.say_error(str(error))
         return shared.FAILED
-    took = duration(state.status.start_time, state.status.completion_time)
     failed = shared.exit_code(state) != 0
     if not failed:
-        say(f"{job.name} Completed in {took}", err=True)
+        say(f"{job.name} Completed in {running(state)}", err=True)
         return 0
     say(f"{job.name} {describe(state)}", err=True)
     if with_lines and (first := await job.first_error()):

@@ -78,7 +78,7 @@ def _facts(job: Job, state: PaddleJob, now: datetime) -> Iterator[tuple[str, str
     yield "Message", state.undecodable or status.message
     yield "Mode", status.mode
     yield "Age", output.duration(state.metadata.creation_timestamp, None, now)
-    yield "Duration", output.duration(status.start_time, status.completion_time, now)
+    yield "Duration", output.running(state, now)
     yield "Attempt", f"{status.attempt} ({status.restarts} of {state.spec.backoff_limit} restarts used)"
     if status.goodput:
         yield "Time", _time_spent(state, now)

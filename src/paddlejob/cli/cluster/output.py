@@ -12,7 +12,7 @@ from paddlejob.cli.terminal import json_text, say
 
 if TYPE_CHECKING:
     from paddlejob.api.meta import JsonObject
-    from paddlejob.api.v1 import RoleStatus, TrainingProgress
+    from paddlejob.api.v1 import PaddleJob, RoleStatus, TrainingProgress
     from paddlejob.client.job import Job
 
 FORMS = ("json", "yaml", "name", "wide")
@@ -90,7 +90,7 @@ def row(job: Job, now: datetime, *, wide: bool = False) -> tuple[str, ...]:
         _pods(status.ps, status.phase),
         _pods(status.worker, status.phase),
         _progress(status.progress),
-        duration(status.start_time, status.completion_time, now),
+        running(state, now),
         duration(state.metadata.creation_timestamp, None, now),
         "Undecodable" if state.undecodable else status.reason or "-",
     )
@@ -152,6 +152,15 @@ def duration(begin: datetime | None, end: datetime | None, now: datetime | None 
     from paddlejob.core import messages  # noqa: PLC0415 - not needed for help
 
     return messages.duration(((end or now or datetime.now(UTC)) - begin).total_seconds())
+
+
+def running(state: PaddleJob, now: datetime | None = None) -> str:
+    """Return how long a job has run, suspensions apart, as kubectl does."""
+    from paddlejob.client.job import running_seconds  # noqa: PLC0415 - not needed for help
+    from paddlejob.core import messages  # noqa: PLC0415
+
+    seconds = running_seconds(state, now or datetime.now(UTC))
+    return "-" if seconds is None else messages.duration(seconds)
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> str:

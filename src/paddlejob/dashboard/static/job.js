@@ -1,5 +1,5 @@
 // One job: why it is where it is, its attempts, curves, ranks, events, log and manifest.
-import { clock, duration, get, html, jobPath, moment, since, stream, useEffect, useMemo, useNow, useRef, useState } from "./lib.js";
+import { clock, duration, get, html, jobPath, moment, ranFor, since, stream, useEffect, useMemo, useNow, useRef, useState } from "./lib.js";
 import { phaseName, t } from "./i18n.js";
 import { Actions } from "./actions.js";
 import { Chart, columns, overRestarts } from "./charts.js";
@@ -127,7 +127,7 @@ function Head({ job, about, rights }) {
       ${!about.isLocal && html`<div><dt>${t("namespace")}</dt><dd>${job.namespace}</dd></div>`}
       ${!job.isOver && html`<div><dt>${t("ready")}</dt><dd class="num">${ready || "–"}</dd></div>`}
       <div><dt>${t("attempt")}</dt><dd class="num">${job.attempt}${used && html`<span class="dim"> · ${used}</span>`}</dd></div>
-      <div><dt>${t("duration")}</dt><dd class="num">${since(job.started, job.ended, now)}</dd></div>
+      <div><dt>${t("duration")}</dt><dd class="num">${job.started ? duration(ranFor(job, now)) : "–"}</dd></div>
       <div class="age"><dt>${t("age")}</dt><dd class="num">${since(job.created, null, now)}</dd></div>
       <div class="wide"><dt>${t("progress")}</dt><dd><${Progress} job=${job} /></dd></div>
     </dl></div>`;

@@ -1,5 +1,5 @@
 // The list of all jobs: filtered, sorted, and only as many rows in the page as are in sight.
-import { Component, html, since, useKept, useMemo, useNow, useRef } from "./lib.js";
+import { Component, duration, html, ranFor, since, useKept, useMemo, useNow, useRef } from "./lib.js";
 import { t } from "./i18n.js";
 import { Bar, Command, Empty, Phase, Space, toneOf, useFilterKey, useWindowed } from "./ui.js";
 
@@ -22,7 +22,7 @@ const COLUMNS = [
   { id: "loss", by: (row) => Number(row.progress?.loss ?? Infinity) },
   { id: "throughput", by: (row) => parseFloat(row.progress?.throughput ?? "-1") },
   { id: "ready", by: null },
-  { id: "duration", by: (row) => (Date.parse(row.ended) || Date.now()) - (Date.parse(row.started) || Date.now()) },
+  { id: "duration", by: (row) => ranFor(row, Date.now()) },
   { id: "age", by: (row) => -created(row) },
 ];
 
@@ -134,7 +134,7 @@ class Row extends Component {
           <td class="c-loss num">${row.progress?.loss}</td>
           <td class="c-throughput num"><${Quantity} text=${row.progress?.throughput} /></td>`}
       <td class="c-ready num">${row.isOver ? html`<span class="dim">–</span>` : html`<${Ready} ready=${Object.entries(row.ready)} />`}</td>
-      <td class="c-duration num">${since(row.started, row.ended, now)}</td>
+      <td class="c-duration num">${row.started ? duration(ranFor(row, now)) : "–"}</td>
       <td class="c-age num">${since(row.created, null, now)}</td>
     </tr>`;
   }

@@ -143,6 +143,10 @@ export function duration(milliseconds) {
 export const since = (begin, end, now) =>
   begin ? duration((end ? Date.parse(end) : now) - Date.parse(begin)) : "–";
 
+// How long a job has run in milliseconds, suspensions apart.
+export const ranFor = (job, now) =>
+  1000 * job.ranBefore + (job.activeSince ? (Date.parse(job.ended) || now) - Date.parse(job.activeSince) : 0);
+
 export const clock = (time) => (time ? new Date(time).toLocaleTimeString([], { hour12: false }) : "");
 
 // A time of today, or a day and its time.

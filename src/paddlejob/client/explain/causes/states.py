@@ -11,6 +11,7 @@ from paddlejob.api.v1 import Phase
 from paddlejob.client.explain.changes import patch, set_op
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Finding
+from paddlejob.client.job import running_seconds
 from paddlejob.core.messages import duration
 from paddlejob.core.recording.hangs import NO_REPORT, NO_STEP
 
@@ -41,7 +42,8 @@ def settled(evidence: Evidence) -> Iterator[Finding]:
     status, now = evidence.job.status, evidence.now
     match status.phase:
         case Phase.COMPLETED:
-            took = _between(status.start_time, status.completion_time)
+            seconds = running_seconds(evidence.job, now)
+            took = "" if seconds is None else f" in {duration(seconds)}"
             yield Finding("Completed", f"{status.message}{took}", details=_past(evidence))
         case Phase.RUNNING if any(f"; {what}" in status.message for what in (NO_STEP, NO_REPORT)):
             look = Advice(f"see where in its code each rank is: {evidence.command('stack')}")
@@ -109,7 +111,3 @@ def _leaving(evidence: Evidence) -> Iterator[str]:
 
 def _seconds(since: datetime | None, until: datetime) -> float:
     return (until - since).total_seconds() if since else 0.0
-
-
-def _between(start: datetime | None, end: datetime | None) -> str:
-    return f" in {duration((end - start).total_seconds())}" if start and end else ""
