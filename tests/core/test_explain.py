@@ -113,10 +113,50 @@ def test_a_refusal_is_told_with_the_way_out(failure, ending):
     assert len(told) <= MESSAGE_LENGTH
 
 
+DUMP = """
+--------------------------------------
+C++ Traceback (most recent call last):
+--------------------------------------
+0   paddle::distributed::ProcessGroupGloo::AllReduce()
+----------------------
+Error Message Summary:
+----------------------
+FatalError: `Process abort signal` is detected by the operating system.
+  [TimeInfo: *** Aborted at 1669884209 (unix time) try "date -d @1669884209" if you are using GNU date ***]
+  [SignalInfo: *** SIGABRT (@0x3ee) received by PID 2 (TID 0x7f) from PID 2 ***]"""
+THROWN = "terminate called after throwing an instance of 'gloo::TimeoutException'"
+MATMUL = "ValueError: (InvalidArgument) In operator matmul, the shapes differ."
 WORDS = {
     "the last line that says something": ("a\nb\n\n  \n", "b"),
     "nothing": ("", ""),
     "the end of a long line": ("x" * 400, "..." + "x" * 300),
+    "the exception before a hint": (
+        f"Traceback (most recent call last):\n{MATMUL}\n  [Hint: Expected K_lhs == K_rhs.] (at /b.cc:3087)\n",
+        MATMUL,
+    ),
+    "the beginning of a long exception": (
+        f"ValueError: {'x' * 400}\n  [operator < matmul_v2 > error]",
+        f"ValueError: {'x' * 288}...",
+    ),
+    "an exception whose text is on the next line": (
+        "SystemError: \n\nOut of memory error on GPU 0.\n\n2. If no, decrease the batch.\n (at /a.cc:95)\n",
+        "SystemError: Out of memory error on GPU 0.",
+    ),
+    "a C++ exception before the dump of a signal": (
+        f"step 5\n{THROWN}\n  what():  Timed out waiting 30000ms for recv operation\n{DUMP}\nAborted",
+        "gloo::TimeoutException: Timed out waiting 30000ms for recv operation",
+    ),
+    "a C++ exception without a text": (
+        f"terminate called after throwing an instance of 'std::bad_alloc'\n{DUMP}",
+        "std::bad_alloc",
+    ),
+    "a signal without an exception": (
+        f"step 5 loss 0.1\n{DUMP}",
+        "FatalError: `Process abort signal` is detected by the operating system.",
+    ),
+    "a hint alone": ("  [Hint: cut off] (at /a.cc:1)", "[Hint: cut off] (at /a.cc:1)"),
+    "a hint after a cut exception": ("of the exception\n  [Hint: b] (at /a.cc:1)", "of the exception"),
+    "the last line after an exception": ("ValueError: handled\nstep 6 loss 0.2", "step 6 loss 0.2"),
 }
 
 

@@ -170,6 +170,11 @@ def shown(view, footer="footer", height=24, width=100, ending=None):
     return console.file.getvalue()
 
 
+def test_the_percentage_is_rounded(view):
+    view.on_log(LogLines("job-worker-1", "main", b"step 29/100 loss 0.5\n"))
+    assert "29%" in shown(view)
+
+
 def test_the_view_has_the_job_its_pods_and_their_progress(view):
     view.on_job(at_phase(Phase.RUNNING, "1 ps and 2 workers running"))
     view.on_log(LogLines("job-worker-1", "main", b"epoch 2 step 3/9 loss 0.5\n"))

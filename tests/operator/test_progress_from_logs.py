@@ -209,5 +209,12 @@ def test_a_running_job_is_told_once_that_its_paddle_cannot_use_the_gpus_of_its_p
     play(act)
 
 
+@pytest.mark.parametrize("step", range(101))
+def test_the_percentage_is_rounded(step):
+    tracker = Tracker()
+    tracker.feed(f"step {step}/100 loss 0.5", 0.0)
+    assert progress_of(tracker, 0.0).percent == step
+
+
 def test_nothing_is_said_of_a_program_that_tells_nothing():
     assert progress_of(Tracker(), 0.0) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from paddlejob.api import names
@@ -88,10 +89,32 @@ def _where(member: ObservedPod, terminated: ContainerTerminated) -> str:
 
 
 def termination_message(text: str) -> str:
-    """Return the last line of a container's output that says something, or the end of it."""
-    lines = (printable(line) for line in reversed(text[-LONGEST_TEXT:].splitlines()))
-    line = next((line for line in lines if line), "")
+    """Return the last line of a container's output, or the exception that Paddle's appendix belongs to."""
+    lines = [line for line in map(printable, text[-LONGEST_TEXT:].splitlines()) if line]
+    if lines and _APPENDIX.search(lines[-1]) and (cause := _exception(lines)):
+        is_short = len(cause) <= TERMINATION_MESSAGE_LENGTH
+        return cause if is_short else f"{cause[:TERMINATION_MESSAGE_LENGTH]}..."
+    line = lines[-1] if lines else ""
     return line if len(line) <= TERMINATION_MESSAGE_LENGTH else f"...{line[-TERMINATION_MESSAGE_LENGTH:]}"
+
+
+_SIGNAL = "is detected by the operating system"
+_APPENDIX = re.compile(rf"^\[(?:Hint|TimeInfo|SignalInfo|operator <)|\(at \S+:\d+\)$|^Aborted\b|{_SIGNAL}")
+"""Lines that Paddle prints after an exception: a hint, the place in its source, the dump of a signal."""
+_EXCEPTION = re.compile(r"(?!FatalError: `)[\w.]*(?:Error|Exception)(?::|$)")
+_THROWN = re.compile(r"terminate called after throwing an instance of '([^']+)'")
+
+
+def _exception(lines: list[str]) -> str:
+    """Return the last exception of Python or C++, without one the signal or the line before the appendix."""
+    for line, after in zip(reversed(lines), ("", *reversed(lines)), strict=False):
+        if thrown := _THROWN.match(line):
+            text = after.removeprefix("what():")
+            return thrown[1] if text == after else f"{thrown[1]}:{text}".rstrip(": ")
+        if _EXCEPTION.match(line):
+            return f"{line} {after}" if line.endswith(":") else line
+    signal = (line for line in reversed(lines) if _SIGNAL in line)
+    return next(signal, "") or next((line for line in reversed(lines) if not _APPENDIX.search(line)), "")
 
 
 def first_obstacle(members: Iterable[ObservedPod]) -> tuple[ObservedPod, str] | None:

@@ -163,7 +163,7 @@ def progress_of(tracker: Tracker, now: float) -> TrainingProgress | None:
         steps=known.steps or 0,
         epoch=known.epoch or 0,
         epochs=known.epochs or 0,
-        percent=None if known.fraction is None else int(100 * known.fraction),
+        percent=None if known.fraction is None else round(100 * known.fraction),
         loss="" if known.loss is None else f"{known.loss:.4g}",
         throughput="" if known.throughput is None else f"{known.throughput:.4g}{unit}",
         eta="" if eta is None else duration(eta),

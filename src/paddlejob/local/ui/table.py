@@ -110,7 +110,7 @@ def _bar(row: PodRow) -> Text:
         return Text()
     full = int(fraction * BAR_WIDTH)
     return Text.assemble(
-        ("━" * full, "green"), ("─" * (BAR_WIDTH - full), "dim"), f"{int(fraction * 100):4d}%"
+        ("━" * full, "green"), ("─" * (BAR_WIDTH - full), "dim"), f"{round(fraction * 100):4d}%"
     )
 
 
