@@ -206,6 +206,43 @@ def test_a_job_is_explained():
     play(act)
 
 
+def _template(epochs="1", path="/a", **container):
+    env = [{"name": "EPOCHS", "value": epochs}, {"name": "PYTHONPATH", "value": path}]
+    return job().worker(1, env=env, **container).manifest["spec"]
+
+
+CHANGES = {
+    "nothing": ({}, None),
+    "the image": ({"image": "paddle:new"}, "image"),
+    "a variable": ({"epochs": "2"}, "env EPOCHS"),
+    "arguments and a variable": ({"epochs": "2", "args": ["--fast"]}, "args, env EPOCHS"),
+    "a variable that the recorder sets": ({"path": "/b"}, None),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_the_template_is_said_to_wait_for_the_next_restart(name):
+    changes, fields = CHANGES[name]
+
+    async def act(scene: Scene) -> None:
+        demo = await scene.submitted(job().spec(**_template()))
+        await demo.wait("running", timeout_seconds=60)
+        assert (await demo.explain()).findings[0].details == ()
+        await scene.edit(**_template(**changes), backoffLimit=2)
+        expected = (
+            f"the worker pods run with another {fields} than spec.worker.template: a change of the template "
+            "waits for the next restart"
+        )
+        assert (await demo.explain()).findings[0].details == ((expected,) if fields else ())
+        await demo.suspend()
+        await demo.wait("suspended", timeout_seconds=60)
+        await demo.resume()
+        await demo.wait("running", timeout_seconds=60)
+        assert (await demo.explain()).findings[0].details == ()
+
+    play(act)
+
+
 def test_a_job_is_scaled_suspended_and_resumed():
     async def act(scene: Scene) -> None:
         demo = await scene.submitted(job().worker(1))

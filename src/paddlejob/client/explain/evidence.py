@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from paddlejob.api.defaulting import effective_of
+from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import MAX_REPLICAS, PaddleJob, Role, RoleSpec
@@ -56,6 +57,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """Those of this very job."""
     shapes: dict[Role, PodShape] = {}
     """For each role with an unscheduled pod, that pod as it was admitted."""
+    pod_specs: dict[Role, JsonObject] = {}
+    """For each role the spec of its first pod."""
     events: tuple[EventView, ...] = ()
     """About the job, its gang, its claims, and the pod that the others wait for."""
     quotas: tuple[ResourceQuota, ...] = ()

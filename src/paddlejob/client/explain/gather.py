@@ -63,9 +63,9 @@ async def gather(client: Client, namespace: str, name: str) -> Evidence:
     """
     reader = Reader(client, namespace)
     job = await _job(client, namespace, name)
-    pods, shapes = await _pods(reader, job)
+    pods, shapes, specs = await _pods(reader, job)
     now = client.server_now() or datetime.now(UTC)
-    known = Evidence(job=job, now=now, pods=pods, shapes=shapes)
+    known = Evidence(job=job, now=now, pods=pods, shapes=shapes, pod_specs=specs)
     found: JsonObject = {}
     for part in await asyncio.gather(*_needed(reader, known)):
         found |= part
@@ -104,9 +104,12 @@ async def _job(client: Client, namespace: str, name: str) -> PaddleJob:
         return PaddleJob(found.metadata, status=found.status, undecodable=str(error))
 
 
-async def _pods(reader: Reader, job: PaddleJob) -> tuple[tuple[Pod, ...], dict[Role, PodShape]]:
+async def _pods(
+    reader: Reader, job: PaddleJob
+) -> tuple[tuple[Pod, ...], dict[Role, PodShape], dict[Role, JsonObject]]:
     found: list[Pod] = []
     shapes: dict[Role, PodShape] = {}
+    specs: dict[Role, JsonObject] = {}
     selector = f"{names.LABEL_JOB}={job.name}"
     try:
         listed = reader.pages(PODS, msgspec.Raw, reader.namespace, most=MOST_PODS, label_selector=selector)
@@ -117,12 +120,14 @@ async def _pods(reader: Reader, job: PaddleJob) -> tuple[tuple[Pod, ...], dict[R
                     continue
                 found.append(pod)
                 replica = replica_of(job.name, pod)
+                if replica and replica.role not in specs:
+                    specs[replica.role] = _SPEC.decode(raw).get("spec") or {}
                 if replica and replica.role not in shapes and not pod.spec.node_name:
                     shape = shape_of(_SPEC.decode(raw).get("spec"))
                     shapes |= {replica.role: shape} if shape else {}
     except errors.KubeError as error:
         reader.miss(error, "pods", "list on pods")
-    return tuple(found), shapes
+    return tuple(found), shapes, specs
 
 
 _POD = msgspec.json.Decoder(Pod)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from paddlejob.api import names
+from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.client.explain.changes import patch, set_op
@@ -13,6 +14,7 @@ from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Finding
 from paddlejob.client.job import running_seconds
 from paddlejob.core.messages import duration
+from paddlejob.core.pod_set import training_container, training_container_name
 from paddlejob.core.recording.hangs import NO_REPORT, NO_STEP
 
 OPERATOR_SECONDS = 30.0
@@ -51,7 +53,8 @@ def settled(evidence: Evidence) -> Iterator[Finding]:
         case Phase.RUNNING if status.reason != Reason.INVALID_SPEC:
             since = status.active_since or status.start_time
             lasts = f" for {duration(_seconds(since, now))}" if since else ""
-            yield Finding("Running", f"{status.message}{lasts}", details=_past(evidence))
+            details = (*_past(evidence), *_outdated(evidence))
+            yield Finding("Running", f"{status.message}{lasts}", details=details)
         case Phase.SUSPENDED:
             resume = Advice(f"resume it: {evidence.command('resume')}", patch(evidence.job, _RESUME))
             yield Finding("Suspended", status.message, advice=(resume,))
@@ -93,6 +96,43 @@ def _past(evidence: Evidence) -> tuple[str, ...]:
     return (
         f"{times}; last failure, in attempt {status.last_failure.attempt}: {status.last_failure.message}",
     )
+
+
+def _outdated(evidence: Evidence) -> Iterator[str]:
+    """Yield a sentence for each role whose template was changed after its pods were created."""
+    if evidence.job.metadata.generation <= 1:
+        return
+    for role, spec in evidence.job.spec.roles():
+        pod = _named(evidence.pod_specs.get(role, {}).get("containers")).get(training_container_name(spec))
+        changed = tuple(_changed(training_container(spec), pod)) if pod else ()
+        if changed:
+            yield (
+                f"the {role} pods run with another {', '.join(changed)} than spec.{role}.template: a change "
+                "of the template waits for the next restart"
+            )
+
+
+def _changed(template: JsonObject, pod: JsonObject) -> Iterator[str]:
+    """Yield the fields of a container that the operator takes from the template and that differ."""
+    yield from (field for field in ("image", "command", "args") if template.get(field) != pod.get(field))
+    before = _named(pod.get("env"))
+    for name, variable in _named(template.get("env")).items():
+        if name not in _OWN_ENV and "value" in variable and variable["value"] != _value(before.get(name)):
+            yield f"env {name}"
+
+
+_OWN_ENV = names.PROTECTED_ENV | {"PYTHONPATH"}
+"""Variables that the operator and the recorder set in place of the template."""
+
+
+def _value(variable: JsonObject | None) -> object:
+    return None if variable is None else variable.get("value", "")
+
+
+def _named(items: object) -> dict[str, JsonObject]:
+    """Return the objects of a list by name."""
+    listed = items if isinstance(items, list) else []
+    return {str(each["name"]): each for each in listed if isinstance(each, dict) and "name" in each}
 
 
 def _leaving(evidence: Evidence) -> Iterator[str]:
