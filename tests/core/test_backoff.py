@@ -55,7 +55,8 @@ def waits(built, times: int, **ending) -> list[float]:
 
 
 def evicted(built):
-    built.pod("worker", 1, {"phase": "Failed", "reason": "Evicted", "message": "low on memory"})
+    disruption = {"type": "DisruptionTarget", "status": "True"}
+    built.pod("worker", 1, {"phase": "Failed", "reason": "Evicted", "conditions": [disruption]})
     built.status(built.plan().status)
     built._pods.clear()
     return built

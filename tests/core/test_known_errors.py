@@ -58,7 +58,8 @@ def test_the_rules_of_the_job_come_first():
 
 def test_an_eviction_is_one_whatever_the_program_said():
     built = live().failed("worker", 1, code=137, message=recall(102))
-    next(pod for name, pod in built._pods.items() if str(name).endswith("1"))["status"]["reason"] = "Evicted"
+    evicted = {"reason": "Evicted", "message": "The node was low on resource: memory. "}
+    next(pod for name, pod in built._pods.items() if str(name).endswith("1"))["status"] |= evicted
     plan = built.plan()
     assert (plan.status.phase, plan.status.restarts) == (AGAIN, 0)
 

@@ -77,7 +77,7 @@ def test_a_program_that_fails_is_quoted(space: Space) -> None:
 def test_a_program_that_is_not_there(space: Space) -> None:
     job = submitted(space, collective("absent", WIDE_AND_DEEP, ["no-such-program"]))
     found = explained(job, "StartError")
-    assert "its command could not be started" in "\n".join(found.findings[0].details)
+    assert "its container could not be started" in "\n".join(found.findings[0].details)
     assert found.advice[0].text.startswith("correct command and args in spec.worker.template")
 
 

@@ -17,6 +17,8 @@ from sim import mistakes, pods_after_end
 from sim.gangs import Gangs
 
 TERMINAL = ("Completed", "Failed")
+PLATFORM_FAULTS = ("Evicted", "OutOfcpu", "UnexpectedAdmissionError", "ContainerStatusUnknown", "StartError")
+"""Reasons of failures that the simulated platform causes, and no program of a scenario."""
 
 
 class BrokenInvariantError(AssertionError):
@@ -97,9 +99,17 @@ class Invariants:
                 self._fail(write, f"{status['workers']} workers are fewer than {least}")
             if phase == "Running" and before != "Running":
                 self._check_attempts(write, each)
+            if phase == "Failed" and before != phase:
+                self._check_verdict(write, status)
             self._check_time(write, each)
             self._phase[uid], self._attempt[uid] = phase, attempt
         self._check_ports(write)
+
+    def _check_verdict(self, write: WriteRecord, status: JsonObject) -> None:
+        """No job fails for good because of the platform, unless a deadline passes meanwhile."""
+        failure = status.get("lastFailure", {}).get("reason", "")
+        if failure in PLATFORM_FAULTS and not status["reason"].endswith("DeadlineExceeded"):
+            self._fail(write, f"failed for good after {failure}: {status['message']}")
 
     def _check_time(self, write: WriteRecord, of: JsonObject) -> None:
         """The parts of a job's time sum to its life, and of one that has ended they are all of it."""

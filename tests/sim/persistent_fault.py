@@ -28,6 +28,9 @@ class Kind(enum.StrEnum):
     EXIT = "workers exit at once"
     EVICTION = "pods are evicted at once"
     POD_DEADLINE = "pods outlive their own activeDeadlineSeconds"
+    REJECTION = "kubelets reject pods"
+    REBOOT = "nodes lose their containers"
+    START_ERROR = "nodes cannot start containers"
     DELETION = "somebody deletes every new pod"
     DRAIN = "somebody deletes every finished pod"
 
@@ -53,6 +56,12 @@ class PersistentFault(msgspec.Struct, frozen=True):
                 return outcomes.Evict(after_seconds=self.after_seconds)
             case Kind.POD_DEADLINE:
                 return outcomes.outlive_deadline(after_seconds=self.after_seconds)
+            case Kind.REJECTION:
+                return outcomes.Reject()
+            case Kind.REBOOT:
+                return outcomes.reboot(after_seconds=self.after_seconds)
+            case Kind.START_ERROR:
+                return outcomes.fail_to_start()
         return None
 
     async def delete_pods(self, server: ApiServer) -> None:

@@ -88,6 +88,10 @@ def behaviour(scenario: Scenario) -> outcomes.Behaviour:
         metadata = pod["metadata"]
         attempt = metadata["labels"].get(names.LABEL_ATTEMPT, "0")
         rng = random.Random(f"{scenario.seed} {metadata['name']} {attempt} {container} {restarts}")
+        if fault := _node_fault(
+            scenario, f"{metadata['name']} {attempt} {container} {restarts}", int(attempt)
+        ):
+            return fault
         serves = metadata["labels"][names.LABEL_ROLE] != "worker"
         well: outcomes.Outcome = outcomes.RunForever() if serves else outcomes.Exit(0, rng.uniform(1, 60))
         # Trouble fades, so that every history comes to an end.
@@ -108,6 +112,23 @@ def behaviour(scenario: Scenario) -> outcomes.Behaviour:
         )
 
     return decide
+
+
+def _node_fault(scenario: Scenario, start: str, attempt: int) -> outcomes.Outcome | None:
+    """Return what a node does to one start of a container, rarely; it fades like all trouble."""
+    rng = random.Random(f"node {scenario.seed} {start}")
+    if rng.random() >= scenario.trouble * 0.2 * 0.6**attempt:
+        return None
+    faults: list[outcomes.Outcome] = [
+        outcomes.reboot(after_seconds=rng.uniform(0, 30)),
+        outcomes.fail_to_start(),
+    ]
+    if start.endswith(" 0"):
+        faults += [
+            outcomes.Reject(),
+            outcomes.Reject("UnexpectedAdmissionError", "no healthy devices present"),
+        ]
+    return rng.choice(faults)
 
 
 def _job(rng: random.Random, name: str) -> JsonObject:

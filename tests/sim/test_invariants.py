@@ -131,3 +131,21 @@ async def test_the_parts_of_a_jobs_time_sum_to_its_life(queued, ended, complaint
     status = {"phase": "Failed", "completionTime": ended, "goodput": spent}
     with pytest.raises(BrokenInvariantError, match=complaint) if complaint else nullcontext():
         server.patch(PADDLE_JOBS, "default", "demo", {"status": status}, subresource="status")
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason", "complaint"),
+    [
+        ("OutOfcpu", "BackoffLimitExceeded", "failed for good after OutOfcpu"),
+        ("OutOfcpu", "DeadlineExceeded", ""),
+        ("OOMKilled", "BackoffLimitExceeded", ""),
+    ],
+)
+async def test_the_platform_fails_no_job_for_good(failure, reason, complaint):
+    server = ApiServer()
+    server.install(DEFINITION)
+    Invariants(server, operators=1)
+    server.create(PADDLE_JOBS, job().worker(1).metadata(uid="").manifest)
+    status = {"phase": "Failed", "reason": reason, "message": "why", "lastFailure": {"reason": failure}}
+    with pytest.raises(BrokenInvariantError, match=complaint) if complaint else nullcontext():
+        server.patch(PADDLE_JOBS, "default", "demo", {"status": status}, subresource="status")

@@ -19,6 +19,7 @@ from paddlejob.testing.kubelet.outcomes import (
     FailImagePull,
     LoseNode,
     Outcome,
+    Reject,
     RunForever,
     Unschedulable,
     crash,
@@ -87,6 +88,16 @@ async def test_a_pod_that_ignores_the_wish_is_killed_after_its_grace() -> None:
         await asyncio.sleep(2)
         assert not world.exists()
     assert world.seen[-1]["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+
+
+@simulated
+async def test_a_rejected_pod_has_failed_without_a_container() -> None:
+    async with running(Reject("OutOfpods", "no room")) as world:
+        world.create()
+        await asyncio.sleep(20)
+    status = world.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "OutOfpods")
+    assert (status["message"], status["containerStatuses"]) == ("Pod was rejected: no room", [])
 
 
 @simulated

@@ -462,7 +462,9 @@ class PaddleJobStatus(View, frozen=True):
     ] = 0
     suspect_nodes: Annotated[
         tuple[str, ...],
-        about("Nodes that computed wrong results or slowed the job down; its pods prefer others."),
+        about(
+            "Nodes that rejected or lost pods, computed wrongly or slowed the job down; pods prefer others."
+        ),
     ] = ()
 
 

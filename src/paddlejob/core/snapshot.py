@@ -141,6 +141,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     warning: str = ""
     """What the log of a running worker says that people should know; it decides nothing."""
 
+    @property
+    def has_scheduler(self) -> bool:
+        """Whether pods are placed on nodes, rather than all on this machine."""
+        return self.gang_apis is not None
+
     def seconds_in_state(self, pod: Pod) -> float:
         """Return for how long a pod has been seen ended, or not ready."""
         return self.state_seconds.get(pod.metadata.uid, 0.0)

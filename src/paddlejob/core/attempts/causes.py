@@ -1,11 +1,12 @@
-"""Classifies the failure of a pod: permanent, retryable, or not to be counted."""
+"""Classifies how a pod ended: by its program, by the user's rules, or by the platform."""
 
 from __future__ import annotations
 
 import enum
+import re
 from datetime import datetime, timedelta
 
-from paddlejob.api.pod import ContainerTerminated
+from paddlejob.api.pod import ContainerTerminated, PodStatus
 from paddlejob.api.v1 import RestartPolicy
 from paddlejob.core.attempts import known_errors
 from paddlejob.core.pod_set import ObservedPod, ended_at, ending_of
@@ -14,8 +15,8 @@ from paddlejob.core.snapshot import Snapshot
 PLANNED_EXIT_CODES = frozenset({15, 101, 143})
 """Paddle's launcher after SIGTERM, Fleet's elastic restart, and a process after SIGTERM.
 
-Somebody wanted the restart, so nobody is to blame; but a Rust program that panics exits with 101 too, and one
-whose liveness standby_pod fails with 143. Where it happens again and again without progress, it counts.
+The restart was asked for; but a Rust program that panics exits with 101 too, and a program that fails its
+liveness probe with 143. They count if they repeat without progress.
 """
 
 REPORT_DELAY = timedelta(seconds=10)
@@ -36,14 +37,28 @@ _DISRUPTIONS = frozenset(
         "NodeAffinity",
     }
 )
-_NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
-"""The command does not exist or cannot be run: it will not next time either."""
-
 _OWN_DEADLINE = "DeadlineExceeded"
-"""The pod's own activeDeadlineSeconds has passed; that its containers got SIGTERM then excuses nothing."""
+"""The activeDeadlineSeconds of the pod has passed; that its containers got SIGTERM then excuses nothing."""
 
-_OWN_FAULT = "exceeds"
-"""The kubelet evicts a pod that exceeds its own limits with this word; that is not the platform's doing."""
+_NODE_PRESSURE = "The node "
+"""Begins each kubelet message about a node that is short of a resource.
+
+Since 1.26 kubelets add the condition DisruptionTarget to these evictions. A pod that is evicted with neither
+exceeded a limit in its spec.
+"""
+
+_LOST = frozenset({("ContainerStatusUnknown", 137), ("Unknown", 255)})
+"""Reason and exit code that kubelet and containerd invent for a container which did not survive a reboot."""
+
+_START_ERRORS = frozenset({"StartError", "ContainerCannotRun"})
+_COMMAND_ERROR = re.compile(
+    r'container process(?: caused)?:? "?(?:error during container init: )?exec: '  # runc
+    r"|executable file `[^`]*` not found|the path `[^`]*` (?:exists but it )?is not"  # crun
+    r"|exec container process `"
+)
+"""A container runtime names the command: it is missing in the image or not executable, on every node."""
+_MEMORY_ERROR = "container init was OOM-killed"
+"""The memory limit of the container is too low for the runtime itself."""
 
 
 class Cause(enum.Enum):
@@ -52,14 +67,16 @@ class Cause(enum.Enum):
     PERMANENT = "permanent"
     RETRYABLE = "retryable"
     PLANNED = "planned"
-    """Nobody's fault, unless it goes on."""
+    """Counted only if it repeats without progress."""
     IGNORED = "ignored"
+    NODE = "node"
+    """The node rejected the pod or lost its containers: never counted, delayed, and the node is suspected."""
 
 
 def cause_of(member: ObservedPod, policy: RestartPolicy) -> Cause:
-    """Return how a failed pod counts: the platform's doing, the user's rules, known errors, defaults."""
-    if was_disrupted(member):
-        return Cause.IGNORED
+    """Return how a failed pod counts: by the platform, the user's rules, known errors, defaults."""
+    if by_platform := platform_cause(member):
+        return by_platform
     ending = ending_of(member)
     if ending is None:
         return Cause.RETRYABLE
@@ -67,11 +84,42 @@ def cause_of(member: ObservedPod, policy: RestartPolicy) -> Cause:
         return by_rule
     if ending.exit_code and (known := known_errors.from_last_words(ending.message)):
         return Cause.PERMANENT if known.is_final else Cause.RETRYABLE
-    return Cause.RETRYABLE if member.pod.status.reason == _OWN_DEADLINE else _by_default(ending)
+    return Cause.RETRYABLE if _exceeded_own_limit(member.pod.status) else _by_default(ending)
+
+
+def platform_cause(member: ObservedPod) -> Cause | None:
+    """Return how a failure of the platform counts, None if the program or a limit of the pod ended it."""
+    status, ending = member.pod.status, ending_of(member)
+    if any(one.type == "DisruptionTarget" and one.status == "True" for one in status.conditions):
+        return Cause.IGNORED
+    if _exceeded_own_limit(status):
+        return None
+    if ending is None:  # rejected by the kubelet, such as with UnexpectedAdmissionError or OutOfcpu
+        return Cause.NODE if status.phase == "Failed" else None
+    if status.reason in _DISRUPTIONS:
+        return Cause.IGNORED
+    is_lost = (ending.reason, ending.exit_code) in _LOST
+    return Cause.NODE if is_lost or _failed_to_start_on_node(ending) else None
+
+
+def _exceeded_own_limit(status: PodStatus) -> bool:
+    """Return whether the kubelet stopped the pod for a limit in its spec: on time, or on local storage."""
+    is_pressure = _NODE_PRESSURE in status.message
+    return status.reason == _OWN_DEADLINE or (status.reason == "Evicted" and not is_pressure)
+
+
+def _failed_to_start_on_node(ending: ContainerTerminated) -> bool:
+    """Return whether a container did not start because of its node: a driver, a mount, a full disk."""
+    is_own = _MEMORY_ERROR in ending.message or _names_command(ending)
+    return ending.reason in _START_ERRORS and not is_own
+
+
+def _names_command(ending: ContainerTerminated) -> bool:
+    return _COMMAND_ERROR.search(ending.message) is not None
 
 
 def rule_for(code: int, policy: RestartPolicy) -> Cause | None:
-    """Return what the job's own rules say of an exit code."""
+    """Return how the exit code lists of the job count an exit code, None if none has it."""
     if code in policy.permanent_exit_codes:
         return Cause.PERMANENT
     if code in policy.retryable_exit_codes:
@@ -82,23 +130,13 @@ def rule_for(code: int, policy: RestartPolicy) -> Cause | None:
 def _by_default(ending: ContainerTerminated) -> Cause:
     if ending.exit_code in PLANNED_EXIT_CODES:
         return Cause.PLANNED
-    if ending.reason in _NEVER_STARTED or 0 < ending.exit_code < 128:
-        return Cause.PERMANENT
-    return Cause.RETRYABLE
+    cannot_run = ending.reason in _START_ERRORS and _names_command(ending)
+    return Cause.PERMANENT if cannot_run or 0 < ending.exit_code < 128 else Cause.RETRYABLE
 
 
 def is_outside_kill(code: int) -> bool:
     """Return whether an exit code is that of a kill, which tells nothing about the program."""
     return code in _OUTSIDE_KILLS
-
-
-def was_disrupted(member: ObservedPod) -> bool:
-    """Return whether the platform took the pod away: eviction, preemption, drain, a node that went."""
-    status = member.pod.status
-    if _OWN_FAULT in status.message:
-        return False
-    disrupted = any(one.type == "DisruptionTarget" and one.status == "True" for one in status.conditions)
-    return disrupted or status.reason in _DISRUPTIONS
 
 
 def first_failure(failed: list[ObservedPod], policy: RestartPolicy, snapshot: Snapshot) -> ObservedPod:
@@ -112,7 +150,7 @@ def first_failure(failed: list[ObservedPod], policy: RestartPolicy, snapshot: Sn
         ending = ending_of(member)
         code = ending.exit_code if ending else 0
         cause = cause_of(member, policy)
-        if cause in (Cause.PLANNED, Cause.IGNORED) or is_outside_kill(code):
+        if cause in (Cause.PLANNED, Cause.IGNORED, Cause.NODE) or is_outside_kill(code):
             return believed_end(member, snapshot), 0
         return believed_end(member, snapshot), 1 if cause is Cause.PERMANENT else 2
 

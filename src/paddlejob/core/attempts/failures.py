@@ -27,8 +27,8 @@ from paddlejob.core.attempts.causes import (
     cause_of,
     first_failure,
     is_outside_kill,
+    platform_cause,
     rule_for,
-    was_disrupted,
 )
 from paddlejob.core.attempts.known_errors import KnownError
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers
@@ -150,7 +150,13 @@ def _after_failure(
         return Verdict(PhaseReason(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence), failure)
     reason = Reason.RESTARTING if all_pods else Reason.REPLACED_POD
     return NewAttempt(
-        Phase.RESTARTING, reason, what, all_pods=all_pods, to_delete=tuple(broken), failure=failure
+        Phase.RESTARTING,
+        reason,
+        what,
+        all_pods=all_pods,
+        to_delete=tuple(broken),
+        failure=failure,
+        blames_node=cause is Cause.NODE,
     )
 
 
@@ -167,7 +173,7 @@ def _known_error(snapshot: Snapshot, member: ObservedPod) -> KnownError | None:
     A loss explains no end that came from outside, nor one that the job's own rules explain.
     """
     ending = ending_of(member)
-    if member.state is not PodState.FAILED or ending is None or was_disrupted(member):
+    if member.state is not PodState.FAILED or ending is None or platform_cause(member):
         return None
     if not ending.exit_code or rule_for(ending.exit_code, snapshot.job.spec.restart_policy):
         return None
@@ -199,7 +205,9 @@ def _cause(snapshot: Snapshot, member: ObservedPod) -> Cause:
     named = _known_error(snapshot, member)
     if named is not None and named.is_final:
         return Cause.PERMANENT
-    return cause_of(member, snapshot.job.spec.restart_policy)
+    cause = cause_of(member, snapshot.job.spec.restart_policy)
+    # A laptop is the only machine there is, and would refuse again.
+    return Cause.PERMANENT if cause is Cause.NODE and not snapshot.has_scheduler else cause
 
 
 def _reason(member: ObservedPod) -> str:
@@ -217,6 +225,8 @@ def _what_happened(snapshot: Snapshot, member: ObservedPod) -> str:
     if member.state is PodState.FAILED:
         named = _known_error(snapshot, member)
         what = f"{member.replica} {explain.ending(member)}" + (f" ({named.reason})" if named else "")
+        if _cause(snapshot, member) is Cause.NODE:
+            return f"{what}, on node {member.pod.spec.node_name}"
         if idle := _idle_accelerators(snapshot, member):
             return f"{what}; it {idle}"
         # Paddle ends ranks that have waited for too long, and who is waited for is not among them.

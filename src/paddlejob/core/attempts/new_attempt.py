@@ -21,6 +21,8 @@ class NewAttempt(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     workers: int | None = None
     """With how many workers from now on, 0 for all; None leaves that as it is."""
+    blames_node: bool = False
+    """Whether the node of the failed pod is suspected: the attempt waits, and its pods prefer other nodes."""
 
 
 def depends_on_peers(spec: EffectiveSpec, role: Role) -> bool:

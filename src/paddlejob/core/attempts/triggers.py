@@ -126,7 +126,7 @@ def _replaced_workers(job: Observed, new: NewAttempt) -> str:
 def _suspect_nodes(job: Observed, new: NewAttempt) -> tuple[str, ...]:
     """Add the node of a pod whose failure its machine is blamed for; the newest few are kept."""
     known = job.status.suspect_nodes
-    if new.failure is None or new.failure.reason not in BLAMES_NODE:
+    if new.failure is None or not (new.blames_node or new.failure.reason in BLAMES_NODE):
         return known
     found = (pod.spec.node_name for pod in job.given.pods if pod.metadata.name == new.failure.pod)
     fresh = [node for node in found if node and node not in known]
@@ -144,7 +144,8 @@ def _restart_delay(job: Observed, new: NewAttempt) -> tuple[int, float]:
     counted = new.failure is not None and new.failure.counted
     each = backoff.restarts_each(in_a_row + 1, job.job, all_pods=new.all_pods)
     policy = job.job.spec.restart_policy
-    return in_a_row + 1, backoff.delay_seconds(policy, each, first_at_once=not counted)
+    at_once = not counted and not new.blames_node
+    return in_a_row + 1, backoff.delay_seconds(policy, each, first_at_once=at_once)
 
 
 def _kept_world_size(job: Observed, new: NewAttempt) -> WorldSize | None:

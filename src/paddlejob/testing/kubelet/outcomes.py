@@ -45,6 +45,13 @@ class Evict(msgspec.Struct, frozen=True):
     """How long its containers have to stop; None for the pod's own grace period."""
 
 
+class Reject(msgspec.Struct, frozen=True):
+    """The kubelet of its node rejects the pod; no container starts."""
+
+    reason: str = "OutOfcpu"
+    message: str = "Node didn't have enough resource: cpu, requested: 4000, used: 30100, capacity: 32000"
+
+
 class LoseNode(msgspec.Struct, frozen=True):
     """Runs for a while; then nobody hears of the node again.
 
@@ -71,7 +78,7 @@ class Unschedulable(msgspec.Struct, frozen=True):
     then: Exit | RunForever = Exit()
 
 
-Outcome = Exit | ExitWhenReleased | RunForever | Evict | LoseNode | FailImagePull | Unschedulable
+Outcome = Exit | ExitWhenReleased | RunForever | Evict | Reject | LoseNode | FailImagePull | Unschedulable
 
 Behaviour = Callable[[JsonObject, str, int], Outcome]
 """From a pod, a container's name and the number of its restarts to what becomes of it.
@@ -89,6 +96,20 @@ def crash(code: int = 1, *, after_seconds: float = 5.0, message: str = "") -> Ex
 def run_out_of_memory(*, after_seconds: float = 5.0) -> Exit:
     """Return the end of a container that the kernel kills."""
     return Exit(137, after_seconds, reason="OOMKilled")
+
+
+def reboot(*, after_seconds: float = 5.0) -> Exit:
+    """Return the end of a container that the kubelet no longer finds after its node has booted again."""
+    message = "The container could not be located when the pod was terminated"
+    return Exit(137, after_seconds, message, "ContainerStatusUnknown")
+
+
+def fail_to_start() -> Exit:
+    """Return the end of a container that its node could not start."""
+    message = (
+        "failed to create container loggers: failed to create and open log file: no space left on device"
+    )
+    return Exit(128, 0.0, message, "StartError")
 
 
 def outlive_deadline(*, after_seconds: float = 5.0) -> Evict:

@@ -22,6 +22,7 @@ from paddlejob.testing.kubelet.outcomes import (
     FailImagePull,
     LoseNode,
     Outcome,
+    Reject,
     RunForever,
     Unschedulable,
 )
@@ -145,6 +146,9 @@ class PodWorker:
         first = self.pod["spec"]["containers"][0]
         outcome = self._node.behaviour(self.pod, first["name"], 0)
         outcome = await self._schedule(outcome)
+        if isinstance(outcome, Reject):
+            await self._reject(outcome)
+            return
         self._state.started_at = self._node.now()
         if not self._node.fast:
             await self._publish()
@@ -338,6 +342,12 @@ class PodWorker:
         if seconds:
             await self._publish()
             await asyncio.sleep(seconds)
+
+    async def _reject(self, outcome: Reject) -> None:
+        self._state.inits, self._state.containers = [], []
+        message = f"Pod was rejected: {outcome.message}"
+        self._state.verdict = {"phase": "Failed", "reason": outcome.reason, "message": message}
+        await self._publish()
 
     async def _evict(self, outcome: Evict) -> None:
         grace = outcome.grace_seconds

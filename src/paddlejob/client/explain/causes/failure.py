@@ -43,8 +43,9 @@ MEANINGS = {
 REASONS = {
     "OOMKilled": "it used more memory than its limit",
     "Evicted": "its node ran short of a resource, or it exceeded its own limit",
-    "StartError": "its command could not be started",
-    "ContainerCannotRun": "its command could not be started",
+    "StartError": "its container could not be started",
+    "ContainerCannotRun": "its container could not be started",
+    "ContainerStatusUnknown": "its node lost the container, as in a reboot",
     "DeadlineExceeded": "its own activeDeadlineSeconds has passed",
     Reason.LOSS_NAN: "the loss was not a number, and would be again with the same data",
     Reason.LOSS_INF: "the loss was infinite, and would be again with the same data",
@@ -178,7 +179,8 @@ def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]
     spec = dict(evidence.roles).get(role) if role else None
     if spec and (idle := left_idle(spec, text)) and idle not in failure.message:
         yield Advice(f"{rank} {idle}")
-    if failure.exit_code in (126, 127) or failure.reason in ("StartError", "ContainerCannotRun"):
+    ended_job = then is Then.RETRY and failure.reason in ("StartError", "ContainerCannotRun")
+    if failure.exit_code in (126, 127) or ended_job:
         yield Advice(f"correct command and args in spec.{role}.template.spec.containers[0], or the image")
     if then is Then.RETRY:
         yield Advice(f"correct the program or the job, and run it again: {evidence.command('retry')}")
