@@ -231,3 +231,39 @@ def test_a_round_that_waits_still_takes_pods_away_and_gives_quota_back():
     pod, quota = Delete(Kind.POD, "demo-worker-0", "uid"), patch("status", {"admission": None})
     creation = Create(Kind.POD, "demo-worker-1", {})
     assert removals(((pod, creation), (patch("spec", {"queueName": "b"}), quota))) == ((pod,), (quota,))
+
+
+def test_a_worker_that_is_drained_now_and_then_never_waits():
+    built = live(job().ps(1).worker(2).spec(withGloo=0))
+    for _ in range(13):
+        built.later(6 * 3600).leaving("worker", 1)
+        built.status(built.plan().status)
+        assert built.job.status.phase is not Phase.RUNNING
+        built.later(30).gone("worker", 1)
+        built.status(built.plan().status)
+        assert (built.job.status.consecutive_restarts, built.job.status.retry_time) == (1, None)
+        built.pods_running().config()
+        built.status(built.plan().status)
+        assert built.job.status.phase is Phase.RUNNING
+
+
+def test_a_run_that_was_short_is_no_progress():
+    built = live(job().ps(1).worker(2).spec(withGloo=0)).phase(Phase.RUNNING, consecutive_restarts=3)
+    assert built.later(60).leaving("worker", 1).plan().status.consecutive_restarts == 3
+
+
+@pytest.mark.parametrize(
+    ("back_seconds", "policy", "left"),
+    [
+        (0, {}, 5),
+        (200, {}, 205),
+        (3600, {}, None),
+        (3600, {"maxDelaySeconds": 7200}, 3605),
+        (100, {"maxDelaySeconds": 5}, 105),
+        (120, {"maxDelaySeconds": 5}, None),
+    ],
+)
+def test_a_clock_that_was_set_back_delays_no_restart_beyond_the_longest_delay(back_seconds, policy, left):
+    built = fail_again(live(job().worker(2).spec(restartPolicy=policy)), code=137)
+    plan = built.later(-back_seconds).plan()
+    assert (plan.requeue_after_seconds, bool(created(plan))) == (left, left is None)

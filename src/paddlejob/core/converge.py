@@ -67,7 +67,7 @@ def _alive(
     seconds: float | None = None,
 ) -> Plan:
     """Return the plan of a job that goes on, at a pace that others who undo it cannot drive up."""
-    delay, is_round = backoff.seconds_until_retry(job.status, job.now), backoff.is_round(stages)
+    delay, is_round = backoff.seconds_until_retry(job.job, job.now), backoff.is_round(stages)
     is_delayed = delay > 0 and (is_round or bool(job.pods.missing))
     if is_delayed:
         stages, events, seconds = backoff.removals(stages), (), soonest(seconds, delay)

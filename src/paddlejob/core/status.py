@@ -15,6 +15,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.core import explain
 from paddlejob.core.actions import Kind
+from paddlejob.core.attempts import backoff
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica, pod_name
 from paddlejob.core.snapshot import Snapshot, WriteFailure
@@ -101,6 +102,7 @@ def next_status(
     old = job.status
     ended, runs = phase_reason.phase.is_terminal, phase_reason.phase is Phase.RUNNING
     resumes = old.phase is Phase.SUSPENDED and phase_reason.phase is not Phase.SUSPENDED
+    stops = old.phase is Phase.RUNNING and not runs and not ended
     started = old.start_time or (now if runs else None)
     if ended and started is None:
         started = _earliest_start(pod_set, job, now)
@@ -120,6 +122,8 @@ def next_status(
         selector=f"{names.LABEL_JOB}={job.name},{names.LABEL_ROLE}={Role.WORKER}",
         active_since=old.active_since or (now if runs else None),
         resume_time=now if resumes else old.resume_time,
+        # The pod that ends this run may be gone only later, when Running is False already.
+        consecutive_restarts=backoff.restarts_in_a_row(old, now) if stops else old.consecutive_restarts,
         succeeded_workers=index_set.compact(replica.index for replica in pod_set.finished),
     )
     return msgspec.structs.replace(fresh, **changes)

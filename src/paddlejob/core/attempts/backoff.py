@@ -95,6 +95,13 @@ def after(now: datetime, seconds: float) -> datetime | None:
     return now + timedelta(seconds=seconds) if seconds else None
 
 
-def seconds_until_retry(status: PaddleJobStatus, now: datetime) -> float:
-    """Return how long until pods may be created."""
-    return max(0.0, (status.retry_time - now).total_seconds()) if status.retry_time else 0.0
+def seconds_until_retry(job: PaddleJob, now: datetime) -> float:
+    """Return the seconds until pods may be created.
+
+    A time beyond the longest delay was written before the clock was set back; it has passed.
+    """
+    if job.status.retry_time is None:
+        return 0.0
+    left = (job.status.retry_time - now).total_seconds()
+    longest = max(job.spec.restart_policy.max_delay_seconds, LEAST_SECONDS, MAX_ROUND_SECONDS)
+    return left if 0.0 < left <= longest else 0.0

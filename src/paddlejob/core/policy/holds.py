@@ -47,7 +47,7 @@ def unreadable_address(job: Observed) -> Hold | None:
 
 def delayed(job: Observed) -> Hold | None:
     """Find that pods are missing and that it is too early to create them again."""
-    seconds = backoff.seconds_until_retry(job.status, job.now)
+    seconds = backoff.seconds_until_retry(job.job, job.now)
     if not seconds or not job.pods.missing:
         return None
     phase_reason = status.live_phase(
