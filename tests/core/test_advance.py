@@ -97,13 +97,6 @@ def test_what_is_nobodys_fault_does_not_count():
         assert (status.phase, status.restarts_without_progress) == (Phase.RESTARTING, 0)
 
 
-def test_a_container_that_crashes_in_place_too_often_still_ends_the_job():
-    built = snapshot(LIMITED).pods_running().formed().phase(Phase.RUNNING)
-    told = TrainingProgress(step=5, updated=built.now)
-    built.status(msgspec.structs.replace(built.job.status, progress=told)).running("worker", 0, restarts=2)
-    assert built.plan().status.reason == "BackoffLimitExceeded"
-
-
 @pytest.mark.parametrize("seed", range(200))
 def test_no_history_ends_while_it_advances_nor_goes_on_when_it_does_not(seed):
     rng = random.Random(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from paddlejob.api.v1 import Phase
+from paddlejob.api.v1 import Phase, TrainingProgress
 from paddlejob.core.actions import ReplaceConfig
 from paddlejob.testing.build import NOW, job, snapshot
 
@@ -288,10 +288,71 @@ def test_a_pod_that_never_goes_is_removed_by_force():
     assert [action.name for action in forced] == ["demo-worker-1"]
 
 
-def test_restarts_in_place_are_bounded_too():
-    built = live(job().worker(1, pod={"restartPolicy": "OnFailure"}).spec(backoffLimit=2))
-    assert built.running("worker", 0, restarts=2).plan().status.phase is Phase.RUNNING
-    assert built.running("worker", 0, restarts=3).plan().status.reason == "BackoffLimitExceeded"
+ON_FAILURE = job().worker(1, pod={"restartPolicy": "OnFailure"}).spec(backoffLimit=2)
+CRASH_LOOP = {"waiting": {"reason": "CrashLoopBackOff"}}
+RUNNING = {"running": {}}
+LOST = {"exitCode": 137, "reason": "ContainerStatusUnknown"}
+
+
+def crash(minutes: int, code: int = 139) -> dict:
+    """Return the end of a container that ran for some minutes."""
+    times = {"startedAt": "2030-01-01T00:00:00Z", "finishedAt": f"2030-01-01T00:{minutes:02}:00Z"}
+    return {"exitCode": code, "reason": "Error", **times}
+
+
+def in_place(restarts: int, state: dict, last: dict | None = None, *, of=ON_FAILURE):
+    """Return a job whose only container was restarted in place."""
+    container = {"name": "paddle", "restartCount": restarts, "ready": "running" in state, "state": state}
+    container["lastState"] = {"terminated": last} if last else {}
+    status = {"phase": "Running", "podIP": "10.0.2.1", "containerStatuses": [container]}
+    return live(of).serves().pod("worker", 0, status, node="node-a")
+
+
+IN_PLACE = {
+    "crashes in a row": (in_place(3, CRASH_LOOP, crash(1)), Phase.FAILED),
+    "crashes in a row, at the moment of the last": (in_place(3, {"terminated": crash(1)}), Phase.FAILED),
+    "no more of them than allowed": (in_place(2, CRASH_LOOP, crash(1)), Phase.STARTING),
+    "a container that runs again": (in_place(3, RUNNING, crash(1)), Phase.RUNNING),
+    "a crash after a long run": (in_place(3, {"terminated": crash(10)}), Phase.STARTING),
+    "a restart after a long run": (in_place(3, {"waiting": {}}, crash(10)), Phase.STARTING),
+    "a reboot": (in_place(3, {"waiting": {}}, LOST), Phase.STARTING),
+    "a node that loses it again and again": (in_place(3, CRASH_LOOP, LOST), Phase.RESTARTING),
+}
+
+
+@pytest.mark.parametrize(("built", "phase"), IN_PLACE.values(), ids=IN_PLACE)
+def test_restarts_in_place_are_bounded_too(built, phase):
+    assert built.plan().status.phase is phase
+
+
+def test_the_end_by_restarts_in_place_says_how_many_and_why():
+    status = in_place(3, CRASH_LOOP, crash(1)).plan().status
+    assert status.reason == "BackoffLimitExceeded"
+    assert status.message == "worker-0 crashed 3 times, last with code 139; gave up (backoffLimit 2)"
+    assert (status.last_failure.exit_code, status.last_failure.reason) == (139, "Error")
+
+
+def test_a_node_that_loses_a_container_again_and_again_is_left():
+    status = in_place(3, CRASH_LOOP, LOST).plan().status
+    assert (status.restarts, status.suspect_nodes) == (0, ("node-a",))
+    assert "(ContainerStatusUnknown), on node node-a" in status.message
+
+
+def test_with_a_no_progress_limit_crashes_in_place_begin_an_attempt():
+    """Only attempts that get no further end such a job."""
+    policy = {"noProgressLimit": 2}
+    limited = job().worker(1, pod={"restartPolicy": "OnFailure"}).spec(backoffLimit=2, restartPolicy=policy)
+    built = in_place(3, CRASH_LOOP, crash(1), of=limited)
+    progress = TrainingProgress(step=900_000, updated=built.now)
+    built.status(msgspec.structs.replace(built.job.status, progress=progress))
+    status = built.plan().status
+    assert (status.phase, status.restarts, status.progress_mark.step) == (Phase.RESTARTING, 1, 900_000)
+    for reason in ("Restarting", "NoProgress"):
+        built = in_place(3, CRASH_LOOP, crash(1), of=limited).status(status)
+        pod = next(iter(built._pods.values()))
+        pod["metadata"]["labels"]["batch.paddlepaddle.org/attempt"] = str(status.attempt)
+        status = built.plan().status
+        assert status.reason == reason
 
 
 def test_a_changed_address_restarts_those_that_hold_the_old_one():

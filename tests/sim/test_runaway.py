@@ -76,6 +76,9 @@ def test_a_program_that_always_exits_as_if_it_were_planned_fails(name, code):
 ENDLESS = {
     "evicted at once": PersistentFault(Kind.EVICTION, after_seconds=0.0),
     "evicted after a while": PersistentFault(Kind.EVICTION, after_seconds=30.0),
+    "rejected by kubelets": PersistentFault(Kind.REJECTION),
+    "lost by nodes": PersistentFault(Kind.REBOOT),
+    "not started by nodes": PersistentFault(Kind.START_ERROR),
     "deleted at once": PersistentFault(Kind.DELETION, after_seconds=0.0),
     "deleted when they run": PersistentFault(Kind.DELETION, after_seconds=4.0),
 }

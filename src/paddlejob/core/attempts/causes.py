@@ -98,8 +98,7 @@ def platform_cause(member: ObservedPod) -> Cause | None:
         return Cause.NODE if status.phase == "Failed" else None
     if status.reason in _DISRUPTIONS:
         return Cause.IGNORED
-    is_lost = (ending.reason, ending.exit_code) in _LOST
-    return Cause.NODE if is_lost or _failed_to_start_on_node(ending) else None
+    return Cause.NODE if is_node_fault(ending) else None
 
 
 def _exceeded_own_limit(status: PodStatus) -> bool:
@@ -108,10 +107,11 @@ def _exceeded_own_limit(status: PodStatus) -> bool:
     return status.reason == _OWN_DEADLINE or (status.reason == "Evicted" and not is_pressure)
 
 
-def _failed_to_start_on_node(ending: ContainerTerminated) -> bool:
-    """Return whether a container did not start because of its node: a driver, a mount, a full disk."""
+def is_node_fault(ending: ContainerTerminated) -> bool:
+    """Return whether the node lost a container, or could not start it: a driver, a mount, a full disk."""
     is_own = _MEMORY_ERROR in ending.message or _names_command(ending)
-    return ending.reason in _START_ERRORS and not is_own
+    is_lost = (ending.reason, ending.exit_code) in _LOST
+    return is_lost or (ending.reason in _START_ERRORS and not is_own)
 
 
 def _names_command(ending: ContainerTerminated) -> bool:

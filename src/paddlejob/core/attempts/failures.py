@@ -16,6 +16,7 @@ import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.names import Reason
+from paddlejob.api.pod import ContainerTerminated
 from paddlejob.api.v1 import Failure, PaddleJobStatus, Phase, ProgressMark, Role
 from paddlejob.core import explain
 from paddlejob.core.accelerators import left_idle
@@ -26,6 +27,7 @@ from paddlejob.core.attempts.causes import (
     believed_end,
     cause_of,
     first_failure,
+    is_node_fault,
     is_outside_kill,
     platform_cause,
     rule_for,
@@ -119,8 +121,27 @@ def _is_silent(member: ObservedPod) -> bool:
 
 
 def _exhausted(snapshot: Snapshot, member: ObservedPod) -> bool:
-    """Return whether a container has been restarted in place more often than the job may be restarted."""
-    return member.training is not None and member.training.restart_count > snapshot.job.spec.backoff_limit
+    """Return whether a container crashes in a row, and was restarted in place more often than the job may be.
+
+    One that runs is not judged, nor one that ran for long before it crashed: months may lie between restarts.
+    """
+    container, crash = member.training, _last_crash(member)
+    if container is None or crash is None or container.restart_count <= snapshot.job.spec.backoff_limit:
+        return False
+    waiting, began, ended = container.state.waiting, crash.started_at, crash.finished_at
+    if waiting is not None and waiting.reason == "CrashLoopBackOff":
+        return True
+    if began is None or ended is None:
+        return False
+    return (ended - began).total_seconds() < backoff.PROGRESS_SECONDS
+
+
+def _last_crash(member: ObservedPod) -> ContainerTerminated | None:
+    """Return the end of a training container that its kubelet restarts in place, None while it runs."""
+    container, has_ended = member.training, member.state in (PodState.FAILED, PodState.SUCCEEDED)
+    if container is None or has_ended or container.state.running is not None:
+        return None
+    return container.state.terminated or container.last_state.terminated
 
 
 def _after_failure(
@@ -139,14 +160,15 @@ def _after_failure(
         named = _known_error(snapshot, first)
         return Verdict(PhaseReason(Phase.FAILED, named.reason if named else _reason(first), what), failure)
     limit = policy.no_progress_limit
-    if counted and limit and advance.knows_steps(status) and not _exhausted(snapshot, first):
+    if counted and limit and advance.knows_steps(status):
         if advance.is_stuck(status, limit):
             return Verdict(
                 PhaseReason(Phase.FAILED, Reason.NO_PROGRESS, _stuck(what, status, limit)), failure
             )
     elif counted and (status.restarts >= snapshot.job.spec.backoff_limit or _exhausted(snapshot, first)):
-        tries = f"{status.restarts} restart{'' if status.restarts == 1 else 's'}"
-        sentence = f"{what}; gave up after {tries} (backoffLimit {snapshot.job.spec.backoff_limit})"
+        sentence = (
+            f"{what}; gave up{_tries(snapshot, first)} (backoffLimit {snapshot.job.spec.backoff_limit})"
+        )
         return Verdict(PhaseReason(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence), failure)
     reason = Reason.RESTARTING if all_pods else Reason.REPLACED_POD
     return NewAttempt(
@@ -158,6 +180,12 @@ def _after_failure(
         failure=failure,
         blames_node=cause is Cause.NODE,
     )
+
+
+def _tries(snapshot: Snapshot, first: ObservedPod) -> str:
+    """Return after how many restarts the job ends; the text about restarts in place has their number."""
+    restarts = snapshot.job.status.restarts
+    return "" if _exhausted(snapshot, first) else f" after {restarts} restart{'' if restarts == 1 else 's'}"
 
 
 def _stuck(what: str, status: PaddleJobStatus, limit: int) -> str:
@@ -184,7 +212,7 @@ def _known_error(snapshot: Snapshot, member: ObservedPod) -> KnownError | None:
 
 
 def _failure(snapshot: Snapshot, member: ObservedPod, what: str, *, counted: bool) -> Failure:
-    ending, named = ending_of(member), _known_error(snapshot, member)
+    ending, named = ending_of(member) or _last_crash(member), _known_error(snapshot, member)
     usual = member.pod.status.reason or (ending.reason if ending else "") or _reason(member)
     return Failure(
         attempt=snapshot.job.status.attempt,
@@ -198,16 +226,23 @@ def _failure(snapshot: Snapshot, member: ObservedPod, what: str, *, counted: boo
 
 
 def _cause(snapshot: Snapshot, member: ObservedPod) -> Cause:
+    cause = _cause_anywhere(snapshot, member)
+    # A laptop is the only machine there is, and would refuse again.
+    return Cause.PERMANENT if cause is Cause.NODE and not snapshot.has_scheduler else cause
+
+
+def _cause_anywhere(snapshot: Snapshot, member: ObservedPod) -> Cause:
+    crash = _last_crash(member)
+    if crash is not None and _exhausted(snapshot, member):
+        return Cause.NODE if is_node_fault(crash) else Cause.RETRYABLE
     if member.state in (PodState.RUNNING, PodState.UNKNOWN):
-        return Cause.RETRYABLE if _exhausted(snapshot, member) else Cause.IGNORED
+        return Cause.IGNORED
     if member.state is PodState.SUCCEEDED:
         return Cause.RETRYABLE
     named = _known_error(snapshot, member)
     if named is not None and named.is_final:
         return Cause.PERMANENT
-    cause = cause_of(member, snapshot.job.spec.restart_policy)
-    # A laptop is the only machine there is, and would refuse again.
-    return Cause.PERMANENT if cause is Cause.NODE and not snapshot.has_scheduler else cause
+    return cause_of(member, snapshot.job.spec.restart_policy)
 
 
 def _reason(member: ObservedPod) -> str:
@@ -226,12 +261,18 @@ def _what_happened(snapshot: Snapshot, member: ObservedPod) -> str:
         named = _known_error(snapshot, member)
         what = f"{member.replica} {explain.ending(member)}" + (f" ({named.reason})" if named else "")
         if _cause(snapshot, member) is Cause.NODE:
-            return f"{what}, on node {member.pod.spec.node_name}"
+            return f"{what}{_on_node(member)}"
         if idle := _idle_accelerators(snapshot, member):
             return f"{what}; it {idle}"
         # Paddle ends ranks that have waited for too long, and who is waited for is not among them.
         is_victim = snapshot.awaited and f"{member.pod.metadata.name} " not in snapshot.awaited
         return f"{what}; it was waiting: {snapshot.awaited}" if is_victim else what
-    if _exhausted(snapshot, member):
-        return f"{member.replica} {explain.obstacle(member) or 'was restarted in place too often'}"
+    if member.training and _exhausted(snapshot, member):
+        many = f"was restarted in place {member.training.restart_count} times"
+        where = _on_node(member) if _cause(snapshot, member) is Cause.NODE else ""
+        return f"{member.replica} {explain.obstacle(member) or many}{where}"
     return f"{member.replica} is lost: node {member.pod.spec.node_name or '(unknown)'} is not responding"
+
+
+def _on_node(member: ObservedPod) -> str:
+    return f", on node {member.pod.spec.node_name}"
