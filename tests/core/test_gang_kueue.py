@@ -181,6 +181,29 @@ class TestEvicted:
         assert plan.status.restarts == 0
         assert "Preempted: to make room" in plan.status.message
 
+    def test_the_clock_stops_and_the_time_is_queued_until_it_runs_again(self):
+        """Preempted after 600 s, admitted again three hours later, past its activeDeadlineSeconds."""
+        limited = job().worker(2, **CPU).metadata(labels=LABELS).spec(activeDeadlineSeconds=7200)
+        limited.metadata(creationTimestamp="2020-01-01T00:00:00Z")
+        built = queue(limited, RESERVED, ADMITTED).pods_running().formed()
+        built.status(built.plan().status).later(600)
+        evicted = queue(limited, EVICTED)._pod_groups
+        built._pod_groups = evicted
+        lost = built.status(built.plan().status).job.status
+        assert (lost.reason, lost.active_since, lost.active_seconds) == ("QuotaLost", None, 600)
+        built._pods.clear()
+        built.status(built.plan().status).later(3 * 3600)
+        waiting = built.plan().status
+        assert (waiting.phase, waiting.reason) == (Phase.RESTARTING, "WaitingForGang")
+        built._pod_groups = queue(limited, RESERVED, ADMITTED)._pod_groups
+        built.status(built.plan().status).later(30)
+        built.status(built.plan().status).pods_running()
+        again = built.plan().status
+        assert (again.phase, again.active_since, again.active_seconds) == (Phase.RUNNING, built.now, 600)
+        spent = again.goodput
+        assert spent.queued_seconds - lost.goodput.queued_seconds == 3 * 3600
+        assert (spent.training_seconds, spent.starting_seconds) == (600, 30)
+
     def test_the_quota_is_kept_while_pods_use_it(self):
         built = running(EVICTED)
         built.status(built.plan().status)

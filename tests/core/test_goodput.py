@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from paddlejob.api.v1 import Goodput, Phase, ProgressMark, TrainingProgress
+from paddlejob.api.v1 import Failure, Goodput, Phase, ProgressMark, TrainingProgress
 from paddlejob.core.policy.goodput import gets_ahead, goodput_at, in_words, with_goodput
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.testing.build import job, snapshot
@@ -135,6 +135,39 @@ def test_a_job_without_a_date_has_none():
     assert goodput_at(msgspec.structs.replace(demo, metadata=unborn), snapshot(DEMO).now) is None
 
 
+LOST = Failure(reason="QuotaLost")
+
+
+@pytest.mark.parametrize(
+    ("reason", "failure", "part"),
+    [
+        ("QuotaLost", LOST, "queued_seconds"),
+        ("WaitingToRestart", LOST, "queued_seconds"),
+        ("WaitingForGang", LOST, "queued_seconds"),
+        ("WaitingForGang", None, "queued_seconds"),
+        ("WaitingForPods", LOST, "starting_seconds"),
+        ("WaitingToRestart", Failure(reason="OOMKilled"), "starting_seconds"),
+    ],
+)
+def test_time_without_admission_is_queued(reason, failure, part):
+    demo = DEMO.build()
+    begin = demo.metadata.creation_timestamp
+    demo = changed(demo, Phase.RESTARTING, begin, reason=reason, last_failure=failure)
+    demo = changed(demo, Phase.RUNNING, begin + timedelta(seconds=60))
+    assert getattr(demo.status.goodput, part) == 60
+
+
+def test_fractions_of_a_second_are_not_lost():
+    """A laptop's clock has them; there are many short phases."""
+    demo = DEMO.build()
+    created = demo.metadata.creation_timestamp
+    now = created + timedelta(seconds=0.9)
+    for phase in (Phase.RUNNING, Phase.RESTARTING) * 500:
+        now += timedelta(seconds=1.9)
+        demo = changed(demo, phase, now)
+    assert total(demo.status.goodput) == 1900
+
+
 @pytest.mark.parametrize("seed", range(200))
 def test_the_parts_sum_to_the_life_of_the_job_in_every_history(seed):
     rng = random.Random(seed)
@@ -142,7 +175,7 @@ def test_the_parts_sum_to_the_life_of_the_job_in_every_history(seed):
     created = now = demo.metadata.creation_timestamp
     live = [phase for phase in Phase if not phase.is_terminal]
     for _ in range(50):
-        now += timedelta(seconds=rng.choice((-3, 0, 1, 17, 4000)))
+        now += timedelta(seconds=rng.choice((-3, 0, 1, 17, 4000, 0.4, 1.7)))
         phase = rng.choice(live)
         hang = Hang(0, 1, rng.choice((0, 10, 900)), (), "") if rng.random() < 0.3 else None
         demo = changed(demo, phase, now, hang, attempt=demo.status.attempt + (rng.random() < 0.2))

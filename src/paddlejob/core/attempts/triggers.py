@@ -15,6 +15,7 @@ from paddlejob.core.attempts.new_attempt import NewAttempt, was_established, wor
 from paddlejob.core.gang import kueue, registry
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import PodState
+from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.recording import hangs, stragglers
 
@@ -101,6 +102,7 @@ def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
         suspect_nodes=_suspect_nodes(job, new),
         **advance.after_attempt(old, counted=new.failure is not None and new.failure.counted),
         **({"succeeded_workers": ""} if new.all_pods else {}),
+        **(deadline.stopped_clock(job.job, job.now) if new.reason == Reason.QUOTA_LOST else {}),
     )
     stage = deletions(Kind.POD, _replaced(job, new))
     return Plan(fresh, (stage,) if stage else (), requeue_after_seconds=0.0)

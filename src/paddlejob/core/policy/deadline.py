@@ -52,7 +52,7 @@ def _startup_clock(job: PaddleJob, now: datetime) -> Clock:
 
 
 def _active_clock(job: PaddleJob, now: datetime) -> Clock:
-    """Check that the job does not run too long; time in suspension does not count."""
+    """Check that the job does not run too long; time in suspension or without quota does not count."""
     limit = job.spec.active_deadline_seconds
     if limit is None or job.status.active_since is None:
         return Clock()
@@ -64,9 +64,14 @@ def _active_clock(job: PaddleJob, now: datetime) -> Clock:
 
 
 def active_seconds(job: PaddleJob, now: datetime) -> float:
-    """Return how long the job has run, suspensions apart."""
+    """Return how long the job has run, without the time in suspension or without quota."""
     since = job.status.active_since
     return job.status.active_seconds + ((now - since).total_seconds() if since else 0)
+
+
+def stopped_clock(job: PaddleJob, now: datetime) -> dict[str, object]:
+    """Return the changes of a status that stop the clock until the job runs again."""
+    return {"active_since": None, "active_seconds": int(active_seconds(job, now))}
 
 
 def seconds_to_live(job: PaddleJob, now: datetime) -> float | None:

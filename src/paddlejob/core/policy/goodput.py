@@ -1,4 +1,4 @@
-"""How a job spends its time. Counted with what is written anyway: its phase, its attempt, a hang."""
+"""How a job spends its time, counted at each write that changes its phase, attempt, admission or a hang."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Goodput, PaddleJob, PaddleJobStatus, Phase, TrainingProgress
 from paddlejob.core.attempts.advance import has_advanced
 from paddlejob.core.messages import duration
@@ -22,9 +23,9 @@ _PARTS = {
 def with_goodput(
     job: PaddleJob, new: PaddleJobStatus, now: datetime, hang: Hang | None = None
 ) -> PaddleJobStatus:
-    """Return a new status with the time up to now, or to its end, where a phase, attempt or hang changes."""
+    """Return a new status with the time up to now, or to the end of the job, if what it does has changed."""
     old, is_stalled = job.status, _is_stalled(job.status)
-    goes_on = (old.phase, old.attempt) == (new.phase, new.attempt)
+    goes_on = (old.phase, old.attempt, _is_queued(old)) == (new.phase, new.attempt, _is_queued(new))
     stalls = hang is not None and old.phase is Phase.RUNNING
     if old.phase.is_terminal or (goes_on and stalls == is_stalled):
         return new
@@ -43,7 +44,7 @@ def _with(job: PaddleJob, spent: Goodput | None, *, stalled: bool) -> PaddleJob:
 
 
 def goodput_at(job: PaddleJob, until: datetime) -> Goodput | None:
-    """Return the times of a job up to a moment; they sum to the time from its creation to then."""
+    """Return the times of a job up to a moment; they sum to the whole seconds from its creation to then."""
     status, created = job.status, job.metadata.creation_timestamp
     if created is None:
         return None
@@ -51,13 +52,15 @@ def goodput_at(job: PaddleJob, until: datetime) -> Goodput | None:
     since = known.updated or created
     seconds = max(0, int((until - since).total_seconds()))
     part = _part(status)
-    return msgspec.structs.replace(known, updated=max(since, until), **{part: getattr(known, part) + seconds})
+    # A fraction of a second, which only a laptop's clock has, is counted with the next part.
+    updated = since + timedelta(seconds=seconds)
+    return msgspec.structs.replace(known, updated=updated, **{part: getattr(known, part) + seconds})
 
 
 def _before_counting(status: PaddleJobStatus, created: datetime) -> Goodput:
-    """Return the times of a job that an operator began which did not count them: until it first ran."""
-    started = max(created, status.start_time or created)
-    return Goodput(queued_seconds=int((started - created).total_seconds()), updated=started)
+    """Return the times until a job first ran, of an operator that did not count them."""
+    queued = max(0, int(((status.start_time or created) - created).total_seconds()))
+    return Goodput(queued_seconds=queued, updated=created + timedelta(seconds=queued))
 
 
 def in_words(spent: Goodput) -> str:
@@ -84,10 +87,17 @@ def gets_ahead(status: PaddleJobStatus, progress: TrainingProgress) -> bool:
 
 def _part(status: PaddleJobStatus) -> str:
     if status.phase is not Phase.RUNNING:
-        return _PARTS.get(status.phase, "queued_seconds")
+        return "queued_seconds" if _is_queued(status) else _PARTS.get(status.phase, "queued_seconds")
     if _is_stalled(status):
         return "stalled_seconds"
     return "repeating_seconds" if _repeats(status) else "training_seconds"
+
+
+def _is_queued(status: PaddleJobStatus) -> bool:
+    """Return whether a job waits for its admission by a queue, perhaps again after it lost its quota."""
+    last = status.last_failure.reason if status.last_failure else ""
+    has_lost = status.reason == Reason.WAITING_TO_RESTART and last == Reason.QUOTA_LOST
+    return has_lost or status.reason in (Reason.QUOTA_LOST, Reason.WAITING_FOR_GANG)
 
 
 def _is_stalled(status: PaddleJobStatus) -> bool:

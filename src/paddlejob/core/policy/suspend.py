@@ -37,7 +37,6 @@ def _next_attempt(job: Observed) -> dict[str, object]:
         "consecutive_restarts": 0,
         "rounds": 0,
         "retry_time": None,
-        "active_since": None,
-        "active_seconds": int(deadline.active_seconds(job.job, job.now)),
+        **deadline.stopped_clock(job.job, job.now),
         **advance.after_attempt(job.status, counted=False),
     }
