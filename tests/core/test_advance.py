@@ -12,6 +12,8 @@ from paddlejob.api.meta import Condition
 from paddlejob.api.v1 import Phase, ProgressMark, TrainingProgress
 from paddlejob.core.attempts import backoff
 from paddlejob.core.attempts.advance import has_advanced
+from paddlejob.core.recording.hangs import Hang
+from paddlejob.core.recording.stragglers import Slowdown
 from paddlejob.testing.build import job, snapshot
 
 LIMITED = job().worker(1).spec(backoffLimit=1, restartPolicy={"noProgressLimit": 2})
@@ -149,3 +151,44 @@ def test_a_job_that_is_suspended_keeps_how_far_it_got():
     built.status(msgspec.structs.replace(built.job.status, progress=TrainingProgress(step=8)))
     status = built.plan().status
     assert (status.phase, status.progress_mark) == (Phase.SUSPENDED, ProgressMark(0, 8))
+
+
+def failing(built):
+    built.failed("worker", 1, code=137)
+
+
+def hanging(built):
+    built.hang = Hang(0, 100, 600, ("demo-worker-1",), "no step for 10m")
+
+
+def straggling(built):
+    built.slowdown = Slowdown(0, "demo-worker-1", "worker-1 is slow", is_lasting=True)
+
+
+FAILS, RUNS, AGAIN = Phase.FAILED, Phase.RUNNING, Phase.RESTARTING
+POLICIES = {"hangPolicy": "Restart", "stragglerPolicy": "Replace"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "step", "restarts", "left"),
+    [
+        pytest.param({}, 500, 3, False, id="backoffLimit is used up"),
+        pytest.param({}, 500, 2, True, id="backoffLimit is not used up"),
+        pytest.param({"noProgressLimit": 2}, None, 3, False, id="noProgressLimit, but no step is known"),
+        pytest.param({"noProgressLimit": 2}, 500, 30, True, id="noProgressLimit, and new steps"),
+        pytest.param({"noProgressLimit": 2}, 400, 30, False, id="noProgressLimit, and no new step"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("trouble", "otherwise"),
+    [(failing, FAILS), (hanging, RUNS), (straggling, RUNS)],
+    ids=("failing", "hanging", "straggling"),
+)
+def test_all_restarts_that_count_have_one_limit(trouble, otherwise, limit, step, restarts, left):
+    built = snapshot(job().worker(2).spec(backoffLimit=3, restartPolicy=limit, **POLICIES))
+    built.pods_running().formed().config({}).phase(RUNS, restarts=restarts, restarts_without_progress=1)
+    if step is not None:
+        progress, mark = TrainingProgress(step=step, updated=built.now), ProgressMark(0, 400)
+        built.status(msgspec.structs.replace(built.job.status, progress=progress, progress_mark=mark))
+    trouble(built)
+    assert built.plan().status.phase is (AGAIN if left else otherwise)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, RestartPolicy, Role
 from paddlejob.core.actions import Action, Create, Delete, PatchGroup, ReplaceConfig, Stages
-from paddlejob.core.attempts.advance import has_advanced
+from paddlejob.core.attempts import advance
 
 PROGRESS_SECONDS = 600.0
 """A job that was Running for this long has made progress, and its next restart is the first in a row again.
@@ -38,12 +38,24 @@ MAX_ROUND_SECONDS = 120.0
 
 def restarts_in_a_row(status: PaddleJobStatus, now: datetime) -> int:
     """Return how often a job has been restarted since it last made progress: a new step, or enough time."""
-    enough = NEW_STEP_SECONDS if has_advanced(status) else PROGRESS_SECONDS
+    enough = NEW_STEP_SECONDS if advance.has_advanced(status) else PROGRESS_SECONDS
     for condition in status.conditions:
         since = condition.last_transition_time
         if condition.type == Phase.RUNNING and condition.status == "True" and since is not None:
             return 0 if (now - since).total_seconds() >= enough else status.consecutive_restarts
     return status.consecutive_restarts
+
+
+def progress_limit(job: PaddleJob) -> int | None:
+    """Return how many restarts without a new step end a job, None if their number alone is limited."""
+    return job.spec.restart_policy.no_progress_limit if advance.knows_steps(job.status) else None
+
+
+def has_restarts_left(job: PaddleJob) -> bool:
+    """Return whether a failure that counts restarts the job: all such failures have one limit."""
+    if limit := progress_limit(job):
+        return not advance.is_stuck(job.status, limit)
+    return job.status.restarts < job.spec.backoff_limit
 
 
 def restarts_each(in_a_row: int, job: PaddleJob, *, all_pods: bool) -> int:

@@ -20,7 +20,7 @@ from paddlejob.api.pod import ContainerTerminated
 from paddlejob.api.v1 import Failure, PaddleJobStatus, Phase, ProgressMark, Role
 from paddlejob.core import explain
 from paddlejob.core.accelerators import left_idle
-from paddlejob.core.attempts import advance, backoff, known_errors
+from paddlejob.core.attempts import backoff, known_errors
 from paddlejob.core.attempts.causes import (
     PLANNED_EXIT_CODES,
     Cause,
@@ -159,17 +159,12 @@ def _after_failure(
     if cause is Cause.PERMANENT:
         named = _known_error(snapshot, first)
         return Verdict(PhaseReason(Phase.FAILED, named.reason if named else _reason(first), what), failure)
-    limit = policy.no_progress_limit
-    if counted and limit and advance.knows_steps(status):
-        if advance.is_stuck(status, limit):
-            return Verdict(
-                PhaseReason(Phase.FAILED, Reason.NO_PROGRESS, _stuck(what, status, limit)), failure
-            )
-    elif counted and (status.restarts >= snapshot.job.spec.backoff_limit or _exhausted(snapshot, first)):
-        sentence = (
-            f"{what}; gave up{_tries(snapshot, first)} (backoffLimit {snapshot.job.spec.backoff_limit})"
-        )
-        return Verdict(PhaseReason(Phase.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED, sentence), failure)
+    limit = backoff.progress_limit(snapshot.job)
+    is_exhausted = not limit and _exhausted(snapshot, first)
+    if counted and (is_exhausted or not backoff.has_restarts_left(snapshot.job)):
+        why = Reason.NO_PROGRESS if limit else Reason.BACKOFF_LIMIT_EXCEEDED
+        sentence = _stuck(what, status, limit) if limit else _given_up(snapshot, first)
+        return Verdict(PhaseReason(Phase.FAILED, why, sentence), failure)
     reason = Reason.RESTARTING if all_pods else Reason.REPLACED_POD
     return NewAttempt(
         Phase.RESTARTING,
@@ -182,10 +177,11 @@ def _after_failure(
     )
 
 
-def _tries(snapshot: Snapshot, first: ObservedPod) -> str:
-    """Return after how many restarts the job ends; the text about restarts in place has their number."""
-    restarts = snapshot.job.status.restarts
-    return "" if _exhausted(snapshot, first) else f" after {restarts} restart{'' if restarts == 1 else 's'}"
+def _given_up(snapshot: Snapshot, first: ObservedPod) -> str:
+    """Return why the job ends, and after how many restarts; a crash in place has its number of restarts."""
+    restarts, limit = snapshot.job.status.restarts, snapshot.job.spec.backoff_limit
+    tries = "" if _exhausted(snapshot, first) else f" after {restarts} restart{'' if restarts == 1 else 's'}"
+    return f"{_what_happened(snapshot, first)}; gave up{tries} (backoffLimit {limit})"
 
 
 def _stuck(what: str, status: PaddleJobStatus, limit: int) -> str:

@@ -15,6 +15,7 @@ import msgspec
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Failure, HangPolicy, Phase
+from paddlejob.core.attempts import backoff
 from paddlejob.core.attempts.new_attempt import NewAttempt
 from paddlejob.core.messages import duration
 from paddlejob.core.recording.stacks import Position
@@ -218,13 +219,13 @@ def _verb(some: Sequence[object], one: str, many: str) -> str:
 
 
 def hung(job: Observed) -> NewAttempt | None:
-    """Find that the job hangs and is to be restarted then, unless its restarts are used up."""
+    """Find that the job hangs and has restarts left, with hangPolicy Restart."""
     hang, spec = job.given.hang, job.job.spec
     if (
         hang is None
         or not hang.has_reports
         or spec.hang_policy != HangPolicy.RESTART
-        or job.status.restarts >= spec.backoff_limit
+        or not backoff.has_restarts_left(job.job)
     ):
         return None
     pod = hang.odd[0].partition(" ")[0] if hang.odd else ""

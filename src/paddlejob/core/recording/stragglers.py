@@ -14,6 +14,7 @@ import msgspec
 
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Failure, Phase, StragglerPolicy
+from paddlejob.core.attempts import backoff
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def replaced(job: Observed) -> NewAttempt | None:
         slow is None
         or not slow.is_lasting
         or spec.straggler_policy != StragglerPolicy.REPLACE
-        or status.restarts >= spec.backoff_limit
+        or not backoff.has_restarts_left(job.job)
     ):
         return None
     member = next((each for each in job.pods.active if each.pod.metadata.name == slow.pod), None)
