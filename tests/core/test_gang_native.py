@@ -80,6 +80,19 @@ class TestKubernetesOwn:
         assert [pod["metadata"]["name"] for pod in rendered] == deleted
         assert not any("schedulingGroup" in pod["spec"] for pod in rendered)
 
+    def test_a_server_that_is_created_again_alone_leaves_the_workers_alone(self):
+        """Its index is not that of a worker, and no worker has trained with it."""
+        of = job().ps(1).worker(2).spec(intranet="Service")
+        built = cluster(of, "native", ALPHA).in_gang("native").services().pods().running("worker", 0)
+        built.status(built.pod_group(ALPHA, **gang_of(4)).plan().status)
+        assert (built.job.status.attempt, built.job.status.replaced_workers) == (1, "1")
+        for stays in (["ps", "worker"], ["ps"], []):
+            for role, index in (("ps", 0), ("worker", 1)):
+                built.leaving(role, index) if role in stays else built._pods.pop(Replica(role, index), None)
+            plan = built.plan()
+            deleted = [action.name for action in actions(plan) if getattr(action, "kind", None) == "Pod"]
+            assert (plan.status.attempt, "demo-worker-0" in deleted) == (1, False)
+
     def test_pods_that_were_created_again_alone_are_left_to_the_scheduler(self):
         of = job().ps(2).worker(2).spec(schedulingPolicy={})
         built = cluster(of, "native", ALPHA).pod_group(ALPHA, **gang_of(4)).pods().succeeded("worker", 0)

@@ -80,13 +80,15 @@ def moved(job: Observed) -> NewAttempt | None:
 def _was_there(job: Observed, replica: Replica) -> bool:
     """Return whether others have worked with the pod of a replica.
 
-    Pods that are called by name start before all are there. A worker comes after all servers, so where one
-    has started a server that is missing was there.
+    Pods that are called by name start before all are there. A worker is created after all servers, so once
+    one has started, a server that is missing was there; unless it waited for a place, and is created again.
     """
-    had = job.status.world_size
-    if had is not None and was_established(job.status):
+    had, status = job.status.world_size, job.status
+    if had is not None and was_established(status):
         return replica.index < int(getattr(had, replica.role))
-    return replica.role is Role.PS and any(worker.has_started for worker in job.pods.active_in(Role.WORKER))
+    is_rescheduled = status.phase is Phase.SCALING and status.attempt > status.base_attempt
+    workers = job.pods.active_in(Role.WORKER)
+    return replica.role is Role.PS and not is_rescheduled and any(worker.has_started for worker in workers)
 
 
 def _holders_of_old_addresses(job: Observed) -> Iterator[Replica]:

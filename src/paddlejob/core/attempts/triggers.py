@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from paddlejob.api import index_set, names
 from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import Phase, WorldSize
+from paddlejob.api.v1 import Phase, Role, WorldSize
 from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.attempts import advance, backoff, drift, elastic, failures, inherited, known_errors
@@ -118,11 +118,12 @@ def _replaced(job: Observed, new: NewAttempt) -> list[Pod]:
 
 
 def _replaced_workers(job: Observed, new: NewAttempt) -> str:
-    """Mark the pods that are replaced alone, so that none is judged again however long its deletion takes."""
+    """Mark the workers that are replaced alone, so that none is judged again while its deletion takes."""
     if new.all_pods:
         return ""
-    earlier = (member for member in job.pods.outdated if member.attempt >= job.status.base_attempt)
-    return index_set.compact(member.replica.index for member in (*earlier, *new.to_delete))
+    earlier = [member for member in job.pods.outdated if member.attempt >= job.status.base_attempt]
+    replicas = (member.replica for member in (*earlier, *new.to_delete))
+    return index_set.compact(replica.index for replica in replicas if replica.role is Role.WORKER)
 
 
 def _suspect_nodes(job: Observed, new: NewAttempt) -> tuple[str, ...]:
