@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paddlejob.api.validation.template import HOST_NETWORK
 from paddlejob.testing.build import JobBuilder, job
 from tests.api.bad_jobs import PADDLE, BadJob
 
@@ -46,6 +47,23 @@ BAD_TEMPLATES = [
         f"{TEMPLATE}.spec",
         "Required value: describe the pods, at least their containers",
         "spec.worker.template.spec: Required value",
+    ),
+    *(
+        BadJob(
+            f"the network of the node, with intranet {intranet}",
+            job().ps(1).worker(2, pod={"hostNetwork": True}).spec(intranet=intranet),
+            f"{TEMPLATE}.spec.hostNetwork",
+            f"Invalid value: true: {HOST_NETWORK}",
+            f"{TEMPLATE}.spec.hostNetwork: Invalid value: {HOST_NETWORK}",
+        )
+        for intranet in ("", "PodIP", "Service")
+    ),
+    BadJob(
+        "the network of the node for servers alone",
+        job().ps(1, pod={"hostNetwork": True}).worker(2),
+        "spec.ps.template.spec.hostNetwork",
+        f"Invalid value: true: {HOST_NETWORK}",
+        f"spec.ps.template.spec.hostNetwork: Invalid value: {HOST_NETWORK}",
     ),
     BadJob(
         "a spec that is text",

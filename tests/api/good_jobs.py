@@ -118,12 +118,18 @@ GOOD_JOBS: dict[str, JobBuilder] = {
             "spec": {
                 "containers": [{**PADDLE, "env": None, "ports": None, "resources": None}],
                 "volumes": None,
+                "hostNetwork": None,
             },
         }
     ),
     "one port number for two protocols of the host": job()
     .worker(ports=[port(53, hostPort=53), port(53, protocol="UDP")])
     .spec(intranet="Host"),
+    "the network of the node, with its ports": job()
+    .worker(2, pod={"hostNetwork": True})
+    .spec(intranet="Host"),
+    "the same in another spelling": job().worker(2, pod={"hostNetwork": True}).spec(intranet="hostnetwork"),
+    "a network of its own": job().worker(2, pod={"hostNetwork": False}),
     "one port name in two containers": containers(
         {**PADDLE, "ports": [port(80, name="http"), port(81, name="fifteen-letters"), port(82, name="")]},
         {"name": "b", "image": "b", "ports": [port(83, name="http")]},

@@ -55,6 +55,7 @@ def stages(built: SnapshotBuilder) -> list[str]:
 EDITS = {
     "a port that is text": ps_job().worker(2, ports=BAD_PORT),
     "a network that nobody knows": ps_job(intranet="Mesh"),
+    "the network of the node": ps_job().worker(2, pod={"hostNetwork": True}),
     "no workers": job().ps(1),
     "no servers, and heter": job().worker(2).heter(1),
     "a template that is text": ps_job(worker={"replicas": 2, "template": {"spec": "x"}}),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from paddlejob.api import names
 from paddlejob.api.v1 import Intranet
 from paddlejob.core.actions import Create, Kind
 from paddlejob.core.network import network_of
+from paddlejob.core.plan import plan
 from paddlejob.testing.build import job, snapshot
 
 IPV6, IPV4 = "fd00::1", "10.0.0.1"
@@ -73,6 +75,53 @@ class TestAddressesThatNobodyForesaw:
     def test_a_job_that_has_started_goes_on(self):
         plan = with_addresses(snapshot(job().worker(2)), "Running", RUNNING, IPV6).plan()
         assert plan.status.phase == "Running"
+
+
+def shared(built, *indexes: int):
+    """Let some workers have the address of worker 0, as pods on the network of their node do."""
+    given = built.build()
+    address = next(pod.status.pod_ip for pod in given.pods if pod.metadata.name == "demo-worker-0")
+    names = [f"demo-worker-{index}" for index in indexes]
+    pods = (
+        msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, pod_ip=address))
+        if pod.metadata.name in names
+        else pod
+        for pod in given.pods
+    )
+    return msgspec.structs.replace(given, pods=tuple(pods))
+
+
+class TestSharedAddresses:
+    """Something other than the template put pods on the network of their node, such as a webhook."""
+
+    @pytest.mark.parametrize("intranet", ["PodIP", "Host"])
+    def test_no_rank_starts_with_the_endpoint_of_another(self, intranet):
+        built = waiting(job().ps(1).worker(3).spec(intranet=intranet), IPV4)
+        decided = plan(shared(built, 2))
+        assert (decided.stages, decided.status.phase, decided.status.reason) == ((), "Pending", "InvalidSpec")
+        assert "pods demo-worker-0 and demo-worker-2 have the same address" in decided.status.message
+        assert "recreate the job with intranet: Host" in decided.status.message
+        assert [event.message for event in decided.events] == [decided.status.message]
+
+    def test_a_pod_that_is_replaced_alone_does_not_start_either(self):
+        built = snapshot(job().ps(1).worker(3).spec(withGloo=0)).pods_with_addresses().config()
+        built.pods_running().formed().status(built.plan().status).waiting("worker", 2)
+        assert plan(shared(built, 2)).stages == ()
+
+    def test_a_job_that_has_started_goes_on(self):
+        built = with_addresses(snapshot(job().worker(2)), "Running", RUNNING, IPV4).config({})
+        assert plan(shared(built, 1)).status.phase == "Running"
+
+    def test_names_are_never_shared(self):
+        assert plan(shared(waiting(job().worker(2).spec(intranet="Service"), IPV4), 1)).stages
+
+    def test_the_address_of_a_worker_that_is_done_may_be_given_again(self):
+        built = waiting(job().ps(1).worker(2).spec(withGloo=0), IPV4).succeeded("worker", 0)
+        given = shared(built, 1)
+        [address] = {pod.status.pod_ip for pod in given.pods if "worker" in pod.metadata.name}
+        [[config], *_] = plan(given).stages
+        endpoints = config.manifest["data"]["PADDLE_TRAINER_ENDPOINTS"]
+        assert endpoints == f"demo-worker-0.default:36000,{address}:36000"
 
 
 class TestForeseenAddresses:

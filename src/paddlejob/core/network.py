@@ -23,7 +23,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Intranet
 from paddlejob.api.validation.ports import declared_ports
 from paddlejob.core.messages import PhaseReason
-from paddlejob.core.pod_set import PodSet
+from paddlejob.core.pod_set import ObservedPod, PodSet
 from paddlejob.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -157,6 +157,28 @@ def unreadable_address(context: JobContext, pod_set: PodSet) -> str:
                 f"spec.intranet is {context.spec.intranet}, but pod {member.pod.metadata.name} has the IPv6 "
                 f"address {address}, which PaddlePaddle cannot read; "
                 "recreate the job with intranet: Service"
+            )
+    return ""
+
+
+def shared_address(context: JobContext, pod_set: PodSet) -> str:
+    """Return why a job must not start with the addresses that it has, empty if all of them differ.
+
+    All pods of a job listen on the same port. Pods that have started keep the addresses that they know.
+    """
+    if context.knows_hosts_beforehand:
+        return ""
+    first: dict[str, ObservedPod] = {}
+    for member in pod_set.active:
+        address = member.pod.status.pod_ip
+        if not address or member.replica in pod_set.finished:
+            continue
+        other = first.setdefault(address, member)
+        if other is not member and not (other.has_started and member.has_started):
+            return (
+                f"pods {other.pod.metadata.name} and {member.pod.metadata.name} have the same address "
+                f"{address} and would listen on the same port {context.port}; "
+                "recreate the job with intranet: Host, which keeps them on different nodes"
             )
     return ""
 

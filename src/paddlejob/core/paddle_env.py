@@ -92,10 +92,11 @@ def hosts_of(
 ) -> dict[Role, list[str]] | None:
     """Return every pod's host by role and rank, or None while some pod has no address yet.
 
-    Where the pod of a finished worker is gone its host is the one in the `published` environment: the others
-    still count it, but nobody calls it. Where another pod has got that address since, it is a mere name.
+    If the pod of a finished worker is gone, its host is the one in the `published` environment: the others
+    still count it, but do not call it. If another pod has got that address since, it is a mere name.
     """
-    taken = {member.pod.status.pod_ip for member in pod_set.active}
+    living = (member for member in pod_set.active if member.replica not in pod_set.finished)
+    taken = {member.pod.status.pod_ip for member in living}
     hosts: dict[Role, list[str]] = {}
     if context.spec.rendezvous is not None:
         return hosts
@@ -106,8 +107,8 @@ def hosts_of(
         else:
             member = pod_set.members.get(replica)
             host = member.pod.status.pod_ip if member and not member.is_leaving else ""
-        if not host and replica in pod_set.finished:
-            known = published_host(published, replica)
+        if replica in pod_set.finished:
+            known = host or published_host(published, replica)
             host = known if known and known not in taken else service_host(context, replica)
         if not host:
             return None

@@ -16,7 +16,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import CleanPodPolicy, Intranet, Role
 from paddlejob.api.validation.errors import DNS_LABEL_MAX
-from paddlejob.api.validation.template import POD_IP_SOURCE
+from paddlejob.api.validation.template import HOST_NETWORK, POD_IP_SOURCE
 
 _ENV = "self.containers[0].env"
 _NO_ENV = f"size(self.containers) == 0 || !has({_ENV})"
@@ -33,7 +33,7 @@ def rule(expression: str, message: str, *, say: str = "", field: str = "") -> Js
 
 
 def job_rules() -> list[JsonObject]:
-    """Return the rules of the whole object: what its name may be."""
+    """Return the rules of the whole object: its name, and fields of the spec that depend on each other."""
     no_dot = rule(
         "!self.metadata.name.contains('.')",
         "must not contain '.', which pods' hostnames cannot contain; use '-'",
@@ -45,7 +45,11 @@ def job_rules() -> list[JsonObject]:
         "must begin with a letter, as names of Services do; rename the job or choose another intranet",
         field=".metadata.name",
     )
-    return [no_dot, letter_first, *(_name_length_rule(role) for role in Role)]
+    return [
+        no_dot,
+        letter_first,
+        *(make(role) for make in (_name_length_rule, _network_rule) for role in Role),
+    ]
 
 
 def spec_rules() -> list[JsonObject]:
@@ -149,6 +153,23 @@ def _name_length_rule(role: Role) -> JsonObject:
         f"the hostname <name>-{role}-<highest index> would have more than {DNS_LABEL_MAX} characters; "
         "shorten the name",
         field=".metadata.name",
+    )
+
+
+def _network_rule(role: Role) -> JsonObject:
+    """Refuse hostNetwork in a new job only.
+
+    The API server also checks a job when its status is written; before Kubernetes 1.30 a stored job that
+    breaks a new rule could never get a status again. The operator reports it instead.
+    """
+    network, replicas = f"self.spec.{role}.template.spec.hostNetwork", f"self.spec.{role}.replicas"
+    by_host = _list(text for text, intranet in INTRANETS.items() if intranet is Intranet.HOST)
+    return rule(
+        f"has(self.status) || !has(self.spec.{role}) || {replicas} < 1 || !has(self.spec.{role}.template)"
+        f" || !has({network}) || !{network}"
+        f" || (has(self.spec.intranet) && self.spec.intranet.lowerAscii() in {by_host})",
+        HOST_NETWORK,
+        field=f".spec.{role}.template.spec.hostNetwork",
     )
 
 

@@ -118,6 +118,7 @@ def _template_schema(role: Role) -> JsonObject:
                 "x-kubernetes-validations": cel.pod_rules(role),
                 "properties": {
                     "restartPolicy": {"type": "string", "enum": list(RESTART_POLICIES)},
+                    "hostNetwork": {"type": "boolean"},
                     "containers": {
                         "type": "array",
                         "minItems": 1,

@@ -47,6 +47,8 @@ MAX_ERRORS = 50
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 POD_IP_SOURCE = "status.podIP"
+HOST_NETWORK = "two pods on one node would have the same endpoint; write spec.intranet: Host instead"
+"""Ranks that share an endpoint take themselves for one: they train alone, and the job completes."""
 
 
 def unworkable_errors(path: str, template: JsonObject, replicas: int) -> Iterator[FieldError]:
@@ -86,6 +88,8 @@ def _template_errors(path: str, template: JsonObject, role: Role, intranet: Intr
         yield wrong_kind(f"{path}.spec", pod_spec, dict)
     else:
         yield from _restart_policy_errors(f"{path}.spec.restartPolicy", pod_spec.get("restartPolicy"), role)
+        if pod_spec.get("hostNetwork") is True and intranet is not Intranet.HOST:
+            yield invalid(f"{path}.spec.hostNetwork", True, HOST_NETWORK)  # noqa: FBT003
         yield from _placement_errors(f"{path}.spec", pod_spec)
         yield from _containers_errors(f"{path}.spec", pod_spec, intranet)
         yield from _init_containers_errors(f"{path}.spec.initContainers", pod_spec.get("initContainers"))

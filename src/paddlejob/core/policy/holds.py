@@ -38,9 +38,11 @@ def no_host_port(job: Observed) -> Hold | None:
     return Hold(phase_reason, NO_PORT_RETRY_SECONDS, may_prepare=False)
 
 
-def unreadable_address(job: Observed) -> Hold | None:
-    """Find an address that PaddlePaddle would misread; the pods that have it must not start."""
-    sentence = network.unreadable_address(job.context, job.pods)
+def unusable_address(job: Observed) -> Hold | None:
+    """Find an address that PaddlePaddle misreads or that two pods share; pods with it must not start."""
+    sentence = network.unreadable_address(job.context, job.pods) or network.shared_address(
+        job.context, job.pods
+    )
     phase_reason = PhaseReason(Phase.PENDING, Reason.INVALID_SPEC, sentence)
     return Hold(phase_reason, may_prepare=False) if sentence else None
 
@@ -65,7 +67,7 @@ def not_admitted(job: Observed) -> Hold | None:
     return Hold(with_ipv6_warning(phase_reason, job.pods))
 
 
-HOLDS = (no_host_port, unreadable_address, delayed, not_admitted)
+HOLDS = (no_host_port, unusable_address, delayed, not_admitted)
 """In order: the first that applies is reported."""
 
 
