@@ -181,13 +181,59 @@ def test_pods_that_were_just_created_are_waited_for_however_old_their_job_is():
     assert (plan.status.attempt, plan.requeue_after_seconds) == (0, 50)
 
 
-def test_workers_that_train_on_are_not_restarted_for_one_that_finds_no_place():
-    """Shrinking restarts all pods; these workers do not need the missing one."""
-    built = live(elastic_job(3).ps(1).spec(withGloo=0)).gone("worker", 2)
-    built.status(built.plan().status).pod("worker", 2)
+def without_place(of, index: int, seconds: float = 60):
+    """Return a job whose workers train alone, one of which was lost and has found no node for some time."""
+    built = live(of).gone("worker", index)
+    built.status(built.plan().status).later(10).pod("worker", index)
+    pod = next(pod for pod in built._pods.values() if pod["metadata"]["name"] == f"demo-worker-{index}")
+    pod["metadata"]["creationTimestamp"] = built.now
     assert built.job.status.reason == "ReplacedPod"
-    plan = built.later(3600).plan()
-    assert (plan.status.attempt, plan.status.workers, names_of(plan, "Delete")) == (1, 0, [])
+    return built.later(seconds)
+
+
+ALONE = elastic_job(3).ps(1).spec(withGloo=0)
+
+
+@pytest.mark.parametrize("index", [0, 2])
+class TestWorkersThatTrainOnWithoutOneThatFindsNoPlace:
+    """Shrinking restarts all pods; these workers do not need the missing one."""
+
+    def test_the_job_runs_after_a_while(self, index):
+        plan = without_place(ALONE, index).plan()
+        assert (plan.status.attempt, plan.status.workers, names_of(plan, "Delete")) == (1, 0, [])
+        assert plan.status.phase is Phase.RUNNING
+        assert plan.status.message == (
+            f"1 ps and 2 of 3 workers running; waiting for worker-{index}: no node yet"
+        )
+
+    def test_it_is_waited_for_before(self, index):
+        plan = without_place(ALONE, index, 59).plan()
+        assert (plan.status.phase, plan.requeue_after_seconds) == (Phase.RESTARTING, 1)
+
+    def test_the_others_complete_the_job(self, index):
+        built = without_place(ALONE, index, 3600).succeeded("worker", 1)
+        assert built.plan().status.phase is Phase.RUNNING
+        status = built.succeeded("worker", 2 - index).plan().status
+        assert status.phase is Phase.COMPLETED
+        assert status.message == f"2 of 3 workers succeeded; worker-{index} found no node"
+
+    def test_one_that_is_on_its_way_out_is_waited_for(self, index):
+        built = live(ALONE).later(3600).succeeded("worker", 1).succeeded("worker", 2 - index)
+        assert built.leaving("worker", index).plan().status.phase is not Phase.COMPLETED
+
+    def test_fewer_than_the_job_asks_for_are_not_enough(self, index):
+        of = elastic_job(3, requests=3).ps(1).spec(withGloo=0)
+        assert without_place(of, index, 3600).plan().status.phase is Phase.RESTARTING
+
+    def test_it_joins_when_it_has_found_one(self, index):
+        built = without_place(ALONE, index, 3600)
+        built.status(built.plan().status).running("worker", index)
+        assert built.plan().status.message == "1 ps and 3 workers running"
+
+
+def test_a_job_of_fixed_size_waits_for_all():
+    built = without_place(job().ps(1).worker(3).spec(withGloo=0), 2, 3600)
+    assert built.plan().status.phase is Phase.RESTARTING
 
 
 def by_etcd(of=None):
@@ -219,6 +265,13 @@ class TestWithAnEtcd:
         del built._pods[built.replicas()[1]]
         plan = built.plan()
         assert (names_of(plan, "Delete"), plan.status.reason) == ([], "ReplacedPod")
+
+    def test_it_runs_without_a_worker_that_finds_no_node(self):
+        built = by_etcd().pods_running().formed()
+        built.status(built.gone("worker", 1).plan().status).pod("worker", 1)
+        assert built.plan().status.phase is Phase.RESTARTING
+        assert built.later(60).plan().status.phase is Phase.RUNNING
+        assert built.succeeded("worker", 0).plan().status.phase is Phase.COMPLETED
 
     def test_jobs_with_servers_do_not_use_it(self):
         data = (

@@ -88,7 +88,8 @@ class Observed:
     @cached_property
     def pods(self) -> PodSet:
         """The job's pods, sorted."""
-        return pod_set_of(self.job.name, self.spec.roles, self.given.pods, Attempts.of(self.status))
+        pods = pod_set_of(self.job.name, self.spec.roles, self.given.pods, Attempts.of(self.status))
+        return elastic.with_given_up(self.snapshot, self.spec, pods)
 
     @cached_property
     def host_port(self) -> int | None:

@@ -85,6 +85,8 @@ class PodSet(msgspec.Struct, frozen=True):
     """The members that are not leaving, in replica order."""
     replicas: dict[Role, int]
     """How many replicas each role has; one without any is left out."""
+    given_up: frozenset[Replica] = frozenset()
+    """Workers of an elastic job that found no place in time; the others train without them meanwhile."""
 
     @property
     def to_create(self) -> tuple[Replica, ...]:

@@ -66,7 +66,7 @@ def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) ->
     if not unsettled and not missing:
         refusals = (f"; {explain.refusal(each, snapshot.job.name)}" for each in snapshot.failures)
         trouble = snapshot.hang or snapshot.slowdown
-        notes = (trouble.message if trouble else "", snapshot.warning)
+        notes = (trouble.message if trouble else "", snapshot.warning, _given_up(pod_set))
         remarks = "".join(f"; {note}" for note in notes if note)
         text = f"{_tally(snapshot, pod_set)} running{remarks}{next(refusals, '')}"
         return PhaseReason(Phase.RUNNING, Reason.PODS_RUNNING, text)
@@ -161,7 +161,17 @@ def next_conditions(job: PaddleJob, phase_reason: PhaseReason, now: datetime) ->
 
 
 def _is_up(member: ObservedPod, pod_set: PodSet) -> bool:
-    return member.replica in pod_set.finished or member.state in (PodState.RUNNING, PodState.SUCCEEDED)
+    settled = pod_set.finished | pod_set.given_up
+    return member.replica in settled or member.state in (PodState.RUNNING, PodState.SUCCEEDED)
+
+
+def _given_up(pod_set: PodSet) -> str:
+    """Name the worker that the job trains without, and why it has no place."""
+    waiting = [member for member in pod_set.active if member.replica in pod_set.given_up]
+    if not waiting:
+        return ""
+    member, why = explain.first_obstacle(waiting) or (waiting[0], "no node yet")
+    return f"waiting for {member.replica}: {why}"
 
 
 def _tally(snapshot: Snapshot, pod_set: PodSet) -> str:
@@ -170,7 +180,8 @@ def _tally(snapshot: Snapshot, pod_set: PodSet) -> str:
     for role in Role:
         running, asked = pod_set.count(role, PodState.RUNNING), snapshot.job.spec.replicas(role)
         if running:
-            fewer = f"{running} of " if pod_set.desired(role) < asked else ""
+            lacking = sum(replica.role is role for replica in pod_set.given_up)
+            fewer = f"{running} of " if pod_set.desired(role) - lacking < asked else ""
             parts.append(f"{fewer}{plural(asked if fewer else running, role)}")
     done = len(pod_set.finished)
     text = " and ".join(parts) or "no pods"

@@ -3,6 +3,9 @@
 A job that cannot have all of its workers goes on with fewer after a while. Pods for the missing ones wait in
 the wings as standby: they belong to the next attempt, whose key the ConfigMap does not have, so they cannot
 start; but the scheduler gives them a place as soon as there is one, and then the job grows.
+
+Workers that do not depend on each other train on without the missing one, whose pod joins them as soon as it
+has a place. After the same while the job is Running without it, and may complete.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Mode, PaddleJobSpec, Phase, Role, RoleSpec
 from paddlejob.core import explain
+from paddlejob.core.actions import soonest
 from paddlejob.core.attempts import backoff
-from paddlejob.core.attempts.new_attempt import NewAttempt, is_complete, was_established
-from paddlejob.core.pod_set import ObservedPod, PodSet, PodState
+from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers, is_complete, was_established
+from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica
 from paddlejob.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -73,8 +77,34 @@ def resized(job: Observed) -> NewAttempt | None:
 
 
 def look_again(job: Observed) -> float | None:
-    """Return when the job may grow or shrink, as things are."""
-    return _resize(job.snapshot, job.pods)[1]
+    """Return when the job may grow or shrink, or train without a worker, as things are."""
+    waits = _waits_for_place(job.snapshot, job.spec, job.pods).values()
+    return soonest(_resize(job.snapshot, job.pods)[1], *(seconds for seconds in waits if seconds > 0))
+
+
+def with_given_up(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> PodSet:
+    """Return the pods with those workers marked that found no place in time and are not needed."""
+    waits = _waits_for_place(snapshot, spec, pod_set)
+    given_up = frozenset(replica for replica, seconds in waits.items() if seconds <= 0)
+    return msgspec.structs.replace(pod_set, given_up=given_up) if given_up else pod_set
+
+
+def _waits_for_place(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> dict[Replica, float]:
+    """Return the seconds until workers without a place are given up, if enough others train without them."""
+    bounds, status = worker_range(snapshot.job.spec), snapshot.job.status
+    if bounds is None or depends_on_peers(spec, Role.WORKER) or not was_established(status):
+        return {}
+    workers = [worker for worker in pod_set.active_in(Role.WORKER) if worker.replica not in pod_set.finished]
+    waiting = [worker for worker in workers if worker.state is PodState.PENDING]
+    if len(workers) - len(waiting) + len(pod_set.finished) < bounds.least:
+        return {}
+    moments = {worker.replica: worker.pod.metadata.creation_timestamp for worker in waiting}
+    began = {
+        replica: max(filter(None, (created, status.attempt_time)), default=snapshot.now)
+        for replica, created in moments.items()
+    }
+    limit = snapshot.settings.elastic_wait_seconds
+    return {replica: limit - (snapshot.now - since).total_seconds() for replica, since in began.items()}
 
 
 def useless_standby(job: Observed) -> tuple[ObservedPod, ...]:
