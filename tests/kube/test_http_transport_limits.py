@@ -14,7 +14,9 @@ from multidict import CIMultiDict
 from kube.https_server import CA, Server, connect_proxy, listening, serve, serve_bytes, transport_to
 from paddlejob.kube.errors import ConfigError, TransportError
 from paddlejob.kube.transport.cluster import ClusterConfig, Impersonation, User
+from paddlejob.kube.transport.fair_limiter import CONNECTION_LIMIT
 from paddlejob.kube.transport.http import HttpTransport
+from tests.support.waiting import eventually_async
 
 MIB = 1 << 20
 
@@ -203,3 +205,53 @@ async def test_a_password_for_a_proxy_is_never_shown(refusal):
                     await transport.request("GET", "/")
     assert "hunter2" not in everything_shown(caught.value)
     assert "bWU6aHVudGVyMg" not in everything_shown(caught.value)
+
+
+class HoldingServer:
+    """Answers requests of the namespace `slow` only when released, all others immediately."""
+
+    def __init__(self):
+        self.held = 0
+        self.released = asyncio.Event()
+
+    async def __call__(self, request):
+        if "/namespaces/slow/" in request.path:
+            self.held += 1
+            await self.released.wait()
+        return web.json_response({})
+
+
+QUICK_PATHS = {
+    "another namespace": "/api/v1/namespaces/quick/pods",
+    "no namespace": "/apis/batch.paddlepaddle.org/v1/paddlejobs",
+    "a token review": "/apis/authentication.k8s.io/v1/tokenreviews",
+}
+
+
+@pytest.mark.parametrize("path", QUICK_PATHS.values(), ids=QUICK_PATHS.keys())
+async def test_slow_requests_of_one_namespace_hold_up_no_other(path):
+    handler = HoldingServer()
+    slow_path = "/api/v1/namespaces/slow/pods"
+    async with serve(handler, tls=False) as server, transport_to(server) as transport:
+        slow = [asyncio.create_task(transport.request("POST", slow_path)) for _ in range(320)]
+        await eventually_async(lambda: handler.held == CONNECTION_LIMIT // 2)
+        async with asyncio.timeout(20):
+            for _ in range(3):
+                assert (await transport.request("GET", path)).status == 200
+        assert handler.held == CONNECTION_LIMIT // 2
+        handler.released.set()
+        assert {each.status for each in await asyncio.gather(*slow)} == {200}
+
+
+async def test_the_timeout_of_a_request_begins_with_its_connection():
+    handler = HoldingServer()
+    options = {"connection_limit": 1}
+    async with serve(handler, tls=False) as server, transport_to(server, options=options) as transport:
+        slow = asyncio.create_task(transport.request("POST", "/api/v1/namespaces/slow/pods"))
+        await eventually_async(lambda: handler.held == 1)
+        quick = asyncio.create_task(transport.request("GET", "/api/v1/namespaces/quick/pods"))
+        under_way = transport._attempts.deadlines
+        await eventually_async(lambda: len(under_way) == 2)
+        assert sorted(each.when() is None for each in under_way) == [False, True]
+        handler.released.set()
+        assert (await quick).status == (await slow).status == 200

@@ -65,6 +65,43 @@ async def test_a_group_that_comes_back_waits_for_one_key_of_each_other():
         assert [(await queue.get() or "")[0] for _ in range(2)] == ["a", "b"]
 
 
+def started(queue: WorkQueue[str], workers: int) -> tuple[list[str], list[asyncio.Task[None]]]:
+    """Start workers that keep the keys they get; return these keys."""
+    keys: list[str] = []
+
+    async def work() -> None:
+        if (key := await queue.get()) is not None:
+            keys.append(key)
+
+    return keys, [asyncio.create_task(work()) for _ in range(workers)]
+
+
+async def test_a_group_of_slow_keys_leaves_workers_for_other_groups():
+    queue: WorkQueue[str] = WorkQueue(rng=random.Random(0), group_of=lambda key: key[0], workers=8)
+    for number in range(20):
+        queue.add(f"a{number}")
+    keys, _ = started(queue, 8)
+    await asyncio.sleep(0)
+    assert keys == ["a0", "a1", "a2", "a3"]
+    for number in range(20):
+        queue.add(f"b{number}", priority=Priority.RESYNC)
+    await asyncio.sleep(0)
+    assert keys[4:] == ["b0", "b1"]
+    queue.close()
+
+
+async def test_a_worker_without_a_key_takes_the_one_that_a_group_may_have_now():
+    queue: WorkQueue[str] = WorkQueue(rng=random.Random(0), group_of=lambda key: key[0], workers=2)
+    for key in ("a1", "a2"):
+        queue.add(key)
+    keys, (_, idle) = started(queue, 2)
+    await asyncio.sleep(0)
+    assert keys == ["a1"]
+    queue.done("a1")
+    await idle
+    assert keys == ["a1", "a2"]
+
+
 async def test_a_key_that_waits_is_there_once(queue: WorkQueue[str]):
     for key in "aabab":
         queue.add(key)

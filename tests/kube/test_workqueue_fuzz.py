@@ -99,9 +99,9 @@ def test_the_queue_agrees_with_the_model(seed: int):
 
 
 async def run_workers(seed: int) -> None:
-    """Every change is followed by a reconcile that starts after it, and no key has two workers."""
+    """Check that every change is followed by a reconcile that starts after it, and no key has two workers."""
     rng = random.Random(seed)
-    queue: WorkQueue[str] = WorkQueue(rng=rng)
+    queue: WorkQueue[str] = WorkQueue(rng=rng, group_of=lambda key: key in "ab", workers=3)
     loop = asyncio.get_running_loop()
     changed_at: dict[str, float] = {}
     passed_at: dict[str, float] = {}

@@ -17,7 +17,7 @@ from paddlejob.core.actions import (
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.errors import TransportError
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
-from paddlejob.kube.transport.http import CONNECTION_LIMIT
+from paddlejob.kube.transport.fair_limiter import CONNECTION_LIMIT
 from paddlejob.operator.executor import FIRST_BATCH, Executor
 from paddlejob.operator.resources import VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from paddlejob.kube.client import Client
-from paddlejob.kube.transport import Response, Transport
-from paddlejob.kube.transport.http import CONNECTION_LIMIT
-from paddlejob.kube.transport.turns import Turns
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.build import job
+from paddlejob.testing.faults.tenants import LimitedTransport
 from paddlejob.testing.operator import Operator
 from tests.support.simulated import simulated
 
@@ -20,25 +17,6 @@ REQUEST_SECONDS = 0.15
 """Over all connections that makes about 200 a second, as a server on two cores answers."""
 JOBS = 500
 LATE_SECONDS = 2.0
-
-
-class SlowTransport:
-    """Every request takes its time, and there are so many connections and no more."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self._turns = Turns(CONNECTION_LIMIT)
-
-    async def request(self, method: str, path: str, **options: Any) -> Response:
-        await self._turns.enter(path)
-        try:
-            await asyncio.sleep(REQUEST_SECONDS)
-            return await self._transport.request(method, path, **options)
-        finally:
-            self._turns.leave()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +29,7 @@ class SlowTransport:
 )
 @simulated
 async def test_many_jobs_of_one_tenant_delay_those_of_others_by_less_than_two_seconds(cluster, settings):
-    client = Client(SlowTransport(cluster.server.transport("operator")))
+    client = Client(LimitedTransport(cluster.server.transport("operator"), REQUEST_SECONDS))
     operator = asyncio.create_task(Operator(client, settings).run())
     loop = asyncio.get_running_loop()
 

@@ -2,8 +2,9 @@
 
 A key is in one or two of four places:
 
-- ready: waiting for a worker; within a priority groups of keys take turns, so that whoever adds many does not
-  keep others waiting, and in a group it is first come first served;
+- ready: waiting for a worker; within a priority groups of keys take turns, and within a group the order is
+  first come, first served. A group gets its fair share of the workers and no more, so that a group of many or
+  of slow keys does not delay the others;
 - delayed: waiting for a time;
 - running: with a worker, from `get` to `done`;
 - dirty: added while running; `done` makes it ready, so that no change is missed.
@@ -15,10 +16,12 @@ import asyncio
 import enum
 import heapq
 import random
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
+from paddlejob.fair_share import FairShare
 from paddlejob.kube.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
@@ -46,8 +49,9 @@ _STALE_ENTRIES_KEPT = 64
 class _Lane(Generic[K]):
     """Ready keys of one priority, and since when."""
 
-    def __init__(self, group_of: Callable[[K], Hashable]) -> None:
+    def __init__(self, group_of: Callable[[K], Hashable], may_take: Callable[[Hashable], bool]) -> None:
         self._group_of = group_of
+        self._may_take = may_take
         self._groups: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
         """The group whose turn is next comes first; none is empty."""
 
@@ -63,12 +67,14 @@ class _Lane(Generic[K]):
     def put(self, key: K, since: float) -> None:
         self._groups.setdefault(self._group_of(key), OrderedDict())[key] = since
 
-    def take_next(self) -> tuple[K, float]:
-        group, keys = next(iter(self._groups.items()))
-        taken = keys.popitem(last=False)
-        self._groups.move_to_end(group)
-        self._drop_empty(group)
-        return taken
+    def take_next(self) -> tuple[K, float] | None:
+        """Take the next key; None where no group may have another worker."""
+        for group in filter(self._may_take, self._groups):
+            taken = self._groups[group].popitem(last=False)
+            self._groups.move_to_end(group)
+            self._drop_empty(group)
+            return taken
+        return None
 
     def take(self, key: K) -> float:
         group = self._group_of(key)
@@ -97,14 +103,20 @@ class WorkQueue(Generic[K]):
         rng: random.Random,
         backoff: Backoff | None = None,
         group_of: Callable[[K], Hashable] = lambda _: None,
+        workers: int = sys.maxsize,
         observe_wait: Callable[[float], None] | None = None,
         observe_work: Callable[[float], None] | None = None,
     ) -> None:
+        """`workers` is the number of callers of `get`, which the groups share."""
         self._rng = rng
         self._backoff = backoff or Backoff()
+        self._group_of = group_of
+        self._workers = FairShare(workers)
         self._observe_wait = observe_wait
         self._observe_work = observe_work
-        self._lanes: dict[Priority, _Lane[K]] = {each: _Lane(group_of) for each in reversed(Priority)}
+        self._lanes: dict[Priority, _Lane[K]] = {
+            each: _Lane(group_of, self._workers.may_take) for each in reversed(Priority)
+        }
         """The highest priority first."""
         self._delayed: dict[K, tuple[float, Priority]] = {}
         self._heap: list[tuple[float, int, K]] = []
@@ -170,8 +182,8 @@ class WorkQueue(Generic[K]):
         """
         while not self._closed:
             for lane in self._lanes_in_turn():
-                if lane:
-                    return self._start(*lane.take_next())
+                if (taken := lane.take_next()) is not None:
+                    return self._start(*taken)
             await self._woken()
         return None
 
@@ -183,8 +195,12 @@ class WorkQueue(Generic[K]):
         started = self._running.pop(key)
         if self._observe_work is not None:
             self._observe_work(_now() - started)
+        self._workers.give_back(self._group_of(key))
         if key in self._dirty:
             self._make_ready(key, self._dirty.pop(key))
+        elif any(self._lanes.values()):
+            # A group that had its share may have a worker now, which need not be the caller.
+            self._wake_one()
 
     def close(self) -> None:
         """Accept no more keys and drop those that are waiting; the next process lists them again."""
@@ -205,6 +221,7 @@ class WorkQueue(Generic[K]):
         return reversed(self._lanes.values()) if from_below else self._lanes.values()
 
     def _start(self, key: K, since: float) -> K:
+        self._workers.take(self._group_of(key))
         self._served += 1
         self._running[key] = now = _now()
         if self._observe_wait is not None:

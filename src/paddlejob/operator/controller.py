@@ -48,7 +48,10 @@ class Controller:
         self._recorder = recorder
         self.metrics = metrics or Metrics()
         self.queue: WorkQueue[ObjectKey] = WorkQueue(
-            rng=rng, group_of=lambda key: key.namespace, observe_wait=self.metrics.queue_seconds.observe
+            rng=rng,
+            group_of=lambda key: key.namespace,
+            workers=settings.workers,
+            observe_wait=self.metrics.queue_seconds.observe,
         )
         self.state = ClusterState(client, settings, self._enqueue, rng)
         self.consistency = Consistency(self.state.caches)

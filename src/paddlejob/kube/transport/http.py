@@ -31,13 +31,11 @@ from paddlejob.kube.errors import (
 from paddlejob.kube.transport import Response, Stream, WebSocket
 from paddlejob.kube.transport.auth import Authenticator, Credentials, authenticator_for
 from paddlejob.kube.transport.cluster import ClusterConfig
+from paddlejob.kube.transport.fair_limiter import CONNECTION_LIMIT, RequestLimiter
 from paddlejob.kube.transport.route import Headers, Route
 from paddlejob.kube.transport.tls import ClientCertificate, tls_context
-from paddlejob.kube.transport.turns import Turns
 from paddlejob.kube.transport.websocket import HttpWebSocket
 
-CONNECTION_LIMIT = 32
-"""asyncio's TLS keeps 256 KiB for each."""
 RESPONSE_SIZE_LIMIT = 128 << 20
 """Far above any page of a list: what is larger is a mistake or an attack, compressed or not."""
 _FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError, RuntimeError)
@@ -79,8 +77,9 @@ class HttpTransport:
         """Check the configuration; connections are made when first needed.
 
         The server names us after `user_agent`, up to its first slash, as the manager of the fields we write.
-        Streams have connections of their own, above `connection_limit`.
         `tls` is used instead of a new context for requests without a client certificate.
+        `connection_limit` is for requests in namespaces, which share the connections fairly. Streams and
+        requests in no namespace use further connections.
         Raises ConfigError when an address or the certificate authority cannot be used.
         """
         self._config = config
@@ -92,7 +91,7 @@ class HttpTransport:
         self._route = Route(config)
         self._tls: tuple[ClientCertificate | None, ssl.SSLContext] = (None, tls or tls_context(config))
         self._session: aiohttp.ClientSession | None = None
-        self._turns = Turns(connection_limit)
+        self._limiter = RequestLimiter(connection_limit)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._attempts = _Attempts(self._route)
 
@@ -193,13 +192,15 @@ class HttpTransport:
         return URL(f"{self._route.server}{target}", encoded=True)
 
     async def _exchange(self, call: _Call, credentials: Credentials) -> Response:
-        async with self._attempt(call.timeout_seconds):
-            await self._turns.enter(call.url.raw_path)
-            try:
-                async with await self._send(call, credentials) as response:
-                    return Response(response.status, await self._body(response), response.headers)
-            finally:
-                self._turns.leave()
+        path = call.url.raw_path
+        # The timeout begins with the connection: a request does not fail because others were slow.
+        async with self._attempt(None):
+            await self._limiter.enter(path)
+        try:
+            async with self._attempt(call.timeout_seconds), await self._send(call, credentials) as response:
+                return Response(response.status, await self._body(response), response.headers)
+        finally:
+            self._limiter.leave(path)
 
     async def _open(self, call: _Call, credentials: Credentials) -> aiohttp.ClientResponse:
         async with self._attempt(call.timeout_seconds):

@@ -37,6 +37,7 @@ from paddlejob.testing.apiserver.fake_store import Record, Store
 from paddlejob.testing.apiserver.rules import fake_types
 from paddlejob.testing.apiserver.rules.fake_bodies import is_released
 from paddlejob.testing.apiserver.rules.fake_types import ResourceType
+from paddlejob.testing.faults.tenants import TenantFaults
 from paddlejob.testing.kubelet import container_logs
 
 GARBAGE_COLLECTOR = "garbage-collector"
@@ -68,6 +69,7 @@ class ApiServer:
         self.store = Store(history_limit=history_limit)
         self.log = RequestLog()
         self.admission: list[AdmissionHook] = []
+        self.tenant_faults = TenantFaults()
         self.streaming_list = streaming_list
         self.expired_as_status = expired_as_status
         self.container_logs = container_logs.ContainerLogs(now)
@@ -353,10 +355,12 @@ class FakeTransport:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
-        timeout_seconds: float | None = 30.0,  # noqa: ARG002  (the server always answers; faults do not)
+        timeout_seconds: float | None = 30.0,
     ) -> Response:
         """Send one request; it takes effect half-way through the latency."""
         await self._travel()
+        if method != "GET" and (refusal := await self.server.tenant_faults.meet_write(path, timeout_seconds)):
+            return refusal
         response = self.server.handle(
             method, path, query=query, body=body, content_type=content_type, identity=self.identity
         )
@@ -379,6 +383,9 @@ class FakeTransport:
         self, path: str, query: Mapping[str, str], idle_timeout_seconds: float | None
     ) -> AsyncIterator[Stream]:
         await self._travel()
+        if path.endswith("/log"):
+            *_, namespace, _, name, _ = path.split("/")
+            await self.server.tenant_faults.meet_log(self.server.get(PODS, namespace, name))
         stream = self.server.open_stream(path, query, self.identity, idle_timeout_seconds)
         stream.headers = {**stream.headers, "date": self.server.date}
         try:
