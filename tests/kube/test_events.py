@@ -384,3 +384,58 @@ def test_what_happens_again_is_remembered_longer():
         assert [event["count"] for event in repeated] == [20]
 
     play(scenario, remembered=3)
+
+
+def about(namespace: str, number: int = 0) -> ObjectReference:
+    return ObjectReference("v1", "Pod", namespace, f"pod-{number}")
+
+
+REFUSING = {
+    "429": lambda faults: faults.throttled.add(("noisy", "events")),
+    "10 s of admission": lambda faults: faults.slow_webhooks.update({("noisy", "events"): 10.0}),
+    "a timeout": lambda faults: faults.slow_webhooks.update({("noisy", "events"): 60.0}),
+}
+
+
+@pytest.mark.parametrize("refuse", REFUSING.values(), ids=REFUSING.keys())
+def test_events_of_one_namespace_do_not_delay_those_of_another(refuse):
+    async def scenario(scene: Scene) -> None:
+        refuse(scene.server.tenant_faults)
+        async with scene.recorder:
+            for number in range(200):
+                scene.record(about=about("noisy", number))
+            await asyncio.sleep(1)
+            for number in range(50):
+                scene.record(about=about("quiet", number))
+            await asyncio.sleep(1)
+            assert len(scene.server.objects(EVENTS, "quiet")) == 50
+
+    play(scenario)
+
+
+def test_a_namespace_with_too_many_events_drops_only_its_own():
+    async def scenario(scene: Scene) -> None:
+        scene.server.tenant_faults.throttled.add(("noisy", "events"))
+        async with scene.recorder:
+            for number in range(20):
+                scene.record(about=about("noisy", number))
+            for number in range(4):
+                scene.record(about=about("quiet", number))
+            assert scene.recorder.dropped == 14
+            await asyncio.sleep(1)
+        assert len(scene.server.objects(EVENTS, "quiet")) == 4
+
+    play(scenario, remembered=10)
+
+
+def test_leaving_writes_the_rest_although_one_namespace_is_slow():
+    async def scenario(scene: Scene) -> None:
+        scene.server.tenant_faults.slow_webhooks["noisy", "events"] = 10.0
+        async with scene.recorder:
+            for number in range(20):
+                scene.record(about=about("noisy", number))
+            await asyncio.sleep(1)
+            scene.record(about=about("quiet"))
+        assert len(scene.server.objects(EVENTS, "quiet")) == 1
+
+    play(scenario)

@@ -97,6 +97,12 @@ class Client:
         fenced._may_write = may_write  # noqa: SLF001
         return fenced
 
+    def without_retries(self) -> Client:
+        """Return a client on the same connections that sends each request once."""
+        single = copy.copy(self)
+        single._retry_policy = RetryPolicy(max_tries=1)  # noqa: SLF001
+        return single
+
     @property
     def may_write(self) -> bool:
         """Whether a write would be sent now."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -50,7 +50,12 @@ class EventLimits(msgspec.Struct, frozen=True):
     repeat_seconds: float = 10.0
     """An event that happens again and again is written at most this often."""
     remembered: int = 1000
-    """How many different events are remembered, to count repeats; so many may be unwritten, too."""
+    """Maximum number of different events that are remembered, to count repeats, or wait to be written.
+
+    Beyond that, the namespace with the most of them loses one.
+    """
+    writers: int = 8
+    """Number of events that are written concurrently; namespaces share the writers fairly."""
     max_tries: int = 5
     flush_seconds: float = 5.0
     """How long leaving the context may take to write the rest."""
@@ -59,8 +64,9 @@ class EventLimits(msgspec.Struct, frozen=True):
 class EventRecorder:
     """Records Events about objects; use it as a context manager around the work.
 
-    Guarantees: `record` returns at once and never fails; what cannot be written within the limits is dropped
-    and counted; leaving the context writes the rest, within `flush_seconds`.
+    Guarantees: `record` does not wait and never fails; events that cannot be written within the limits are
+    dropped and counted; leaving the context writes the rest, within `flush_seconds`. A namespace whose events
+    are refused or slow neither delays nor drops events of other namespaces.
     """
 
     def __init__(
@@ -72,20 +78,29 @@ class EventRecorder:
         now: Callable[[], datetime],
         limits: EventLimits | None = None,
     ) -> None:
-        self._client = client
+        # A retry inside the client would keep a writer waiting; the queue retries instead.
+        self._client = client.without_retries()
         self._component = component
         self._rng = rng
         self._now = now
         self._limits = limits or EventLimits()
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
         """The event that has not happened for longest comes first."""
-        self._queue: WorkQueue[_Key] = WorkQueue(rng=rng, backoff=Backoff(1.0, 30.0))
-        self._writer: asyncio.Task[None] | None = None
+        self._queue: WorkQueue[_Key] = WorkQueue(
+            rng=rng,
+            backoff=Backoff(1.0, 30.0),
+            group_of=lambda key: key.regarding.namespace,
+            workers=self._limits.writers,
+        )
+        self._writers: list[asyncio.Task[None]] = []
         self.dropped = 0
         """How many events were never written."""
 
     async def __aenter__(self) -> Self:
-        self._writer = asyncio.create_task(self._write_all(), name="event-writer")
+        self._writers = [
+            asyncio.create_task(self._write_all(), name=f"event writer {number}")
+            for number in range(self._limits.writers)
+        ]
         return self
 
     async def __aexit__(
@@ -112,15 +127,26 @@ class EventRecorder:
             self._queue.add(key, after_seconds=self._wait_seconds(series))
 
     def _begin(self, key: _Key) -> _Series | None:
-        """Make room for another series; None when all of them have yet to be written."""
-        if len(self._series) >= self._limits.remembered:
-            oldest = next((known for known, series in self._series.items() if not series.unwritten), None)
-            if oldest is None:
-                return None
-            del self._series[oldest]
+        """Return a new series, None when the namespace of the key has no room for it."""
+        if len(self._series) >= self._limits.remembered and not self._make_room(key.regarding.namespace):
+            return None
         now = self._now()
         self._series[key] = series = _Series(key, first=now, last=now)
         return series
+
+    def _make_room(self, newcomer: str) -> bool:
+        """Forget a series of the namespace that has most; return whether there was one to forget."""
+        counts = Counter([newcomer, *(key.regarding.namespace for key in self._series)])
+        # Of namespaces with equal counts, the newcomer's comes first.
+        largest = counts.most_common(1)[0][0]
+        series = [each for key, each in self._series.items() if key.regarding.namespace == largest]
+        written = (each for each in series if not each.unwritten)
+        dropped = next(written, None if largest == newcomer else series[0])
+        if dropped is None:
+            return False
+        self.dropped += dropped.unwritten
+        del self._series[dropped.key]
+        return True
 
     def _wait_seconds(self, series: _Series) -> float:
         """Return how long a series must wait before it is written again."""
@@ -152,12 +178,9 @@ class EventRecorder:
             self._queue.forget(series.key)
 
     async def _flush(self) -> None:
-        assert self._writer is not None, "the recorder was left before it was entered"
-        await self._writer
-        for series in list(self._series.values()):
-            if series.unwritten:
-                with suppress(errors.KubeError):
-                    await self._send(series)
+        # An event that a writer is busy with is sent again under the same name, which does no harm.
+        unwritten = [series for series in self._series.values() if series.unwritten]
+        await asyncio.gather(*self._writers, *map(self._send, unwritten), return_exceptions=True)
 
     async def _send(self, series: _Series) -> None:
         """Write the series to the server."""
