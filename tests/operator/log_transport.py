@@ -10,17 +10,25 @@ class Logs:
 
     def __init__(self, transport) -> None:
         self._transport = transport
-        self.asked = 0
+        self._paths: list[str] = []
         self.code = 200
         self.refused = ""
         """Only the logs of pods of this job are answered so, if it is given."""
+
+    @property
+    def asked(self) -> int:
+        return len(self._paths)
+
+    def asked_for(self, job: str) -> int:
+        """Return how many logs of pods of jobs with this prefix were asked for."""
+        return sum(f"/pods/{job}" in path for path in self._paths)
 
     def __getattr__(self, name: str):
         return getattr(self._transport, name)
 
     def stream(self, path: str, **options):
         is_log = path.endswith("/log")
-        self.asked += is_log
+        self._paths += [path] if is_log else []
         return (
             nullcontext(Refused(self.code))
             if is_log and self.code != 200 and self.refused in path

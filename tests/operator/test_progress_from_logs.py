@@ -7,9 +7,20 @@ from contextlib import nullcontext
 
 import pytest
 
+from paddlejob.api.meta import ObjectMeta
+from paddlejob.api.pod import Pod
+from paddlejob.fair_share import alone
+from paddlejob.kube.errors import TransportTimeoutError
 from paddlejob.kube.resource import EVENTS, PODS
-from paddlejob.operator.pod_log import MOST_BYTES, REFUSALS, REFUSED_SECONDS, LogReader
-from paddlejob.operator.progress import READ_SECONDS, READS_PER_SECOND, progress_of
+from paddlejob.operator.pod_log import (
+    MOST_BYTES,
+    READ_TIMEOUT_SECONDS,
+    REFUSALS,
+    REFUSED_SECONDS,
+    SILENCE_BACKOFF,
+    LogReader,
+)
+from paddlejob.operator.progress import MAX_READS, READ_SECONDS, SLOT_SECONDS, progress_of
 from paddlejob.progress import Tracker
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit
@@ -69,7 +80,8 @@ def test_many_jobs_cost_a_bounded_number_of_requests():
         await asyncio.sleep(30)
         asked = stage.logs.asked
         await asyncio.sleep(60)
-        assert 60 * READS_PER_SECOND / 2 < stage.logs.asked - asked <= 60 * READS_PER_SECOND + 1
+        reads = 60 * alone(MAX_READS) / SLOT_SECONDS
+        assert reads / 2 < stage.logs.asked - asked <= reads + MAX_READS
 
     play(act)
 
@@ -149,9 +161,50 @@ def test_a_log_without_end_is_read_no_further_than_needed():
     async def act(stage: Read) -> None:
         endless = Endless(200)
         stage.logs.stream = lambda *_, **__: nullcontext(endless)
-        text = await LogReader(stage.operator_client).read_end("default", "x", "", lines=9, keep_bytes=2048)
+        pod = Pod(ObjectMeta("x", "default"))
+        text = await LogReader(stage.operator_client).read_end(pod, "", lines=9, keep_bytes=2048)
         assert endless.sent == MOST_BYTES // 1024
         assert text.split() == [str(endless.sent - 1), str(endless.sent)]
+
+    play(act)
+
+
+def test_a_silent_node_is_asked_more_and_more_seldom_until_it_answers():
+    async def act(stage: Read) -> None:
+        stage.server.tenant_faults.silent_nodes.add("silent")
+        for number in range(3):
+            await stage.submit(job(f"job-{number}").worker(1, pod={"nodeName": "silent"}))
+            await stage.phase("Running", f"job-{number}")
+            stage.write(f"job-{number}-worker-0", line(10))
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        # The first reads of all three were under way together; then 10, 20, 40, 80, 160 and 300 s pass.
+        asked = stage.logs.asked_for("job-")
+        await asyncio.sleep(600)
+        assert asked <= stage.logs.asked_for("job-") <= 3 * 7
+        stage.write("demo-worker-0", line(20))
+        await stage.reaches(20)
+        stage.server.tenant_faults.silent_nodes.clear()
+        await asyncio.sleep(SILENCE_BACKOFF.max_seconds)
+        assert [(await stage.progress(f"job-{number}")).get("step") for number in range(3)] == [10] * 3
+
+    play(act)
+
+
+def test_a_log_that_trickles_in_is_given_up_after_seconds():
+    class Trickling(Refused):
+        async def chunks(self):
+            while True:
+                await asyncio.sleep(1)
+                yield b"."
+
+    async def act(stage: Read) -> None:
+        stage.logs.stream = lambda *_, **__: nullcontext(Trickling(200))
+        clock = asyncio.get_running_loop().time
+        began, pod = clock(), Pod(ObjectMeta("x", "default"))
+        with pytest.raises(TransportTimeoutError, match="no log of pod x"):
+            await LogReader(stage.operator_client).read_end(pod, "", lines=9, keep_bytes=2048)
+        assert clock() - began == READ_TIMEOUT_SECONDS
 
     play(act)
 

@@ -11,6 +11,7 @@ fewer details.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 from collections import Counter
@@ -25,6 +26,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.pod_set import ObservedPod
 from paddlejob.core.recording.hangs import Hang
+from paddlejob.fair_share import FairRate
 from paddlejob.history import compose
 from paddlejob.history.environment import environment_of
 from paddlejob.history.record import (
@@ -66,7 +68,8 @@ RETRY_SECONDS = 1.0
 
 LOGS_PER_END = 8
 """How many logs are read when an attempt ends: that of the rank that failed first, then others."""
-LOGS_PER_SECOND, LOGS_AT_ONCE = 4.0, 24.0
+MAX_LOGS, LOGS_PERIOD_SECONDS = 48, 6.0
+"""How many logs are read in a period; namespaces share them fairly."""
 LOG_SECONDS = 3.0
 """How long the deletion of pods waits for their logs."""
 LOG_LINES, LOG_BYTES = 100, 65536
@@ -104,8 +107,7 @@ class HistoryKeeper:
         """Jobs whose record is to be written, by UID, in order."""
         # Never stored: with it, a reader of the records could confirm guesses of hidden values.
         self._hiding_key = secrets.token_bytes(16)
-        self._log_tokens = LOGS_AT_ONCE
-        self._tokens_at = 0.0
+        self._log_rate = FairRate(MAX_LOGS, LOGS_PERIOD_SECONDS)
 
     # What the reconciler tells.
 
@@ -163,7 +165,6 @@ class HistoryKeeper:
 
     async def _read_logs(self, job: PaddleJob, members: list[ObservedPod]) -> dict[str, str]:
         """Return the ends of a few logs by pod: those that come in time."""
-        chosen = members[: self._log_allowance(len(members))]
         found: dict[str, str] = {}
 
         async def read(member: ObservedPod) -> None:
@@ -171,35 +172,20 @@ class HistoryKeeper:
             container = member.training.name if member.training else ""
             try:
                 found[pod.metadata.name] = await self._logs.read_end(
-                    pod.metadata.namespace,
-                    pod.metadata.name,
-                    container,
-                    lines=LOG_LINES,
-                    keep_bytes=LOG_BYTES,
+                    pod, container, lines=LOG_LINES, keep_bytes=LOG_BYTES, timeout_seconds=LOG_SECONDS
                 )
             except errors.KubeError as error:
                 log.debug("%s: no log of %s: %s", job.metadata.key, pod.metadata.name, error)
 
-        if chosen:
-            tasks = [asyncio.create_task(read(member)) for member in chosen]
-            try:
-                await asyncio.wait(tasks, timeout=LOG_SECONDS)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*map(read, self._with_log_slots(job, members)))
         return found
 
-    def _log_allowance(self, wanted: int) -> int:
-        """Return how many logs may be read now; nobody waits for more."""
-        if self._logs.is_paused:
-            return 0
+    def _with_log_slots(self, job: PaddleJob, members: list[ObservedPod]) -> list[ObservedPod]:
+        """Return the members whose logs may be read now; no job waits for more."""
         clock = asyncio.get_running_loop().time()
-        filled = self._log_tokens + (clock - self._tokens_at) * LOGS_PER_SECOND
-        self._tokens_at, self._log_tokens = clock, min(LOGS_AT_ONCE, filled)
-        allowed = min(wanted, LOGS_PER_END, int(self._log_tokens))
-        self._log_tokens -= allowed
-        return allowed
+        readable = [each for each in members if self._logs.may_read(each.pod)][:LOGS_PER_END]
+        namespace = job.metadata.namespace
+        return list(itertools.takewhile(lambda _: self._log_rate.take(namespace, clock), readable))
 
     # The task that writes.
 

@@ -1,4 +1,4 @@
-"""Reads the ends of containers' logs, and no more than that, whatever the server sends."""
+"""Reads the ends of containers' logs: a bounded number of bytes, in a bounded time."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import asyncio
 import logging
 import math
 
+from paddlejob.api.pod import Pod
 from paddlejob.kube import errors, responses
+from paddlejob.kube.backoff import Backoff
 from paddlejob.kube.client import Client
 
 log = logging.getLogger(__name__)
 
-IDLE_TIMEOUT_SECONDS = 10.0
+READ_TIMEOUT_SECONDS = 5.0
+"""How long a log may take, from the request to its last byte."""
+SILENCE_BACKOFF = Backoff(10.0, 300.0)
+"""How long no log is read from a node that was silent for the whole timeout."""
 MOST_BYTES = 2 * 1024 * 1024
 """So much is received of a log. Kubelets count `limitBytes` from the first of `tailLines`, so less would cut
 off the newest; container runtimes break lines at 16 KiB, so MAX_LINES of them are not longer than this."""
@@ -23,46 +28,55 @@ REFUSED_SECONDS = 300.0
 
 
 class LogReader:
-    """Reads the ends of logs, unless they are forbidden one and all: then it tries again now and then."""
+    """Reads the ends of logs, and pauses after refusals and for nodes that do not answer."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._refusals = 0
         self._paused_until = -math.inf
+        self._silences: dict[tuple[str, str], tuple[int, float]] = {}
+        """Consecutive timeouts and the end of the pause, by namespace and node.
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether logs are not to be asked for now."""
-        return asyncio.get_running_loop().time() < self._paused_until
+        By namespace too, so that no slow log of one tenant stops the reading of others.
+        """
+
+    def may_read(self, pod: Pod) -> bool:
+        """Return whether the log of a pod may be asked for now."""
+        now = asyncio.get_running_loop().time()
+        return now >= max(self._paused_until, self._silences.get(_source(pod), (0, -math.inf))[1])
 
     async def read_end(
         self,
-        namespace: str,
-        pod: str,
+        pod: Pod,
         container: str,
         *,
         lines: int,
         keep_bytes: int,
         timestamps: bool = False,
+        timeout_seconds: float = READ_TIMEOUT_SECONDS,
     ) -> str:
         """Return the last lines of a log, at most MAX_LINES and the last bytes of these. Raises KubeError."""
         query = {"tailLines": str(min(lines, MAX_LINES)), "limitBytes": str(MOST_BYTES)}
         query |= {"container": container} if container else {}
         query |= {"timestamps": "true"} if timestamps else {}
         try:
-            body = await self._read(namespace, pod, query, keep_bytes)
+            async with asyncio.timeout(timeout_seconds):
+                body = await self._read(pod, query, keep_bytes)
         except errors.ForbiddenError as error:
             self._count_refusal(error)
             raise
+        except (TimeoutError, errors.TransportTimeoutError):
+            self._count_silence(pod)
+            raise errors.TransportTimeoutError(
+                f"no log of pod {pod.metadata.name} from node {pod.spec.node_name} in {timeout_seconds:g}s"
+            ) from None
         self._refusals = 0
+        self._silences.pop(_source(pod), None)
         return body.decode(errors="replace")
 
-    async def _read(self, namespace: str, pod: str, query: dict[str, str], keep_bytes: int) -> bytearray:
+    async def _read(self, pod: Pod, query: dict[str, str], keep_bytes: int) -> bytearray:
         end, received = bytearray(), 0
-        opened = self._client.log_stream(
-            namespace, pod, query=query, idle_timeout_seconds=IDLE_TIMEOUT_SECONDS
-        )
-        async with opened as stream:
+        async with self._client.log_stream(pod.metadata.namespace, pod.metadata.name, query=query) as stream:
             if stream.status != 200:
                 raise await responses.error_from_stream(stream)
             async for chunk in stream.chunks():
@@ -74,6 +88,16 @@ class LogReader:
                     break
         return end
 
+    def _count_silence(self, pod: Pod) -> None:
+        # Reads that were under way together are one failure.
+        if not self.may_read(pod):
+            return
+        now = asyncio.get_running_loop().time()
+        failures = self._silences.get(_source(pod), (0, now))[0] + 1
+        forgotten_at = now - SILENCE_BACKOFF.max_seconds
+        self._silences = {source: each for source, each in self._silences.items() if each[1] > forgotten_at}
+        self._silences[_source(pod)] = failures, now + SILENCE_BACKOFF.base_seconds(failures)
+
     def _count_refusal(self, error: errors.ForbiddenError) -> None:
         # One may be the fault of one node; several in a row are not.
         self._refusals += 1
@@ -81,3 +105,7 @@ class LogReader:
             log.info("cannot read logs, retrying every %d s: %s", REFUSED_SECONDS, error)
         if self._refusals >= REFUSALS:
             self._paused_until = asyncio.get_running_loop().time() + REFUSED_SECONDS
+
+
+def _source(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.spec.node_name

@@ -1,7 +1,7 @@
 """The progress of jobs, and whether they use their GPUs, read from the newest log lines of their worker 0.
 
-Reads take turns: so many a second for the whole operator, however many jobs there are. Neither decides
-anything about a job, so it is written beside the reconciler and lost without harm.
+The number of reads a second is bounded, in total and for each namespace. Neither decides anything about a
+job, so both are written apart from the reconciler and lost without harm.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 from contextlib import suppress
 from datetime import datetime
 
@@ -22,6 +23,7 @@ from paddlejob.core.messages import duration
 from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
+from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.pod_log import REFUSED_SECONDS, LogReader
 from paddlejob.operator.reports.watchdog import RecordEvent
 from paddlejob.operator.reports.writer import ProgressWriter
@@ -30,7 +32,10 @@ from paddlejob.progress import Tracker
 
 log = logging.getLogger(__name__)
 
-READS_PER_SECOND = 3.0
+MAX_READS = 12
+"""Number of logs that are read concurrently; namespaces share the readers fairly."""
+SLOT_SECONDS = 2.0
+"""How long a read occupies a reader at least, which bounds the rate."""
 READ_SECONDS = 3.0
 """The shortest time between two reads of a job's log."""
 TAIL_LINES = 50
@@ -74,19 +79,37 @@ class ProgressReader:
         self._writer = writer
         self._record_event = record_event
         self._followed: dict[ObjectKey, _Followed] = {}
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(
+            rng=random.Random(0),  # noqa: S311  (nothing is retried)
+            group_of=lambda key: key.namespace,
+            workers=MAX_READS,
+        )
+        self._queued: set[ObjectKey] = set()
+        """Jobs that wait for a reader or have one."""
 
     async def run(self) -> None:
         """Read until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(MAX_READS):
+                group.create_task(self._reader())
+            while True:
+                for key in self._due():
+                    if key not in self._queued:
+                        self._queued.add(key)
+                        self._queue.add(key)
+                await asyncio.sleep(READ_SECONDS)
+
+    async def _reader(self) -> None:
         clock = asyncio.get_running_loop().time
-        while True:
+        while (key := await self._queue.get()) is not None:
             began = clock()
-            for key in self._due():
-                if await self._turn(key):
-                    await asyncio.sleep(1 / READS_PER_SECOND)
-            await asyncio.sleep(max(1.0, began + READ_SECONDS - clock()))
+            if await self._turn(key):
+                await asyncio.sleep(began + SLOT_SECONDS - clock())
+            self._queued.discard(key)
+            self._queue.done(key)
 
     async def _turn(self, key: ObjectKey) -> bool:
-        """Read the log of a job; tell whether a server was asked for it."""
+        """Read the log of a job; return whether a server was asked for it."""
         try:
             return await self._follow(key)
         except errors.KubeError as error:
@@ -113,7 +136,7 @@ class ProgressReader:
 
     async def _follow(self, key: ObjectKey) -> bool:
         job, name = self._state.job(key), pod_name(key.name, Replica(Role.WORKER, 0))
-        if job is None or job.spec.worker is None or self._logs.is_paused:
+        if job is None or job.spec.worker is None:
             return False
         pod, followed = self._state.pods.get(ObjectKey(key.namespace, name)), self._followed.get(key)
         if pod is None or pod.metadata.controller_uid != job.metadata.uid:
@@ -123,7 +146,7 @@ class ProgressReader:
             return False
         if followed is None or followed.pod_uid != pod.metadata.uid:
             followed = self._followed[key] = _Followed(pod.metadata.uid)
-        if asyncio.get_running_loop().time() < followed.refused_until:
+        if asyncio.get_running_loop().time() < followed.refused_until or not self._logs.may_read(pod):
             return False
         await self._read(job, job.spec.worker, pod, followed)
         return True
@@ -132,8 +155,7 @@ class ProgressReader:
         followed.is_final = ended = job.status.phase.is_terminal
         try:
             text = await self._logs.read_end(
-                pod.metadata.namespace,
-                pod.metadata.name,
+                pod,
                 training_container_name(worker),
                 lines=TAIL_LINES,
                 keep_bytes=KEEP_BYTES,
