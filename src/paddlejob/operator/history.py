@@ -2,7 +2,8 @@
 
 What a status ends is recorded between its write and the deletion of pods that follows from it: then the pods
 still tell how they ended. Termination messages cost nothing; logs are read for a few ranks, within a budget
-for the whole operator, and for a moment only. Records are written by a task of its own, a few a second.
+that namespaces share, and for a few seconds only. Records are written by a few tasks, which namespaces share
+as well.
 
 A record decides nothing. Whatever is lost with an operator is made up from the status by its successor, with
 fewer details.
@@ -13,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import random
 import secrets
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,7 +29,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.pod_set import ObservedPod
 from paddlejob.core.recording.hangs import Hang
-from paddlejob.fair_share import FairRate
+from paddlejob.fair_share import FairRate, may_take
 from paddlejob.history import compose
 from paddlejob.history.environment import environment_of
 from paddlejob.history.record import (
@@ -43,13 +46,17 @@ from paddlejob.history.track import Track
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS
+from paddlejob.kube.workqueue import Priority, WorkQueue
 from paddlejob.operator.pod_log import LogReader
 from paddlejob.operator.settings import HistorySettings
 from paddlejob.operator.state import ClusterState
 
 log = logging.getLogger(__name__)
 
-WRITES_PER_SECOND = 4.0
+MAX_WRITES = 8
+"""Number of records that are written or deleted concurrently; namespaces share the writers fairly."""
+WRITE_SLOT_SECONDS = 1.0
+"""How long a write occupies a writer at least, which bounds the rate."""
 LOOK_SECONDS = 5.0
 """How often the cache is looked at for progress, and for jobs that are gone."""
 SAVE_SECONDS = 600.0
@@ -64,7 +71,6 @@ TRIM_SECONDS = 60.0
 """How often records are looked at for those that have expired; for too many after each that is written."""
 PAGE_SIZE = 20
 MAX_TRIES = 5
-RETRY_SECONDS = 1.0
 
 LOGS_PER_END = 8
 """How many logs are read when an attempt ends: that of the rank that failed first, then others."""
@@ -74,7 +80,14 @@ LOG_SECONDS = 3.0
 """How long the deletion of pods waits for their logs."""
 LOG_LINES, LOG_BYTES = 100, 65536
 MAX_WAITING_BYTES = 32 * 1024 * 1024
-"""While so much text waits to be written, no more than one rank of an attempt is kept."""
+"""Text that waits to be written; a namespace with its share of it keeps one rank of an attempt."""
+
+
+class _Task(NamedTuple):
+    """A record to write or, without the UID of its job, to delete."""
+
+    record: ObjectKey
+    uid: str = ""
 
 
 class HistoryKeeper:
@@ -107,6 +120,13 @@ class HistoryKeeper:
         """Jobs whose record is to be written, by UID, in order."""
         # Never stored: with it, a reader of the records could confirm guesses of hidden values.
         self._hiding_key = secrets.token_bytes(16)
+        self._writing: set[str] = set()
+        """Jobs whose record is being written, by UID."""
+        self._queue: WorkQueue[_Task] = WorkQueue(
+            rng=random.Random(0),  # noqa: S311  (spreads nothing: no task is retried by the queue)
+            group_of=lambda task: task.record.namespace,
+            workers=MAX_WRITES,
+        )
         self._log_rate = FairRate(MAX_LOGS, LOGS_PERIOD_SECONDS)
 
     # What the reconciler tells.
@@ -151,8 +171,7 @@ class HistoryKeeper:
         failure = compose.failure_of_attempt(new.last_failure, job.status.attempt)
         hang = self._state.noticed(job, Hang)
         members = compose.first_failed_first(compose.ended_ranks(job, pods, hangs=hang is not None), failure)
-        waiting = sum(self._tracks[uid].waiting_bytes for uid in self._due if uid in self._tracks)
-        if waiting > MAX_WAITING_BYTES:
+        if not self._may_wait(job.metadata.namespace):
             members = members[:1]
         logs = await self._read_logs(job, members)
         where = compose.stacks_by_pod(hang)
@@ -162,6 +181,14 @@ class HistoryKeeper:
             )
             for member in members
         ]
+
+    def _may_wait(self, namespace: str) -> bool:
+        """Return whether more text of a namespace may wait to be written."""
+        waiting: Counter[str] = Counter()
+        for uid in self._due.keys() & self._tracks.keys():
+            track = self._tracks[uid]
+            waiting[track.job.metadata.namespace] += track.waiting_bytes
+        return may_take(MAX_WAITING_BYTES - waiting.total(), waiting[namespace])
 
     async def _read_logs(self, job: PaddleJob, members: list[ObservedPod]) -> dict[str, str]:
         """Return the ends of a few logs by pod: those that come in time."""
@@ -196,21 +223,38 @@ class HistoryKeeper:
         for informer in self._state.informers:
             await informer.synced.wait()
         await self._load()
-        while True:
-            looked_at = clock()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(MAX_WRITES):
+                group.create_task(self._writer())
+            while True:
+                try:
+                    self._look()
+                    self._give_up_surplus()
+                    self._trim(clock())
+                    for uid in self._due:
+                        self._queue.add(_Task(object_key(self._tracks[uid].summary), uid))
+                except Exception:
+                    log.exception("bug in the operator; records are written again later")
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _trim(self, now: float) -> None:
+        if now < self._trim_at:
+            return
+        surplus = self._surplus()
+        for summary in surplus:
+            self._queue.add(_Task(object_key(summary)), priority=Priority.RESYNC)
+        self._trim_at = now + (0.0 if surplus else TRIM_SECONDS)
+
+    async def _writer(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while (task := await self._queue.get()) is not None:
+            began = clock()
             try:
-                self._look()
-                self._give_up_surplus()
-                if looked_at >= self._trim_at:
-                    surplus = self._surplus()
-                    await self._remove(surplus, until=looked_at + LOOK_SECONDS / 2)
-                    self._trim_at = looked_at + (0.0 if surplus else TRIM_SECONDS)
-                while self._due and clock() < looked_at + LOOK_SECONDS:
-                    await self._write(next(iter(self._due)))
-                    await asyncio.sleep(1 / WRITES_PER_SECOND)
+                await (self._write(task) if task.uid else self._remove(task.record))
             except Exception:
-                log.exception("bug in the operator; records are written again later")
-            await asyncio.sleep(max(0.0, looked_at + LOOK_SECONDS - clock()))
+                log.exception("bug in the operator; record %s is written again later", task.record)
+            await asyncio.sleep(began + WRITE_SLOT_SECONDS - clock())
+            self._queue.done(task)
 
     async def _load(self) -> None:
         """Learn which records exist."""
@@ -288,7 +332,7 @@ class HistoryKeeper:
     def _close(self, uid: str, track: Track, clock: float) -> None:
         """Forget a job that has ended, after what its log tells of its end has come too."""
         assert track.ended_clock is not None
-        if uid in self._due or clock < track.ended_clock + LINGER_SECONDS:
+        if self._is_unwritten(uid) or clock < track.ended_clock + LINGER_SECONDS:
             return
         if track.curve:
             self._due[uid] = None
@@ -305,12 +349,15 @@ class HistoryKeeper:
         if track.reads_logs:
             return
         if track.has_ended:
-            if uid not in self._due:
+            if not self._is_unwritten(uid):
                 del self._tracks[uid]
             return
         track.ended_clock, track.deleted_at = asyncio.get_running_loop().time(), self._now()
         track.end_attempt(compose.remembered_attempt(track.job, deleted_at=track.deleted_at))
         self._due[uid] = None
+
+    def _is_unwritten(self, uid: str) -> bool:
+        return uid in self._due or uid in self._writing
 
     def _track(self, job: PaddleJob) -> Track:
         uid = job.metadata.uid
@@ -324,29 +371,40 @@ class HistoryKeeper:
             track.see(job)
         return track
 
-    async def _write(self, uid: str) -> None:
+    async def _write(self, task: _Task) -> None:
         """Write a record; a job that cannot be recorded is given up after a few tries."""
+        uid = task.uid
+        if uid not in self._due:
+            return
         del self._due[uid]
-        track = self._tracks[uid]
+        self._writing.add(uid)
+        try:
+            is_settled = await self._try_write(self._tracks[uid])
+        finally:
+            self._writing.discard(uid)
+        if not is_settled:
+            self._due[uid] = None
+
+    async def _try_write(self, track: Track) -> bool:
+        """Write a record once; return False where that is to be repeated."""
         attempts, entries, curve = len(track.attempts), len(track.timeline), track.curve
         track.saved_at = asyncio.get_running_loop().time()
         try:
             await self._save(track)
         except errors.KubeError as error:
-            # Refused for good is what the server refuses again; all else passes, however long it takes.
+            # Only a refusal for good is repeated by the server; other errors pass, however long it takes.
             track.tries += isinstance(error, errors.REFUSALS)
             if track.tries < MAX_TRIES:
-                self._due[uid] = None
-                await asyncio.sleep(RETRY_SECONDS)
-                return
+                return False
             log.info("%s is not recorded: %s", track.job.metadata.key, error)
             if (key := object_key(track.summary)) in self._kept:
                 self._kept[key] = track.summary
         self._trim_at = 0.0
-        # What came meanwhile stays.
+        # Entries that were added meanwhile stay.
         del track.attempts[:attempts], track.timeline[:entries]
         track.curve = [] if track.curve is curve else track.curve
         track.tries = 0
+        return True
 
     async def _save(self, track: Track) -> None:
         key = object_key(track.summary)
@@ -381,7 +439,8 @@ class HistoryKeeper:
         counts = Counter(track.job.metadata.namespace for track in ended.values())
         for uid, track in ended.items():
             namespace = track.job.metadata.namespace
-            if counts[namespace] > self._settings.per_namespace and not track.reads_logs:
+            is_busy = track.reads_logs or uid in self._writing
+            if counts[namespace] > self._settings.per_namespace and not is_busy:
                 counts[namespace] -= 1
                 if (key := object_key(track.summary)) in self._kept:
                     self._kept[key] = track.summary
@@ -406,23 +465,17 @@ class HistoryKeeper:
                 found.append(each)
         return found
 
-    async def _remove(self, summaries: list[Summary], *, until: float) -> None:
-        """Delete records, for a part of the time only: others are to be written."""
-        clock = asyncio.get_running_loop().time
-        for summary in summaries:
-            if clock() >= until:
-                return
-            key: ObjectKey = object_key(summary)
-            try:
-                await self._client.delete(CONFIG_MAPS, key.namespace, key.name)
-            except errors.NotFoundError:
-                self._forget(key)
-            except errors.KubeError as error:
-                log.warning("cannot delete the record %s, will be retried: %s", key, error)
-                self._undeletable[key] = clock() + UNDELETABLE_SECONDS
-            else:
-                self._forget(key)
-            await asyncio.sleep(1 / WRITES_PER_SECOND)
+    async def _remove(self, key: ObjectKey) -> None:
+        """Delete a record."""
+        try:
+            await self._client.delete(CONFIG_MAPS, key.namespace, key.name)
+        except errors.NotFoundError:
+            self._forget(key)
+        except errors.KubeError as error:
+            log.warning("cannot delete the record %s, will be retried: %s", key, error)
+            self._undeletable[key] = asyncio.get_running_loop().time() + UNDELETABLE_SECONDS
+        else:
+            self._forget(key)
 
     def _forget(self, key: ObjectKey) -> None:
         self._kept.pop(key, None)
