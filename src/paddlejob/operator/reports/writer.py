@@ -1,10 +1,11 @@
-"""Writes `status.progress`: every 15 seconds a job, and so many a second for all of them."""
+"""Writes `status.progress`: every 15 seconds a job, at a rate that is bounded for each namespace."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
+import random
 from collections.abc import Callable
 from datetime import datetime
 
@@ -18,6 +19,7 @@ from paddlejob.core.policy import goodput
 from paddlejob.core.recording.progress import Origin, advanced
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
+from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.state import ClusterState
 
@@ -27,7 +29,10 @@ WRITE_SECONDS = 15.0
 """The shortest time between two writes of a job's progress."""
 RETRY_SECONDS = 1.0
 """When a write is tried again that met another one of the same job."""
-WRITES_PER_SECOND = 5.0
+MAX_WRITES = 10
+"""Number of jobs whose progress is written concurrently; namespaces share the writers fairly."""
+WRITE_SLOT_SECONDS = 1.0
+"""How long a write occupies a writer at least, which bounds the rate."""
 REPORTS_WIN_SECONDS = 600.0
 """How long a report tells more than a log; longer than the longest pause between two."""
 
@@ -62,6 +67,11 @@ class ProgressWriter:
         self._kept: dict[ObjectKey, _Kept] = {}
         self._pending: set[ObjectKey] = set()
         self._news = asyncio.Event()
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(
+            rng=random.Random(0),  # noqa: S311  (spreads nothing: no key is retried by the queue)
+            group_of=lambda key: key.namespace,
+            workers=MAX_WRITES,
+        )
 
     def read(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, *, at_once: bool) -> None:
         """Take in what the log of a pod tells."""
@@ -100,22 +110,33 @@ class ProgressWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(MAX_WRITES):
+                group.create_task(self._write_queued())
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                self._queue_due()
+
+    def _queue_due(self) -> None:
+        """Queue the jobs whose progress may be written now, and set a timer for the next of the others."""
+        loop = asyncio.get_running_loop()
+        for key in [key for key in self._pending if self._kept[key].due_at <= loop.time()]:
+            self._pending.discard(key)
+            self._queue.add(key)
+        if self._pending:
+            loop.call_at(min(self._kept[key].due_at for key in self._pending), self._news.set)
+
+    async def _write_queued(self) -> None:
         clock = asyncio.get_running_loop().time
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            while self._pending:
-                key = min(self._pending, key=lambda key: self._kept[key].due_at)
-                if (due_at := self._kept[key].due_at) > clock():
-                    # Something else may come that is due sooner.
-                    asyncio.get_running_loop().call_at(due_at, self._news.set)
-                    break
-                self._pending.discard(key)
-                try:
-                    await self._write(key)
-                except Exception:
-                    log.exception("%s: bug in the operator; its progress is written again later", key)
-                await asyncio.sleep(1 / WRITES_PER_SECOND)
+        while (key := await self._queue.get()) is not None:
+            began = clock()
+            try:
+                await self._write(key)
+            except Exception:
+                log.exception("%s: bug in the operator; its progress is written again later", key)
+            await asyncio.sleep(began + WRITE_SLOT_SECONDS - clock())
+            self._queue.done(key)
 
     def _keep(self, job: PaddleJob) -> _Kept:
         key = job.metadata.key
@@ -147,8 +168,8 @@ class ProgressWriter:
         return known
 
     async def _write(self, key: ObjectKey) -> None:
-        job, kept = self._state.job(key), self._kept[key]
-        if job is None or job.metadata.uid != kept.uid:
+        job, kept = self._state.job(key), self._kept.get(key)
+        if job is None or kept is None or job.metadata.uid != kept.uid:
             return
         before, known = job.status.progress, self._joined(kept)
         kept.shown = {each for each in kept.shown if each[0] == known.attempt} | _columns(known)
@@ -175,6 +196,7 @@ class ProgressWriter:
             if not isinstance(error, errors.REFUSALS):
                 # Of a job that has ended nothing comes that would say more.
                 self._pending.add(key)
+                self._news.set()
             if isinstance(error, errors.ConflictError):
                 kept.due_at = asyncio.get_running_loop().time() + RETRY_SECONDS
 
