@@ -45,6 +45,28 @@ def test_however_many_report_the_operator_receives_so_many_a_second(reporters: i
     assert pace.next_seconds(reporters) == seconds
 
 
+@pytest.mark.parametrize(
+    ("reporters", "seconds"),
+    [
+        pytest.param({"a": 3200, "b": 8}, {"a": 3200 / 48.4, "b": 5}, id="many ranks slow down their own"),
+        pytest.param({"a": 1000, "b": 1000}, {"a": 40, "b": 40}, id="equal namespaces"),
+        pytest.param({"a": 3200, "b": 800, "c": 25}, {"a": 3200 / 22.5, "b": 800 / 22.5, "c": 5}, id="three"),
+        pytest.param({"a": 100, "b": 100}, {"a": 5, "b": 5}, id="room for all"),
+        pytest.param({"a": 3200}, {"a": 64, "b": 5}, id="a namespace alone, and one without ranks"),
+    ],
+)
+def test_ranks_of_one_namespace_slow_down_no_other(reporters, seconds):
+    book = Book()
+    for namespace, ranks in reporters.items():
+        for rank in range(ranks):
+            name = f"demo-worker-{rank // MOST_RANKS}"
+            sender = Pod(ObjectMeta(name, namespace, uid=f"{namespace} {name}"), PodSpec(node_name="node-a"))
+            book.take(ObjectKey(namespace, "demo"), sender, Report(rank=rank), 1.0)
+    assert {name: book.next_seconds(name) for name in seconds} == pytest.approx(seconds)
+    book.prune(lambda job: {f"{job.namespace} demo-worker-{number}" for number in range(50)}, 2.0)
+    assert {name: book.next_seconds(name) for name in seconds} == pytest.approx(seconds)
+
+
 def test_recorders_do_what_the_longest_pause_asks_for():
     assert pace.LONGEST_SECONDS <= operator_sink.LONGEST_SECONDS < SILENT_SECONDS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Annotated
@@ -14,6 +15,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.core.recording import stacks
 from paddlejob.core.recording.hangs import ENDED, RankPace
 from paddlejob.core.recording.stragglers import StepTimer
+from paddlejob.operator.reports import pace
 from paddlejob.operator.reports.pace import LONGEST_SECONDS, SHORTEST_SECONDS, Bucket
 from paddlejob.progress import Tracker
 
@@ -94,8 +96,18 @@ class Book:
         self._jobs: dict[ObjectKey, dict[tuple[str, int], Rank]] = {}
         self._leaders: dict[ObjectKey, int] = {}
         self._budgets: dict[str, Bucket] = {}
-        self.reporters = 0
+        self._reporters: Counter[str] = Counter()
+        """How many ranks report, by namespace."""
+
+    @property
+    def reporters(self) -> int:
         """How many ranks report."""
+        return self._reporters.total()
+
+    def next_seconds(self, namespace: str) -> float:
+        """Return the time to the next report of each rank of a namespace."""
+        share = pace.namespace_share(self._reporters.values())
+        return pace.next_seconds(self._reporters[namespace], share)
 
     def may_report(self, pod_uid: str, now: float) -> bool:
         """Tell whether a pod keeps to the pace, all of its ranks together and with plenty to spare."""
@@ -111,11 +123,11 @@ class Book:
         if rank is None and sum(other == name for other, _ in ranks) >= MOST_RANKS:
             raise ValueError(f"more than {MOST_RANKS} ranks in one pod")
         if rank is None:
-            self.reporters += 1
+            self._reporters[job.namespace] += 1
             self._leaders[job] = min(report.rank, self._leaders.get(job, report.rank))
         if rank is None or rank.pod_uid != pod.metadata.uid:
-            pace = RankPace(f"{name} (rank {report.rank})", pod.spec.node_name, now)
-            rank = ranks[(name, report.rank)] = Rank(pod.metadata.uid, pace)
+            place = RankPace(f"{name} (rank {report.rank})", pod.spec.node_name, now)
+            rank = ranks[(name, report.rank)] = Rank(pod.metadata.uid, place)
         # What is kept of each report is not to be what is long.
         rank.take(msgspec.structs.replace(report, stacks=""), now)
         if report.stacks:
@@ -146,8 +158,12 @@ class Book:
                     del ranks[place]
             if not ranks:
                 del self._jobs[job]
-        every = [rank for ranks in self._jobs.values() for rank in ranks.values()]
-        alive = {rank.pod_uid for rank in every}
+        alive = {rank.pod_uid for ranks in self._jobs.values() for rank in ranks.values()}
         self._budgets = {uid: budget for uid, budget in self._budgets.items() if uid in alive}
         self._leaders = {job: min(rank for _, rank in ranks) for job, ranks in self._jobs.items()}
-        self.reporters = sum(rank.at >= now - SILENT_SECONDS for rank in every)
+        self._reporters = Counter(
+            job.namespace
+            for job, ranks in self._jobs.items()
+            for rank in ranks.values()
+            if rank.at >= now - SILENT_SECONDS
+        )

@@ -119,7 +119,7 @@ class ReportIntake:
             self._take(*sender, report if wants_stacks else msgspec.structs.replace(report, stacks=""))
         except DECODE_ERRORS as error:
             return Answer(400, {"message": str(error)})
-        answer: dict[str, Any] = {"nextSeconds": pace.next_seconds(self._book.reporters)}
+        answer: dict[str, Any] = {"nextSeconds": self._book.next_seconds(sender[0].metadata.namespace)}
         if wants_stacks and not report.stacks:
             answer["stacks"] = True
         return Answer(200, answer)
@@ -136,7 +136,7 @@ class ReportIntake:
             self._writer.say(job, pod, trainjob.progress_in(body))
         except DECODE_ERRORS as error:
             return Answer(400, {"message": str(error)})
-        return Answer(200, {"nextSeconds": pace.next_seconds(self._book.reporters)})
+        return Answer(200, {"nextSeconds": self._book.next_seconds(job.metadata.namespace)})
 
     async def _admit(self, token: str) -> tuple[PaddleJob, Pod] | Answer:
         """Return the sender, or the answer to one that may not report, or not yet."""

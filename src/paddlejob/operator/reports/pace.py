@@ -1,16 +1,33 @@
-"""How often is often enough: pure, the caller says what time it is."""
+"""How often ranks report: pure, the caller gives the time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 REQUESTS_PER_SECOND = 50.0
-"""How many reports the whole operator asks for."""
+"""How many reports a second the whole operator asks for; namespaces share them fairly."""
 SHORTEST_SECONDS = 5.0
 LONGEST_SECONDS = 300.0
 
 
-def next_seconds(reporters: int) -> float:
-    """Return when a reporter is to report again, of so many."""
-    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, reporters / REQUESTS_PER_SECOND))
+def next_seconds(reporters: int, per_second: float = REQUESTS_PER_SECOND) -> float:
+    """Return the time to the next report of each of these reporters, at so many reports a second."""
+    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, reporters / per_second))
+
+
+def namespace_share(reporters: Iterable[int]) -> float:
+    """Return how many reports a second each namespace gets at most, by the reporters of each.
+
+    The share is the same for all, and as large as the rate of the whole operator allows: namespaces that need
+    less than their part leave the rest to the others.
+    """
+    left, needs = REQUESTS_PER_SECOND, sorted(count / SHORTEST_SECONDS for count in reporters)
+    for index, need in enumerate(needs):
+        share = left / (len(needs) - index)
+        if need > share:
+            return share
+        left -= need
+    return REQUESTS_PER_SECOND
 
 
 class Bucket:

@@ -15,7 +15,6 @@ from paddlejob.core.pod_set import replica_of
 from paddlejob.core.recording import stacks
 from paddlejob.core.recording.hangs import Hang, HangLimits, find_awaited, find_hang
 from paddlejob.core.recording.stragglers import Slowdown, Straggler, find_stragglers
-from paddlejob.operator.reports import pace
 from paddlejob.operator.reports.book import Book, Rank
 from paddlejob.operator.state import ClusterState
 
@@ -113,7 +112,7 @@ class Watchdog:
 
     def _look_for_awaited(self, job: PaddleJob, ranks: list[Rank], now: float) -> None:
         """Note whom all ranks wait for; that is kept when they end, until others train."""
-        silent_seconds = 3 * pace.next_seconds(self._book.reporters)
+        silent_seconds = 3 * self._book.next_seconds(job.metadata.namespace)
         found = find_awaited((rank.pace for rank in ranks), now, silent_seconds=silent_seconds)
         if found is None:
             self._state.awaited.pop(job.metadata.key, None)
@@ -138,23 +137,23 @@ class Watchdog:
             (rank.pace for rank in ranks),
             now,
             attempt=job.status.attempt,
-            silent_seconds=self._silent_seconds,
+            silent_seconds=self._silent_seconds(job.metadata.namespace),
             limits=self._limits,
             never_reported=() if any(rank.pace.step for rank in ranks) else _never_reported(job, pods, ranks),
         )
 
-    @property
-    def _silent_seconds(self) -> float:
+    def _silent_seconds(self, namespace: str) -> float:
         shortest = min(SILENT_SECONDS, self._limits.floor_seconds)
-        return max(shortest, 3 * pace.next_seconds(self._book.reporters))
+        return max(shortest, 3 * self._book.next_seconds(namespace))
 
     def _has_asked(self, key: ObjectKey, ranks: list[Rank], now: float) -> bool:
         """Ask the ranks where they are, and tell whether all have said so or had the time to."""
         if key not in self._asked and len({*self._asked, *self._hung}) >= MOST_JOBS_ASKED:
             return True
         since = self._asked.setdefault(key, now)
-        late = since + pace.next_seconds(self._book.reporters) * 1.2 + STACKS_SECONDS
-        reporting = [rank.pace for rank in ranks if now - rank.pace.reported_at < self._silent_seconds]
+        late = since + self._book.next_seconds(key.namespace) * 1.2 + STACKS_SECONDS
+        silent_seconds = self._silent_seconds(key.namespace)
+        reporting = [rank.pace for rank in ranks if now - rank.pace.reported_at < silent_seconds]
         # While no rank reports, it may be our own fault, so they are given the time.
         return now > late or (bool(reporting) and all(each.position for each in reporting))
 
