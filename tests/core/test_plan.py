@@ -133,6 +133,40 @@ class TestHostNetwork:
         assert (plan.stages, plan.status.reason, plan.requeue_after_seconds) == ((), "NoHostPort", 30)
         assert "40000 to 40019" in plan.status.message
 
+    @pytest.mark.parametrize(
+        ("taken", "of_namespace", "is_refused"),
+        [
+            pytest.param(4, 4, False, id="a namespace alone has less than half"),
+            pytest.param(5, 5, True, id="a namespace alone has half"),
+            pytest.param(7, 2, False, id="others have most blocks"),
+            pytest.param(7, 3, True, id="it holds as many as are free"),
+            pytest.param(9, 0, False, id="the last block is for a namespace without one"),
+        ],
+    )
+    def test_a_namespace_has_a_share_of_the_blocks(self, taken, of_namespace, is_refused):
+        built = snapshot(self.OF).with_settings(host_port_range=(40000, 40199))
+        built.host_ports_taken(*range(40000, 40000 + 20 * taken, 20), of_namespace=of_namespace)
+        plan = built.plan()
+        assert (plan.status.reason == "NoHostPort", plan.status.host_port == 0) == (is_refused, is_refused)
+        if is_refused:
+            assert plan.status.message == (
+                f"intranet Host: namespace default already holds {of_namespace} of 10 port blocks, its share "
+                f"while {10 - taken} are free; wait for a job of the namespace to end, suspend one or widen "
+                "--port-range"
+            )
+
+    def test_a_suspended_job_gives_its_block_back_with_its_last_pod(self):
+        running = settled(snapshot(self.OF)).pods_running()
+        port = running.job.status.host_port
+        suspended = running.respecified(job().worker(2).spec(intranet="Host", suspend=True))
+        suspended.status(suspended.plan().status)
+        assert suspended.plan().status.host_port == port
+        suspended.gone("worker", 0).gone("worker", 1)
+        suspended.status(suspended.plan().status)
+        assert suspended.job.status.host_port == 0
+        resumed = suspended.respecified(self.OF).host_ports_taken(port).plan()
+        assert resumed.status.host_port not in (0, port)
+
     def test_other_networks_have_none(self):
         assert snapshot(PS_JOB).plan().status.host_port == 0
 

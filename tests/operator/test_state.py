@@ -93,6 +93,36 @@ async def test_the_host_port_of_an_ended_job_is_taken_while_its_pods_can_run(clu
     assert ("hostPort" in cluster.status("second")) is is_free
 
 
+@pytest.mark.parametrize(
+    ("namespace", "ports"), [("", 2), ("default", 4)], ids=["for all namespaces", "for one namespace"]
+)
+@simulated
+async def test_a_namespace_gets_its_share_of_host_ports_from_an_operator(cluster, namespace, ports):
+    room_for_four = (40000, 40000 + 4 * names.PORTS_PER_POD - 1)
+    settings = OperatorSettings(namespace=namespace, jobs=Settings(host_port_range=room_for_four))
+    for number in range(5):
+        cluster.submit(_host_job(f"job-{number}"))
+    await cluster.operate(10, settings)
+    assert sum("hostPort" in cluster.status(f"job-{number}") for number in range(5)) == ports
+
+
+@simulated
+async def test_suspended_jobs_leave_their_host_ports_to_others(cluster):
+    room_for_one = (40000, 40000 + names.PORTS_PER_POD - 1)
+    settings = OperatorSettings(jobs=Settings(host_port_range=room_for_one))
+    cluster.submit(_host_job("first"))
+    await cluster.operate(10, settings)
+    cluster.submit(_host_job("second"))
+    await cluster.operate(10, settings)
+    assert cluster.status("second")["reason"] == "NoHostPort"
+    cluster.server.patch(PADDLE_JOBS, "default", "first", {"spec": {"suspend": True}})
+    await cluster.operate(60, settings)
+    assert ("hostPort" in cluster.status("first"), cluster.status("second")["hostPort"]) == (False, 40000)
+    cluster.server.patch(PADDLE_JOBS, "default", "first", {"spec": {"suspend": False}})
+    await cluster.operate(10, settings)
+    assert cluster.status("first")["reason"] == "NoHostPort"
+
+
 @simulated
 async def test_a_spec_is_validated_once_for_each_of_its_generations(cluster, monkeypatch):
     validated = []

@@ -25,6 +25,7 @@ from paddlejob.api.validation.ports import declared_ports
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import ObservedPod, PodSet
 from paddlejob.core.snapshot import Snapshot
+from paddlejob.fair_share import may_take
 
 if TYPE_CHECKING:
     from paddlejob.core.paddle_env import JobContext
@@ -104,14 +105,39 @@ def host_port(snapshot: Snapshot, spec: EffectiveSpec) -> int | None:
         return 0
     if snapshot.job.status.host_port:
         return snapshot.job.status.host_port
+    if not _may_take_block(snapshot):
+        return None
     declared = frozenset[int]().union(*(declared_ports(role.template) for _, role in spec.roles))
     return choose_base_port(
         snapshot.job.metadata.uid, snapshot.settings.host_port_range, snapshot.taken_host_ports, declared
     )
 
 
-def no_port_sentence(port_range: tuple[int, int]) -> str:
-    """Return what a job without a block of ports waits for."""
+def _may_take_block(snapshot: Snapshot) -> bool:
+    """Return whether the job's namespace has less than its share of the blocks."""
+    return may_take(_free_blocks(snapshot), snapshot.namespace_host_ports)
+
+
+def _free_blocks(snapshot: Snapshot) -> int:
+    first, last = snapshot.settings.host_port_range
+    taken = sum(first <= port <= last for port in snapshot.taken_host_ports)
+    return max(0, _blocks(snapshot.settings.host_port_range) - taken)
+
+
+def _blocks(port_range: tuple[int, int]) -> int:
+    first, last = port_range
+    return (last - first + 1) // names.PORTS_PER_POD
+
+
+def no_port_sentence(snapshot: Snapshot) -> str:
+    """Return why a job has no block of ports, and the way out."""
+    free, port_range = _free_blocks(snapshot), snapshot.settings.host_port_range
+    if free and not _may_take_block(snapshot):
+        held, blocks = snapshot.namespace_host_ports, _blocks(port_range)
+        return (
+            f"intranet Host: namespace {snapshot.job.metadata.namespace} already holds {held} of {blocks} port "
+            f"blocks, its share while {free} are free; wait for a job of the namespace to end, suspend one or widen --port-range"
+        )
     first, last = port_range
     return (
         f"all host ports from {first} to {last} are in use, by other jobs or by the job's own containers; "
@@ -128,12 +154,11 @@ def choose_base_port(
     """Return a free base port, or None when the range is used up.
 
     `taken` are the base ports of other jobs, `declared` the ports that this job's own containers listen on:
-    a sidecar inside the block would have its pods refused, and the block stays a job's for life.
+    a sidecar inside the block would have its pods refused, and the job keeps the block until it is suspended.
     The search starts at a place that depends on the job's UID, so that two operators that do not see each
     other's choice yet are unlikely to make the same one.
     """
-    first, last = port_range
-    blocks = (last - first + 1) // names.PORTS_PER_POD
+    first, blocks = port_range[0], _blocks(port_range)
     start = zlib.crc32(job_uid.encode()) % max(blocks, 1)
     ends = {port + names.PORTS_PER_POD - 1 for port in taken}
     used = {(port - first) // names.PORTS_PER_POD for port in (*taken, *ends, *declared)}

@@ -123,6 +123,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What is wrong with the spec, None where nobody has validated it yet."""
     taken_host_ports: frozenset[int] = frozenset()
     """Base ports of the other live jobs with `intranet: Host`."""
+    namespace_host_ports: int = 0
+    """How many of these jobs are in the namespace of the job; 0 where all jobs are of one tenant."""
     failures: tuple[WriteFailure, ...] = ()
     """What the last reconcile could not write; empty on the first try."""
     state_seconds: dict[str, float] = {}

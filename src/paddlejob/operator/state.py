@@ -131,7 +131,7 @@ class ClusterState:
             gang_apis=self.gangs.apis,
             settings=self._settings.jobs,
             spec_errors=None if job.status.phase.is_terminal else self._validated(job),
-            taken_host_ports=self._taken_host_ports(job.metadata.key, job),
+            **self._taken_host_ports(job),
             failures=failures,
             recorder=self.recorder,
             hang=self.noticed(job, Hang),
@@ -197,8 +197,6 @@ class ClusterState:
         """Remember a port as soon as it is chosen, before the cache can show it to the next job."""
         if status.host_port:
             self._host_ports[key] = status.host_port
-        else:
-            self._host_ports.pop(key, None)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop what is remembered of a job that is gone; its port not before its pods are."""
@@ -211,12 +209,18 @@ class ClusterState:
         if not self._holds_host_port(key):
             self._host_ports.pop(key, None)
 
-    def _taken_host_ports(self, key: ObjectKey, job: PaddleJob) -> frozenset[int]:
+    def _taken_host_ports(self, job: PaddleJob) -> dict[str, Any]:
+        """Return the fields of a snapshot with the ports of other jobs, for a job that needs some."""
         has_host_ports = network_of(defaulting.effective(job.spec).intranet).has_host_ports
         if not has_host_ports or job.status.host_port:
-            return frozenset()
-        others = (other for other in self._host_ports if other != key)
-        return frozenset(self._host_ports[other] for other in others if self._holds_host_port(other))
+            return {}
+        key, namespace = job.metadata.key, job.metadata.namespace
+        others = [other for other in self._host_ports if other != key and self._holds_host_port(other)]
+        is_shared = not self._settings.namespace
+        return {
+            "taken_host_ports": frozenset(self._host_ports[other] for other in others),
+            "namespace_host_ports": sum(is_shared and other.namespace == namespace for other in others),
+        }
 
     def _holds_host_port(self, key: ObjectKey) -> bool:
         """A job holds its port until it has ended and none of its pods can run any more."""
@@ -255,6 +259,8 @@ class ClusterState:
         key = known.metadata.key
         if new is not None:
             self.reserve_host_port(key, new.status)
+            if not new.status.host_port:
+                self._host_ports.pop(key, None)
             self.gangs.want(relevant_systems(new, self._settings.jobs.scheduling))
         if old is None or new is None or predicates.needs_reconcile(old, new):
             self._on_touched(key, Trigger(initial=initial, child=False))

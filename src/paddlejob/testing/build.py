@@ -111,6 +111,7 @@ class SnapshotBuilder:
         self.awaited = ""
         self.warning = ""
         self.taken_ports: frozenset[int] = frozenset()
+        self.namespace_ports = 0
         self.failures: tuple[WriteFailure, ...] = ()
         self._seen_for: float | None = None
         self._pods: dict[Replica, JsonObject] = {}
@@ -326,9 +327,9 @@ class SnapshotBuilder:
         self.settings = msgspec.structs.replace(self.settings, **fields)
         return self
 
-    def host_ports_taken(self, *ports: int) -> Self:
-        """Assign ports to other jobs."""
-        self.taken_ports = frozenset(ports)
+    def host_ports_taken(self, *ports: int, of_namespace: int = 0) -> Self:
+        """Assign ports to other jobs, `of_namespace` of them in the namespace of the job."""
+        self.taken_ports, self.namespace_ports = frozenset(ports), of_namespace
         return self
 
     def refused(self, verb: str, kind: str, name: str, message: str, *, rejected: bool = False) -> Self:
@@ -359,6 +360,7 @@ class SnapshotBuilder:
             gang_apis=self._gang_apis,
             settings=self.settings,
             taken_host_ports=self.taken_ports,
+            namespace_host_ports=self.namespace_ports,
             failures=self.failures,
             recorder=self.recorder,
             has_recorder=self.has_recorder,

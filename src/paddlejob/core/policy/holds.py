@@ -30,10 +30,10 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 def no_host_port(job: Observed) -> Hold | None:
-    """Find that every block of host ports is taken."""
+    """Find that no block of host ports is free for the job."""
     if job.host_port is not None:
         return None
-    sentence = network.no_port_sentence(job.given.settings.host_port_range)
+    sentence = network.no_port_sentence(job.given)
     phase_reason = PhaseReason(Phase.PENDING, Reason.NO_HOST_PORT, sentence)
     return Hold(phase_reason, NO_PORT_RETRY_SECONDS, may_prepare=False)
 

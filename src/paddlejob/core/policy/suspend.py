@@ -21,6 +21,9 @@ def suspend(job: Observed) -> Plan:
     text += f", when this is corrected: {join(job.spec_errors)}" if job.spec_errors else ""
     phase_reason = PhaseReason(Phase.SUSPENDED, Reason.SUSPENDED, text)
     changes = {} if job.status.phase is Phase.SUSPENDED else _next_attempt(job)
+    if not job.given.pods:
+        # Another job may need the ports meanwhile; the attempt that resumes chooses again.
+        changes["host_port"] = 0
     resting = status.next_status(job.job, job.spec, job.pods, phase_reason, job.now, **changes)
     stage = deletions(Kind.POD, job.given.pods)
     return Plan(resting, (*((stage,) if stage else ()), *gang_removals(job.given)))
