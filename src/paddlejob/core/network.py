@@ -121,10 +121,11 @@ def _may_take_block(snapshot: Snapshot) -> bool:
 def _free_blocks(snapshot: Snapshot) -> int:
     first, last = snapshot.settings.host_port_range
     taken = sum(first <= port <= last for port in snapshot.taken_host_ports)
-    return max(0, _blocks(snapshot.settings.host_port_range) - taken)
+    return max(0, port_blocks(snapshot.settings.host_port_range) - taken)
 
 
-def _blocks(port_range: tuple[int, int]) -> int:
+def port_blocks(port_range: tuple[int, int]) -> int:
+    """Return the number of blocks in a range of ports."""
     first, last = port_range
     return (last - first + 1) // names.PORTS_PER_POD
 
@@ -133,10 +134,11 @@ def no_port_sentence(snapshot: Snapshot) -> str:
     """Return why a job has no block of ports, and the way out."""
     free, port_range = _free_blocks(snapshot), snapshot.settings.host_port_range
     if free and not _may_take_block(snapshot):
-        held, blocks = snapshot.namespace_host_ports, _blocks(port_range)
+        namespace, held = snapshot.job.metadata.namespace, snapshot.namespace_host_ports
         return (
-            f"intranet Host: namespace {snapshot.job.metadata.namespace} already holds {held} of {blocks} port "
-            f"blocks, its share while {free} are free; wait for a job of the namespace to end, suspend one or widen --port-range"
+            f"intranet Host: namespace {namespace} already holds {held} of {port_blocks(port_range)} port "
+            f"blocks, its share while {free} are free; wait for a job of the namespace to end, suspend one "
+            "or widen --port-range"
         )
     first, last = port_range
     return (
@@ -158,7 +160,7 @@ def choose_base_port(
     The search starts at a place that depends on the job's UID, so that two operators that do not see each
     other's choice yet are unlikely to make the same one.
     """
-    first, blocks = port_range[0], _blocks(port_range)
+    first, blocks = port_range[0], port_blocks(port_range)
     start = zlib.crc32(job_uid.encode()) % max(blocks, 1)
     ends = {port + names.PORTS_PER_POD - 1 for port in taken}
     used = {(port - first) // names.PORTS_PER_POD for port in (*taken, *ends, *declared)}
