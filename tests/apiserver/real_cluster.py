@@ -21,7 +21,6 @@ from paddlejob.kube.errors import TransportError
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.reports.server import shut_down
 from paddlejob.operator.settings import HistorySettings
 from paddlejob.testing.kubelet import container_logs
 from paddlejob.testing.kubelet.container_logs import ContainerLogs
@@ -32,6 +31,15 @@ from tests.support.waiting import eventually_async
 
 CERTIFICATES = Path(__file__).parents[1] / "kube" / "data"
 T = TypeVar("T")
+
+
+async def shut_down(runner: web.AppRunner) -> None:
+    """Stop serving, and do not wait for clients to close their connections."""
+    connections = runner.server.connections if runner.server else []
+    transports = [each.transport for each in connections if each.transport]
+    await runner.cleanup()
+    for transport in transports:
+        transport.abort()
 
 
 class RealCluster:

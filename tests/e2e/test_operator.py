@@ -15,7 +15,7 @@ def test_its_metrics_are_served_by_the_service_that_comes_with_it(node: Cluster)
 
 def test_it_runs_on_uvloop(node: Cluster) -> None:
     program = (
-        "from paddlejob.operator.manager import new_event_loop; print(type(new_event_loop()).__module__)"
+        "from paddlejob.operator.ports.server import new_event_loop; print(type(new_event_loop()).__module__)"
     )
     deployment = "deployment/paddle-controller-manager"
     assert node.kubectl(SYSTEM, "exec", deployment, "--", "python", "-c", program) == "uvloop\n"

@@ -19,6 +19,7 @@ from paddlejob.kube.lease import LeaderElector, LeaseLostError
 from paddlejob.kube.resource import LEASES, PODS
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import manager
+from paddlejob.operator.ports.server import new_event_loop
 from paddlejob.operator.settings import HistorySettings, OperatorSettings, ProcessSettings
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver import fake_refusals
@@ -112,7 +113,7 @@ def test_the_loop_is_uvloops_where_it_is_installed(monkeypatch):
     for installed in (True, False):
         if not installed:
             monkeypatch.setitem(sys.modules, "uvloop", None)
-        with closing(manager.new_event_loop()) as loop:
+        with closing(new_event_loop()) as loop:
             assert (type(loop).__module__ == "uvloop") is installed
 
 

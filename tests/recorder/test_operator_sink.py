@@ -10,14 +10,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from paddlejob.operator.ports.server import Limits
 from paddlejob.operator.reports import certificate, server
 from paddlejob.operator.reports.certificate import Certificate
 from paddlejob.operator.reports.server import Answer
+from paddlejob.operator.reports.tokens import PodIdentity
 from paddlejob.recorder import operator_sink
 from paddlejob.recorder.operator_sink import OperatorSink
 from tests.recorder.interpreter import PACKAGE
@@ -69,13 +71,17 @@ class Operator:
         self.answers = list(answers)
         self.got: list[tuple[str, dict]] = []
 
-    async def handle(self, token: str, body: bytes, _: object) -> Answer:
-        self.got.append((token, json.loads(body)))
+    async def admit(self, token: str, _: str) -> PodIdentity:
+        return PodIdentity("team", token, "uid-0")
+
+    async def handle(self, sender: PodIdentity, body: bytes, _: object) -> Answer:
+        self.got.append((sender.name, json.loads(body)))
         return self.answers.pop(0) if self.answers else Answer(200, {"nextSeconds": 5.0})
 
     async def serve(self, identity: Certificate, act: Callable[[str], object]) -> None:
         context = identity.server_context()
-        async with server.serve("127.0.0.1:0", context, {server.PATH: self.handle}) as port:
+        routes = {server.PATH: self.handle}
+        async with server.serve("127.0.0.1:0", context, self.admit, routes) as port:
             await act(f"https://127.0.0.1:{port}")
 
 
@@ -226,22 +232,17 @@ async def test_a_rank_says_where_it_is_when_it_is_asked(tmp_path: Path, made):
     assert 0.8 * 7 <= pauses[0] <= 1.2 * 7
 
 
-async def test_so_many_connections_are_open_and_no_more(tmp_path: Path, made, monkeypatch):
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+async def test_authenticated_connections_are_not_closed_for_others(tmp_path: Path, made, monkeypatch):
+    """Of four places two may be kept; a third rank reports, too, over a connection for one report."""
+    monkeypatch.setattr(server, "LIMITS", Limits(connections=4, per_source=4))
     operator, place = Operator(), mount(tmp_path, made)
 
     async def act(url: str) -> None:
-        sinks = [OperatorSink(url, str(place)) for _ in range(3)]
-        try:
+        with ExitStack() as stack:
+            sinks = [stack.enter_context(closing(OperatorSink(url, str(place)))) for _ in range(3)]
             for sink in sinks:
                 await asyncio.to_thread(sink.send, {"step": 1})
-            assert [sink._connection is not None for sink in sinks] == [True, True, False]
-            sinks[0].close()
-            while sinks[2]._connection is None:
-                await asyncio.to_thread(sinks[2].send, {"step": 2})
-        finally:
-            for sink in sinks:
-                sink.close()
+            assert [sink._connection.sock is not None for sink in sinks] == [True, True, False]
 
     await operator.serve(made, act)
-    assert [report["step"] for _, report in operator.got] == [1, 1, 2]
+    assert [report["step"] for _, report in operator.got] == [1, 1, 1]

@@ -195,6 +195,7 @@ def command(
 ) -> None:
     """Run the operator that makes PaddleJobs work on a cluster."""
     from paddlejob.operator import manager  # noqa: PLC0415 - aiohttp is slow to import
+    from paddlejob.operator.ports.server import new_event_loop  # noqa: PLC0415
 
     _set_up_logging(log_level, log_format)
     report_ignored(click.get_current_context(), logging.getLogger(__name__))
@@ -229,7 +230,7 @@ def command(
         lease_namespace=lease_namespace,
     )
     try:
-        with asyncio.Runner(loop_factory=manager.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(manager.run(config, settings, process))
     except LeaseLostError as error:
         raise click.ClickException(f"{error}; exiting, to be restarted as a standby") from None

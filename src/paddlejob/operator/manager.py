@@ -209,15 +209,5 @@ def _stop(task: asyncio.Task[None], number: signal.Signals) -> None:
     task.cancel()
 
 
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's loop if it is installed (`pip install 'paddlejob[operator]'`), else Python's own."""
-    try:
-        import uvloop  # noqa: PLC0415
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
 def _now() -> datetime:
     return datetime.now(UTC)

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+import concurrent.futures
+import math
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
-
-from aiohttp import web
+from typing import Any, Generic, TypeVar
 
 from paddlejob.kube.informer import Informer
+from paddlejob.operator.ports import server
+from paddlejob.operator.ports.http import Handler, Request, Response, Route
+from paddlejob.operator.ports.server import Limits
 from paddlejob.operator.state import ClusterState
+
+T = TypeVar("T")
+
+LIMITS = Limits(connections=64, per_source=8)
+"""A kubelet, a few Prometheus servers and people; each connection serves one request."""
+SNAPSHOT_SECONDS = 1.0
+MIN_PAUSE_RATIO = 20
+"""Rendering takes at most a twentieth of the main loop, however often it is asked for."""
+MAIN_LOOP_SECONDS = 2.0
+"""Less than the timeout of the probes, so that the kubelet shows the message."""
 
 WATCH_AGE_LIMIT_SECONDS = 180.0
 """A healthy watch receives a bookmark every minute; after three minutes without one it is dead."""
 
 
 def stale_watches(state: ClusterState) -> list[str]:
-    """Return what is wrong with the watches, a sentence each.
+    """Return the problems of the watches, a sentence each.
 
-    A gang scheduler's kind that was never listed does not count: the jobs that wait for it say so.
+    A kind of a gang scheduler that was never listed does not count: the jobs that wait for it show that.
     """
     gangs = (informer for informer in state.gangs.informers if informer.synced.is_set())
     return [
@@ -29,7 +44,7 @@ def stale_watches(state: ClusterState) -> list[str]:
 
 
 def unsynced(state: ClusterState) -> list[str]:
-    """Return what has not been listed yet, a sentence each; not what is refused of a gang scheduler."""
+    """Return the kinds that have not been listed yet, a sentence each, without refused gang kinds."""
     gangs = (informer for informer in state.gangs.informers if not informer.last_error)
     return [
         f"{_name(informer)} have not been listed yet{_because(informer)}"
@@ -47,28 +62,65 @@ def _because(informer: Informer[Any]) -> str:
     return f": {informer.last_error}" if informer.last_error else ""
 
 
-def probe(check: Callable[[], list[str]]) -> Callable[[web.Request], web.Response]:
-    """Return a handler that responds with 200, or with 503 and the problems."""
+class Snapshot(Generic[T]):
+    """A value of the main loop for the ports: computed on demand, and shared by all requests of a moment."""
 
-    def answer(_: web.Request) -> web.Response:
-        problems = check()
-        return web.Response(status=503 if problems else 200, text="\n".join(problems or ["ok"]) + "\n")
+    def __init__(self, compute: Callable[[], T]) -> None:
+        """Compute on the loop that runs now."""
+        self._loop = asyncio.get_running_loop()
+        self._compute = compute
+        self._latest: concurrent.futures.Future[T] | None = None
+        self._fresh_until = -math.inf
 
-    return answer
+    async def read(self) -> T:
+        """Return the value. Raises TimeoutError when the main loop does not respond."""
+        if self._latest is None or (self._latest.done() and time.monotonic() >= self._fresh_until):
+            self._latest = asyncio.run_coroutine_threadsafe(self._take(), self._loop)
+        async with asyncio.timeout(MAIN_LOOP_SECONDS):
+            return await asyncio.shield(asyncio.wrap_future(self._latest))
+
+    async def _take(self) -> T:
+        began = time.monotonic()
+        try:
+            return self._compute()
+        finally:
+            seconds = time.monotonic() - began
+            self._fresh_until = began + max(SNAPSHOT_SECONDS, MIN_PAUSE_RATIO * seconds)
 
 
-def text(render: Callable[[], bytes]) -> Callable[[web.Request], web.Response]:
-    """Return a handler that responds with plain text."""
+def probe(check: Callable[[], list[str]]) -> Handler:
+    """Return a handler that responds with 200, or with 503 and the problems.
 
-    def answer(_: web.Request) -> web.Response:
-        return web.Response(body=render(), content_type="text/plain", charset="utf-8")
+    The main loop runs the check, so a loop that does not respond is a problem too.
+    """
+    snapshot = Snapshot(check)
 
-    return answer
+    async def respond(_: Request) -> Response:
+        try:
+            problems = await snapshot.read()
+        except TimeoutError:
+            problems = [f"the event loop of the operator has not responded within {MAIN_LOOP_SECONDS:g} s"]
+        return Response(503 if problems else 200, ("\n".join(problems or ["ok"]) + "\n").encode())
+
+    return respond
+
+
+def text(render: Callable[[], bytes]) -> Handler:
+    """Return a handler that responds with the text that the main loop renders."""
+    snapshot = Snapshot(render)
+
+    async def respond(_: Request) -> Response:
+        try:
+            return Response(200, await snapshot.read())
+        except TimeoutError:
+            return Response(503, b"the operator is busy\n")
+
+    return respond
 
 
 @asynccontextmanager
-async def serve(address: str, routes: dict[str, Callable[[web.Request], web.Response]]) -> AsyncIterator[int]:
-    """Serve GET handlers on `host:port` and yield the port.
+async def serve(address: str, handlers: dict[str, Handler]) -> AsyncIterator[int]:
+    """Serve GET handlers by path on `host:port` and yield the port.
 
     An empty host means all addresses, port 0 with a host any free port; an empty address or `0` disables it.
     """
@@ -76,23 +128,6 @@ async def serve(address: str, routes: dict[str, Callable[[web.Request], web.Resp
     if port in ("", "0") and not host:
         yield 0
         return
-    app = web.Application()
-    for path, handler in routes.items():
-        app.router.add_get(path, _as_coroutine(handler))
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host or None, int(port))
-        await site.start()
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
-
-
-def _as_coroutine(
-    handler: Callable[[web.Request], web.Response],
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def handle(request: web.Request) -> web.Response:
-        return handler(request)
-
-    return handle
+    routes = [Route("GET", path, handler) for path, handler in handlers.items()]
+    async with server.serve(address, routes, LIMITS) as opened:
+        yield opened

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 10.0
 PREPARE_SECONDS = 5.0
 _DECODER = msgspec.json.Decoder(Report)
+_GONE = Answer(401, {"message": "the pod no longer exists"})
 
 
 class ReportIntake:
@@ -87,7 +88,7 @@ class ReportIntake:
             try:
                 context = await self._prepare()
                 routes = {server.PATH: self._report, TRAINJOB_PATH: self._say}
-                async with server.serve(self._settings.address, context, routes) as self.port:
+                async with server.serve(self._settings.address, context, self._admit, routes) as self.port:
                     log.info("accepting reports on port %s for %s", self.port, self._settings.url)
                     self._tried.set()
                     await asyncio.get_running_loop().create_future()
@@ -108,11 +109,11 @@ class ReportIntake:
         )
         return context
 
-    async def _report(self, token: str, body: bytes, _: Mapping[str, str]) -> Answer:
+    async def _report(self, identity: PodIdentity, body: bytes, _: Mapping[str, str]) -> Answer:
         """Return the answer to one report of a recorder."""
-        sender = await self._admit(token)
-        if isinstance(sender, Answer):
-            return sender
+        sender = self._sender(identity)
+        if sender is None:
+            return _GONE
         try:
             report = _DECODER.decode(body)
             wants_stacks = self.watchdog.wants_stacks(sender[0].metadata.key)
@@ -124,11 +125,11 @@ class ReportIntake:
             answer["stacks"] = True
         return Answer(200, answer)
 
-    async def _say(self, token: str, body: bytes, place: Mapping[str, str]) -> Answer:
+    async def _say(self, identity: PodIdentity, body: bytes, place: Mapping[str, str]) -> Answer:
         """Return the answer to a report in Kubeflow's protocol."""
-        sender = await self._admit(token)
-        if isinstance(sender, Answer):
-            return sender
+        sender = self._sender(identity)
+        if sender is None:
+            return _GONE
         job, pod = sender
         if job.metadata.key != ObjectKey(place["namespace"], place["name"]):
             return Answer(403, {"message": f"the pod belongs to PaddleJob {job.metadata.key}"})
@@ -138,20 +139,19 @@ class ReportIntake:
             return Answer(400, {"message": str(error)})
         return Answer(200, {"nextSeconds": self._book.next_seconds(job.metadata.namespace)})
 
-    async def _admit(self, token: str) -> tuple[PaddleJob, Pod] | Answer:
-        """Return the sender, or the answer to one that may not report, or not yet."""
+    async def _admit(self, token: str, _source: str) -> PodIdentity | Answer:
+        """Return the pod that a token belongs to, or the answer to one that may not report, or not yet."""
         try:
             identity = await self._reviewer.identify(token)
         except RefusedError as error:
             return Answer(401, {"message": str(error)})
         except BusyError:
             return Answer(429, {"nextSeconds": pace.next_seconds(self._book.reporters)})
-        sender = self._sender(identity)
-        if sender is None:
-            return Answer(401, {"message": "the pod no longer exists"})
+        if self._sender(identity) is None:
+            return _GONE
         if not self._book.may_report(identity.uid, asyncio.get_running_loop().time()):
             return Answer(429, {"nextSeconds": pace.LONGEST_SECONDS})
-        return sender
+        return identity
 
     def _sender(self, identity: PodIdentity) -> tuple[PaddleJob, Pod] | None:
         """Return a pod that may report and its job: one that exists, of a job that has the recorder."""

@@ -1,100 +1,60 @@
-"""The port that reports are sent to. Only the leader opens it, so a report reaches the leader or nobody."""
+"""The port for reports. Only the leader opens it, so a report reaches the leader or is refused."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
-MOST_BYTES = 1 << 16
-READ_SECONDS = 10.0
-IDLE_SECONDS = 15.0
-"""How long a connection is kept for the next report: long enough where jobs are few, so that they need not
-shake hands again, and short enough that those of thousands of ranks are not all open."""
-HANDSHAKE_SECONDS = 10.0
-MOST_CONNECTIONS = 2000
-"""More than twice what ranks keep open: any pod can connect, and must not use up the operator's memory."""
+from paddlejob.operator.ports import server
+from paddlejob.operator.ports.http import Request, Response, Route
+from paddlejob.operator.ports.server import Limits
+from paddlejob.operator.reports.tokens import PodIdentity
+
+LIMITS = Limits(connections=256, per_source=32)
+"""All recorders together send 50 reports a second, so that few connections are needed at a time. A connection
+with TLS takes up to 0.3 MB before its client has authenticated itself."""
 PATH = "/v1/report"
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A status and what is said with it."""
+    """A status, and a JSON object as the body."""
 
     status: int
     body: dict[str, Any]
 
 
-Handler = Callable[[str, bytes, Mapping[str, str]], Awaitable[Answer]]
-"""Is given the bearer's token, the body, and the variable parts of the path."""
+Admission = Callable[[str, str], Coroutine[Any, Any, PodIdentity | Answer]]
+"""Returns the pod that a token belongs to, or the refusal. Its arguments: token and source address."""
+Handler = Callable[[PodIdentity, bytes, Mapping[str, str]], Coroutine[Any, Any, Answer]]
+"""Its arguments: the sender, the body, and the variable parts of the path."""
 
 
 @asynccontextmanager
-async def serve(address: str, context: ssl.SSLContext, routes: Mapping[str, Handler]) -> AsyncIterator[int]:
-    """Take reports on `host:port`, at these paths, and yield the port; an empty host means all addresses."""
-    host, _, port = address.rpartition(":")
+async def serve(
+    address: str, context: ssl.SSLContext, admit: Admission, routes: Mapping[str, Handler]
+) -> AsyncIterator[int]:
+    """Serve `host:port` and yield the port. The callbacks run on the loop of the caller. Raises OSError."""
+    loop = asyncio.get_running_loop()
 
-    async def answer(handle: Handler, request: web.Request) -> web.Response:
-        kind, _, token = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not token:
+    async def respond(handle: Handler, request: Request) -> Response:
+        if not request.token:
             return _response(Answer(401, {"message": "a bearer token is required"}))
-        try:
-            async with asyncio.timeout(READ_SECONDS):
-                body = await request.read()
-        except TimeoutError:
-            return _response(Answer(408, {"message": f"no body within {READ_SECONDS:.0f} s"}))
-        return _response(await handle(token.strip(), body, request.match_info))
+        sender = await server.call(loop, admit(request.token, request.source))
+        if isinstance(sender, Answer):
+            return _response(sender)
+        answer = await server.call(loop, handle(sender, await request.body(), request.place))
+        return _response(answer, keep=answer.status in (200, 429))
 
-    app = web.Application(client_max_size=MOST_BYTES)
-    for path, handle in routes.items():
-        app.router.add_post(path, partial(answer, handle))
-    runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1.0)
-    await runner.setup()
-    handlers = runner.server
-    assert handlers is not None
-    listening = None
-    try:
-        listening = await asyncio.get_running_loop().create_server(
-            lambda: handlers() if len(handlers.connections) < MOST_CONNECTIONS else _Full(),
-            host or None,
-            int(port),
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-        )
-        yield listening.sockets[0].getsockname()[1]
-    finally:
-        if listening is not None:
-            listening.close()
-        await shut_down(runner)
+    handlers = [Route("POST", path, partial(respond, handle)) for path, handle in routes.items()]
+    async with server.serve(address, handlers, LIMITS, context=context) as port:
+        yield port
 
 
-async def shut_down(runner: web.AppRunner) -> None:
-    """Stop serving, and do not wait for clients to close their connections."""
-    connections = runner.server.connections if runner.server else []
-    transports = [each.transport for each in connections if each.transport]
-    await runner.cleanup()
-    for transport in transports:
-        # TLS is closed by both sides, and a rank that trains does not listen until its next report.
-        transport.abort()
-
-
-class _Full(asyncio.Protocol):
-    """Ends a connection that is one too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Do not answer: the client retries later."""
-        transport.close()
-
-
-def _response(answer: Answer) -> web.Response:
-    response = web.Response(
-        status=answer.status, body=msgspec.json.encode(answer.body), content_type="application/json"
-    )
-    if answer.status not in (200, 429):
-        response.force_close()
-    return response
+def _response(answer: Answer, *, keep: bool = False) -> Response:
+    return Response(answer.status, msgspec.json.encode(answer.body), "application/json", keep)

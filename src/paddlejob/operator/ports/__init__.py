@@ -1,0 +1,1 @@
+"""HTTP ports of the operator: bounded before authentication, each on a thread with an event loop."""

@@ -1,0 +1,277 @@
+"""A port on a thread with an event loop of its own, so that a flood does not delay reconciling.
+
+Sockets are counted when they are accepted, in all and for each source address. A connection that has not
+authenticated itself has seconds for its TLS handshake and its request, and makes room for a newer one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+
+from paddlejob.operator.ports import http
+from paddlejob.operator.ports.http import Request, RequestError, Response, Route, Router
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HANDSHAKE_SECONDS = 3.0
+HEAD_SECONDS = 2.0
+"""Until the head of the first request has arrived."""
+IDLE_SECONDS = 15.0
+"""Until the next request on a connection that is kept."""
+WRITE_SECONDS = 10.0
+CLOSE_SECONDS = 1.0
+GRACE_SECONDS = 1.0
+"""How long a connection that has not authenticated itself is safe from being closed for a newer one."""
+SLICE_BYTES = 1 << 16
+MAX_ACCEPTS = 32
+"""How many connections are accepted before those that are open get their turn."""
+BACKLOG = 512
+RESUME_SECONDS = 1.0
+LOG_SECONDS = 60.0
+_CLOSED = (OSError, EOFError, TimeoutError)
+"""The ways in which a client ends a connection; ssl.SSLError and IncompleteReadError are among them."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How many connections a port has open."""
+
+    connections: int
+    per_source: int
+
+
+class _Connection:
+    """An open connection."""
+
+    def __init__(self, source: str, opened_at: float) -> None:
+        self.source = source
+        self.opened_at = opened_at
+        self.is_authenticated = False
+        self.task: asyncio.Task[None] | None = None
+
+
+class _Port:
+    """Serves a listening socket. Everything but `__init__` runs on the thread of the port."""
+
+    def __init__(
+        self, listener: socket.socket, routes: Iterable[Route], limits: Limits, context: ssl.SSLContext | None
+    ) -> None:
+        self._listener = listener
+        self._router = Router(routes)
+        self._limits = limits
+        self._tls: dict[str, Any] = {}
+        if context is not None:
+            self._tls = {
+                "ssl": context,
+                "ssl_handshake_timeout": HANDSHAKE_SECONDS,
+                "ssl_shutdown_timeout": CLOSE_SECONDS,
+            }
+        self._open: dict[_Connection, None] = {}
+        """In the order in which they were accepted."""
+        self._sources: Counter[str] = Counter()
+        self._log_at = 0.0
+        self.stop = asyncio.Event()
+
+    async def run(self) -> None:
+        """Accept connections until `stop` is set."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: self._log(context.get("exception")))
+        loop.add_reader(self._listener, self._accept)
+        await self.stop.wait()
+        loop.remove_reader(self._listener)
+        self._listener.close()
+        # A task closes its socket only if it has begun.
+        await asyncio.sleep(0)
+        tasks = [each.task for each in self._open if each.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(MAX_ACCEPTS):
+            try:
+                client, address = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Such as no file descriptors left: the listener stays readable.
+                self._log(error)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._listener)
+                loop.call_later(RESUME_SECONDS, self._resume)
+                return
+            self._admit(client, address[0])
+
+    def _resume(self) -> None:
+        if not self.stop.is_set():
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def _admit(self, client: socket.socket, source: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if not self._has_room(source, now):
+            client.close()
+            return
+        client.setblocking(False)  # noqa: FBT003
+        connection = _Connection(source, now)
+        self._open[connection] = None
+        self._sources[source] += 1
+        connection.task = asyncio.create_task(self._serve(client, connection))
+        connection.task.add_done_callback(lambda task: self._end(connection, task))
+
+    def _has_room(self, source: str, now: float) -> bool:
+        """Return whether a connection may be opened, if need be instead of an unauthenticated older one."""
+        if self._sources[source] >= self._limits.per_source:
+            crowd = [each for each in self._open if each.source == source]
+        elif len(self._open) >= self._limits.connections:
+            crowd = list(self._open)
+        else:
+            return True
+        for each in crowd:
+            if not each.is_authenticated and now - each.opened_at >= GRACE_SECONDS:
+                assert each.task is not None
+                each.task.cancel()
+                self._forget(each)
+                return True
+        return False
+
+    def _end(self, connection: _Connection, task: asyncio.Task[None]) -> None:
+        self._forget(connection)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log(error)
+
+    def _forget(self, connection: _Connection) -> None:
+        if connection in self._open:
+            del self._open[connection]
+            self._sources[connection.source] -= 1
+            # Zero counts of addresses are not kept.
+            self._sources += Counter()
+
+    def _has_room_to_keep(self, source: str) -> bool:
+        """Return whether a client may keep its connection: half of the places are for newcomers."""
+        limits = self._limits
+        return 2 * len(self._open) <= limits.connections and 2 * self._sources[source] <= limits.per_source
+
+    async def _serve(self, client: socket.socket, connection: _Connection) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=http.MAX_HEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await loop.connect_accepted_socket(lambda: protocol, client, **self._tls)
+        except _CLOSED:
+            return
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        try:
+            await self._exchange(reader, writer, connection)
+            writer.close()
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await writer.wait_closed()
+        except _CLOSED:
+            pass
+        finally:
+            transport.abort()
+
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
+    ) -> None:
+        """Serve the requests of a connection, one after the other."""
+        request, seconds, keep = None, HEAD_SECONDS, True
+        while keep:
+            try:
+                async with asyncio.timeout(seconds):
+                    head = await reader.readuntil(http.END_OF_HEAD)
+                request = Request(head, reader, connection.source)
+                response = await self._router.respond(request)
+            except asyncio.LimitOverrunError:
+                response = RequestError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE).response()
+            except RequestError as error:
+                response = error.response()
+            connection.is_authenticated |= response.keep
+            keep = response.keep and request is not None and request.keep and not request.unread
+            keep = keep and self._has_room_to_keep(connection.source)
+            await _write(writer, response, keep=keep)
+            seconds = IDLE_SECONDS
+        if request is not None:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await request.discard_body()
+
+    def _log(self, error: BaseException | None) -> None:
+        """Log a bug, at most one a minute: requests must not fill the log."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._log_at:
+            self._log_at = now + LOG_SECONDS
+            log.error("bug in the operator: a request was not served", exc_info=error)
+
+
+async def _write(writer: asyncio.StreamWriter, response: Response, *, keep: bool) -> None:
+    """Write in slices, so that a client that does not read holds one of them only."""
+    content = memoryview(response.body)
+    async with asyncio.timeout(WRITE_SECONDS):
+        writer.write(response.head(keep=keep) + content[:SLICE_BYTES])
+        for start in range(SLICE_BYTES, len(content), SLICE_BYTES):
+            await writer.drain()
+            writer.write(content[start : start + SLICE_BYTES])
+        await writer.drain()
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return uvloop's loop if it is installed (`pip install 'paddlejob[operator]'`), else Python's own."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+async def call(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the loop of another thread and return its result."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+
+@asynccontextmanager
+async def serve(
+    address: str, routes: Iterable[Route], limits: Limits, *, context: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serve `host:port` and yield the port; an empty host means all addresses. Raises OSError."""
+    listener = _listen(address)
+    port, loop = _Port(listener, routes, limits, context), new_event_loop()
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(port.run())
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=run, name=f"port {address}", daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        loop.call_soon_threadsafe(port.stop.set)
+        await asyncio.to_thread(thread.join)
+
+
+def _listen(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    if not host and socket.has_dualstack_ipv6():
+        listener = socket.create_server(
+            ("", int(port)), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
+        )
+    else:
+        host = host.strip("[]") or "0.0.0.0"  # noqa: S104
+        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, int(port)), family=family, backlog=BACKLOG)
+    listener.setblocking(False)  # noqa: FBT003
+    return listener
