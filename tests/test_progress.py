@@ -303,6 +303,11 @@ PIECES = st.sampled_from(
 )
 
 
+def test_a_unit_is_a_short_word() -> None:
+    assert parse("step: 1 ips: 2.0 samples/s").throughput_unit == "samples/s"
+    assert parse(f"step: 1 ips: 2.0 {'x' * 17}/s").throughput_unit == ""
+
+
 @given(st.lists(st.tuples(PIECES, st.integers(1, 5000)), max_size=12))
 def test_no_line_takes_long_or_ends_in_an_error(pieces: list[tuple[str, int]]) -> None:
     """A pattern that goes back and forth would take minutes here, which is more than a test is given."""

@@ -34,7 +34,7 @@ _TQDM = re.compile(
     rf"(?<!\d)(\d++)/(\d++) \[[\d:]++<(?:{_TIME}|\?)(?:, *+(\d++(?:\.\d*+)?)(it/s|s/it))?+", re.IGNORECASE
 )
 _TOTAL_STEPS = re.compile(r"\btotal (?:optimization|training) steps[\s:=]*+(\d[\d,]*+)", re.IGNORECASE)
-_UNIT = re.compile(r"\s?([A-Za-z]++/s)(?:ec)?\b")
+_UNIT = re.compile(r"\s?([A-Za-z]{1,16}+/s)(?:ec)?\b")
 _MODEL_STEP = re.compile(r"step\s++\d++/\d++ (?:\[[=>.]*+\] )?- ")
 """How `paddle.Model` begins its lines; their ETA is that of the epoch, as tqdm's is that of the bar."""
 _EPOCH_BEGINS = re.compile(r"epoch[\s:]*+\[?\d++/\d++\]?\s*+", re.IGNORECASE)

@@ -66,6 +66,14 @@ async def test_a_program_that_is_not_changed_tells_its_step(play) -> None:
         await stage.until(is_there, "demo is at step 3")
         told = await stage.progress()
         assert (told["steps"], told["percent"], told["loss"], told["phase"]) == (30, 10, "0.3333", "training")
+        token = await stage.token("demo-worker-0")
+        assert await stage.post(token, b'{"step": 4, "phase": "\\u001b]0;x\\u0007"}') == 200
+
+        async def has_moved() -> bool:
+            return (await stage.progress()).get("step") == 4
+
+        await stage.until(has_moved, "demo is at step 4")
+        assert (await stage.progress())["phase"] == "other"
 
     await play(act)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -13,15 +14,24 @@ import pytest
 from paddlejob.api.meta import ObjectKey, ObjectMeta
 from paddlejob.api.pod import Pod, PodSpec
 from paddlejob.api.v1 import TrainingProgress
+from paddlejob.core.recording import hangs
 from paddlejob.kube import errors
 from paddlejob.operator.reports import pace, tokens
-from paddlejob.operator.reports.book import MOST_RANKS, MOST_STACK_TEXT, SILENT_SECONDS, Book, Report
+from paddlejob.operator.reports.book import (
+    MOST_RANKS,
+    MOST_STACK_TEXT,
+    SILENT_SECONDS,
+    Book,
+    Report,
+    read_report,
+)
 from paddlejob.operator.reports.intake import ReportIntake, recorder_files
 from paddlejob.operator.reports.pace import Bucket
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
 from paddlejob.operator.reports.trainjob import progress_in
 from paddlejob.operator.settings import ReportSettings
 from paddlejob.recorder import operator_sink
+from paddlejob.recorder import progress as recorder_progress
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import job
 from tests.recorder.interpreter import PACKAGE
@@ -161,6 +171,54 @@ def test_stacks_of_a_job_are_bounded_and_the_last_report_has_none():
     assert MOST_STACK_TEXT - 8192 < kept <= MOST_STACK_TEXT
     assert {rank.pace.position.place for rank in ranks} == {"f (train.py:7)"}
     assert {rank.last.stacks for rank in ranks} == {""}
+
+
+# --- values that a pod has chosen
+
+VALUES = {
+    "a phase of the recorder": ({"phase": "evaluating"}, {"phase": "evaluating"}),
+    "no phase": ({}, {"phase": ""}),
+    "a phase of a program": ({"phase": "warm-up"}, {"phase": "other"}),
+    "a phase that only the operator knows": ({"phase": "ended"}, {"phase": "other"}),
+    "control characters": ({"phase": "\x1b]0;x\x07\u202e"}, {"phase": "other"}),
+    "letters that look the same": ({"phase": "tr\u0430ining"}, {"phase": "other"}),
+    "the last rank": ({"rank": 2 * MOST_RANKS - 1}, {"rank": 2 * MOST_RANKS - 1}),
+    "a rank beyond the job": ({"rank": 2 * MOST_RANKS}, "rank 128: must be below 128"),
+    "a negative rank": ({"rank": -1}, "Expected `int` >= 0"),
+    "no number": ({"loss": "nan"}, {"loss": "nan"}),
+    "infinity": ({"loss": "-inf"}, {"loss": "-inf"}),
+    "a loss in other words": ({"loss": "1_0"}, "Invalid enum value"),
+    "a huge loss": ({"loss": 1e308}, {"loss": 1e308}),
+    "a step that is no number of steps": ({"step": 1 << 53}, "Expected `int` <= 9007199254740991"),
+    "a time in the distance": ({"ownSeconds": 1e9}, "Expected `float` < 1000000000.0"),
+    "a negative time": ({"waitingSeconds": -1}, "Expected `float` >= 0"),
+    "an endless name": ({"phase": "x" * 5000}, {"phase": "other"}),
+    "a field that is not known": ({"colour": "red"}, {}),
+}
+
+
+@pytest.mark.parametrize(("sent", "expected"), VALUES.values(), ids=VALUES)
+def test_values_of_a_report_are_bounded_before_they_are_used(sent: dict, expected: dict | str):
+    body = json.dumps(sent).encode()
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            read_report(body, pods=2)
+    else:
+        assert read_report(body, pods=2) == Report(**expected)
+
+
+def test_a_pod_fills_no_memory_with_phases():
+    book = Book()
+    for number in range(200):
+        report = read_report(json.dumps({"phase": f"phase {number}", "step": number}).encode(), pods=1)
+        rank = book.take(JOB, pod("demo-worker-0", "uid-0"), report, float(number))
+    assert rank.pace._longest.keys() == {"other"}
+
+
+def test_the_phases_are_those_of_the_recorder():
+    phases = recorder_progress.STARTING, recorder_progress.TRAINING
+    phases += recorder_progress.EVALUATING, recorder_progress.SAVING
+    assert [hangs.known_phase(phase) for phase in phases] == list(phases)
 
 
 # --- tokens

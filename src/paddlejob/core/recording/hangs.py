@@ -23,13 +23,23 @@ from paddlejob.core.recording.stacks import Position
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed
 
-TRAINING, ENDED = "training", "ended"
+STARTING, TRAINING, EVALUATING, SAVING = "starting", "training", "evaluating", "saving"
+OTHER, ENDED = "other", "ended"
+_REPORTED_PHASES = frozenset({"", STARTING, TRAINING, EVALUATING, SAVING})
 PATIENCE = 5.0
 """How many times as long as the longest pause so far is too long."""
 OTHER_PHASES = 6
 """How many times as long evaluations and checkpoints may take at least: they come seldom, and take long."""
 NAMED_RANKS = 3
 NO_STEP, NO_REPORT = "no step for ", "no report for "
+
+
+def known_phase(reported: str) -> str:
+    """Return the phase that a rank reports; `other` for a name that is not one of the recorder's.
+
+    Pauses are learned for each phase, so the number of phases is bounded.
+    """
+    return reported if reported in _REPORTED_PHASES else OTHER
 
 
 class HangLimits(msgspec.Struct, frozen=True):

@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.core.recording import stacks
-from paddlejob.core.recording.hangs import ENDED, RankPace
+from paddlejob.core.recording.hangs import ENDED, RankPace, known_phase
 from paddlejob.core.recording.stragglers import StepTimer
 from paddlejob.operator.reports import pace
 from paddlejob.operator.reports.pace import LONGEST_SECONDS, SHORTEST_SECONDS, Bucket
@@ -28,20 +28,20 @@ SILENT_SECONDS = 2 * LONGEST_SECONDS
 """A rank that does not report for this long while the others make steps is not one that they wait for."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
-Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e12)]
-Word = Annotated[str, msgspec.Meta(max_length=16)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]
+"""Less than 32 years."""
 
 
 class Report(msgspec.Struct, frozen=True, rename="camel"):
-    """What a recorder sends; a field that is not known here is left aside."""
+    """The state of a rank as its recorder sends it; unknown fields are ignored."""
 
     rank: Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)] = 0
-    phase: Word = ""
+    phase: str = ""
     step: Count = 0
     total: Count | None = None
     epoch: Count | None = None
-    loss: float | Word | None = None
-    """A number; as a word where JSON has none: nan, inf, -inf."""
+    loss: float | Literal["nan", "inf", "-inf"] | None = None
+    """A number, or a word for a value that JSON does not have."""
     own_seconds: Seconds = 0.0
     waiting_seconds: Seconds = 0.0
     waiting: bool = False
@@ -50,6 +50,20 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     resumed: bool = False
     counted: bool = False
     stacks: Annotated[str, msgspec.Meta(max_length=1 << 15)] = ""
+
+
+_DECODER = msgspec.json.Decoder(Report)
+
+
+def read_report(body: bytes, *, pods: int) -> Report:
+    """Return a report with values that can be stored, shown and used as keys: the sender has chosen them.
+
+    `pods` is the number of pods of the job. Raises one of DECODE_ERRORS.
+    """
+    report = _DECODER.decode(body)
+    if report.rank >= pods * MOST_RANKS:
+        raise ValueError(f"rank {report.rank}: must be below {pods * MOST_RANKS}")
+    return msgspec.structs.replace(report, phase=known_phase(report.phase))
 
 
 class Rank:

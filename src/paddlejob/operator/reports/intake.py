@@ -23,7 +23,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.operator.progress import progress_of
 from paddlejob.operator.reports import pace, server, trainjob
-from paddlejob.operator.reports.book import Book, Report
+from paddlejob.operator.reports.book import Book, Report, read_report
 from paddlejob.operator.reports.certificate import CertificateError, shared_certificate
 from paddlejob.operator.reports.server import Answer
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
@@ -37,7 +37,6 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 10.0
 PREPARE_SECONDS = 5.0
-_DECODER = msgspec.json.Decoder(Report)
 _GONE = Answer(401, {"message": "the pod no longer exists"})
 
 
@@ -114,10 +113,11 @@ class ReportIntake:
         sender = self._sender(identity)
         if sender is None:
             return _GONE
+        job, pod = sender
         try:
-            report = _DECODER.decode(body)
-            wants_stacks = self.watchdog.wants_stacks(sender[0].metadata.key)
-            self._take(*sender, report if wants_stacks else msgspec.structs.replace(report, stacks=""))
+            report = read_report(body, pods=sum(spec.replicas for _, spec in job.spec.roles()))
+            wants_stacks = self.watchdog.wants_stacks(job.metadata.key)
+            self._take(job, pod, report if wants_stacks else msgspec.structs.replace(report, stacks=""))
         except DECODE_ERRORS as error:
             return Answer(400, {"message": str(error)})
         answer: dict[str, Any] = {"nextSeconds": self._book.next_seconds(sender[0].metadata.namespace)}
