@@ -116,7 +116,7 @@ def test_any_token_names_a_pod_or_is_refused(token: str):
     async def scenario() -> None:
         reviewer = TokenReviewer(Refusing(), is_known=lambda _: True, now=lambda: NOW)  # type: ignore[arg-type]
         try:
-            await reviewer.identify(token)
+            await reviewer.identify(token, "10.0.0.1")
         except RefusedError:
             return
         raise AssertionError("a token was accepted that the API server does not know")

@@ -37,6 +37,7 @@ from paddlejob.testing.build import job
 from tests.recorder.interpreter import PACKAGE
 
 JOB, OTHER = ObjectKey("team", "demo"), ObjectKey("team", "other")
+SOURCE = "10.0.0.1"
 POD = PodIdentity("team", "demo-worker-0", "uid-0")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -253,6 +254,9 @@ class Reviews:
         }
         self.error: errors.KubeError | None = None
 
+    def vouch_for(self, uid: str) -> None:
+        self.status["user"]["extra"]["authentication.kubernetes.io/pod-uid"] = [uid]
+
     async def create(self, _resource, _namespace, body, *, type):  # noqa: A002
         self.asked += 1
         assert body["spec"]["audiences"] == ["paddlejob-recorder"]
@@ -272,12 +276,12 @@ def reviewed(act, *, known=lambda _: True) -> None:
 
 def test_a_token_is_reviewed_once_for_all_processes_of_its_pod():
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
-        identities = await asyncio.gather(*(reviewer.identify(token_of()) for _ in range(8)))
+        identities = await asyncio.gather(*(reviewer.identify(token_of(), SOURCE) for _ in range(8)))
         assert set(identities) == {POD}
-        await reviewer.identify(token_of())
+        await reviewer.identify(token_of(), SOURCE)
         assert reviews.asked == 1
         await asyncio.sleep(tokens.VALID_SECONDS)
-        await reviewer.identify(token_of())
+        await reviewer.identify(token_of(), SOURCE)
         assert reviews.asked == 2
 
     reviewed(act)
@@ -285,11 +289,11 @@ def test_a_token_is_reviewed_once_for_all_processes_of_its_pod():
 
 def test_a_review_does_not_outlast_its_token():
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
-        await reviewer.identify(token_of(lasts_seconds=60))
+        await reviewer.identify(token_of(lasts_seconds=60), SOURCE)
         reviews.status = {"authenticated": False}
         await asyncio.sleep(61)
         with pytest.raises(RefusedError):
-            await reviewer.identify(token_of(lasts_seconds=60))
+            await reviewer.identify(token_of(lasts_seconds=60), SOURCE)
 
     reviewed(act)
 
@@ -308,7 +312,7 @@ def test_what_the_api_server_does_not_vouch_for_is_refused_and_not_asked_again(s
         reviews.status |= status
         for _ in range(3):
             with pytest.raises(RefusedError, match="refused by the API server"):
-                await reviewer.identify(token_of())
+                await reviewer.identify(token_of(), SOURCE)
         assert reviews.asked == 1
 
     reviewed(act)
@@ -317,7 +321,7 @@ def test_what_the_api_server_does_not_vouch_for_is_refused_and_not_asked_again(s
 def test_claims_that_the_review_does_not_confirm_are_refused():
     async def act(reviewer: TokenReviewer, _: Reviews) -> None:
         with pytest.raises(RefusedError):
-            await reviewer.identify(token_of(PodIdentity("team", "other-worker-0", "uid-9")))
+            await reviewer.identify(token_of(PodIdentity("team", "other-worker-0", "uid-9")), SOURCE)
 
     reviewed(act)
 
@@ -339,7 +343,7 @@ def test_claims_that_the_review_does_not_confirm_are_refused():
 def test_what_cannot_be_a_token_of_ours_costs_no_review(token: str):
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
         with pytest.raises(RefusedError):
-            await reviewer.identify(token)
+            await reviewer.identify(token, SOURCE)
         assert reviews.asked == 0
 
     reviewed(act)
@@ -348,19 +352,45 @@ def test_what_cannot_be_a_token_of_ours_costs_no_review(token: str):
 def test_a_pod_that_nobody_knows_costs_no_review():
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
         with pytest.raises(RefusedError, match="not a pod of a running PaddleJob"):
-            await reviewer.identify(token_of())
+            await reviewer.identify(token_of(), SOURCE)
         assert reviews.asked == 0
 
     reviewed(act, known=lambda _: False)
 
 
-def test_a_pod_that_forges_tokens_uses_up_nobody_elses_reviews():
+def test_forged_tokens_use_up_the_reviews_of_their_source_only():
+    """Also when they name the pod of another, whose name and UID are no secrets."""
+
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
-        forger = PodIdentity("team", "bad-worker-0", "uid-9")
-        flood = (reviewer.identify(token_of(forger, mark=str(number))) for number in range(1000))
+        status, reviews.status = reviews.status, {"authenticated": False}
+        flood = (reviewer.identify(token_of(mark=str(number)), "10.0.0.66") for number in range(1000))
         await asyncio.gather(*flood, return_exceptions=True)
-        assert reviews.asked == tokens.POD_REVIEWS_AT_ONCE
-        assert await reviewer.identify(token_of()) == POD
+        assert reviews.asked == tokens.SOURCE_REVIEWS_AT_ONCE
+        reviews.status = status
+        assert await reviewer.identify(token_of(), SOURCE) == POD
+        with pytest.raises(BusyError):
+            await reviewer.identify(token_of(mark="another"), "10.0.0.66")
+
+    reviewed(act)
+
+
+def test_pods_that_share_an_address_do_not_use_up_its_reviews():
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        for number in range(60):
+            reviews.vouch_for(f"uid-{number}")
+            await reviewer.identify(token_of(PodIdentity("team", "demo-worker-0", f"uid-{number}")), SOURCE)
+        assert reviews.asked == 60
+
+    reviewed(act)
+
+
+def test_a_pod_with_many_valid_tokens_uses_up_the_reviews_of_its_source():
+    async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
+        flood = (reviewer.identify(token_of(mark=str(number)), SOURCE) for number in range(100))
+        await asyncio.gather(*flood, return_exceptions=True)
+        assert reviews.asked == tokens.SOURCE_REVIEWS_AT_ONCE
+        with pytest.raises(BusyError):
+            [await reviewer.identify(token_of(mark=str(number)), SOURCE) for number in range(100, 110)]
 
     reviewed(act)
 
@@ -369,7 +399,7 @@ def test_no_flood_of_tokens_reaches_the_api_server():
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
         reviews.status = {"authenticated": False}
         pods = (PodIdentity("team", f"demo-worker-{number}", f"uid-{number}") for number in range(1000))
-        flood = (reviewer.identify(token_of(one)) for one in pods)
+        flood = (reviewer.identify(token_of(one), one.uid) for one in pods)
         answers = await asyncio.gather(*flood, return_exceptions=True)
         assert reviews.asked == tokens.REVIEWS_AT_ONCE
         assert {type(answer) for answer in answers} == {RefusedError, BusyError}
@@ -381,9 +411,9 @@ def test_an_api_server_that_does_not_answer_refuses_nobody():
     async def act(reviewer: TokenReviewer, reviews: Reviews) -> None:
         reviews.error = errors.TransportError("connection refused")
         with pytest.raises(BusyError):
-            await reviewer.identify(token_of())
+            await reviewer.identify(token_of(), SOURCE)
         reviews.error = None
-        assert await reviewer.identify(token_of()) == POD
+        assert await reviewer.identify(token_of(), SOURCE) == POD
 
     reviewed(act)
 

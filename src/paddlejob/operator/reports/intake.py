@@ -139,10 +139,10 @@ class ReportIntake:
             return Answer(400, {"message": str(error)})
         return Answer(200, {"nextSeconds": self._book.next_seconds(job.metadata.namespace)})
 
-    async def _admit(self, token: str, _source: str) -> PodIdentity | Answer:
+    async def _admit(self, token: str, source: str) -> PodIdentity | Answer:
         """Return the pod that a token belongs to, or the answer to one that may not report, or not yet."""
         try:
-            identity = await self._reviewer.identify(token)
+            identity = await self._reviewer.identify(token, source)
         except RefusedError as error:
             return Answer(401, {"message": str(error)})
         except BusyError:

@@ -47,3 +47,7 @@ class Bucket:
             return False
         self._left -= 1
         return True
+
+    def give_back(self) -> None:
+        """Return one that was not spent after all."""
+        self._left = min(self._burst, self._left + 1)

@@ -1,7 +1,7 @@
-"""Who sent a report: the pod that its service-account token is bound to, as the API server says.
+"""Finds the pod that a service-account token is bound to, by a TokenReview every few minutes.
 
-A token costs one TokenReview every few minutes. What cannot be a token of one of our pods is refused without
-asking, and the number of reviews a second is bounded, so that nobody reaches the API server through us.
+A token that cannot belong to one of our pods is refused without a review. The number of reviews is bounded,
+in all and for each source address, so that forged tokens do not load the API server.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
@@ -34,8 +35,11 @@ REFUSED_SECONDS = 60.0
 MOST_BYTES = 16384
 MOST_VALID, MOST_REFUSED = 50_000, 1_000
 REVIEWS_PER_SECOND, REVIEWS_AT_ONCE = 40.0, 80.0
-POD_REVIEWS_PER_SECOND, POD_REVIEWS_AT_ONCE = 0.1, 4.0
-"""For those who claim to be one pod, whose tokens are renewed every hour or so."""
+MAX_SOURCES = 10_000
+SOURCE_REVIEWS_PER_SECOND, SOURCE_REVIEWS_AT_ONCE = 0.1, 16.0
+"""Budget of a source address, not of the pod that a token names, since a forged token can name any pod. Pods
+may share an address, so a confirmed token is free, but only one a minute for each pod."""
+FREE_SECONDS = 60.0
 _ACCOUNT = "system:serviceaccount:"
 _POD_NAME, _POD_UID = "authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"
 
@@ -101,10 +105,12 @@ class TokenReviewer:
         self._refused: OrderedDict[bytes, float] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[PodIdentity]] = {}
         self._budget = Bucket(REVIEWS_PER_SECOND, REVIEWS_AT_ONCE)
-        self._pod_budgets: OrderedDict[str, Bucket] = OrderedDict()
+        self._source_budgets: OrderedDict[str, Bucket] = OrderedDict()
+        self._confirmed: OrderedDict[str, float] = OrderedDict()
+        """The UIDs of pods, and when a token of theirs was confirmed."""
 
-    async def identify(self, token: str) -> PodIdentity:
-        """Return whose token this is. Raises RefusedError or BusyError."""
+    async def identify(self, token: str, source: str) -> PodIdentity:
+        """Return the pod that a token from a source address belongs to. Raises RefusedError or BusyError."""
         claims = _claims(token)
         claimed = PodIdentity(claims.binding.namespace, claims.binding.pod.name, claims.binding.pod.uid)
         if not self._is_known(claimed):
@@ -118,22 +124,36 @@ class TokenReviewer:
         # Processes of a pod share a token, and report at the same time.
         task = self._asking.get(key)
         if task is None:
-            if not (self._budget_of(claimed).take(clock) and self._budget.take(clock)):
+            budget = self._budget_of(source)
+            if not budget.take(clock):
+                raise BusyError
+            if not self._budget.take(clock):
+                budget.give_back()
                 raise BusyError
             task = self._asking[key] = asyncio.create_task(self._ask(key, token, claims, claimed))
-            task.add_done_callback(lambda done: self._answered(key, done))
+            task.add_done_callback(lambda done: self._answered(key, budget, done))
         return await asyncio.shield(task)
 
-    def _budget_of(self, claimed: PodIdentity) -> Bucket:
-        budget = self._pod_budgets.get(claimed.uid) or Bucket(POD_REVIEWS_PER_SECOND, POD_REVIEWS_AT_ONCE)
-        _keep(self._pod_budgets, claimed.uid, budget, MOST_VALID)
+    def _budget_of(self, source: str) -> Bucket:
+        known = self._source_budgets.get(source)
+        budget = known or Bucket(SOURCE_REVIEWS_PER_SECOND, SOURCE_REVIEWS_AT_ONCE)
+        _keep(self._source_budgets, source, budget, MAX_SOURCES)
         return budget
 
-    def _answered(self, key: bytes, done: asyncio.Task[PodIdentity]) -> None:
+    def _answered(self, key: bytes, budget: Bucket, done: asyncio.Task[PodIdentity]) -> None:
         del self._asking[key]
-        if not done.cancelled():
-            # Whoever asked may have hung up since; then nobody else looks at the error.
-            done.exception()
+        # The error is read here as well: the client may have hung up.
+        if not done.cancelled() and self._is_free(done):
+            budget.give_back()
+
+    def _is_free(self, done: asyncio.Task[PodIdentity]) -> bool:
+        """Return whether a review does not count: it failed, or is the first of its pod for a while."""
+        if (error := done.exception()) is not None:
+            return not isinstance(error, RefusedError)
+        pod, clock = done.result(), asyncio.get_running_loop().time()
+        before = self._confirmed.get(pod.uid, -math.inf)
+        _keep(self._confirmed, pod.uid, clock, MOST_VALID)
+        return clock - before >= FREE_SECONDS
 
     async def _ask(self, key: bytes, token: str, claims: _Claims, claimed: PodIdentity) -> PodIdentity:
         spec = {"token": token, "audiences": [names.RECORDER]}
