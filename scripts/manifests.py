@@ -83,11 +83,9 @@ HISTORY_RULES = (Rule("", "configmaps", ("delete",)),)
 REVIEW_RULES = (Rule("authentication.k8s.io", "tokenreviews", ("create",)),)
 """What it verifies the reports of pods by. It belongs to no namespace."""
 
-REPORT_RULES = (
-    Rule("", "secrets", ("create",)),
-    Rule("", "secrets", ("get",), (SECRET_NAME,)),
-)
-"""What the certificate that reports are sent to is kept by, where the operator is."""
+REPORT_RULES = (Rule("", "secrets", ("get", "patch"), (SECRET_NAME,)),)
+"""Rights on the certificate of the reports port. The manifests create its Secret: RBAC cannot limit `create`
+to a name, and whoever may create any Secret can have one filled with the token of another account."""
 
 GANG_RULES = (
     *(Rule(group, plural, _GANG_VERBS) for group, plural in _GANG_OBJECTS),
@@ -153,11 +151,12 @@ def operator_objects(install: Install) -> list[JsonObject]:
         *_granted("history-role", HISTORY_RULES, namespace),
         _deployment(install),
         _metrics_service(),
+        _network_policy(install),
     ]
     if not install.old_cluster:
         objects[2:2] = _granted("leader-election-role", LEASE_RULES, NAMESPACE)
     if not install.namespaced:
-        objects[-2:-2] = [
+        objects[-3:-3] = [
             _user_role("job-editor", EDITOR_RULES, "edit"),
             _user_role("job-viewer", VIEWER_RULES, "view"),
         ]
@@ -165,6 +164,7 @@ def operator_objects(install: Install) -> list[JsonObject]:
         objects += [
             *_granted("report-reviewer-role", REVIEW_RULES, None),
             *_granted("report-certificate-role", REPORT_RULES, NAMESPACE),
+            _certificate_secret(),
             _reports_service(),
         ]
     return objects
@@ -343,10 +343,37 @@ def _probe(path: str, *, period_seconds: int) -> JsonObject:
     }
 
 
+def _network_policy(install: Install) -> JsonObject:
+    """Return a policy that opens the ports for other pods and nothing else.
+
+    Sources are not limited: reports also come from nodes, by pods with hostNetwork. The health port is not
+    listed, since the kubelet of a node always reaches the pods on it. Egress is left open: no policy can name
+    the API server of every cluster.
+    """
+    opened = (METRICS_PORT, *((REPORTS_PORT,) if install.takes_reports else ()))
+    policy = _object("networking.k8s.io/v1", "NetworkPolicy", "controller-manager")
+    policy["spec"] = {
+        "podSelector": {"matchLabels": {**SELECTOR, **LABELS}},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"port": port, "protocol": "TCP"}]} for port in opened],
+    }
+    return policy
+
+
 def _metrics_service() -> JsonObject:
     port = {"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics", "protocol": "TCP"}
     service = _object("v1", "Service", "controller-manager-metrics")
     return service | {"spec": {"selector": SELECTOR, "ports": [port]}}
+
+
+def _certificate_secret() -> JsonObject:
+    """Return the Secret that the operator fills.
+
+    Without data, so that applying it again keeps the certificate; and without a type, which cannot be changed
+    and is kubernetes.io/tls where an earlier version created it.
+    """
+    metadata = {"name": SECRET_NAME, "namespace": NAMESPACE, "labels": LABELS}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
 
 
 def _reports_service() -> JsonObject:

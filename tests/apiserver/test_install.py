@@ -10,6 +10,10 @@ import pytest
 
 from devcluster import ApiError, Cluster, ControlPlane
 from paddlejob.api import names
+from paddlejob.install.apply import apply
+from paddlejob.kube.client import Client
+from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 from tests.apiserver import installed
@@ -78,6 +82,28 @@ def test_installing_again_changes_nothing(ready: Cluster) -> None:
     ready.kubectl("apply", "--server-side", *BOTH_FILES)
     assert versions() == before
     assert len(before) == 1 + len(installed.objects(installed.OPERATOR))
+
+
+SECRET = f"/api/v1/namespaces/{installed.NAMESPACE}/secrets/paddlejob-reports"
+FILLED = {"tls.crt": "YQ==", "tls.key": "Yg=="}
+
+
+@pytest.mark.parametrize("kind", ["Opaque", "kubernetes.io/tls"], ids=["ours", "of an earlier version"])
+def test_installing_again_keeps_the_certificate(ready: Cluster, kind: str) -> None:
+    ready.request("DELETE", SECRET)
+    body = {"metadata": {"name": "paddlejob-reports"}, "type": kind, "data": FILLED}
+    ready.request("POST", SECRET.rpartition("/")[0], body)
+    files = f"--filename={installed.OPERATOR}"
+    ready.kubectl("apply", "--server-side", "--force-conflicts", files)
+    ready.kubectl("apply", "--server-side=false", "--force-conflicts=false", files)
+    objects = installed.objects(installed.OPERATOR)
+
+    async def install() -> None:
+        async with Client(HttpTransport(load_config(ready.kubeconfig))) as client:
+            assert [line async for line in apply(client, objects, force=True, dry_run=False)]
+
+    asyncio.run(install())
+    assert ready.request("GET", SECRET)["data"] == FILLED
 
 
 @pytest.mark.parametrize("file", [installed.OPERATOR, installed.DEPLOY / "v1" / "dashboard.yaml"])

@@ -131,6 +131,8 @@ def test_its_selectors_find_its_pods(render):
     budget = rendered["PodDisruptionBudget", "paddle-controller-manager"]["spec"]
     assert deployment["selector"]["matchLabels"].items() <= pods
     assert budget["selector"]["matchLabels"].items() <= pods
+    policy = rendered["NetworkPolicy", "paddle-controller-manager"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= pods
     assert service["spec"]["selector"].items() <= pods
     assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
 
@@ -168,6 +170,7 @@ def test_pods_report_only_where_their_tokens_can_be_reviewed(render):
     parts = {
         ("ClusterRole", "paddle-report-reviewer-role"),
         ("Role", "paddle-report-certificate-role"),
+        ("Secret", "paddlejob-reports"),
         ("Service", "paddle-controller-manager-reports"),
     }
     rendered = render("operator.recorder=true")
@@ -181,6 +184,18 @@ def test_pods_report_only_where_their_tokens_can_be_reviewed(render):
         assert not parts & rendered.keys()
         assert meaning(container(rendered)["args"])["reports_url"] == ""
         assert len(container(rendered)["ports"]) == 2
+
+
+def test_the_network_policy_opens_metrics_and_reports_only(render):
+    def opened(*settings: str) -> list[tuple[int, list | None]]:
+        ingress = render(*settings)["NetworkPolicy", "paddle-controller-manager"]["spec"]["ingress"]
+        return [(rule["ports"][0]["port"], rule.get("from")) for rule in ingress]
+
+    assert opened() == [(8080, None), (8443, None)]
+    assert opened("operator.reports=false") == [(8080, None)]
+    prometheus = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.name=monitoring"
+    assert opened(prometheus)[0] == (8080, [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}])
+    assert ("NetworkPolicy", "paddle-controller-manager") not in render("networkPolicy.enabled=false")
 
 
 def test_without_an_election_the_old_operator_goes_first(render):

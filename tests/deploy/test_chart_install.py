@@ -82,6 +82,34 @@ def test_a_release_can_be_upgraded_with_everything_switched_on(plane, release) -
     assert [line.rpartition("/")[2] for line in found.split()] == ["paddle-controller-manager"] * 2
 
 
+SECRETS = "/api/v1/namespaces/paddle-system/secrets"
+FILLED = {"tls.crt": "YQ==", "tls.key": "Yg=="}
+
+
+def test_an_upgrade_keeps_the_certificate_that_the_operator_has_stored(plane, release) -> None:
+    install(release)
+    merge = {"content_type": "application/merge-patch+json"}
+    plane.request("PATCH", f"{SECRETS}/paddlejob-reports", {"data": FILLED}, **merge)
+    release("upgrade", "paddle", str(CHART), "--set=replicas=2")
+    assert plane.request("GET", f"{SECRETS}/paddlejob-reports")["data"] == FILLED
+    release("uninstall", "paddle")
+    assert "paddlejob-reports" not in plane.kubectl("-n", "paddle-system", "get", "secrets", "--output=name")
+
+
+def test_a_certificate_that_an_earlier_operator_has_created_is_left_alone(plane, release) -> None:
+    body = {"metadata": {"name": "paddlejob-reports"}, "type": "kubernetes.io/tls", "data": FILLED}
+    install(release)
+    release("uninstall", "paddle")
+    plane.request("POST", SECRETS, body)
+    try:
+        install(release)
+        release("upgrade", "paddle", str(CHART), "--set=replicas=2")
+        found = plane.request("GET", f"{SECRETS}/paddlejob-reports")
+        assert (found["data"], found["type"]) == (FILLED, "kubernetes.io/tls")
+    finally:
+        plane.request("DELETE", f"{SECRETS}/paddlejob-reports")
+
+
 def test_the_dashboard_is_added_as_its_guide_says(plane, release) -> None:
     install(release)
     guide = (CHART.parents[2] / "docs" / "dashboard.md").read_text()

@@ -14,6 +14,7 @@ from paddlejob.kube.resource import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
     PODS,
+    SECRETS,
     SERVICES,
     Resource,
 )
@@ -33,6 +34,8 @@ RESOURCES = {
         Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
         DEPLOYMENTS,
         SERVICES,
+        SECRETS,
+        Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
     )
 }
 """The kinds that an installation consists of."""

@@ -93,11 +93,8 @@
 {{- define "paddlejob.reportRules" -}}
 - apiGroups: ['']
   resources: [secrets]
-  verbs: [create]
-- apiGroups: ['']
-  resources: [secrets]
   resourceNames: [paddlejob-reports]
-  verbs: [get]
+  verbs: [get, patch]
 {{- end }}
 {{- define "paddlejob.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]

@@ -1,7 +1,8 @@
-"""The certificate that reports are sent to, in a Secret that all replicas of the operator share.
+"""The certificate of the reports port, in a Secret that all replicas of the operator share.
 
-It signs itself: pods are given it beside the recorder, and trust it and no other. It lasts ten years. To
-replace it, delete the Secret and restart the operator; pods that run report again after their next start.
+It is self-signed: pods get it with the recorder, and trust no other. It lasts ten years. The manifests create
+the Secret without data, and the operator fills it. To replace the certificate, clear tls.crt and tls.key in
+the Secret; running pods report again after their next start.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
+from paddlejob.api.meta import View
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import SECRETS
@@ -24,8 +26,12 @@ DAYS = 3650
 OPENSSL_SECONDS = 60.0
 
 
+MAX_FLIGHTS = 4
+"""How many times the two sides of a handshake send something, at most."""
+
+
 class CertificateError(Exception):
-    """There is no certificate and none could be made; the message says why."""
+    """There is no usable certificate; the message has the reason."""
 
 
 class Certificate(msgspec.Struct, frozen=True):
@@ -39,53 +45,91 @@ class Certificate(msgspec.Struct, frozen=True):
         return "Certificate(...)"
 
     def server_context(self) -> ssl.SSLContext:
-        """Return what a server presents it with. Raises CertificateError where that is not possible."""
+        """Return the context of a server. Raises CertificateError unless certificate and key match."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with private_file(f"{self.certificate}\n{self.key}".encode()) as path:
             try:
                 context.load_cert_chain(path)
             except OSError as error:
-                raise CertificateError(
-                    f"Secret {SECRET_NAME}: not a certificate and its key; delete it to get a new one"
-                ) from error
+                raise _unusable("tls.crt and tls.key are not a certificate and its key") from error
         return context
 
+    def verify(self, host: str) -> None:
+        """Raise CertificateError unless a client that trusts this certificate alone accepts it for a host.
 
-class _Secret(msgspec.Struct, frozen=True):
+        The client shakes hands with a server in memory, as a pod does with the operator.
+        """
+        server, client = self.server_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        try:
+            client.load_verify_locations(cadata=self.certificate)
+            sides = (
+                client.wrap_bio(to_client, to_server, server_hostname=host),
+                server.wrap_bio(to_server, to_client, server_side=True),
+            )
+            for side in sides * MAX_FLIGHTS:
+                with suppress(ssl.SSLWantReadError):
+                    side.do_handshake()
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "verify_message", "") or str(error)
+            raise _unusable(f"the certificate is not valid for {host}: {reason}") from error
+
+
+def _unusable(reason: str) -> CertificateError:
+    return CertificateError(f"Secret {SECRET_NAME}: {reason}; clear tls.crt and tls.key to get a new one")
+
+
+class _Metadata(View, frozen=True):
+    resource_version: str = ""
+
+
+class _Secret(View, frozen=True):
+    metadata: _Metadata = _Metadata()
     data: dict[str, str] = {}
 
 
 async def shared_certificate(client: Client, namespace: str, host: str) -> Certificate:
-    """Return the certificate in the operator's namespace; the first who asks makes it.
+    """Return the verified certificate in the operator's namespace; the first replica makes it.
 
     Raises CertificateError, and KubeError when the API server does not answer.
     """
     try:
-        return _read(await client.get(SECRETS, namespace, SECRET_NAME, type=_Secret))
+        secret = await client.get(SECRETS, namespace, SECRET_NAME, type=_Secret)
     except errors.NotFoundError:
-        made = await _make(host)
-    data = {"tls.crt": made.certificate, "tls.key": made.key}
-    body = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": SECRET_NAME, "namespace": namespace},
-        "type": "kubernetes.io/tls",
-        "stringData": data,
-    }
-    try:
+        secret = None
+    if secret is None or not any(secret.data.values()):
+        try:
+            await _store(client, namespace, await _make(host), secret)
+        except errors.ForbiddenError as error:
+            raise CertificateError(
+                f"Secret {SECRET_NAME} cannot be written; apply the manifests of this version: {error}"
+            ) from error
+        except (errors.AlreadyExistsError, errors.ConflictError):
+            pass  # Another replica was faster.
+        secret = await client.get(SECRETS, namespace, SECRET_NAME, type=_Secret)
+    found = _read(secret)
+    found.verify(host)
+    return found
+
+
+async def _store(client: Client, namespace: str, made: Certificate, empty: _Secret | None) -> None:
+    """Write a certificate into the empty Secret, or into a new one."""
+    texts = {"tls.crt": made.certificate, "tls.key": made.key}
+    data = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+    if empty is None:
+        metadata = {"name": SECRET_NAME, "namespace": namespace}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
         await client.create(SECRETS, namespace, body)
-    except errors.AlreadyExistsError:
-        return _read(await client.get(SECRETS, namespace, SECRET_NAME, type=_Secret))
-    return made
+    else:
+        version = {"resourceVersion": empty.metadata.resource_version}
+        await client.patch(SECRETS, namespace, SECRET_NAME, {"metadata": version, "data": data})
 
 
 def _read(secret: _Secret) -> Certificate:
     try:
         certificate, key = (base64.b64decode(secret.data[name]).decode() for name in ("tls.crt", "tls.key"))
     except (KeyError, ValueError) as error:
-        raise CertificateError(
-            f"Secret {SECRET_NAME} has no tls.crt and tls.key; delete it to get a new one"
-        ) from error
+        raise _unusable("tls.crt or tls.key is missing") from error
     return Certificate(certificate, key)
 
 
@@ -104,7 +148,7 @@ async def _make(host: str) -> Certificate:
     except OSError as error:
         raise CertificateError(
             f"cannot run openssl to make a certificate: {error.strerror}; install it in the image, "
-            f"or create the Secret {SECRET_NAME} of type kubernetes.io/tls yourself"
+            f"or put tls.crt and tls.key into the Secret {SECRET_NAME} yourself"
         ) from error
     try:
         async with asyncio.timeout(OPENSSL_SECONDS):

@@ -24,7 +24,7 @@ from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.operator.progress import progress_of
 from paddlejob.operator.reports import pace, server, trainjob
 from paddlejob.operator.reports.book import Book, Report, read_report
-from paddlejob.operator.reports.certificate import CertificateError, shared_certificate
+from paddlejob.operator.reports.certificate import Certificate, CertificateError, shared_certificate
 from paddlejob.operator.reports.server import Answer
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
 from paddlejob.operator.reports.watchdog import RecordEvent, Watchdog
@@ -36,6 +36,8 @@ from paddlejob.progress import Progress
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 10.0
+CHECK_SECONDS = 300.0
+"""Between two looks at the Secret with the certificate."""
 PREPARE_SECONDS = 5.0
 _GONE = Answer(401, {"message": "the pod no longer exists"})
 
@@ -70,6 +72,7 @@ class ReportIntake:
             straggler_seconds=settings.straggler_seconds,
         )
         self._tried = asyncio.Event()
+        self._logged = ""
         self.port = 0
 
     async def prepared(self) -> None:
@@ -81,32 +84,49 @@ class ReportIntake:
             return
 
     async def run(self) -> None:
-        """Take reports until cancelled; what is missing for that is tried again, and said once."""
-        said = ""
+        """Accept reports until cancelled. An obstacle is logged once, and tried again."""
         while True:
             try:
-                context = await self._prepare()
+                certificate = await self._certificate()
+                context = self._install(certificate)
                 routes = {server.PATH: self._report, TRAINJOB_PATH: self._say}
                 async with server.serve(self._settings.address, context, self._admit, routes) as self.port:
                     log.info("accepting reports on port %s for %s", self.port, self._settings.url)
                     self._tried.set()
-                    await asyncio.get_running_loop().create_future()
+                    await self._until_changed(certificate)
+                log.info("the certificate of the reports port has changed")
+                continue
             except (errors.KubeError, CertificateError, OSError) as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("not accepting reports: %s", error)
+                self._log_once("not accepting reports", error)
             self._tried.set()
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _prepare(self) -> ssl.SSLContext:
+    def _log_once(self, prefix: str, error: Exception) -> None:
+        if str(error) != self._logged:
+            self._logged = str(error)
+            log.warning("%s: %s", prefix, error)
+
+    async def _certificate(self) -> Certificate:
         host = urlsplit(self._settings.url).hostname or ""
-        certificate = await shared_certificate(self._client, self._namespace, host)
-        context = certificate.server_context()
+        return await shared_certificate(self._client, self._namespace, host)
+
+    def _install(self, certificate: Certificate) -> ssl.SSLContext:
+        """Give pods the recorder with this certificate, and return the context of the port."""
         files = {**recorder_files(), "ca.crt": certificate.certificate}
         self._state.recorder = Recorder.of(
             files, self._settings.url, by_default=self._settings.recorder_by_default
         )
-        return context
+        return certificate.server_context()
+
+    async def _until_changed(self, certificate: Certificate) -> None:
+        """Wait for another certificate; while the Secret has none that is valid, this one is used."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                if await self._certificate() != certificate:
+                    return
+            except (errors.KubeError, CertificateError) as error:
+                self._log_once("still using the previous certificate for reports", error)
 
     async def _report(self, identity: PodIdentity, body: bytes, _: Mapping[str, str]) -> Answer:
         """Return the answer to one report of a recorder."""
