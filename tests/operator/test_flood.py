@@ -1,4 +1,4 @@
-"""An operator process whose ports are flooded: it keeps its lease, its memory and its honest clients."""
+"""An operator process with flooded ports keeps its lease, its memory and its honest clients."""
 
 from __future__ import annotations
 

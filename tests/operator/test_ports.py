@@ -144,7 +144,7 @@ async def test_connections_are_counted_when_they_are_accepted_for_each_source(lo
 
 @LOOPS
 async def test_an_older_connection_makes_room_for_a_newer_one(loop, monkeypatch):
-    """Otherwise clients that say nothing keep others out for as long as they are waited for."""
+    """Otherwise silent clients keep others out until their time is up."""
     monkeypatch.setattr(server, "new_event_loop", loop)
     monkeypatch.setattr(server, "HEAD_SECONDS", 60.0)
     monkeypatch.setattr(server, "GRACE_SECONDS", 0.05)

@@ -1,4 +1,4 @@
-"""A flood of connections from a process of its own, bounded in number and time.
+"""A flood of connections from a separate process, bounded in number and time.
 
     python -m tests.support.flood {silent,tls,reports,metrics} PORT COUNT SECONDS SOURCE...
 

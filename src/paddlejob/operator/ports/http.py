@@ -50,7 +50,7 @@ class RequestError(Exception):
 
 
 class Request:
-    """A request whose head has been read. The body is read on demand, after the token has been checked."""
+    """A request after its head has been read. The handler reads the body, after it has checked the token."""
 
     def __init__(self, head: bytes, reader: asyncio.StreamReader, source: str) -> None:
         """Parse the head. Raises RequestError."""

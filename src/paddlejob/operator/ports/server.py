@@ -1,4 +1,4 @@
-"""A port on a thread with an event loop of its own, so that a flood does not delay reconciling.
+"""A port on a thread with a separate event loop, so that a flood does not delay reconciling.
 
 Sockets are counted when they are accepted, in all and for each source address. A connection that has not
 authenticated itself has seconds for its TLS handshake and its request, and makes room for a newer one.

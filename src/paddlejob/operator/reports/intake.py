@@ -43,7 +43,7 @@ _GONE = Answer(401, {"message": "the pod no longer exists"})
 
 
 class ReportIntake:
-    """Serves the port of reports, with what it needs for that."""
+    """Serves the reports port: certificate, recorder, tokens and the reports themselves."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ReportIntake:
         namespace: str,
         record_event: RecordEvent,
     ) -> None:
-        """`namespace` is the operator's own, where the certificate is kept."""
+        """`namespace` is that of the operator and of the certificate."""
         self._client = client
         self._state = state
         self._writer = writer
@@ -76,7 +76,7 @@ class ReportIntake:
         self.port = 0
 
     async def prepared(self) -> None:
-        """Wait until pods can be given the recorder, for a moment: jobs do not depend on it."""
+        """Wait a few seconds until pods can be given the recorder: jobs do not depend on it."""
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
                 await self._tried.wait()

@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 
 VALID_SECONDS = 300.0
-"""How long a review holds. A pod that is gone by then is not known any more, so its token is of no use."""
+"""How long a review holds. The token of a deleted pod is refused earlier, since the pod is unknown."""
 REFUSED_SECONDS = 60.0
 MOST_BYTES = 16384
 MOST_VALID, MOST_REFUSED = 50_000, 1_000
@@ -97,7 +97,7 @@ class TokenReviewer:
     def __init__(
         self, client: Client, *, is_known: Callable[[PodIdentity], bool], now: Callable[[], datetime]
     ) -> None:
-        """`is_known` tells whether a pod is one of those that may report."""
+        """`is_known` returns whether a pod may report."""
         self._client = client
         self._is_known = is_known
         self._now = now
@@ -190,7 +190,7 @@ def _identity(status: _ReviewStatus) -> PodIdentity | None:
 
 
 def _claims(token: str) -> _Claims:
-    """Return what a token says of itself, which nobody has verified yet. Raises RefusedError."""
+    """Return the claims of a token, which are not verified. Raises RefusedError."""
     if len(token) > MOST_BYTES or token.count(".") != 2 or not token.isascii():
         raise RefusedError("not a service-account token")
     payload = token.split(".")[1]
