@@ -85,6 +85,14 @@ def test_another_state_or_another_pod_is_measured_afresh(between):
     assert timer.measure([pod(NOT_READY)], 130.0) == {"u": 0.0}
 
 
+def test_the_phase_that_follows_an_end_does_not_make_it_a_later_end():
+    timer, failed = StateTimer(), pod(ENDED)
+    spec = msgspec.structs.replace(failed.spec, restart_policy="Never")
+    reported = msgspec.structs.replace(failed.status, phase="Running")
+    timer.measure([msgspec.structs.replace(failed, spec=spec, status=reported)], 100.0)
+    assert timer.measure([msgspec.structs.replace(failed, spec=spec)], 102.0) == {"u": 2.0}
+
+
 @pytest.mark.parametrize("status", [{}, {"phase": "Pending"}, READY])
 def test_a_pod_that_nobody_waits_for_is_not_remembered(status):
     assert StateTimer().measure([pod(status)], 1.0) == {}

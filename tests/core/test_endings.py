@@ -80,6 +80,16 @@ def test_the_chinese_page_has_the_same_table():
     assert (policies, translated) == (rows(DOCUMENT)[0], [fates for _, _, *fates in rows(DOCUMENT)[1]])
 
 
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+@pytest.mark.parametrize("policy", CleanPodPolicy)
+def test_a_pod_has_ended_before_its_phase_follows(policy, phase):
+    built = about_to_end(Ending.FAILED, policy)
+    at_the_end = deleted(built)
+    assert deleted(built.unsettled("worker", 1, code=134, phase=phase)) == at_the_end - (
+        {"demo-worker-1"} if policy == CleanPodPolicy.ON_COMPLETION else set()
+    )
+
+
 def test_a_pod_that_a_sidecar_keeps_alive_has_not_ended():
     built = about_to_end(Ending.FAILED, "OnCompletion")
     terminated = {"terminated": {"exitCode": 1, "reason": "Error"}}

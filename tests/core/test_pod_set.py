@@ -5,7 +5,7 @@ import pytest
 
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Role
-from paddlejob.core.pod_set import PodState, Replica, ending_of, pod_set_of, replica_of
+from paddlejob.core.pod_set import PodState, Replica, ending_of, has_ended, pod_set_of, replica_of
 from paddlejob.testing.build import job, snapshot
 
 
@@ -66,6 +66,14 @@ STATES = {
         ),
         PodState.STARTING,
     ),
+    "training failed before the phase said that it ran is failure": (
+        pod(
+            "Pending",
+            restartPolicy="Never",
+            status={"containerStatuses": [container(terminated={"exitCode": 3})]},
+        ),
+        PodState.FAILED,
+    ),
     "succeeded": (pod("Succeeded"), PodState.SUCCEEDED),
     "failed": (pod("Failed"), PodState.FAILED),
     "a silent node is unknown": (pod("Unknown"), PodState.UNKNOWN),
@@ -76,6 +84,58 @@ STATES = {
 def test_a_pod_counts_as(observed, expected):
     pod_set = pod_set_of("demo", tuple(job().worker(1).build().spec.roles()), (observed,))
     assert pod_set.active[0].state is expected
+
+
+def ended(policy: str, *codes: int, phase: str = "Running", **fields) -> Pod:
+    """Return a pod of terminated containers whose phase has not followed."""
+    containers = [container(f"c{number}", terminated={"exitCode": code}) for number, code in enumerate(codes)]
+    status = {"containerStatuses": containers, **fields.pop("status", {})}
+    return pod(phase, restartPolicy=policy, status=status, **fields)
+
+
+IS_LEAVING = {"deletionTimestamp": "2026-01-01T12:00:00Z"}
+ENDED = {
+    "the phase is Succeeded": (pod("Succeeded"), True),
+    "the phase is Failed and no container is known": (pod("Failed"), True),
+    "a container runs": (pod("Running", status={"containerStatuses": [container(running={})]}), False),
+    "no container is known yet": (pod("Pending"), False),
+    "the node is silent": (pod("Unknown"), False),
+    "exit 0 with Never": (ended("Never", 0), True),
+    "exit 3 with Never": (ended("Never", 3), True),
+    "exit 3 before the phase was Running": (ended("Never", 3, phase="Pending"), True),
+    "exit 0 with OnFailure": (ended("OnFailure", 0, 0), True),
+    "one of two exits 3 with OnFailure": (ended("OnFailure", 0, 3), False),
+    "exit 0 with Always": (ended("Always", 0), False),
+    "exit 3 with Always of a pod that is being deleted": (ended("Always", 3, metadata=IS_LEAVING), True),
+    "a second container runs": (
+        pod(
+            "Running",
+            restartPolicy="Never",
+            status={"containerStatuses": [container(terminated={"exitCode": 1}), container("s", running={})]},
+        ),
+        False,
+    ),
+    "a sidecar among the init containers still runs": (
+        ended("Never", 1, status={"initContainerStatuses": [container("proxy", running={})]}),
+        True,
+    ),
+    "an init container failed": (
+        pod(
+            "Pending",
+            restartPolicy="Never",
+            status={
+                "initContainerStatuses": [container("load", terminated={"exitCode": 1})],
+                "containerStatuses": [container(waiting={"reason": "PodInitializing"})],
+            },
+        ),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("observed", "expected"), ENDED.values(), ids=ENDED.keys())
+def test_a_pod_has_ended_when(observed, expected):
+    assert has_ended(observed) is expected
 
 
 REPLICAS = {

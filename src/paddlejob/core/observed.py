@@ -88,7 +88,9 @@ class Observed:
     @cached_property
     def pods(self) -> PodSet:
         """The job's pods, sorted."""
-        pods = pod_set_of(self.job.name, self.spec.roles, self.given.pods, Attempts.of(self.status))
+        given, attempts = self.given, Attempts.of(self.status)
+        unsettled = {pod.metadata.uid for pod in given.pods if given.seconds_to_settle(pod)}
+        pods = pod_set_of(self.job.name, self.spec.roles, given.pods, attempts, unsettled)
         return elastic.with_given_up(self.snapshot, self.spec, pods)
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Self
 
@@ -15,6 +16,9 @@ from paddlejob.api.v1 import PaddleJobStatus, Role, RoleSpec
 
 _ROLES = {str(role): role for role in Role}
 
+FINAL_PHASES = ("Succeeded", "Failed")
+"""The phases that a kubelet reports last. For "no container runs any more" use `has_ended`."""
+
 
 class PodState(enum.StrEnum):
     """How a pod counts in the job's status."""
@@ -25,6 +29,13 @@ class PodState(enum.StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     UNKNOWN = "unknown"
+
+
+_STATE_OF_PHASE = {
+    "Succeeded": PodState.SUCCEEDED,
+    "Failed": PodState.FAILED,
+    "Unknown": PodState.UNKNOWN,
+}
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -150,8 +161,9 @@ def pod_set_of(
     roles: tuple[tuple[Role, RoleSpec], ...],
     pods: tuple[Pod, ...],
     attempts: Attempts = FIRST_ATTEMPT,
+    unsettled: AbstractSet[str] = frozenset(),
 ) -> PodSet:
-    """Sort pods into replicas."""
+    """Sort pods into replicas; `unsettled` are the UIDs of ended pods whose phase is still to come."""
     wanted = tuple(Replica(role, index) for role, spec in roles for index in range(spec.replicas))
     training_names = {role: training_container_name(spec) for role, spec in roles}
     members: dict[Replica, ObservedPod] = {}
@@ -164,7 +176,8 @@ def pod_set_of(
         replica = replica_of(job_name, pod)
         if replica is None:
             continue
-        member = observe_pod(replica, pod, training_names.get(replica.role, ""))
+        is_settled = pod.metadata.uid not in unsettled
+        member = observe_pod(replica, pod, training_names.get(replica.role, ""), is_settled=is_settled)
         if member.attempt < attempts.base:
             outdated.append(member)
         elif member.attempt > attempts.current:
@@ -223,39 +236,48 @@ def training_container(spec: RoleSpec) -> JsonObject:
     return first if isinstance(first, dict) else {}
 
 
-def observe_pod(replica: Replica, pod: Pod, training_name: str) -> ObservedPod:
-    """Read one pod."""
+def observe_pod(replica: Replica, pod: Pod, training_name: str, *, is_settled: bool = True) -> ObservedPod:
+    """Find the training container of a pod, and the state that the pod counts as."""
     statuses = pod.status.container_statuses
     training = next((status for status in statuses if status.name == training_name), None)
     if training is None and len(statuses) == 1:
         training = statuses[0]
-    return ObservedPod(replica, pod, _state(pod, training), training)
+    return ObservedPod(replica, pod, _state(pod, training, is_settled=is_settled), training)
 
 
-def _state(pod: Pod, training: ContainerStatus | None) -> PodState:
-    match pod.status.phase:
-        case "Succeeded":
-            return PodState.SUCCEEDED
-        case "Failed":
-            return PodState.FAILED
-        case "Running":
-            return _running_state(pod, training)
-        case "Unknown":
-            return PodState.UNKNOWN
-    return PodState.STARTING if pod.status.pod_ip else PodState.PENDING
-
-
-def _running_state(pod: Pod, training: ContainerStatus | None) -> PodState:
-    """Tell a pod that trains from one whose training container ended beside a sidecar that never will."""
+def _state(pod: Pod, training: ContainerStatus | None, *, is_settled: bool) -> PodState:
+    if decided := _STATE_OF_PHASE.get(pod.status.phase):
+        return decided
+    is_running = pod.status.phase == "Running"
+    if not is_settled:
+        return PodState.RUNNING if is_running else PodState.STARTING
     ended = training.state.terminated if training else None
-    if ended is not None:
-        if ended.exit_code == 0 and pod.spec.restart_policy in ("Never", "OnFailure"):
-            return PodState.SUCCEEDED
-        if ended.exit_code != 0 and pod.spec.restart_policy == "Never":
-            return PodState.FAILED
+    if ended is not None and _stays_ended(ended, pod):
+        return PodState.FAILED if ended.exit_code else PodState.SUCCEEDED
+    if not is_running:
+        return PodState.STARTING if pod.status.pod_ip else PodState.PENDING
     statuses = pod.status.container_statuses
     all_up = bool(statuses) and all(status.ready and status.state.running for status in statuses)
     return PodState.RUNNING if all_up else PodState.STARTING
+
+
+def has_ended(pod: Pod) -> bool:
+    """Return whether all containers of a pod have terminated for good.
+
+    A kubelet reports the end of the containers a second or two before the phase that follows from it, and
+    only with the phase the reason, the message and the condition of an eviction. Init containers do not
+    count: they end before the others, and sidecars among them end with the pod.
+    """
+    if pod.status.phase in FINAL_PHASES:
+        return True
+    ends = [each.state.terminated for each in pod.status.container_statuses]
+    return bool(ends) and all(end is not None and _stays_ended(end, pod) for end in ends)
+
+
+def _stays_ended(ended: ContainerTerminated, pod: Pod) -> bool:
+    """Return whether a kubelet leaves a terminated container as it is."""
+    policy, is_leaving = pod.spec.restart_policy, pod.metadata.deletion_timestamp is not None
+    return is_leaving or policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0)
 
 
 def ending_of(member: ObservedPod) -> ContainerTerminated | None:

@@ -14,9 +14,13 @@ from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import GangApis, Scheduling
+from paddlejob.core.pod_set import FINAL_PHASES, has_ended
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.recorder import Recorder
 from paddlejob.core.recording.stragglers import Slowdown
+
+MAX_PHASE_DELAY_SECONDS = 5.0
+"""How long the phase of a pod is awaited after the end of its last container."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -88,14 +92,17 @@ class StateTimer:
 
 
 def _timed_state(pod: Pod) -> object:
-    """Return what is waited in: containers that have ended, or a pod that is not ready; None for all else."""
+    """Return the ends of containers, or the condition of a pod that is not ready; None for a healthy pod.
+
+    The phase and the conditions that follow the end of the last container do not make it a later end.
+    """
     status = pod.status
     ready = next((each for each in status.conditions if each.type == "Ready"), None)
     is_ready = ready is None or ready.status == "True"
     ends = tuple(each.state.terminated for each in status.container_statuses if each.state.terminated)
-    if is_ready and not ends and status.phase not in ("Succeeded", "Failed"):
-        return None
-    return status.phase, ends, None if is_ready else ready
+    if has_ended(pod):
+        return ends
+    return None if is_ready and not ends else (status.phase, ends, None if is_ready else ready)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -151,3 +158,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     def seconds_in_state(self, pod: Pod) -> float:
         """Return for how long a pod has been seen ended, or not ready."""
         return self.state_seconds.get(pod.metadata.uid, 0.0)
+
+    def seconds_to_settle(self, pod: Pod) -> float:
+        """Return how long to wait for the phase of an ended pod before its containers are judged alone.
+
+        A program may exit with any code when its kubelet evicts the pod. Only with the phase does the kubelet
+        report that it was an eviction.
+        """
+        if pod.status.phase in FINAL_PHASES or not has_ended(pod):
+            return 0.0
+        return max(0.0, MAX_PHASE_DELAY_SECONDS - self.seconds_in_state(pod))

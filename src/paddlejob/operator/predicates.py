@@ -6,6 +6,7 @@ from paddlejob.api import names
 from paddlejob.api.meta import HasMeta
 from paddlejob.api.pod import Pod, PodStatus
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.core.pod_set import has_ended
 
 
 def needs_reconcile(old: PaddleJob, new: PaddleJob) -> bool:
@@ -47,7 +48,7 @@ def only_progressed(old: HasMeta | None, new: Pod) -> bool:
 def progress(pod: Pod) -> int:
     """Return how far a pod is on its way: it has an address, it runs, it is ready, or it has ended."""
     status = pod.status
-    if status.phase in ("Succeeded", "Failed"):
+    if has_ended(pod):
         return 4
     if status.phase != "Running":
         return int(bool(status.pod_ip))

@@ -21,6 +21,7 @@ from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.network import network_of
+from paddlejob.core.pod_set import has_ended
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.recorder import Recorder, recorder_of
 from paddlejob.core.recording.stragglers import Slowdown
@@ -223,11 +224,11 @@ class ClusterState:
         }
 
     def _holds_host_port(self, key: ObjectKey) -> bool:
-        """A job holds its port until it has ended and none of its pods can run any more."""
+        """A job holds its port until it has ended and all of its pods have."""
         job = self.jobs.get(key)
         if job is not None and not job.status.phase.is_terminal:
             return True
-        return any(pod.status.phase not in ("Succeeded", "Failed") for pod in self.remains(key))
+        return not all(map(has_ended, self.remains(key)))
 
     def _job_informer(self) -> Informer[PaddleJob]:
         return Informer(

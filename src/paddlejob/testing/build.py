@@ -214,6 +214,12 @@ class SnapshotBuilder:
         ending = {"exitCode": code, "reason": reason, "message": message}
         return self._ended(role, index, "Failed", ending, seconds_ago)
 
+    def unsettled(
+        self, role: str, index: int, *, code: int = 1, phase: str = "Running", seconds_ago: float = 0
+    ) -> Self:
+        """Put a pod there whose containers have terminated, and whose kubelet has not reported the phase."""
+        return self._ended(role, index, phase, {"exitCode": code, "reason": "Error"}, seconds_ago)
+
     def respecified(self, of: JobBuilder) -> Self:
         """Edit the spec to that of another job; objects created for the old one still exist."""
         self.job = msgspec.structs.replace(self.job, spec=of.build().spec)

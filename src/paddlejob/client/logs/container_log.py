@@ -12,6 +12,7 @@ from paddlejob.api.pod import ContainerStatus, Pod
 from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, Marker
 from paddlejob.client.logs.window import Window
 from paddlejob.core.explain import termination_message
+from paddlejob.core.pod_set import has_ended
 from paddlejob.kube import errors, responses
 from paddlejob.kube.backoff import Backoff
 from paddlejob.kube.client import Client
@@ -22,7 +23,6 @@ LONGEST_LINE_BYTES = 1 << 20
 BACKOFF = Backoff(first_seconds=0.5, max_seconds=10.0)
 MAX_FAILURES = 5
 """Without a line between them, before reading what is there is given up; following never is."""
-_FINAL_PHASES = ("Succeeded", "Failed")
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def view_of(pod: Pod, container: str) -> View:
         restarts=status.restart_count,
         has_started=bool(status.state.running or previous),
         is_running=status.state.running is not None,
-        is_over=pod.status.phase in _FINAL_PHASES
+        is_over=has_ended(pod)
         or (ended is not None and (pod.spec.restart_policy == "Never" or (is_init and ended.exit_code == 0))),
         ending=_ending(previous.exit_code, previous.reason, previous.message) if previous else "",
     )

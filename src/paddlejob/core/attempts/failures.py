@@ -89,7 +89,10 @@ def _broken(snapshot: Snapshot, pod_set: PodSet) -> tuple[list[ObservedPod], flo
     for member in pod_set.active:
         if member.replica in pod_set.finished:
             continue
-        left = 0.0
+        left = snapshot.seconds_to_settle(member.pod)
+        if left > 0:
+            waits.append(left)
+            continue
         if member.state is PodState.SUCCEEDED and member.replica.role is not Role.WORKER:
             left = grace - snapshot.seconds_in_state(member.pod)
         elif _is_silent(member):

@@ -11,7 +11,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod, Service
 from paddlejob.api.v1 import CleanPodPolicy, Phase
 from paddlejob.core.actions import Action, Delete, Kind
-from paddlejob.core.pod_set import ObservedPod, Replica
+from paddlejob.core.pod_set import ObservedPod, Replica, has_ended
 
 
 class Ending(enum.Enum):
@@ -52,8 +52,8 @@ def ending_of(phase: Phase, reason: str) -> Ending:
 
 
 def progress_of(member: ObservedPod) -> PodProgress:
-    """Return how far a pod has come; it has ended when all of its containers have."""
-    if member.pod.status.phase in ("Succeeded", "Failed"):
+    """Return how far a pod has come."""
+    if has_ended(member.pod):
         return PodProgress.ENDED
     is_pending = member.pod.status.phase in ("", "Pending")
     return PodProgress.NOT_STARTED if is_pending and not member.has_started else PodProgress.RUNNING
