@@ -5,15 +5,20 @@ The containers of a scene run shell scripts. A real kubelet runs them; the simul
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.core.pod_set import FINAL_PHASES
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.kube.transport.lines import split_lines
 from paddlejob.testing.kubelet.outcomes import (
     Evict,
     Exit,
@@ -63,6 +68,8 @@ class Stage:
     """A namespace in which one scene is played."""
 
     def __init__(self, client: Client, namespace: str, image: str) -> None:
+        self.history: list[Shows] = []
+        """Every status that the kubelet reported, in order."""
         self._client = client
         self._namespace = namespace
         self._image = image
@@ -70,13 +77,25 @@ class Stage:
     async def play(self, scene: Scene) -> None:
         """Play a scene to its end."""
         body = {"metadata": {"name": POD, "finalizers": [HOLD]}, "spec": self._with_image(scene.spec)}
-        await self._client.create(PODS, self._namespace, body)
+        created = await self._client.create(PODS, self._namespace, body)
+        watch = asyncio.create_task(self._watch(created.metadata.resource_version))
         try:
             for step in scene.steps:
                 await (self._until(step) if isinstance(step, Shows) else getattr(self, step)())
         finally:
+            watch.cancel()
             with suppress(NotFoundError):
                 await self._release()
+        check_phases(self.history)
+
+    async def _watch(self, version: str) -> None:
+        query = {"resourceVersion": version, "timeoutSeconds": "600"}
+        stream = self._client.watch_stream(PODS, self._namespace, query, idle_timeout_seconds=600.0)
+        async with stream as opened:
+            async for line in split_lines(opened.chunks()):
+                event = msgspec.json.decode(line)
+                if event["type"] == "MODIFIED":
+                    self.history.append(shown(event["object"]))
 
     async def delete(self) -> None:
         """Ask for the pod's end, with the grace that it has."""
@@ -125,6 +144,28 @@ class Stage:
                 for field, group in groups.items()
             },
         }
+
+
+def check_phases(history: Sequence[Shows]) -> None:
+    """Check that a final phase follows the last container, with its reason and its disruption, and stays."""
+    for before, after in pairwise(history):
+        assert before.phase not in FINAL_PHASES or after.phase == before.phase, (before, after)
+    for each in history:
+        if each.phase in FINAL_PHASES:
+            assert not any(line.startswith("running") for line in each.containers.values()), each
+        else:
+            assert not each.reason, each
+            assert "DisruptionTarget" not in each.conditions, each
+
+
+def reports_phase_alone(history: Sequence[Shows]) -> bool:
+    """Return whether the kubelet reported the ends of all containers, and the phase in a later write."""
+    return any(
+        before.phase not in FINAL_PHASES
+        and after.phase in FINAL_PHASES
+        and all(line.startswith("terminated") for line in before.containers.values())
+        for before, after in pairwise(history)
+    )
 
 
 def shown(pod: JsonObject) -> Shows:

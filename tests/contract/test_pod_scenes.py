@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from contract.pod_scenes import SCENES, Stage
+from contract.pod_scenes import SCENES, Scene, Shows, Stage, reports_phase_alone
 from paddlejob.kube.client import Client
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.apiserver.fake_api import ApiServer
@@ -14,16 +14,27 @@ from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.kubelet.pod_worker import Timing
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_the_simulated_kubelet_reports(name: str) -> None:
-    scene = SCENES[name]
+def play(scene: Scene) -> list[Shows]:
+    """Play a scene, and return the statuses that the kubelet reported."""
 
-    async def main() -> None:
+    async def main() -> list[Shows]:
         client = Client(ApiServer().transport("all"))
         timing = Timing(stop_seconds=(1000.0, 1000.0)) if scene.ignores_stop else Timing()
         kubelet = Kubelet(client, behaviour=scene.behaviour, init_behaviour=scene.behaviour, timing=timing)
         running = asyncio.create_task(kubelet.run())
-        await Stage(client, "default", "any").play(scene)
+        stage = Stage(client, "default", "any")
+        await stage.play(scene)
         running.cancel()
+        return stage.history
 
-    virtual_loop.run(main())
+    return virtual_loop.run(main())
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_simulated_kubelet_reports(name: str) -> None:
+    play(SCENES[name])
+
+
+@pytest.mark.parametrize("name", ["a program that succeeds", "a program that fails", "a pod that is evicted"])
+def test_the_simulated_kubelet_reports_the_phase_after_the_containers(name: str) -> None:
+    assert reports_phase_alone(play(SCENES[name]))

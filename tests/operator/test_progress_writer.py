@@ -203,7 +203,7 @@ def test_a_program_that_nothing_else_is_known_of_is_believed_everything():
 
 def test_what_a_program_said_before_a_restart_is_not_believed_after_it():
     async def act(stage: Read) -> None:
-        stage.fates.set("demo-worker-0", Exit(137, after_seconds=60))
+        stage.fates.set("demo-worker-0", Exit(137, after_seconds=50))
         await stage.submit(job().worker(1).spec(restartPolicy={"delaySeconds": 0}))
         await stage.phase("Running")
         stage.report(100)
@@ -219,7 +219,7 @@ def test_what_a_program_said_before_a_restart_is_not_believed_after_it():
 
 def test_steps_that_a_restart_repeats_are_lost_and_the_furthest_stays():
     async def act(stage: Read) -> None:
-        stage.fates.set("demo-worker-0", Exit(137, after_seconds=60))
+        stage.fates.set("demo-worker-0", Exit(137, after_seconds=50))
         await stage.submit(job().worker(1).spec(restartPolicy={"delaySeconds": 0}))
         await stage.phase("Running")
         stage.report(150, saved_step=150)

@@ -43,6 +43,8 @@ class Evict(msgspec.Struct, frozen=True):
     """Whether the kubelet says that the pod is not to blame, as it does when the node is under pressure."""
     grace_seconds: float | None = 1.0
     """How long its containers have to stop; None for the pod's own grace period."""
+    exit_code: int = 143
+    """How its containers exit after SIGTERM; one that has to be killed exits with 137."""
 
 
 class Reject(msgspec.Struct, frozen=True):

@@ -119,8 +119,11 @@ class SimulatedPod:
         self.started_at: datetime | None = None
         self.verdict: JsonObject = {}
         """Phase, reason and message where the kubelet does not derive them from the containers."""
+        self.is_released = False
+        """Whether the kubelet has let the pod go. The final phase and the verdict are reported only then."""
         self.disruption: JsonObject | None = None
         self._has_lost = False
+        self._last_phase = "Pending"
         self._now = now
         self._restart_policy: str = spec.get("restartPolicy", "Always")
         self._conditions: dict[str, JsonObject] = {}
@@ -131,7 +134,7 @@ class SimulatedPod:
         return all(state.has_started if state.is_sidecar else state.exit_code == 0 for state in self.inits)
 
     def phase(self) -> str:
-        """Return the phase that follows from the containers."""
+        """Return the phase that follows from the containers; a final one may not be reported yet."""
         if "phase" in self.verdict:
             return str(self.verdict["phase"])
         ends = all(state.finished for state in self.containers)
@@ -160,7 +163,9 @@ class SimulatedPod:
         """Return the whole status, as a merge patch can carry it."""
         phase = self.phase()
         ready = self.ready and phase == "Running"
-        status: JsonObject = {"phase": phase, **self.verdict}
+        if phase not in ENDED or self.is_released:
+            self._last_phase = phase
+        status: JsonObject = {**(self.verdict if self.is_released else {}), "phase": self._last_phase}
         if self.placement is not None:
             status["hostIP"] = self.placement.node_address
             status["startTime"] = timestamp(self.started_at or self._now())
@@ -183,7 +188,7 @@ class SimulatedPod:
         facts: dict[str, bool] = {"PodScheduled": self.placement is not None}
         if self.placement is not None:
             facts |= {
-                "PodReadyToStartContainers": self.has_address and phase not in ENDED,
+                "PodReadyToStartContainers": self.has_address and not self.is_released,
                 "Initialized": self.initialized,
                 "ContainersReady": all_ready,
                 "Ready": all_ready,

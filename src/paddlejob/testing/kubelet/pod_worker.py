@@ -47,6 +47,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """How long an init container runs."""
     stop_seconds: Range = (0.1, 1.0)
     """From the wish to delete a pod to the end of its containers, at most its grace."""
+    phase_seconds: Range = (0.0, 2.0)
+    """From the report that the last container has terminated to the report of the phase that follows."""
     config_retry_seconds: Range = (10.0, 15.0)
     """Until a container whose ConfigMap is missing is tried again, unless the pod's metadata changes."""
     backoff_seconds: float = restart.FIRST_BACK_OFF_SECONDS
@@ -159,7 +161,7 @@ class PodWorker:
         if await self._run_inits():
             await self._run_containers(outcome)
             await self._stop(self._grace_seconds())
-            await self._publish()
+        await self._release()
 
     async def _schedule(self, outcome: Outcome) -> Outcome:
         """Put the pod on a node, when it may and one has room; another scheduler's pod waits for that one."""
@@ -351,12 +353,13 @@ class PodWorker:
 
     async def _evict(self, outcome: Evict) -> None:
         grace = outcome.grace_seconds
-        await self._stop(self._grace_seconds() if grace is None else grace)
+        await self._stop(self._grace_seconds() if grace is None else grace, exit_code=outcome.exit_code)
         self._state.let_go(forgetting=outcome.reason == "Evicted" and self._node.rng.random() < 0.5)
         self._state.verdict = {"phase": "Failed", "reason": outcome.reason, "message": outcome.message}
-        if outcome.is_disruption:
-            self._state.disruption = self._disruption("TerminationByKubelet", outcome.message)
-        await self._publish()
+        is_disruption = outcome.is_disruption
+        await self._release(
+            self._disruption("TerminationByKubelet", outcome.message) if is_disruption else None
+        )
 
     async def _lose_node(self, outcome: LoseNode) -> None:
         self._lost = outcome
@@ -384,9 +387,18 @@ class PodWorker:
             return
         await self._stop(self.pod["metadata"].get("deletionGracePeriodSeconds") or 0)
         self._state.let_go()
+        await self._release()
+
+    async def _release(self, disruption: JsonObject | None = None) -> None:
+        """Report how the containers ended, and in a second write the phase and all that comes with it."""
+        if not self._node.fast:
+            await self._publish()
+            await self._pause(self._node.timing.phase_seconds)
+        self._state.disruption = disruption or self._state.disruption
+        self._state.is_released = True
         await self._publish()
 
-    async def _stop(self, grace_seconds: float) -> None:
+    async def _stop(self, grace_seconds: float, *, exit_code: int = 143) -> None:
         states = [*self._state.inits, *self._state.containers]
         running = [state for state in states if state.is_running]
         if not running:
@@ -394,7 +406,7 @@ class PodWorker:
         seconds = self._node.rng.uniform(*self._node.timing.stop_seconds)
         await asyncio.sleep(min(seconds, grace_seconds))
         for state in running:
-            state.terminate(143 if seconds <= grace_seconds else 137, self._node.now())
+            state.terminate(exit_code if seconds <= grace_seconds else 137, self._node.now())
 
     def _grace_seconds(self) -> float:
         return float(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
