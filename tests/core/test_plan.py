@@ -225,6 +225,32 @@ class TestEnding:
         assert (status.ps.ready, status.worker.ready) == ("2/2", "0/2")
         assert (status.worker.succeeded, status.completion_time) == (2, NOW)
 
+    def test_no_pod_counts_as_running_that_is_deleted_with_the_end(self):
+        status = snapshot(PS_JOB).pods_running().failed("worker", 1).plan().status
+        assert (status.ps.ready, status.ps.running, status.ps.replicas) == ("0/2", 0, 0)
+        assert (status.worker.ready, status.worker.running, status.worker.failed) == ("0/2", 0, 1)
+        assert status.worker.replicas == 1
+
+    @pytest.mark.parametrize("policy", ["Always", "OnFailure", "OnCompletion", "Never"])
+    @pytest.mark.parametrize("ending", ["succeeded", "failed"])
+    def test_counts_of_an_ended_job_follow_its_pods(self, policy, ending):
+        built = snapshot(job().ps(1).worker(2).spec(cleanPodPolicy=policy, successPolicy="Worker0"))
+        getattr(built.pods_running(), ending)("worker", 0)
+        ended = built.status(built.plan().status)
+        at_the_end = (ended.job.status.worker.succeeded, ended.job.status.worker.failed)
+        for replica in built.replicas():
+            built.gone(replica.role, replica.index)
+        status = ended.plan().status
+        assert (status.ps.running, status.ps.replicas) == (0, 0)
+        assert (status.worker.running, status.worker.replicas, status.worker.ready) == (0, 0, "0/2")
+        assert (status.worker.succeeded, status.worker.failed) == at_the_end
+
+    def test_a_kept_pod_counts_as_running_until_it_ends(self):
+        built = snapshot(job().worker(2).spec(cleanPodPolicy="Never")).pods_running().failed("worker", 1)
+        ended = built.status(built.plan().status)
+        assert ended.job.status.worker.ready == "1/2"
+        assert ended.unsettled("worker", 0).plan().status.worker.ready == "0/2"
+
     def test_counts_survive_cleaning(self):
         done = snapshot(PS_JOB).pods_running().succeeded("worker", 0).succeeded("worker", 1).plan().status
         plan = snapshot(PS_JOB).status(done).plan()

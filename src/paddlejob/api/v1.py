@@ -348,7 +348,7 @@ class PaddleJobSpec(View, frozen=True):
 
 
 class RoleStatus(View, frozen=True, omit_defaults=False):
-    """Pods of one role; of a finished job, as they were when it ended."""
+    """Pods of one role; of a finished job, the pods that remain, and how many had failed or succeeded."""
 
     ready: Annotated[str, about("Running and wanted pods, such as 2/2.")] = "0/0"
     replicas: Annotated[int, about("Pods that exist.")] = 0

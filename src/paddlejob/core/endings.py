@@ -7,7 +7,7 @@ import msgspec
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJobStatus, Phase, Role
 from paddlejob.core import status
-from paddlejob.core.actions import DeleteJob, Plan, Stages
+from paddlejob.core.actions import Delete, DeleteJob, Plan, Stages
 from paddlejob.core.gang import registry
 from paddlejob.core.messages import Verdict
 from paddlejob.core.observed import Observed
@@ -33,7 +33,8 @@ def end(job: Observed, verdict: Verdict) -> Plan:
     changes: dict[str, object] = {"completion_time": completed_at(job.given.pods, job.now)}
     changes |= {"last_failure": verdict.failure} if verdict.failure else {}
     final = status.next_status(job.job, job.spec, job.pods, verdict.phase_reason, job.now, **changes)
-    return Plan(final, (*_cleanup(job, final), *gang_removals(job.given)))
+    final, stages = _cleanup(job, final)
+    return Plan(final, (*stages, *gang_removals(job.given)))
 
 
 def clean_up(job: Observed) -> Plan:
@@ -41,10 +42,10 @@ def clean_up(job: Observed) -> Plan:
     left = deadline.seconds_to_live(job.job, job.now)
     if left is not None and left <= 0:
         return Plan(job.status, ((DeleteJob(job.job.name, job.job.metadata.uid),),))
-    stages = _cleanup(job, job.status)
+    final, stages = _cleanup(job, job.status)
     late = () if stages else created_after_end(job.given.pods, job.status.completion_time)
     stages = stages or ((late,) if late else ())
-    return Plan(job.status, (*stages, *gang_removals(job.given)), requeue_after_seconds=left)
+    return Plan(final, (*stages, *gang_removals(job.given)), requeue_after_seconds=left)
 
 
 def gang_removals(snapshot: Snapshot) -> Stages:
@@ -53,11 +54,17 @@ def gang_removals(snapshot: Snapshot) -> Stages:
     return (removals,) if removals else ()
 
 
-def _cleanup(job: Observed, final: PaddleJobStatus) -> Stages:
-    """Delete what the policy does not keep; pods beside the wanted replicas and of any attempt count too."""
+def _cleanup(job: Observed, final: PaddleJobStatus) -> tuple[PaddleJobStatus, Stages]:
+    """Delete the pods that the policy does not keep, and count the others.
+
+    Pods in excess of the wanted replicas and pods of any attempt count too.
+    """
     training = {role: training_container_name(role_spec) for role, role_spec in job.spec.roles}
     replicas = ((replica_of(job.job.name, pod) or UNKNOWN_REPLICA, pod) for pod in job.given.pods)
-    members = (observe_pod(replica, pod, training.get(replica.role, "")) for replica, pod in replicas)
+    members = [observe_pod(replica, pod, training.get(replica.role, "")) for replica, pod in replicas]
     ending = ending_of(final.phase, final.reason)
     excess = frozenset(member.replica for member in job.pods.excess if not job.spec_errors)
-    return cleanup(job.spec.clean_pod_policy, ending, members, job.given.services, excess)
+    stages = cleanup(job.spec.clean_pod_policy, ending, members, job.given.services, excess)
+    deleted = {action.uid for stage in stages for action in stage if isinstance(action, Delete)}
+    remaining = (each for each in members if each.pod.metadata.uid not in deleted and not each.is_leaving)
+    return status.with_remaining_pods(final, remaining), stages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from datetime import datetime
 
 import msgspec
@@ -22,6 +22,8 @@ from paddlejob.core.snapshot import Snapshot, WriteFailure
 
 NAMED_PODS = 3
 """How many of the pods that a job waits for are named."""
+
+_LIVE_STATES = (PodState.PENDING, PodState.STARTING, PodState.RUNNING, PodState.UNKNOWN)
 
 CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED)
 """The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
@@ -137,6 +139,31 @@ def role_status(pod_set: PodSet, role: Role) -> RoleStatus:
     counts = {str(state): states[state] for state in PodState}
     ready = f"{states[PodState.RUNNING]}/{pod_set.desired(role)}"
     return RoleStatus(ready=ready, replicas=len(members), **counts)
+
+
+def with_remaining_pods(ended: PaddleJobStatus, remaining: Iterable[ObservedPod]) -> PaddleJobStatus:
+    """Return the status of an ended job with counts of the pods that remain.
+
+    The counts of succeeded and failed pods stay as at the end. So does the column of the servers of a
+    completed job: its last worker ended while all of them were ready.
+    """
+    by_role: dict[Role, list[PodState]] = {role: [] for role in Role}
+    for member in remaining:
+        by_role[member.replica.role].append(member.state)
+    changed = {}
+    for role, states in by_role.items():
+        old: RoleStatus | None = getattr(ended, role)
+        if old is not None:
+            keeps_ready = ended.phase is Phase.COMPLETED and role is not Role.WORKER
+            ready = old.ready if keeps_ready else f"{states.count(PodState.RUNNING)}/{_desired(old)}"
+            live = {str(state): states.count(state) for state in _LIVE_STATES}
+            changed[str(role)] = msgspec.structs.replace(old, ready=ready, replicas=len(states), **live)
+    return msgspec.structs.replace(ended, **changed)
+
+
+def _desired(of: RoleStatus) -> str:
+    """Return the wanted number of pods, which the spec of an ended job may no longer have."""
+    return of.ready.rpartition("/")[2]
 
 
 def next_conditions(job: PaddleJob, phase_reason: PhaseReason, now: datetime) -> tuple[Condition, ...]:
