@@ -274,7 +274,7 @@ def _check_rest(server: ApiServer, uid: str, each: JsonObject) -> None:
         return
     if phase not in TERMINAL:
         raise BrokenInvariantError(f"{name} came to rest as {phase or 'nothing'}: {status.get('message')}")
-    if broken := pods_after_end.what_is_wrong(each, pods):
+    if broken := pods_after_end.what_is_wrong(each, pods) or pods_after_end.miscounted(each, pods):
         raise BrokenInvariantError(f"{name}: {broken}")
     ended = status["completionTime"]
     late = [pod["metadata"]["name"] for pod in pods if pod["metadata"]["creationTimestamp"] > ended]

@@ -36,6 +36,23 @@ def what_is_wrong(ended: JsonObject, pods: list[JsonObject]) -> str:
     return f"is {phase} and {_names(waiting)} may still start" if waiting else ""
 
 
+def miscounted(ended: JsonObject, pods: list[JsonObject]) -> str:
+    """Return which count of an ended job is of pods that do not exist or run, empty if none is."""
+    for role in ("ps", "worker", "heter"):
+        counts = ended["status"].get(role)
+        there = [
+            pod["status"].get("phase")
+            for pod in pods
+            if pod["metadata"]["labels"][names.LABEL_ROLE] == role
+            and not pod["metadata"].get("deletionTimestamp")
+        ]
+        if counts and counts["replicas"] != len(there):
+            return f"counts {counts['replicas']} {role}s, and {len(there)} exist"
+        if counts and counts["running"] > there.count("Running"):
+            return f"counts {counts['running']} running {role}s, and {there.count('Running')} run"
+    return ""
+
+
 def _is_beyond(spec: JsonObject, pod: JsonObject) -> bool:
     """Tell whether the job was scaled down to fewer pods than this one's number."""
     labels = pod["metadata"]["labels"]

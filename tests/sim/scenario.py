@@ -11,7 +11,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.faults.transport import FaultRates
 from paddlejob.testing.kubelet import outcomes
-from sim import gangs, mistakes, persistent_fault
+from sim import gangs, ingredients, mistakes, persistent_fault
 
 SKEWS = (0.0, -600.0, 600.0)
 CODES = (1, 2, 134, 137, 143, 101, 15)
@@ -44,6 +44,7 @@ class Scenario(msgspec.Struct, frozen=True):
     persistent_fault: persistent_fault.PersistentFault
     gangs: gangs.Gangs = gangs.Gangs()
     mistake: mistakes.Mistake | None = None
+    ingredients: tuple[ingredients.Ingredient, ...] = ()
     operator_skew_seconds: float = 0.0
     """How far the operators' own clocks are ahead of the API server's."""
     node_skew_seconds: float = 0.0
@@ -58,9 +59,11 @@ def draw(seed: int) -> Scenario:
     for each in jobs:
         if clocks.random() < 0.1:
             each["spec"]["startupDeadlineSeconds"] = clocks.choice((20, 120, 600))
+    mixed_in = ingredients.draw(seed, jobs, heal)
     return Scenario(
         seed=seed,
         jobs=jobs,
+        ingredients=mixed_in,
         deeds=tuple(
             _deed(rng, rng.choice(jobs)["metadata"]["name"], heal) for _ in range(rng.choice((0, 0, 1, 2, 4)))
         ),
@@ -85,6 +88,9 @@ def behaviour(scenario: Scenario) -> outcomes.Behaviour:
     def decide(pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome:
         if struck := scenario.persistent_fault.outcome(pod):
             return struck
+        mixed_in = (each.outcome(pod, container, restarts) for each in scenario.ingredients)
+        if (drawn := next(filter(None, mixed_in), None)) is not None:
+            return drawn
         metadata = pod["metadata"]
         attempt = metadata["labels"].get(names.LABEL_ATTEMPT, "0")
         rng = random.Random(f"{scenario.seed} {metadata['name']} {attempt} {container} {restarts}")

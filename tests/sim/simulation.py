@@ -29,6 +29,7 @@ from paddlejob.testing.kubelet.kubelet import Kubelet
 from paddlejob.testing.operator import Operator
 from sim import gangs, invariants
 from sim.deadlines import LIMITS, Deadlines
+from sim.evidence import Evidence
 from sim.pace import Pace
 from sim.scenario import Deed, Scenario, behaviour, draw
 
@@ -67,6 +68,9 @@ class Simulation:
             self.server, operators=scenario.operators, users_groups=scenario.gangs.users_groups
         )
         self.pace = Pace(self.server, operators=scenario.operators)
+        self.evidence = Evidence(self.server)
+        self._life: asyncio.Task[None] | None = None
+        """The present life of the first operator."""
         self._changed_at = 0.0
         self.server.store.observers.append(self._note_change)
         self._broken: list[AssertionError] = []
@@ -80,6 +84,7 @@ class Simulation:
             tasks.append(group.create_task(self.gangs.run(), name="gang scheduler"))
             users = group.create_task(self._users())
             mistake = group.create_task(self._mistake())
+            acts = [group.create_task(each.act(self)) for each in self.scenario.ingredients]
             persistent_fault = group.create_task(self.scenario.persistent_fault.delete_pods(self.server))
             if any(LIMITS & each["spec"].keys() for each in self.scenario.jobs):
                 tasks.append(group.create_task(self.deadlines.watch()))
@@ -87,6 +92,7 @@ class Simulation:
             await users
             await persistent_fault
             await mistake
+            await asyncio.gather(*acts)
             self.faults.heal()
             self.gangs.heal()
             self.deadlines.enforce()
@@ -105,6 +111,7 @@ class Simulation:
                 invariants.check_start(start)
         invariants.check_end(self.server, self.scenario.gangs)
         invariants.check_records(self.server)
+        self.evidence.check_end()
 
     async def suffer(self, seconds: float) -> None:
         """Play for a time, without asking for an end."""
@@ -167,19 +174,29 @@ class Simulation:
         return bool(advised)
 
     async def _operator(self, number: int) -> None:
-        """Run an operator that dies as often as the scenario says, each time after some write."""
-        lives = self.scenario.crashes if number == 0 else ()
-        for writes in lives:
+        """Run an operator that dies after some writes, as often as the scenario says, or is killed."""
+        crashes = list(self.scenario.crashes) if number == 0 else []
+        while True:
             transport = self._transport(number)
             life = asyncio.create_task(self._one_life(transport))
-            transport.crash_after(writes, life.cancel)
+            if number == 0:
+                self._life = life
+            is_last = not crashes
+            if crashes:
+                transport.crash_after(crashes.pop(0), life.cancel)
             try:
                 await asyncio.wait({life})
             finally:
                 transport.kill()
                 life.cancel()
+            if is_last and not life.cancelled():
+                life.result()
             await asyncio.sleep(self.rng.uniform(0, 30))
-        await self._one_life(self._transport(number))
+
+    def kill_operator(self) -> None:
+        """Kill the first operator; another one starts within half a minute."""
+        if self._life is not None:
+            self._life.cancel()
 
     def _transport(self, number: int) -> FaultyTransport:
         return self.faults.wrap(self.server.transport(f"operator-{number}", latency_seconds=(0.001, 0.05)))
