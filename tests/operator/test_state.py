@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from paddlejob.api import names
+from paddlejob.api.pod import Pod
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import state
-from paddlejob.operator.predicates import needs_reconcile
+from paddlejob.operator.predicates import needs_reconcile, progress
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.build import job
 from tests.support.simulated import simulated
-from tests.support.simulated_cluster import SimulatedCluster
 
 GOLD = {names.LABEL_KUEUE_QUEUE: "gold"}
 
@@ -72,20 +73,29 @@ def _host_job(name: str, policy: str = "Never"):
     return job(name).worker(1).spec(intranet="Host", cleanPodPolicy=policy)
 
 
-def _set_phase(cluster: SimulatedCluster, pod: str, phase: str) -> None:
-    cluster.server.patch(PODS, "default", pod, {"status": {"phase": phase}}, subresource="status")
+TERMINATED = [{"name": "paddle", "state": {"terminated": {"exitCode": 1}}}]
+ENDED_EARLY = {"phase": "Running", "containerStatuses": TERMINATED}
+"""All containers have terminated, and the phase has not followed."""
 
 
-@pytest.mark.parametrize(("phase", "is_free"), [("Running", False), ("Succeeded", True), ("Failed", True)])
+@pytest.mark.parametrize(
+    ("pod_status", "is_free"),
+    [
+        ({"phase": "Running"}, False),
+        ({"phase": "Succeeded"}, True),
+        ({"phase": "Failed"}, True),
+        (ENDED_EARLY, True),
+    ],
+)
 @simulated
-async def test_the_host_port_of_an_ended_job_is_taken_while_its_pods_can_run(cluster, phase, is_free):
+async def test_the_host_port_of_an_ended_job_is_taken_while_its_pods_can_run(cluster, pod_status, is_free):
     room_for_one = (40000, 40000 + names.PORTS_PER_POD - 1)
     settings = OperatorSettings(jobs=Settings(host_port_range=room_for_one))
 
     cluster.submit(_host_job("first"))
     await cluster.operate(10, settings)
     assert cluster.status("first")["hostPort"] == 40000
-    _set_phase(cluster, "first-worker-0", phase)
+    cluster.server.patch(PODS, "default", "first-worker-0", {"status": pod_status}, subresource="status")
     ended = {"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}
     cluster.server.patch(PADDLE_JOBS, "default", "first", ended, subresource="status")
     cluster.submit(_host_job("second"))
@@ -121,6 +131,15 @@ async def test_suspended_jobs_leave_their_host_ports_to_others(cluster):
     cluster.server.patch(PADDLE_JOBS, "default", "first", {"spec": {"suspend": False}})
     await cluster.operate(10, settings)
     assert cluster.status("first")["reason"] == "NoHostPort"
+
+
+@pytest.mark.parametrize(
+    ("pod_status", "expected"),
+    [({"phase": "Pending"}, 0), ({"phase": "Running"}, 3), ({"phase": "Failed"}, 4), (ENDED_EARLY, 4)],
+)
+def test_a_pod_that_has_ended_is_furthest_on_its_way(pod_status, expected):
+    pod = {"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never"}, "status": pod_status}
+    assert progress(msgspec.convert(pod, Pod)) == expected
 
 
 @simulated

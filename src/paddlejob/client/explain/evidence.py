@@ -30,7 +30,7 @@ from paddlejob.client.explain.objects import (
 from paddlejob.core.attempts.elastic import with_workers
 from paddlejob.core.explain import first_obstacle
 from paddlejob.core.gang.model import GangSystem
-from paddlejob.core.pod_set import Attempts, ObservedPod, PodSet, PodState, Replica, has_ended, pod_set_of
+from paddlejob.core.pod_set import Attempts, ObservedPod, PodSet, PodState, Replica, pod_set_of
 
 _UP = (PodState.RUNNING, PodState.SUCCEEDED)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -132,7 +132,7 @@ def template_shape(spec: RoleSpec) -> PodShape | None:
 
 
 def _waits(member: ObservedPod) -> bool:
-    return not has_ended(member.pod)
+    return member.pod.status.phase not in ("Succeeded", "Failed")
 
 
 def _told_at(event: EventView) -> datetime:

@@ -1,0 +1,25 @@
+"""When the log of a container is complete, as the status of its pod has it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from paddlejob.api.pod import Pod
+from paddlejob.client.logs.container_log import view_of
+
+OVER = {
+    "the phase is final": ("Failed", "Always", 1, True),
+    "exit 1 with Never, before the phase follows": ("Running", "Never", 1, True),
+    "exit 0 with OnFailure, before the phase follows": ("Running", "OnFailure", 0, True),
+    "exit 1 with OnFailure": ("Running", "OnFailure", 1, False),
+    "exit 0 with Always": ("Running", "Always", 0, False),
+}
+
+
+@pytest.mark.parametrize(("phase", "policy", "code", "expected"), OVER.values(), ids=OVER)
+def test_a_log_is_complete_when(phase, policy, code, expected):
+    ended = {"name": "paddle", "state": {"terminated": {"exitCode": code}}}
+    status = {"phase": phase, "containerStatuses": [ended]}
+    pod = {"metadata": {"name": "p"}, "spec": {"restartPolicy": policy}, "status": status}
+    assert view_of(msgspec.convert(pod, Pod), "paddle").is_over is expected
