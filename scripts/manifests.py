@@ -14,7 +14,7 @@ import yaml
 
 import paddlejob
 from paddlejob.api import names
-from paddlejob.api.crd.definition import crd_v1
+from paddlejob.api.crd.definition import CRD_NAME, crd_v1
 from paddlejob.api.meta import JsonObject
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, QUEUES
@@ -100,8 +100,9 @@ _CLUSTER_OBJECTS = dict.fromkeys(
 CLUSTER_RULES = (
     *NAMESPACE_RULES,
     *(Rule(group, plural, ("list", "watch")) for group, plural in _CLUSTER_OBJECTS),
+    Rule("apiextensions.k8s.io", "customresourcedefinitions", ("get",), (CRD_NAME,)),
 )
-"""Kueue's flavors and Volcano's queues belong to no namespace: only an operator for all can look them up."""
+"""Kueue's flavors, Volcano's queues and definitions belong to no namespace: a Role cannot grant them."""
 
 LEASE_RULES = (
     Rule("coordination.k8s.io", "leases", ("create",)),

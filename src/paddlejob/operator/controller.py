@@ -22,6 +22,7 @@ from paddlejob.operator.reconciler import Reconciler, Result
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState, Trigger
+from paddlejob.operator.status_schema import StatusSchema
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Controller:
         )
         self.state = ClusterState(client, settings, self._enqueue, rng)
         self.consistency = Consistency(self.state.caches)
+        self.schema = StatusSchema(client)
         self.history = (
             HistoryKeeper(client, self.state, settings.history, namespace=settings.namespace, now=self._now)
             if settings.history
@@ -65,6 +67,7 @@ class Controller:
             self.state,
             self.consistency,
             settings,
+            self.schema,
             now=self._now,
             record_event=self.record_event,
             on_status=self.history.on_status if self.history else None,

@@ -129,6 +129,8 @@ async def lead(
 ) -> None:
     """Watch always, so that a standby is ready; reconcile only as the leader.
 
+    An operator is no candidate before the API server has its CustomResourceDefinition: the leader may be an
+    operator that the present definition belongs to.
     A new leader lists everything once more: watches of different kinds are behind by different times, and a
     job's new status beside its old pods looks as if these were lost. An operator knows only of its own writes
     how far its watches have to be.
@@ -153,8 +155,12 @@ async def lead(
             if background:
                 await asyncio.wait(background)
 
+    async def lead_with_definition() -> None:
+        await controller.schema.wait_until_complete()
+        await (work() if elector is None else elector.run(work))
+
     watching = asyncio.create_task(controller.watch(), name="watch")
-    leading = asyncio.create_task(work() if elector is None else elector.run(work), name="lead")
+    leading = asyncio.create_task(lead_with_definition(), name="lead")
     try:
         await asyncio.wait({watching, leading}, return_when=asyncio.FIRST_COMPLETED)
         first = leading if leading.done() else watching
@@ -179,7 +185,7 @@ async def _serve(
     state = controller.state
     probes = {
         "/healthz": serving.probe(lambda: serving.stale_watches(state)),
-        "/readyz": serving.probe(lambda: serving.unsynced(state)),
+        "/readyz": serving.probe(lambda: [*controller.schema.problems(), *serving.unsynced(state)]),
     }
     health = await stack.enter_async_context(serving.serve(process.health_address, probes))
     exposed = {"/metrics": serving.text(metrics.render)}

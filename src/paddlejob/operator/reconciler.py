@@ -24,6 +24,7 @@ from paddlejob.operator.executor import Executor
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState
+from paddlejob.operator.status_schema import DroppedFieldsError, StatusSchema, StoredStatus
 
 RecordEvent = Callable[[PaddleJob, Event], None]
 OnStatus = Callable[[PaddleJob, PaddleJobStatus], Awaitable[None]]
@@ -46,6 +47,8 @@ class Result(enum.Enum):
     """The snapshot was out of date; reconcile again soon."""
     REFUSED = "refused"
     """The API server refused a write; the next reconcile retries it, and the job's message has the error."""
+    UNRECORDED = "unrecorded"
+    """The API server drops fields of the status, so no action may rely on it; reconcile again later."""
 
 
 class Reconciler:
@@ -57,6 +60,7 @@ class Reconciler:
         state: ClusterState,
         consistency: Consistency,
         settings: OperatorSettings,
+        schema: StatusSchema,
         *,
         now: Callable[[], datetime],
         record_event: RecordEvent,
@@ -66,6 +70,7 @@ class Reconciler:
         self._state = state
         self._consistency = consistency
         self._settings = settings
+        self._schema = schema
         self._now = now
         self._record_event = record_event
         self._on_status = on_status
@@ -85,9 +90,12 @@ class Reconciler:
         if job is None:
             self._forget(key)
             return await self._clear_remains(key)
-        decided = self._plan(job, self._failures.get(key, ()))
         try:
+            await self._schema.check_again(key)
+            decided = self._plan(job, self._failures.get(key, ()))
             held_back = await self._write_status(job, decided)
+        except DroppedFieldsError:
+            return Result.UNRECORDED
         except errors.ConflictError:
             return Result.STALE
         except errors.NotFoundError:
@@ -137,6 +145,7 @@ class Reconciler:
 
         Creations are preceded by a write in any case, an empty one if need be: it is refused when the job has
         changed since it was looked at, for instance because another operator has seen it end.
+        Raises DroppedFieldsError if the API server has not stored the whole status: no action may follow then.
         """
         status, creates = decided.status, _creates(decided)
         key = job.metadata.key
@@ -147,12 +156,14 @@ class Reconciler:
         if due > clock and not creates and not _is_urgent(job.status, status):
             return due - clock
         metadata = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
-        patch = {"metadata": metadata, "status": status_patch(job.status, status)}
+        changes = status_patch(job.status, status)
+        patch = {"metadata": metadata, "status": changes}
         written = await self._client.patch(
-            PADDLE_JOBS, job.metadata.namespace, job.name, patch, subresource="status"
+            PADDLE_JOBS, job.metadata.namespace, job.name, patch, subresource="status", type=StoredStatus
         )
         self._consistency.wrote(key, PADDLE_JOBS, written.metadata.resource_version)
         self._written_at[key] = clock
+        self._schema.check_write(changes, written.status)
         return None
 
     def _forget(self, key: ObjectKey) -> None:

@@ -74,6 +74,10 @@
 - apiGroups: [scheduling.volcano.sh]
   resources: [queues]
   verbs: [list, watch]
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames: [paddlejobs.batch.paddlepaddle.org]
+  verbs: [get]
 {{- end }}
 {{- define "paddlejob.logRules" -}}
 - apiGroups: ['']

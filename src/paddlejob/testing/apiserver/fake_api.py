@@ -8,8 +8,8 @@ Several clients share one server. Each request is handled in one step of the eve
 atomic as they are on the real one; what lies between them is time, faults and the order of steps. It answers
 as a kube-apiserver 1.35 does: the behaviour table in `tests/testing` holds for both.
 
-Left out: server-side apply, RBAC, the schema of custom resources (unknown fields are kept; give `install` or
-`custom_resource` callables for what matters), conversion between versions, discovery beyond one group.
+Left out: server-side apply, RBAC, the checks of a custom resource's schema (unknown fields are dropped; give
+`install` or `custom_resource` callables for more), conversion between versions, discovery beyond one group.
 """
 
 from __future__ import annotations

@@ -65,17 +65,20 @@ class Verbs:
         return Response(200, fake_reads.encode_page(request, page), _JSON)
 
     def _create(self, request: Request) -> Response:
-        record = self._writer.create(request)
-        if request.resource == resources.CUSTOM_RESOURCE_DEFINITIONS and not request.dry_run:
-            self._on_definition(record.body)
-        return _shown(request, 201, record)
+        return _shown(request, 201, self._serving(request, self._writer.create(request)))
 
     def _replace(self, request: Request) -> Response:
         record, created = self._writer.replace(request)
-        return _shown(request, 201 if created else 200, record)
+        return _shown(request, 201 if created else 200, self._serving(request, record))
 
     def _patch(self, request: Request) -> Response:
-        return _shown(request, 200, self._writer.patch(request))
+        return _shown(request, 200, self._serving(request, self._writer.patch(request)))
+
+    def _serving(self, request: Request, record: Record) -> Record:
+        """Return a record that was written; a definition is served from now on."""
+        if request.resource == resources.CUSTOM_RESOURCE_DEFINITIONS and not request.dry_run:
+            self._on_definition(record.body)
+        return record
 
     def _delete(self, request: Request) -> Response:
         record, gone = self._deleter.delete(request, fake_deletes.options_of(request))

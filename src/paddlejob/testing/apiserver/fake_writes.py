@@ -144,6 +144,8 @@ class Writer:
         metadata["creationTimestamp"] = self._backend.timestamp()
         if kind.has_generation:
             metadata["generation"] = 1
+        if kind.prune is not None:
+            body = kind.prune(body)
         if kind.prepare is not None:
             body = kind.prepare(body)
         if kind.default is not None:
@@ -172,6 +174,8 @@ class Writer:
     def _update(self, request: Request, current: Record, proposed: JsonObject) -> Record:
         kind, previous = request.kind, current.body
         body = fake_bodies.combined(kind, request.subresource, previous, proposed)
+        if kind.prune is not None:
+            body = kind.prune(body)
         if request.subresource != "status" and kind.default is not None:
             body = kind.default(body)
         body = self._backend.admit(request, body, previous) or body

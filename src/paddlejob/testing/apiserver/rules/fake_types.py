@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.kube import resource as resources
 from paddlejob.kube.errors import StatusCause
 from paddlejob.kube.resource import Resource
-from paddlejob.testing.apiserver.rules import fake_defaults, fake_pod_rules, fake_rules
+from paddlejob.testing.apiserver.rules import fake_defaults, fake_pod_rules, fake_pruning, fake_rules
 
 Prepare = Callable[[JsonObject], JsonObject]
 """Returns a body with its defaults, sharing what it does not change."""
@@ -58,6 +59,8 @@ class ResourceType(msgspec.Struct, frozen=True, kw_only=True):
     """Runs when an object is created, after decoding."""
     default: Prepare | None = None
     """Runs on every write of the main resource."""
+    prune: Prepare | None = None
+    """Runs on every write, and drops the fields that the schema lacks."""
     validate: Validate | None = None
     unknown_fields: UnknownFields | None = None
 
@@ -85,6 +88,7 @@ def custom_resource(
     status: bool = True,
     scale: ScalePaths | None = None,
     default: Prepare | None = None,
+    prune: Prepare | None = None,
     validate: Validate | None = None,
     unknown_fields: UnknownFields | None = None,
 ) -> ResourceType:
@@ -98,6 +102,7 @@ def custom_resource(
         unconditional_update=False,
         prepare=fake_defaults.without_status if status else None,
         default=default,
+        prune=prune,
         validate=validate,
         unknown_fields=unknown_fields,
     )
@@ -106,7 +111,7 @@ def custom_resource(
 def from_definition(definition: JsonObject, **schema: Any) -> list[ResourceType]:
     """Return the types that a CustomResourceDefinition declares, one for each served version.
 
-    `schema` is passed on to `custom_resource`: default, validate, unknown_fields.
+    `schema` is passed on to `custom_resource`: default, validate, unknown_fields. Unknown fields are dropped.
     """
     spec = definition["spec"]
     found = []
@@ -127,10 +132,18 @@ def from_definition(definition: JsonObject, **schema: Any) -> list[ResourceType]
                 and ScalePaths(
                     scale["specReplicasPath"], scale["statusReplicasPath"], scale.get("labelSelectorPath", "")
                 ),
+                prune=_pruning(spec, version),
                 **schema,
             )
         )
     return found
+
+
+def _pruning(spec: JsonObject, version: JsonObject) -> Prepare | None:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if schema is None or spec.get("preserveUnknownFields"):
+        return None
+    return partial(fake_pruning.pruned_object, schema)
 
 
 BUILT_IN: tuple[ResourceType, ...] = (

@@ -1,0 +1,129 @@
+"""Checks that the API server stores every field of a status that the operator writes.
+
+An API server drops the fields that its CustomResourceDefinition lacks, without an error. Beside an older
+definition the operator would forget attempts and restarts, and repeat them without end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import msgspec
+
+from paddlejob.api.crd.definition import CRD_NAME
+from paddlejob.api.crd.served import dropped_status_fields
+from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.kube.decoding import DECODE_ERRORS
+from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
+from paddlejob.operator.resources import PADDLE_JOBS
+
+log = logging.getLogger(__name__)
+
+READ_SECONDS = 5.0
+"""Timeout of one read of the definition."""
+RETRY_SECONDS = 10.0
+"""Interval between two reads of a definition that lacks fields."""
+MAX_NAMED_FIELDS = 3
+
+
+class DroppedFieldsError(errors.KubeError):
+    """The API server has stored a status without some of its fields."""
+
+
+class StoredStatus(View, frozen=True):
+    """A job as the API server returns it after a write of its status."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class StatusSchema:
+    """The status fields that the API server is known to drop."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._dropped: tuple[str, ...] = ()
+        self._lost: JsonObject = {}
+        """The patch of a status that was stored without some of its fields."""
+
+    def problems(self) -> list[str]:
+        """Return one sentence with the dropped fields and the remedy, nothing while none is known."""
+        if not self._dropped:
+            return []
+        named, more = ", ".join(self._dropped[:MAX_NAMED_FIELDS]), len(self._dropped) - MAX_NAMED_FIELDS
+        fields = f"{named} and {more} more" if more > 0 else named
+        remedy = "`paddlejob install --apply`, or `kubectl apply --server-side -f deploy/v1/crd.yaml`"
+        return [
+            f"CustomResourceDefinition {CRD_NAME} is too old and drops {fields}; apply the new one: {remedy}"
+        ]
+
+    async def wait_until_complete(self) -> None:
+        """Wait until the definition has every status field.
+
+        Return also if it cannot be read, as in an installation for one namespace: writes are compared.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(READ_SECONDS):
+                    definition = await self._client.get(CUSTOM_RESOURCE_DEFINITIONS, None, CRD_NAME)
+            except (errors.KubeError, TimeoutError) as error:
+                log.info("cannot read the CustomResourceDefinition %s: %s", CRD_NAME, error or "timeout")
+            else:
+                self._note(dropped_status_fields(definition))
+            if not self._dropped:
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def check_write(self, patch: JsonObject, stored: msgspec.Raw) -> None:
+        """Raise DroppedFieldsError if a status was stored without fields of the patch."""
+        if dropped := _dropped_fields(patch, stored):
+            self._lost = patch
+            self._note(dropped)
+            raise DroppedFieldsError
+
+    async def check_again(self, job: ObjectKey) -> None:
+        """Raise DroppedFieldsError while the API server drops the fields that a write has lost.
+
+        The patch of that write is applied to any job, as a dry run.
+        """
+        if not self._lost:
+            return
+        written = await self._client.patch(
+            PADDLE_JOBS,
+            job.namespace,
+            job.name,
+            {"status": self._lost},
+            subresource="status",
+            dry_run=True,
+            type=StoredStatus,
+        )
+        self._note(_dropped_fields(self._lost, written.status))
+        if self._dropped:
+            raise DroppedFieldsError
+        self._lost = {}
+
+    def _note(self, dropped: tuple[str, ...]) -> None:
+        before, self._dropped = self._dropped, dropped
+        if dropped and dropped != before:
+            log.error("not reconciling: %s", self.problems()[0])
+
+
+def _dropped_fields(patch: JsonObject, stored: msgspec.Raw) -> tuple[str, ...]:
+    try:
+        found = msgspec.json.decode(stored)
+    except DECODE_ERRORS:
+        return ()
+    return tuple(_missing("status", patch, found))
+
+
+def _missing(path: str, patch: JsonObject, found: JsonObject) -> Iterator[str]:
+    """Yield the paths of values that were not stored; null removes a value."""
+    for name, value in patch.items():
+        if value is not None and name not in found:
+            yield f"{path}.{name}"
+        elif isinstance(value, dict):
+            yield from _missing(f"{path}.{name}", value, found[name])

@@ -1,0 +1,146 @@
+"""An operator beside the CustomResourceDefinition of an older release, which drops fields of a status."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+
+import msgspec
+import pytest
+import yaml
+
+from paddlejob.api.crd.definition import CRD_NAME, crd_v1, crd_v1beta1
+from paddlejob.api.crd.served import dropped_status_fields
+from paddlejob.api.v1 import PaddleJobStatus
+from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
+from paddlejob.operator import status_schema
+from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.status_schema import DroppedFieldsError, StatusSchema
+from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import crash
+from tests.support import inherited
+from tests.support.simulated import simulated
+from tests.support.simulated_cluster import PADDLE_JOB_CRD, ROOT, SimulatedCluster
+
+FIRST_RELEASE = yaml.safe_load((ROOT / "tests/release/released/crd-0.1.0.yaml").read_text())
+OLD = {"0.1.0": FIRST_RELEASE, "paddle-operator": inherited.definition()}
+old_definitions = pytest.mark.parametrize("old", OLD.values(), ids=OLD)
+FIELD_COUNT = len(msgspec.structs.fields(PaddleJobStatus))
+
+
+def _definition(status: dict, **spec) -> dict:
+    version = {"name": "v1", "schema": {"openAPIV3Schema": {"properties": {"status": status}}}}
+    return {"spec": {"versions": [version], **spec}}
+
+
+def test_the_shipped_definition_drops_no_field():
+    assert dropped_status_fields(crd_v1()) == ()
+    assert dropped_status_fields(PADDLE_JOB_CRD) == ()
+
+
+def test_a_definition_that_keeps_unknown_fields_drops_none():
+    assert dropped_status_fields(_definition({"x-kubernetes-preserve-unknown-fields": True})) == ()
+    assert dropped_status_fields(_definition({}, preserveUnknownFields=True)) == ()
+    old_cluster = crd_v1beta1()["spec"]
+    assert dropped_status_fields({"spec": {**old_cluster, "preserveUnknownFields": True}}) == ()
+
+
+def test_a_missing_object_is_one_field_and_a_missing_part_of_it_another():
+    status = crd_v1()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    del status["properties"]["goodput"]
+    del status["properties"]["lastFailure"]["properties"]["counted"]
+    del status["properties"]["conditions"]["items"]["properties"]["reason"]
+    assert set(dropped_status_fields(_definition(status))) == {
+        "status.goodput",
+        "status.lastFailure.counted",
+        "status.conditions[].reason",
+    }
+
+
+def test_an_empty_status_drops_every_field():
+    assert len(dropped_status_fields(_definition({}))) == FIELD_COUNT
+
+
+@pytest.mark.parametrize(
+    ("patch", "stored", "missing"),
+    [
+        ({"attempt": 1}, b'{"attempt":1}', ""),
+        ({"attempt": 1}, b"{}", "status.attempt"),
+        ({"progressMark": {"epoch": 1, "step": 2}}, b'{"progressMark":{"epoch":1}}', "progressMark.step"),
+        ({"retryTime": None, "lastFailure": {"time": None}}, b'{"lastFailure":{}}', ""),
+        ({"attempt": 1}, b"[" * 5000, ""),
+    ],
+)
+def test_a_stored_status_is_compared_with_the_patch(patch, stored, missing):
+    schema = StatusSchema(None)
+    with pytest.raises(DroppedFieldsError) if missing else nullcontext():
+        schema.check_write(patch, msgspec.Raw(stored))
+    assert missing in "".join(schema.problems())
+    assert bool(schema.problems()) == bool(missing)
+
+
+def _crashing() -> SimulatedCluster:
+    return SimulatedCluster(behaviour=lambda *_: crash(137, after_seconds=1.0))
+
+
+def _upgrade(cluster: SimulatedCluster) -> None:
+    spec = PADDLE_JOB_CRD["spec"]
+    cluster.server.patch(CUSTOM_RESOURCE_DEFINITIONS, "", CRD_NAME, {"spec": spec}, identity="admin")
+
+
+def _writes(cluster: SimulatedCluster, resource: str) -> int:
+    """Count the writes of the operator that changed a resource, or any."""
+    writes = [each for each in cluster.server.log.writes if each.identity == "operator" and each.changed]
+    return sum(each.resource == (resource or each.resource) for each in writes)
+
+
+@old_definitions
+@simulated
+async def test_no_job_is_reconciled_until_the_definition_is_upgraded(old, caplog):
+    cluster = _crashing()
+    cluster.server.create(CUSTOM_RESOURCE_DEFINITIONS, old)
+    cluster.submit(job().worker(1))
+    async with cluster.running(volcano=False):
+        await asyncio.sleep(600)
+        assert _writes(cluster, "pods") == _writes(cluster, PADDLE_JOBS.plural) == 0
+        [problem] = cluster.controller.schema.problems()
+        assert f"{CRD_NAME} is too old and drops status." in problem
+        assert "paddlejob install --apply" in problem
+        assert caplog.text.count(problem) == 1
+        _upgrade(cluster)
+        await cluster.until_phase("Failed", within_seconds=600)
+        assert cluster.controller.schema.problems() == []
+
+
+@old_definitions
+@simulated
+async def test_a_definition_that_cannot_be_read_is_found_by_a_write_that_loses_fields(old):
+    """As for an operator of one namespace, whose Role cannot grant the right to read definitions."""
+    cluster = _crashing()
+    cluster.server.install(old)
+    cluster.submit(job().worker(2))
+    async with cluster.running(volcano=False):
+        await cluster.until(lambda: bool(cluster.controller.schema.problems()))
+        assert _writes(cluster, "pods") <= 2
+        before = _writes(cluster, "")
+        cluster.submit(job("other").worker(2))
+        await asyncio.sleep(3600)
+        assert _writes(cluster, "") == before
+        cluster.server.install(PADDLE_JOB_CRD)
+        await cluster.until_phase("Failed", within_seconds=600)
+        assert cluster.controller.schema.problems() == []
+
+
+@simulated
+async def test_an_old_definition_stays_a_problem_while_it_cannot_be_read_again():
+    cluster = SimulatedCluster()
+    cluster.server.create(CUSTOM_RESOURCE_DEFINITIONS, FIRST_RELEASE)
+    async with cluster.running(volcano=False):
+        await cluster.until(lambda: bool(cluster.controller.schema.problems()))
+        kind = cluster.server.routes.kind(CUSTOM_RESOURCE_DEFINITIONS)
+        cluster.server.routes.remove(CUSTOM_RESOURCE_DEFINITIONS)
+        await asyncio.sleep(10 * status_schema.RETRY_SECONDS)
+        assert cluster.controller.metrics.leader._value.get() == 0
+        cluster.server.register(kind)
+        _upgrade(cluster)
+        await cluster.until(lambda: cluster.controller.metrics.leader._value.get() == 1)
