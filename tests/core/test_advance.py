@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from paddlejob.api.meta import Condition
-from paddlejob.api.v1 import Phase, ProgressMark, TrainingProgress
+from paddlejob.api.v1 import PaddleJobStatus, Phase, ProgressMark, TrainingProgress
 from paddlejob.core.attempts import backoff
-from paddlejob.core.attempts.advance import has_advanced
+from paddlejob.core.attempts.advance import after_late_progress, has_advanced
 from paddlejob.core.recording.hangs import Hang
 from paddlejob.core.recording.stragglers import Slowdown
 from paddlejob.testing.build import job, snapshot
@@ -144,6 +144,25 @@ def test_what_counts_as_an_advance(progress, mark, expected):
     assert backoff.restarts_in_a_row(status, built.now) == (0 if expected else 4)
     later = msgspec.structs.replace(status, attempt=1, base_attempt=1)
     assert not has_advanced(later)
+
+
+@pytest.mark.parametrize(
+    ("late", "mark", "raised"),
+    [
+        (None, None, None),
+        (TrainingProgress(step=5, attempt=1), None, ProgressMark(0, 5)),
+        (TrainingProgress(step=5, attempt=1), ProgressMark(0, 4), ProgressMark(0, 5)),
+        (TrainingProgress(step=5, attempt=1), ProgressMark(0, 5), None),
+        (TrainingProgress(step=1, epoch=2, attempt=0), ProgressMark(1, 9), ProgressMark(2, 1)),
+        # The pods of this attempt still train.
+        (TrainingProgress(step=5, attempt=2), ProgressMark(0, 4), None),
+        (TrainingProgress(step=5, attempt=3), ProgressMark(0, 4), None),
+    ],
+)
+def test_late_progress_raises_the_mark(late, mark, raised):
+    status = PaddleJobStatus(attempt=3, base_attempt=2, progress_mark=mark, restarts_without_progress=2)
+    changes = after_late_progress(status, late)
+    assert changes == ({"progress_mark": raised, "restarts_without_progress": 0} if raised else {})
 
 
 def test_a_job_that_is_suspended_keeps_how_far_it_got():

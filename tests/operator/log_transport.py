@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 
 
@@ -14,6 +15,8 @@ class Logs:
         self.code = 200
         self.refused = ""
         """Only the logs of pods of this job are answered so, if it is given."""
+        self.hangs = False
+        """Whether no log is answered."""
 
     @property
     def asked(self) -> int:
@@ -29,6 +32,8 @@ class Logs:
     def stream(self, path: str, **options):
         is_log = path.endswith("/log")
         self._paths += [path] if is_log else []
+        if is_log and self.hangs:
+            return Silent()
         return (
             nullcontext(Refused(self.code))
             if is_log and self.code != 200 and self.refused in path
@@ -46,3 +51,13 @@ class Refused:
 
     async def chunks(self):
         yield b"no"
+
+
+class Silent:
+    """A request without an answer, as of a node that is cut off."""
+
+    async def __aenter__(self):
+        await asyncio.Event().wait()
+
+    async def __aexit__(self, *_) -> None:
+        """Nothing was opened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import yaml
 
 from paddlejob.api.meta import ObjectKey
+from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import TrainingProgress
 from paddlejob.core.recording.progress import Origin
 from paddlejob.kube.client import Client
@@ -27,13 +28,19 @@ class Read(Scene):
         self.running = Operator(self.operator_client, rng=self.rng, reads_progress=True)
         return self.running
 
-    def report(self, step: int, *, resumed: bool = False, **more) -> None:
-        """Let worker 0 report, as it does after it has proved who it is."""
+    def report(
+        self, step: int, *, resumed: bool = False, is_counted: bool = True, pod: Pod | None = None, **more
+    ) -> None:
+        """Let worker 0 report, as it does after it has proved who it is.
+
+        `is_counted` is for steps from the start of its process, otherwise they are those of all training.
+        """
         state = self.running.controller.state
         [job] = state.jobs
-        pod = state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
+        pod = pod or state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
         told = TrainingProgress(step=step, **more)
-        self.running.progress.writer.report(job, pod, told, Origin(resumed=resumed))
+        origin = Origin(resumed=resumed) if is_counted else None
+        self.running.progress.writer.report(job, pod, told, origin)
 
     def say(self, **told) -> None:
         """Let the program of worker 0 say how far it is."""

@@ -6,12 +6,12 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from paddlejob.api.v1 import PaddleJobStatus, Phase, RoleStatus
+from paddlejob.api.v1 import PaddleJobStatus, Phase, RoleStatus, TrainingProgress
 from paddlejob.core.actions import Plan
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import reconciler
-from paddlejob.operator.reconciler import status_patch
 from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.status_patch import status_patch
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.kubelet.outcomes import RunForever
@@ -23,6 +23,12 @@ def test_a_patch_has_what_changed_and_null_for_what_is_gone():
     old = PaddleJobStatus(phase=Phase.RUNNING, message="x", worker=RoleStatus(running=2))
     new = msgspec.structs.replace(old, message="", phase=Phase.COMPLETED)
     assert status_patch(old, new) == {"phase": "Completed", "message": None}
+
+
+def test_a_patch_leaves_no_old_field_inside_an_object():
+    old = PaddleJobStatus(progress=TrainingProgress(step=5, loss="0.5", eta="3s"))
+    new = PaddleJobStatus(progress=TrainingProgress(step=6))
+    assert status_patch(old, new) == {"progress": {"step": 6, "loss": None, "eta": None}}
 
 
 @simulated

@@ -18,7 +18,7 @@ from paddlejob.kube.events import EventRecorder, ObjectReference
 from paddlejob.kube.workqueue import Priority, WorkQueue
 from paddlejob.operator.history import HistoryKeeper
 from paddlejob.operator.metrics import Metrics, StateCollector
-from paddlejob.operator.reconciler import Reconciler, Result
+from paddlejob.operator.reconciler import LatestProgress, Reconciler, Result
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState, Trigger
@@ -73,6 +73,10 @@ class Controller:
             on_status=self.history.on_status if self.history else None,
         )
         self.metrics.registry.register(StateCollector(self.state, self.queue, self.consistency, recorder))
+
+    def use_progress(self, latest: LatestProgress | None) -> None:
+        """Set where the latest progress of a job comes from when its attempt ends."""
+        self._reconciler.latest_progress = latest
 
     async def watch(self) -> None:
         """Keep the caches up to date until cancelled."""

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
 
+from paddlejob.api.v1 import PaddleJob, TrainingProgress
 from paddlejob.kube.client import Client
 from paddlejob.kube.events import EventRecorder
 from paddlejob.kube.lease import LeaderElector
@@ -94,8 +95,10 @@ class ProgressTracking:
         namespace: str,
     ) -> None:
         state = controller.state
+        self._controller = controller
         self.writer = writer = ProgressWriter(client, state, now=now)
         reader = ProgressReader(client, state, writer, controller.record_event)
+        self._reader = reader if settings.progress_from_logs else None
         self.intake = (
             ReportIntake(
                 client,
@@ -110,7 +113,7 @@ class ProgressTracking:
             else None
         )
         watchdog = self.intake.watchdog if self.intake else None
-        self._parts = (writer, reader if settings.progress_from_logs else None, self.intake, watchdog)
+        self._parts = (writer, self._reader, self.intake, watchdog)
 
     async def start(self) -> list[asyncio.Task[None]]:
         """Begin; return when pods can be given the recorder, or it turns out that they cannot for now."""
@@ -119,9 +122,16 @@ class ProgressTracking:
             for part in self._parts
             if part is not None
         ]
+        self._controller.use_progress(self._latest)
         if self.intake is not None:
             await self.intake.prepared()
         return tasks
+
+    async def _latest(self, job: PaddleJob) -> TrainingProgress | None:
+        """Return the progress of a job that its status lacks, from reports or else from its log."""
+        if self._reader is not None and not self.writer.knows_steps(job.metadata.key):
+            await self._reader.catch_up(job.metadata.key)
+        return self.writer.unwritten(job)
 
 
 async def lead(

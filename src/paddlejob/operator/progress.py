@@ -38,6 +38,8 @@ SLOT_SECONDS = 2.0
 """How long a read occupies a reader at least, which bounds the rate."""
 READ_SECONDS = 3.0
 """The shortest time between two reads of a job's log."""
+CATCH_UP_SECONDS = 3.0
+"""Maximum delay of a restart for the sake of the last lines of a log."""
 TAIL_LINES = 50
 KEEP_BYTES = 65536
 
@@ -107,6 +109,12 @@ class ProgressReader:
                 await asyncio.sleep(began + SLOT_SECONDS - clock())
             self._queued.discard(key)
             self._queue.done(key)
+
+    async def catch_up(self, key: ObjectKey) -> None:
+        """Read the log of a job once, before its attempt is judged by its progress."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self._turn(key)
 
     async def _turn(self, key: ObjectKey) -> bool:
         """Read the log of a job; return whether a server was asked for it."""

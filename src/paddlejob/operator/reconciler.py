@@ -11,8 +11,8 @@ from datetime import datetime
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta
-from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
+from paddlejob.api.meta import ObjectKey, ObjectMeta
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, TrainingProgress
 from paddlejob.core.actions import Create, Event, Plan
 from paddlejob.core.plan import plan
 from paddlejob.core.policy.cleanup import stuck_terminating
@@ -24,9 +24,12 @@ from paddlejob.operator.executor import Executor
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState
+from paddlejob.operator.status_patch import status_patch
 from paddlejob.operator.status_schema import DroppedFieldsError, StatusSchema, StoredStatus
 
 RecordEvent = Callable[[PaddleJob, Event], None]
+LatestProgress = Callable[[PaddleJob], Awaitable[TrainingProgress | None]]
+"""Returns the progress of a job that its status lacks, None if there is none."""
 OnStatus = Callable[[PaddleJob, PaddleJobStatus], Awaitable[None]]
 """Called with each status that was written, before anything else is done."""
 
@@ -66,6 +69,8 @@ class Reconciler:
         record_event: RecordEvent,
         on_status: OnStatus | None = None,
     ) -> None:
+        self.latest_progress: LatestProgress | None = None
+        """Set while the progress of jobs is read or reported."""
         self._client = client
         self._state = state
         self._consistency = consistency
@@ -92,7 +97,7 @@ class Reconciler:
             return await self._clear_remains(key)
         try:
             await self._schema.check_again(key)
-            decided = self._plan(job, self._failures.get(key, ()))
+            decided = await self._decide(job)
             held_back = await self._write_status(job, decided)
         except DroppedFieldsError:
             return Result.UNRECORDED
@@ -134,18 +139,27 @@ class Reconciler:
             return Result.SETTLED if outcome.went_well else Result.REFUSED
         return Result.SETTLED if wait is None else wait
 
-    def _plan(self, job: PaddleJob, failures: tuple[WriteFailure, ...]) -> Plan:
-        now = self._now().replace(microsecond=0)
-        decided = plan(self._state.snapshot(job, now, failures))
+    async def _decide(self, job: PaddleJob) -> Plan:
+        """Return the plan; the end of an attempt is decided with the latest progress, which it records."""
+        decided = self._plan(job)
+        if self.latest_progress is not None and _ends_attempt(job.status, decided.status):
+            progress = await self.latest_progress(job)
+            if progress is not None:
+                status = msgspec.structs.replace(job.status, progress=progress)
+                decided = self._plan(msgspec.structs.replace(job, status=status))
         self._state.reserve_host_port(job.metadata.key, decided.status)
         return decided
+
+    def _plan(self, job: PaddleJob) -> Plan:
+        now = self._now().replace(microsecond=0)
+        return plan(self._state.snapshot(job, now, self._failures.get(job.metadata.key, ())))
 
     async def _write_status(self, job: PaddleJob, decided: Plan) -> float | None:
         """Write a status that differs; return how long mere counts are held back, None when they are not.
 
         Creations are preceded by a write in any case, an empty one if need be: it is refused when the job has
         changed since it was looked at, for instance because another operator has seen it end.
-        Raises DroppedFieldsError if the API server has not stored the whole status: no action may follow then.
+        Raises DroppedFieldsError if the API server did not store the whole status; no action may follow then.
         """
         status, creates = decided.status, _creates(decided)
         key = job.metadata.key
@@ -173,11 +187,8 @@ class Reconciler:
         self._state.forget(key)
 
 
-def status_patch(old: PaddleJobStatus, new: PaddleJobStatus) -> JsonObject:
-    """Return a merge patch from one status to another: what is gone is null."""
-    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
-    gone = dict.fromkeys(before.keys() - after.keys())
-    return {**gone, **{field: value for field, value in after.items() if before.get(field) != value}}
+def _ends_attempt(old: PaddleJobStatus, new: PaddleJobStatus) -> bool:
+    return new.attempt != old.attempt or (new.phase is Phase.FAILED and not old.phase.is_terminal)
 
 
 def _creates(decided: Plan) -> bool:

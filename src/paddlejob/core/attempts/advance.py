@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlejob.api.v1 import PaddleJobStatus, ProgressMark
+from paddlejob.api.v1 import PaddleJobStatus, ProgressMark, TrainingProgress
 
 
 def has_advanced(status: PaddleJobStatus) -> bool:
@@ -23,6 +23,20 @@ def after_attempt(status: PaddleJobStatus, *, counted: bool) -> dict[str, object
     if not knows_steps(status):
         return {}
     return {"restarts_without_progress": status.restarts_without_progress + counted}
+
+
+def after_late_progress(status: PaddleJobStatus, late: TrainingProgress | None) -> dict[str, object]:
+    """Return the changes of a status when progress of an attempt becomes known after its end.
+
+    It raises the mark: the present attempt has to repeat these steps. The attempt that ended had made new
+    steps, so the restarts without progress begin from 0 again.
+    """
+    mark = status.progress_mark or ProgressMark()
+    if late is None or late.attempt >= status.base_attempt:
+        return {}
+    if (late.epoch, late.step) <= (mark.epoch, mark.step):
+        return {}
+    return {"progress_mark": ProgressMark(late.epoch, late.step), "restarts_without_progress": 0}
 
 
 def is_stuck(status: PaddleJobStatus, limit: int) -> bool:

@@ -12,9 +12,10 @@ from datetime import datetime
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import JsonObject, ObjectKey
+from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob, TrainingProgress
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, TrainingProgress
+from paddlejob.core.attempts import advance
 from paddlejob.core.policy import goodput
 from paddlejob.core.recording.progress import Origin, advanced
 from paddlejob.kube import errors
@@ -22,6 +23,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.state import ClusterState
+from paddlejob.operator.status_patch import status_patch
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class _Kept:
     def __init__(self, job: PaddleJob) -> None:
         self.uid = job.metadata.uid
         self.known = job.status.progress
+        self.earlier: TrainingProgress | None = None
+        """The last progress of the attempt before that of `known`."""
         self.logged: TrainingProgress | None = None
         self.said: TrainingProgress | None = None
         self.reported_at = -math.inf
@@ -52,6 +56,12 @@ class _Kept:
         """When it may be written next."""
         self.shown: set[tuple[int, str]] = set()
         """What people see of an attempt since it was written."""
+
+    def advance(self, reported: TrainingProgress, attempt: int, origin: Origin | None = None) -> None:
+        """Add a report of an attempt."""
+        if self.known is not None and self.known.attempt < attempt:
+            self.earlier = self.known
+        self.known = advanced(self.known, reported, attempt=attempt, origin=origin)
 
 
 class ProgressWriter:
@@ -78,7 +88,7 @@ class ProgressWriter:
         kept = self._keep(job)
         kept.logged = reported
         if not self._is_reported(kept):
-            kept.known = advanced(kept.known, reported, attempt=_attempt(pod))
+            kept.advance(reported, _attempt(pod))
         self._write_soon(job, kept, at_once=at_once)
 
     def report(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, origin: Origin | None) -> None:
@@ -90,7 +100,7 @@ class ProgressWriter:
         is_first = kept.known is None or attempt != kept.known.attempt or not self._is_reported(kept)
         kept.reported_at = asyncio.get_running_loop().time()
         kept.reports_total = bool(reported.steps)
-        kept.known = advanced(kept.known, reported, attempt=attempt, origin=origin)
+        kept.advance(reported, attempt, origin)
         self._write_soon(job, kept, at_once=is_first)
 
     def say(self, job: PaddleJob, pod: Pod, reported: TrainingProgress) -> None:
@@ -100,13 +110,28 @@ class ProgressWriter:
             return
         kept.said = msgspec.structs.replace(reported, attempt=attempt)
         if kept.known is None or (reported.step and not self._is_reported(kept)):
-            kept.known = advanced(kept.known, reported, attempt=attempt)
+            kept.advance(reported, attempt)
         self._write_soon(job, kept, at_once=False)
 
     def knows_all(self, key: ObjectKey) -> bool:
         """Tell whether reports leave nothing to be read from a log."""
         kept = self._kept.get(key)
         return kept is not None and self._is_reported(kept) and kept.reports_total
+
+    def knows_steps(self, key: ObjectKey) -> bool:
+        """Return whether the steps of a job are reported, so that its log has no newer ones."""
+        kept = self._kept.get(key)
+        return kept is not None and self._is_reported(kept)
+
+    def unwritten(self, job: PaddleJob) -> TrainingProgress | None:
+        """Return the progress of a job that its status lacks, None if there is none."""
+        kept, before = self._kept.get(job.metadata.key), job.status.progress
+        if kept is None or kept.uid != job.metadata.uid or kept.known is None:
+            return None
+        known = self._joined(kept)
+        if before is not None and msgspec.structs.replace(known, updated=before.updated) == before:
+            return None
+        return msgspec.structs.replace(known, updated=self._now().replace(microsecond=0))
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -171,22 +196,17 @@ class ProgressWriter:
         job, kept = self._state.job(key), self._kept.get(key)
         if job is None or kept is None or job.metadata.uid != kept.uid:
             return
-        before, known = job.status.progress, self._joined(kept)
+        known = self._joined(kept)
         kept.shown = {each for each in kept.shown if each[0] == known.attempt} | _columns(known)
-        if before is not None and msgspec.structs.replace(known, updated=before.updated) == before:
+        fresh = self.unwritten(job)
+        if fresh is None:
             return
-        fresh = msgspec.structs.replace(known, updated=self._now().replace(microsecond=0))
-        old = msgspec.to_builtins(before) if before else {}
-        new = msgspec.to_builtins(fresh)
-        patch: JsonObject = {
-            "metadata": {"uid": kept.uid},
-            "status": {"progress": {**dict.fromkeys(old.keys() - new.keys()), **new}},
-        }
-        if goodput.gets_ahead(job.status, fresh):
+        new = self._with_progress(job, fresh, kept.earlier)
+        metadata = {"uid": kept.uid}
+        if msgspec.structs.replace(new, progress=job.status.progress) != job.status:
             # The reconciler counts too, so this must not be written over what it has counted.
-            spent = goodput.goodput_at(job, self._now().replace(microsecond=0))
-            patch["status"]["goodput"] = msgspec.to_builtins(spent)
-            patch["metadata"]["resourceVersion"] = job.metadata.resource_version
+            metadata["resourceVersion"] = job.metadata.resource_version
+        patch = {"metadata": metadata, "status": status_patch(job.status, new)}
         # Before the write: what comes meanwhile and is to be written at once, is.
         kept.due_at = asyncio.get_running_loop().time() + WRITE_SECONDS
         try:
@@ -199,6 +219,19 @@ class ProgressWriter:
                 self._news.set()
             if isinstance(error, errors.ConflictError):
                 kept.due_at = asyncio.get_running_loop().time() + RETRY_SECONDS
+
+    def _with_progress(
+        self, job: PaddleJob, fresh: TrainingProgress, earlier: TrainingProgress | None
+    ) -> PaddleJobStatus:
+        """Return the status with new progress, and with the mark and the time spent that follow from it."""
+        old = job.status
+        late = earlier if fresh.attempt >= old.base_attempt else fresh
+        old = msgspec.structs.replace(old, **advance.after_late_progress(old, late))
+        if goodput.gets_ahead(old, fresh):
+            marked = msgspec.structs.replace(job, status=old)
+            spent = goodput.goodput_at(marked, self._now().replace(microsecond=0))
+            old = msgspec.structs.replace(old, goodput=spent)
+        return msgspec.structs.replace(old, progress=fresh)
 
 
 def _columns(known: TrainingProgress) -> set[tuple[int, str]]:
