@@ -32,6 +32,9 @@ def named(*pairs: tuple[float, float]) -> list[str]:
         pytest.param([], [], id="nobody"),
         pytest.param([(0.05, 0.05), (0.09, 0.30)], [], id="one that waits as well"),
         pytest.param([(0.001, 0.9), (0.003, 0.898)], [], id="three times next to nothing"),
+        pytest.param([(0.1, 0.02), (0.1, 0.02), (0.3, 0.01)], [], id="three that do not wait for each other"),
+        pytest.param([(0.1, 0.02), (0.3, 0.01)], [], id="two that do not wait for each other"),
+        pytest.param([(0.1, 0.2), (0.1, 0.22), (0.3, 0.05)], ["worker-2"], id="windows of other steps"),
     ],
 )
 def test_who_works_longest_and_waits_least_is_the_straggler(pairs: list, expected: list):

@@ -153,15 +153,19 @@ def test_a_job_that_hangs_is_restarted_once_where_it_asks_for_that():
     watched(act, hangPolicy="Restart")
 
 
-async def train_unevenly(ranks: Ranks, *, seconds: int, slow: str) -> None:
-    """Let all ranks make four steps a second, one of them with more work of its own."""
+async def train_unevenly(ranks: Ranks, *, seconds: int, slow: str, waiting: bool = True) -> None:
+    """Let all ranks make four steps a second, one of them with more work of its own.
+
+    Where they do not wait for each other, the slow one makes fewer steps.
+    """
     [found] = ranks.controller.state.jobs
     for number in range(seconds // 5):
         for pod in ranks.controller.state.pods:
-            times = (4.0, 1.0) if pod.metadata.name == slow else (1.0, 4.0)
+            is_slow = pod.metadata.name == slow
+            times = (4.9, 0.1) if is_slow else (1.0, 4.0) if waiting else (4.0, 1.0)
             report = Report(
                 rank=int(pod.metadata.name[-1]),
-                step=10 + 20 * number,
+                step=10 + (20 if waiting or not is_slow else 5) * number,
                 phase="training",
                 own_seconds=times[0] * number,
                 waiting_seconds=times[1] * number,
@@ -189,6 +193,16 @@ def test_a_straggler_is_told_with_its_node_once_until_it_is_none():
         assert (await stage.status())["message"] == "3 workers running"
 
     watched(act)
+
+
+def test_ranks_that_do_not_wait_for_each_other_have_no_straggler():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        await train_unevenly(ranks, seconds=600, slow="demo-worker-2", waiting=False)
+        assert await stragglers_told(stage) == []
+        status = await stage.status()
+        assert (status["message"], status.get("attempt", 0)) == ("3 workers running", 0)
+
+    watched(act, stragglerPolicy="Replace")
 
 
 def test_a_straggler_is_replaced_once_where_its_job_asks_for_that():

@@ -1,7 +1,8 @@
 """Finds the rank that slows the others down.
 
-All ranks take as many steps, so step rates are blind: who is slow spends more time on work of its own, and
-less where ranks wait for each other, than most. Pure.
+Ranks that wait for each other take as many steps, so step rates are blind: a slow rank spends more time on
+its computation, and less where ranks wait for each other, than most. Ranks that do not wait for each other,
+such as those of an asynchronous parameter server job, slow no other rank down. Pure.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ SLOWER, STILL_SLOWER = 1.5, 1.25
 """How many times as long as the others a rank works by itself, and one that is known as a straggler."""
 NOTABLE = 0.1
 """What part of a step the others must lose by that: to be slow at next to nothing does not matter."""
+MADE_UP = 0.5
+"""What part of its extra time a straggler must save by waiting less: the others wait for it then."""
 
 
 class StepTime(msgspec.Struct, frozen=True):
@@ -33,6 +36,11 @@ class StepTime(msgspec.Struct, frozen=True):
 
     own: float
     waiting: float
+
+    @property
+    def total(self) -> float:
+        """The time of a whole step, the same for all ranks that advance together."""
+        return self.own + self.waiting
 
 
 class StepTimer:
@@ -80,17 +88,20 @@ def find_stragglers(ranks: Iterable[tuple[str, StepTime]], known: Collection[str
     timed = list(ranks)
     if len(timed) < 2:
         return []
-    owns, waits = (
-        sorted(each) for each in zip(*((time.own, time.waiting) for _, time in timed), strict=True)
+    owns, waits, totals = (
+        sorted(each)
+        for each in zip(*((time.own, time.waiting, time.total) for _, time in timed), strict=True)
     )
     # Of two, the faster is the measure of the slower.
-    usual, waited = owns[(len(owns) - 1) // 2], waits[len(waits) // 2]
+    lower = (len(timed) - 1) // 2
+    usual, waited, step = owns[lower], waits[len(waits) // 2], totals[lower]
     found = [
         Straggler(name, time.own, usual)
         for name, time in timed
         if time.own > (STILL_SLOWER if name in known else SLOWER) * usual
         and time.waiting < waited
-        and time.own - usual > NOTABLE / (2 if name in known else 1) * (time.own + time.waiting)
+        and time.total - step < (1 - MADE_UP) * (time.own - usual)
+        and time.own - usual > NOTABLE / (2 if name in known else 1) * time.total
     ]
     return sorted(found, key=lambda each: -each.own)
 
