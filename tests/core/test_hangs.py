@@ -5,7 +5,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.plan import plan
-from paddlejob.core.recording.hangs import Hang, find_awaited
+from paddlejob.core.recording.hangs import Hang, find_awaited, restored_hang
 from paddlejob.core.recording.stacks import position
 from paddlejob.testing.build import SnapshotBuilder, job, snapshot
 from tests.core.hang_histories import EVERY, Play, check
@@ -288,10 +288,50 @@ def hanging(**spec) -> SnapshotBuilder:
     return builder
 
 
-def test_a_hang_is_in_the_message_and_changes_nothing_else():
-    decided = plan(hanging().build())
-    assert (decided.status.phase, decided.status.attempt) == (Phase.RUNNING, 0)
-    assert decided.status.message == "2 workers running; no step for 5m (step 100): it is stuck"
+def test_a_hang_is_the_reason_a_condition_and_in_the_message():
+    builder = hanging()
+    status = plan(builder.build()).status
+    assert (status.phase, status.attempt, status.reason) == (Phase.RUNNING, 0, "Hung")
+    assert status.message == "2 workers running; no step for 5m (step 100): it is stuck"
+    found = {each.type: (each.status, each.message) for each in status.conditions}
+    assert found["Running"] == ("True", status.message)
+    assert found["Hung"] == ("True", HANG.message)
+    builder.hang, builder.job = None, msgspec.structs.replace(builder.job, status=status)
+    status = plan(builder.build()).status
+    assert (status.reason, status.message) == ("PodsRunning", "2 workers running")
+    assert {each.type: each.status for each in status.conditions}["Hung"] == "False"
+
+
+def test_a_hang_on_record_is_known_to_the_next_operator():
+    status = plan(hanging().build()).status
+    restored = restored_hang(status)
+    assert restored is not None
+    assert (restored.attempt, restored.message, restored.is_learned) == (0, HANG.message, False)
+    builder = hanging(hangPolicy="Restart")
+    builder.hang, builder.job = restored, msgspec.structs.replace(builder.job, status=status)
+    again = plan(builder.build()).status
+    assert (again.message, again.attempt, again.conditions) == (status.message, 0, status.conditions)
+    assert restored_hang(msgspec.structs.replace(status, phase=Phase.RESTARTING)) is None
+    assert restored_hang(plan(snapshot(job().worker(1)).build()).status) is None
+
+
+@pytest.mark.parametrize(
+    ("is_new", "seconds", "is_learned"), [(True, 300, True), (False, 300, False), (False, 7200, True)]
+)
+def test_an_operator_that_has_not_seen_all_pauses_is_not_certain_of_a_hang(is_new, seconds, is_learned):
+    play = Play()
+    for rank in play.ranks:
+        rank.is_new = is_new
+    play.train(100)
+    play.stay(seconds, 100)
+    assert play.hang().is_learned is is_learned
+
+
+def test_a_job_is_not_restarted_for_a_hang_that_is_not_certain():
+    builder = hanging(hangPolicy="Restart")
+    builder.hang = msgspec.structs.replace(HANG, is_learned=False)
+    status = plan(builder.build()).status
+    assert (status.phase, status.reason, status.attempt) == (Phase.RUNNING, "Hung", 0)
 
 
 @pytest.mark.parametrize(("index", "is_said"), [(0, True), (1, False)])

@@ -409,15 +409,16 @@ def test_the_phase_and_what_it_waits_for(built, phase, message):
 def test_conditions_follow_the_phase_and_keep_their_time():
     built = settled(connected())
     again = built.later(60).plan().status
-    running, completed, failed, suspended = again.conditions
+    running, completed, failed, suspended, hung = again.conditions
     assert (running.type, running.status, running.last_transition_time) == ("Running", "True", NOW)
-    assert {completed.status, failed.status, suspended.status} == {"False"}
+    assert {completed.status, failed.status, suspended.status, hung.status} == {"False"}
     done = built.succeeded("worker", 0).succeeded("worker", 1).plan().status
     assert [(one.type, one.status) for one in done.conditions] == [
         ("Running", "False"),
         ("Completed", "True"),
         ("Failed", "False"),
         ("Suspended", "False"),
+        ("Hung", "False"),
     ]
 
 

@@ -70,6 +70,29 @@ def test_what_ranks_were_doing_when_their_job_hung_is_kept():
     play(act)
 
 
+def test_where_the_ranks_of_a_hung_job_are_is_kept_when_it_is_deleted():
+    async def act(stage: Kept) -> None:
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        [running] = stage.running.controller.state.jobs
+        stacks = (("demo-worker-0 (rank 0)", "in lock"),)
+        hang = Hang(0, 9, 600, (), "no step for 10m (step 9)", stacks=stacks)
+        stage.running.controller.state.notice(running.metadata.key, Hang, hang)
+        (attempt,) = (await stage.recorded("Running")).attempts
+        assert (attempt.result, attempt.reason) == ("Running", "Hung")
+        assert attempt.ranks[0].text == "stack of demo-worker-0 (rank 0):\nin lock"
+        # Another operator does not know the stacks.
+        await stage.stop_operator()
+        stage.start_operator()
+        await stage.phase("Running")
+        await stage.client.delete(PADDLE_JOBS, stage.namespace, "demo")
+        (attempt,) = (await stage.recorded("Deleted")).attempts
+        assert attempt.result == "Deleted"
+        assert attempt.ranks[0].text == "stack of demo-worker-0 (rank 0):\nin lock"
+
+    play(act)
+
+
 def test_every_restart_is_recorded_with_what_changed():
     async def act(stage: Kept) -> None:
         stage.hold("demo-worker-0", 137)

@@ -49,6 +49,16 @@ async def test_what_the_parts_count_is_exported_with_a_help_text(cluster):
 
 
 @simulated
+async def test_running_jobs_that_hang_are_counted(cluster):
+    for name, phase in {"hangs": "Running", "restarts": "Restarting"}.items():
+        cluster.submit(job(name).worker(1).spec(managedBy="example.com/other"))
+        status = {"phase": phase, "reason": "Hung"}
+        cluster.server.patch(PADDLE_JOBS, "default", name, {"status": status}, subresource="status")
+    await cluster.operate(3)
+    assert "paddlejob_jobs_hung 1.0" in cluster.controller.metrics.render().decode().splitlines()
+
+
+@simulated
 async def test_progress_is_exported_while_a_job_lives(cluster):
     for name, status in {
         "demo": {"progress": {"step": 7, "loss": "nan", "lostSteps": 3}},

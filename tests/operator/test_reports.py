@@ -16,6 +16,7 @@ from paddlejob.api.pod import Pod, PodSpec
 from paddlejob.api.v1 import TrainingProgress
 from paddlejob.core.recording import hangs
 from paddlejob.kube import errors
+from paddlejob.kube.resource import SECRETS
 from paddlejob.operator.reports import pace, tokens
 from paddlejob.operator.reports.book import (
     MOST_RANKS,
@@ -25,16 +26,19 @@ from paddlejob.operator.reports.book import (
     Report,
     read_report,
 )
+from paddlejob.operator.reports.certificate import SECRET_NAME
 from paddlejob.operator.reports.intake import ReportIntake, recorder_files
 from paddlejob.operator.reports.pace import Bucket
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
 from paddlejob.operator.reports.trainjob import progress_in
-from paddlejob.operator.settings import ReportSettings
+from paddlejob.operator.settings import OperatorSettings, ReportSettings
 from paddlejob.recorder import operator_sink
 from paddlejob.recorder import progress as recorder_progress
 from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import job
+from paddlejob.testing.operator import Operator
 from tests.recorder.interpreter import PACKAGE
+from tests.support.simulated import simulated
 
 JOB, OTHER = ObjectKey("team", "demo"), ObjectKey("team", "other")
 SOURCE = "10.0.0.1"
@@ -118,6 +122,30 @@ def test_a_rank_that_is_silent_is_forgotten_unless_the_job_stands_still(steps, a
     book.prune(lambda _: alive, end)
     assert sorted(rank.last.rank for rank in book.ranks(JOB, alive)) == ranks
     assert (book.leader(JOB), book.reporters) == (ranks[0], 1)
+
+
+@pytest.mark.parametrize(("age_seconds", "is_new"), [(60, False), (0, True), (-60, True)])
+def test_a_pod_is_new_to_an_operator_that_began_before_it(age_seconds: int, is_new: bool):
+    book, known = Book(), pod("demo-worker-0", "uid-0")
+    assert book.take(JOB, known, Report(), 0.0).pace.is_new
+    book.since = NOW
+    created = NOW - timedelta(seconds=age_seconds)
+    metadata = msgspec.structs.replace(known.metadata, uid="uid-1", creation_timestamp=created)
+    fresh = msgspec.structs.replace(known, metadata=metadata)
+    assert book.take(JOB, fresh, Report(), 0.0).pace.is_new is is_new
+
+
+@simulated
+async def test_reports_are_new_from_the_time_that_an_operator_leads(cluster):
+    # Its certificate is not one, so that no port is opened.
+    cluster.server.create(SECRETS, {"metadata": {"name": SECRET_NAME}, "data": {}})
+    settings = ReportSettings(url="https://reports.svc:8443", address="127.0.0.1:0")
+    operator = Operator(cluster.client, OperatorSettings(reports=settings))
+    await asyncio.sleep(60)
+    began = virtual_loop.now()
+    await operator.run_for(1)
+    since = operator.progress.intake.watchdog._book.since
+    assert abs(since - began) < timedelta(seconds=2)
 
 
 def test_nothing_is_kept_of_a_job_that_is_gone():

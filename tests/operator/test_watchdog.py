@@ -10,6 +10,7 @@ from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.kube.resource import EVENTS
 from paddlejob.operator.reports.book import SILENT_SECONDS, Book, Report
 from paddlejob.operator.reports.watchdog import Watchdog
+from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import job
 from tests.operator.progress_stage import Read, play
 
@@ -46,19 +47,35 @@ class Ranks:
                 self.book.take(job.metadata.key, pod, where, clock)
         await asyncio.sleep(5)
 
+    def watch(self) -> None:
+        self._watching = asyncio.create_task(self.watchdog.run())
+
+    async def restart(self) -> Ranks:
+        """Let another operator take over; return what the ranks report to it."""
+        self._watching.cancel()
+        await self.stage.stop_operator()
+        self.stage.start_operator()
+        ranks = Ranks(self.stage)
+        ranks.book.since = virtual_loop.now()
+        ranks.watch()
+        await ranks.controller.synced()
+        return ranks
+
+    async def told(self) -> int:
+        """Count the events of hangs."""
+        listed = await self.stage.client.list(EVENTS, self.stage.namespace, type=dict)
+        return sum(each.get("count", 1) for each in listed.items if each["reason"] == "Hung")
+
 
 def watched(act, **spec) -> None:
     async def main(stage: Read) -> None:
         await stage.submit(job().worker(3).spec(**spec))
         await stage.phase("Running")
         ranks = Ranks(stage)
-        watching = asyncio.create_task(ranks.watchdog.run())
-        try:
-            for step in range(1, 10):
-                await ranks.report(step)
-            await act(stage, ranks)
-        finally:
-            watching.cancel()
+        ranks.watch()
+        for step in range(1, 10):
+            await ranks.report(step)
+        await act(stage, ranks)
 
     play(main)
 
@@ -121,17 +138,63 @@ def test_a_job_that_reports_again_and_hangs_is_restarted():
     watched(act, hangPolicy="Restart")
 
 
+def test_a_hang_stays_on_record_when_another_operator_takes_over():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        for _ in range(30):
+            await ranks.report(9, silent="demo-worker-1")
+        before = await stage.status()
+        assert (before["phase"], before["reason"]) == ("Running", "Hung")
+        for _ in range(2):
+            ranks = await ranks.restart()
+            for _ in range(30):
+                await ranks.report(9, silent="demo-worker-1")
+                status = await stage.status()
+                assert (status["reason"], status["message"]) == ("Hung", before["message"])
+        assert status["goodput"] == before["goodput"]
+        assert await ranks.told() == 1
+        for _ in range(3):
+            await ranks.report(10)
+        status = await stage.status()
+        assert (status["reason"], status["message"]) == ("PodsRunning", "3 workers running")
+
+    watched(act)
+
+
+def test_a_pause_that_another_operator_has_learned_restarts_no_job():
+    async def act(stage: Read, ranks: Ranks) -> None:
+        for step in range(9, 15):
+            for _ in range(10):
+                await ranks.report(step)
+        # Five times 50 seconds are allowed now, which the next operator does not know.
+        ranks = await ranks.restart()
+        for _ in range(30):
+            await ranks.report(14)
+        status = await stage.status()
+        assert (status.get("attempt", 0), status["reason"]) == (0, "Hung")
+        for _ in range(3):
+            await ranks.report(15)
+        assert (await stage.status())["reason"] == "PodsRunning"
+        # No pause is allowed for longer than 600 seconds.
+        for _ in range(int(LIMITS.ceiling_seconds) // 5 + 5):
+            await ranks.report(15)
+            if (await stage.status()).get("attempt", 0):
+                break
+        status = await stage.status()
+        assert (status["attempt"], status["lastFailure"]["reason"]) == (1, "Hung")
+
+    watched(act, hangPolicy="Restart")
+
+
 def test_ranks_that_wait_for_one_that_has_not_begun_name_it():
     async def act(stage: Read) -> None:
         await stage.submit(job().worker(3))
         await stage.phase("Running")
         ranks = Ranks(stage)
-        watching = asyncio.create_task(ranks.watchdog.run())
+        ranks.watch()
         for _ in range(100):
             await ranks.report(0, silent="demo-worker-2")
         node = (await stage.pod("demo-worker-2"))["spec"]["nodeName"]
         await stage.says(f"demo-worker-2 on {node} has not started training")
-        watching.cancel()
 
     play(act)
 

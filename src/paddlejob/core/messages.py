@@ -65,6 +65,8 @@ class PhaseReason(msgspec.Struct, frozen=True):
     phase: Phase
     reason: str
     message: str
+    hang: str = ""
+    """The part of the message that tells of a hang."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "message", one_line(self.message))

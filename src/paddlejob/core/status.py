@@ -71,6 +71,8 @@ def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) ->
         notes = (trouble.message if trouble else "", snapshot.warning, _given_up(pod_set))
         remarks = "".join(f"; {note}" for note in notes if note)
         text = f"{_tally(snapshot, pod_set)} running{remarks}{next(refusals, '')}"
+        if snapshot.hang is not None:
+            return PhaseReason(Phase.RUNNING, Reason.HUNG, text, hang=snapshot.hang.message)
         return PhaseReason(Phase.RUNNING, Reason.PODS_RUNNING, text)
     is_pending = missing or any(member.state is PodState.PENDING for member in unsettled)
     phase = Phase.PENDING if is_pending else Phase.STARTING
@@ -167,20 +169,24 @@ def _desired(of: RoleStatus) -> str:
 
 
 def next_conditions(job: PaddleJob, phase_reason: PhaseReason, now: datetime) -> tuple[Condition, ...]:
-    """Return one condition for each phase worth waiting for; the time moves only when the status does."""
+    """Return one condition for each phase worth waiting for, and one for a hang.
+
+    The time moves only when the status does.
+    """
     before = {condition.type: condition for condition in job.status.conditions}
+    messages = {str(phase): phase_reason.message for phase in CONDITION_PHASES if phase is phase_reason.phase}
+    if phase_reason.hang:
+        messages[Reason.HUNG] = phase_reason.hang
     conditions = []
-    for phase in CONDITION_PHASES:
-        is_now = phase is phase_reason.phase
-        old = before.get(phase)
-        changed = old is None or old.status != str(is_now)
+    for kind in (*map(str, CONDITION_PHASES), Reason.HUNG):
+        old, is_now = before.get(kind), str(kind in messages)
         conditions.append(
             Condition(
-                type=str(phase),
-                status=str(is_now),
+                type=kind,
+                status=is_now,
                 reason=phase_reason.reason,
-                message=phase_reason.message if is_now else "",
-                last_transition_time=now if changed or old is None else old.last_transition_time,
+                message=messages.get(kind, ""),
+                last_transition_time=now if old is None or old.status != is_now else old.last_transition_time,
                 observed_generation=job.metadata.generation,
             )
         )

@@ -65,7 +65,7 @@ class AttemptRecord(View, frozen=True):
 
     attempt: int = 0
     result: str = ""
-    """Completed, Failed, Deleted, or the phase that the job went to: Restarting, Scaling."""
+    """Completed, Failed, Deleted, the next phase of the job (Restarting, Scaling), or Running in a hang."""
     reason: str = ""
     message: str = ""
     began: Moment | None = None
@@ -73,7 +73,7 @@ class AttemptRecord(View, frozen=True):
     failure: Failure | None = None
     """Who failed first."""
     ranks: tuple[RankEnd, ...] = ()
-    """The ranks that had ended, the one that failed first before all others."""
+    """The ranks that had ended, the one that failed first before all others; of a hang, also running ones."""
     more_ranks: int = 0
     """How many more had ended."""
     changes: tuple[Change, ...] = ()

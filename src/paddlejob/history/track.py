@@ -83,15 +83,20 @@ class Track:
         self.attempts.append((ended, environment or {}))
         self.environment = {}
 
+    def note_hang(self, found: AttemptRecord) -> None:
+        """Add where the ranks of the present attempt are; the record of its end replaces it."""
+        self.attempts.append((found, {}))
+
     def merged_into(self, kept: Record | None) -> Record:
         """Return the record with what is new."""
         before = kept or Record(self.summary)
-        attempts, environment = list(before.attempts), before.environment
-        known = {each.attempt for each in attempts}
+        attempts, environment = {each.attempt: each for each in before.attempts}, before.environment
         for ended, own in self.attempts:
-            if ended.attempt not in known:
+            known = attempts.get(ended.attempt)
+            if known is None or known.result == Phase.RUNNING:
                 changed = changes(environment, own) if environment and own else ()
-                attempts.append(msgspec.structs.replace(ended, changes=changed))
+                ranks = ended.ranks or (known.ranks if known else ())
+                attempts[ended.attempt] = msgspec.structs.replace(ended, changes=changed, ranks=ranks)
                 environment = own or environment
         # Some of it may be there already: the response to an earlier write was lost.
         entries = (each for each in self.timeline if each not in before.timeline)
@@ -99,7 +104,7 @@ class Track:
         return msgspec.structs.replace(
             before,
             summary=self.summary,
-            attempts=tuple(attempts),
+            attempts=tuple(attempts.values()),
             timeline=(*before.timeline, *entries),
             curve=(*before.curve, *(each for each in self.curve if each.time > last)),
             environment=environment,

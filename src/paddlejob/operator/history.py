@@ -25,6 +25,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey
+from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.core.pod_set import ObservedPod
@@ -149,14 +150,18 @@ class HistoryKeeper:
         track.see(msgspec.structs.replace(job, status=new))
         track.enter(new, self._now())
         pods = self._state.pods.find("owner", job.metadata.uid)
+        ranks: list[RankEnd] = []
         if new.attempt == old.attempt and not new.phase.is_terminal:
-            if new.phase is Phase.RUNNING:
+            if new.reason == Reason.HUNG:
+                ranks = await self._ranks(job, new, pods)
+                track.note_hang(compose.attempt_record(job, new, self._now(), ranks))
+                self._due[job.metadata.uid] = None
+            elif new.phase is Phase.RUNNING:
                 track.environment = environment_of(job, pods, self._hiding_key)
             return
         track.recorded = new.attempt
         if new.phase.is_terminal:
             track.ended_clock = asyncio.get_running_loop().time()
-        ranks: list[RankEnd] = []
         track.reads_logs = True
         try:
             ranks = await self._ranks(job, new, pods)

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from paddlejob.api.meta import ObjectKey
+from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, TrainingProgress
 from paddlejob.kube.client import RequestRecord
 from paddlejob.kube.consistency import Consistency
@@ -101,6 +102,7 @@ class StateCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield the series."""
         yield self._jobs()
+        yield self._hung()
         yield from self._progress()
         yield from self._watches()
         yield from self._work()
@@ -112,6 +114,12 @@ class StateCollector(Collector):
             if phase:
                 jobs.add_metric([str(phase)], phases[phase])
         return jobs
+
+    def _hung(self) -> Metric:
+        hung = sum(
+            job.status.phase is Phase.RUNNING and job.status.reason == Reason.HUNG for job in self._state.jobs
+        )
+        return GaugeMetricFamily("paddlejob_jobs_hung", "Running jobs that make no progress.", value=hung)
 
     def _progress(self) -> Iterable[Metric]:
         """Yield how far the jobs are that have not ended; series of others would stay where they were."""

@@ -22,7 +22,7 @@ from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.network import network_of
 from paddlejob.core.pod_set import has_ended
-from paddlejob.core.recording.hangs import Hang
+from paddlejob.core.recording.hangs import Hang, restored_hang
 from paddlejob.core.recording.recorder import Recorder, recorder_of
 from paddlejob.core.recording.stragglers import Slowdown
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
@@ -69,7 +69,9 @@ class ClusterState:
         self.config_maps: Cache[ConfigMap] = Cache()
         self.recorder: Recorder | None = None
         """What pods are given to report with; set once reports can be taken."""
-        self._notices: dict[tuple[type, ObjectKey], Hang | Slowdown] = {}
+        self._notices: dict[tuple[type, ObjectKey], Hang | Slowdown | None] = {}
+        self.watches_hangs = False
+        """Whether hangs are looked for; then one on record lasts until the job is seen to move."""
         self.awaited: dict[ObjectKey, tuple[int, str]] = {}
         """Which rank of a job all others wait for, and in which attempt."""
         self._warnings: dict[ObjectKey, tuple[str, str]] = {}
@@ -148,15 +150,13 @@ class ClusterState:
 
     def notice(self, key: ObjectKey, kind: type[Notice], found: Notice | None) -> None:
         """Note what was found about a job, or that it is so no more, and let the job be looked at."""
-        if found is None:
-            self._notices.pop((kind, key), None)
-        else:
-            self._notices[kind, key] = found
+        self._notices[kind, key] = found
         self._on_touched(key, Trigger(initial=False, child=True))
 
     def noticed(self, job: PaddleJob, kind: type[Notice]) -> Notice | None:
-        """Return what was found about the present attempt of a job."""
-        found = self._notices.get((kind, job.metadata.key))
+        """Return what was found about the present attempt of a job, perhaps by an earlier operator."""
+        restored = restored_hang(job.status) if self.watches_hangs and kind is Hang else None
+        found = self._notices.get((kind, job.metadata.key), restored)
         return found if isinstance(found, kind) and found.attempt == job.status.attempt else None
 
     def _awaited(self, job: PaddleJob) -> str:

@@ -1,8 +1,9 @@
 """Finds jobs that have stopped making progress, and the rank that the others wait for.
 
 Timeouts are learned from the job itself, for each phase: a job is given several times as long as it ever
-took to its next step, and evaluations and checkpoints by what they took. Pure: the caller has the
-clock, which only moves forward.
+took to its next step, and evaluations and checkpoints by what they took. An operator that starts later than
+the job has not seen its pauses: it reports a hang, and restarts the job only after the longest timeout. Pure:
+the caller has the clock, which only moves forward.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import Failure, HangPolicy, Phase
+from paddlejob.api.v1 import Failure, HangPolicy, PaddleJobStatus, Phase
 from paddlejob.core.attempts import backoff
 from paddlejob.core.attempts.new_attempt import NewAttempt
 from paddlejob.core.messages import duration
@@ -57,7 +58,7 @@ class HangLimits(msgspec.Struct, frozen=True):
 class RankPace:
     """How one process makes progress."""
 
-    def __init__(self, name: str, node: str, now: float) -> None:
+    def __init__(self, name: str, node: str, now: float, *, is_new: bool = True) -> None:
         self.name = name
         """As people call it: worker-1."""
         self.node = node
@@ -67,6 +68,9 @@ class RankPace:
         """Whether it is where ranks wait for each other."""
         self.position: Position | None = None
         """Where it is, as far as it was asked."""
+        self.is_new = is_new
+        """Whether its pod is younger than this operator, which then has seen every pause."""
+        self.since = now
         self.reported_at = now
         self.moved_at = now
         self._longest: dict[str, float] = {}
@@ -92,6 +96,10 @@ class RankPace:
         counts_steps = self.step > 0 or self.phase != TRAINING
         return now - self.moved_at < within_seconds or not counts_steps
 
+    def knows_pauses(self, now: float, *, after_seconds: float) -> bool:
+        """Return whether every pause was seen, or those of a time that is long enough."""
+        return self.is_new or now - self.since >= after_seconds
+
     def longest_pause(self, phase: str) -> float:
         """Return the longest pause so far."""
         return self._longest.get(phase, 0.0)
@@ -109,6 +117,8 @@ class Hang(msgspec.Struct, frozen=True):
     message: str
     has_reports: bool = True
     """Whether any rank still reports; otherwise all of them are silent, for which the network may be why."""
+    is_learned: bool = True
+    """Whether the timeout was learned from all pauses of the job; otherwise it may be too short."""
     stacks: tuple[tuple[str, str], ...] = ()
     """Where the ranks are, as far as they said so, those that stand out first."""
 
@@ -158,10 +168,20 @@ def find_hang(
         places,
         f"{what}: {why.removeprefix('; ')}" if why else what,
         has_reports=has_reports,
+        is_learned=all(rank.knows_pauses(now, after_seconds=limits.ceiling_seconds) for rank in every),
         stacks=tuple(
             (rank.name, rank.position.dump) for rank in known if rank.position and rank.position.dump
         ),
     )
+
+
+def restored_hang(status: PaddleJobStatus) -> Hang | None:
+    """Return the hang that the status of a job records, for an operator that has not seen the job move."""
+    found = next((each for each in status.conditions if each.type == Reason.HUNG), None)
+    if status.phase is not Phase.RUNNING or found is None or found.status != "True":
+        return None
+    step = status.progress.step if status.progress else 0
+    return Hang(status.attempt, step, 0, (), found.message, is_learned=False)
 
 
 def find_awaited(ranks: Iterable[RankPace], now: float, *, silent_seconds: float) -> str | None:
@@ -229,11 +249,12 @@ def _verb(some: Sequence[object], one: str, many: str) -> str:
 
 
 def hung(job: Observed) -> NewAttempt | None:
-    """Find that the job hangs and has restarts left, with hangPolicy Restart."""
+    """Find a hang that restarts the job: one that is certain, with restarts left."""
     hang, spec = job.given.hang, job.job.spec
     if (
         hang is None
         or not hang.has_reports
+        or not hang.is_learned
         or spec.hang_policy != HangPolicy.RESTART
         or not backoff.has_restarts_left(job.job)
     ):

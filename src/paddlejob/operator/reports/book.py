@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
@@ -112,6 +113,8 @@ class Book:
         self._budgets: dict[str, Bucket] = {}
         self._reporters: Counter[str] = Counter()
         """How many ranks report, by namespace."""
+        self.since: datetime | None = None
+        """When this operator began to receive reports, by the API server's clock."""
 
     @property
     def reporters(self) -> int:
@@ -140,13 +143,18 @@ class Book:
             self._reporters[job.namespace] += 1
             self._leaders[job] = min(report.rank, self._leaders.get(job, report.rank))
         if rank is None or rank.pod_uid != pod.metadata.uid:
-            place = RankPace(f"{name} (rank {report.rank})", pod.spec.node_name, now)
+            name_of_rank = f"{name} (rank {report.rank})"
+            place = RankPace(name_of_rank, pod.spec.node_name, now, is_new=self._is_new(pod))
             rank = ranks[(name, report.rank)] = Rank(pod.metadata.uid, place)
         # What is kept of each report is not to be what is long.
         rank.take(msgspec.structs.replace(report, stacks=""), now)
         if report.stacks:
             rank.pace.position = _kept(stacks.position(report.stacks), ranks.values())
         return rank
+
+    def _is_new(self, pod: Pod) -> bool:
+        created = pod.metadata.creation_timestamp
+        return self.since is None or (created is not None and created >= self.since)
 
     def jobs(self) -> list[ObjectKey]:
         """Return the jobs whose ranks report."""

@@ -62,6 +62,7 @@ class ReportIntake:
         self._writer = writer
         self._settings = settings
         self._namespace = namespace
+        self._now = now
         self._reviewer = TokenReviewer(client, is_known=lambda pod: self._sender(pod) is not None, now=now)
         self._book = Book()
         self.watchdog = Watchdog(
@@ -85,6 +86,7 @@ class ReportIntake:
 
     async def run(self) -> None:
         """Accept reports until cancelled. An obstacle is logged once, and tried again."""
+        self._book.since = self._now()
         while True:
             try:
                 certificate = await self._certificate()

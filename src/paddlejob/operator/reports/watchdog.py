@@ -33,7 +33,10 @@ RecordEvent = Callable[[PaddleJob, Event], None]
 
 
 class Watchdog:
-    """Tells the reconciler which jobs hang. What it knows is lost with the process, and learned again."""
+    """Finds hangs and stragglers for the reconciler.
+
+    The pauses of jobs are learned again by a new process. A hang on record lasts until its job moves.
+    """
 
     def __init__(
         self,
@@ -61,6 +64,7 @@ class Watchdog:
 
     async def run(self) -> None:
         """Look until cancelled."""
+        self._state.watches_hangs = True
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self._book.prune(
@@ -82,10 +86,11 @@ class Watchdog:
             self._look_for_awaited(job, ranks, now)
         else:
             self._slow.pop(key, None)
-        known = self._hung.get(key)
+        known = self._state.noticed(job, Hang) if job else None
         if hang is None or job is None:
             self._asked.pop(key, None)
-            if self._hung.pop(key, None) is not None:
+            was_told = self._hung.pop(key, None) is not None
+            if was_told or (known and any(rank.pace.moved_at > rank.pace.since for rank in ranks)):
                 self._state.notice(key, Hang, None)
         elif _is_news(hang, known) and self._has_asked(key, ranks, now):
             self._hung[key] = hang
@@ -165,8 +170,10 @@ class Watchdog:
 
 
 def _is_news(hang: Hang, known: Hang | None) -> bool:
-    """Return whether a hang is new, or until now was only a lack of reports."""
-    return known is None or known.attempt != hang.attempt or (hang.has_reports and not known.has_reports)
+    """Return whether a hang is new, or until now was only a lack of reports or uncertain."""
+    if known is None or known.attempt != hang.attempt:
+        return True
+    return (hang.has_reports and not known.has_reports) or (hang.is_learned and not known.is_learned)
 
 
 def _never_reported(job: PaddleJob, pods: tuple[Pod, ...], ranks: list[Rank]) -> list[str]:
