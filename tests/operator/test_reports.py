@@ -137,8 +137,8 @@ def test_a_pod_is_new_to_an_operator_that_began_before_it(age_seconds: int, is_n
 
 @simulated
 async def test_reports_are_new_from_the_time_that_an_operator_leads(cluster):
-    # Its certificate is not one, so that no port is opened.
-    cluster.server.create(SECRETS, {"metadata": {"name": SECRET_NAME}, "data": {}})
+    # The Secret has no key, so that no port is opened.
+    cluster.server.create(SECRETS, {"metadata": {"name": SECRET_NAME}, "data": {"tls.crt": "bm9uZQ=="}})
     settings = ReportSettings(url="https://reports.svc:8443", address="127.0.0.1:0")
     operator = Operator(cluster.client, OperatorSettings(reports=settings))
     await asyncio.sleep(60)
