@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,6 +54,15 @@ def test_the_loss_of_mixed_precision_is_the_one_before_it_is_scaled(scale: float
     it.progress._loss_read = -math.inf
     backward(Value(3.5))
     assert it.progress.loss == 3.5
+
+
+def test_a_loss_that_cannot_be_kept_costs_the_loss_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PADDLEJOB_PROGRESS_FILE", str(tmp_path / "progress"))
+    it = hooked()
+    assert it._scale(lambda _, loss: loss)(None, "loss") == "loss"
+    assert it.sender.is_on
 
 
 LOSS, ACCURACY = Value(name="mean_0.tmp_loss"), Value(name="acc")

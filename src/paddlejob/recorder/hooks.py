@@ -7,6 +7,7 @@ import importlib.abc
 import sys
 import threading
 import weakref
+from contextlib import suppress
 from typing import Any, Callable
 
 from .devices import idle_gpus
@@ -146,7 +147,7 @@ class _Hooks:
 
         @functools.wraps(original)
         def scale(*arguments: Any, **options: Any) -> Any:
-            with self.sender.guard():
+            with suppress(Exception):
                 if self._is_dynamic():
                     self._unscaled = (*arguments, *options.values())[1].detach()
             return original(*arguments, **options)

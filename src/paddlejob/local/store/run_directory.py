@@ -31,7 +31,7 @@ RUNS_VARIABLE = "PADDLEJOB_RUNS"
 LATEST = "@latest"
 """In place of a name: the newest run."""
 MIN_RECORD_BYTES = 1 << 16
-"""Size of the first record, so that a full disk has a place for the last one."""
+"""The last record is longer than the first, and must fit into its place on a full disk."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
