@@ -50,17 +50,24 @@ def goodput_at(job: PaddleJob, until: datetime) -> Goodput | None:
         return None
     known = status.goodput or _before_counting(status, created)
     since = known.updated or created
-    seconds = max(0, int((until - since).total_seconds()))
+    seconds, updated = _whole_seconds(since, until)
     part = _part(status)
-    # A fraction of a second, which only a laptop's clock has, is counted with the next part.
-    updated = since + timedelta(seconds=seconds)
     return msgspec.structs.replace(known, updated=updated, **{part: getattr(known, part) + seconds})
 
 
 def _before_counting(status: PaddleJobStatus, created: datetime) -> Goodput:
     """Return the times until a job first ran, of an operator that did not count them."""
-    queued = max(0, int(((status.start_time or created) - created).total_seconds()))
-    return Goodput(queued_seconds=queued, updated=created + timedelta(seconds=queued))
+    queued, updated = _whole_seconds(created, status.start_time or created)
+    return Goodput(queued_seconds=queued, updated=updated)
+
+
+def _whole_seconds(since: datetime, until: datetime) -> tuple[int, datetime]:
+    """Return the seconds between two times and when the last of them ended.
+
+    A fraction of a second, which only the clock of a laptop has, is counted with the next part.
+    """
+    seconds, fraction = divmod(max(until, since) - since, timedelta(seconds=1))
+    return seconds, max(until, since) - fraction
 
 
 def in_words(spent: Goodput) -> str:
