@@ -11,7 +11,7 @@ from tests.support.simulated_cluster import ROOT
 
 SOURCES = ROOT / "src"
 SHARES = re.compile(r"^from paddlejob\.fair_share import|= WorkQueue\(|\bnamespace_share\(", re.MULTILINE)
-"""What a module does that divides something between namespaces."""
+"""Matches code that divides something between namespaces."""
 MECHANISMS = {"paddlejob.kube.workqueue", "paddlejob.operator.budgets", "paddlejob.operator.reports.book"}
 """Modules that divide on behalf of others."""
 PAGES = ["docs/install.md", "docs/install.zh-CN.md"]

@@ -131,7 +131,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     taken_host_ports: frozenset[int] = frozenset()
     """Base ports of the other live jobs with `intranet: Host`."""
     namespace_host_ports: int = 0
-    """How many of these jobs are in the namespace of the job; 0 where all jobs are of one tenant."""
+    """How many of these jobs are in the namespace of the job; 0 if the operator serves one namespace."""
     failures: tuple[WriteFailure, ...] = ()
     """What the last reconcile could not write; empty on the first try."""
     state_seconds: dict[str, float] = {}

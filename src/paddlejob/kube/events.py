@@ -65,8 +65,8 @@ class EventRecorder:
     """Records Events about objects; use it as a context manager around the work.
 
     Guarantees: `record` does not wait and never fails; events that cannot be written within the limits are
-    dropped and counted; leaving the context writes the rest, within `flush_seconds`. A namespace whose events
-    are refused or slow neither delays nor drops events of other namespaces.
+    dropped and counted; leaving the context writes the rest, within `flush_seconds`. Events of one namespace
+    that are refused or slow neither delay nor displace events of another.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class _Lane(Generic[K]):
         self._groups.setdefault(self._group_of(key), OrderedDict())[key] = since
 
     def take_next(self) -> tuple[K, float] | None:
-        """Take the next key; None where no group may have another worker."""
+        """Take the next key; None if no group may have another worker."""
         for group in filter(self._may_take, self._groups):
             taken = self._groups[group].popitem(last=False)
             self._groups.move_to_end(group)

@@ -391,7 +391,7 @@ class HistoryKeeper:
             self._due[uid] = None
 
     async def _try_write(self, track: Track) -> bool:
-        """Write a record once; return False where that is to be repeated."""
+        """Write a record once; return False if that is to be repeated."""
         attempts, entries, curve = len(track.attempts), len(track.timeline), track.curve
         track.saved_at = asyncio.get_running_loop().time()
         try:
