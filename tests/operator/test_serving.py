@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import aiohttp
 import pytest
@@ -70,6 +73,41 @@ async def answer_of(routes, path: str) -> tuple[int, str]:
         session.get(f"http://127.0.0.1:{port}{path}") as answer,
     ):
         return answer.status, await answer.text()
+
+
+async def test_requests_of_a_moment_share_one_rendering():
+    rendered = []
+
+    def render() -> bytes:
+        rendered.append(None)
+        return b"text"
+
+    async with serving.serve("127.0.0.1:0", {"/metrics": serving.text(render)}) as port:
+        urls = [f"http://127.0.0.1:{port}/metrics"] * 6
+        answers = await asyncio.gather(*(asyncio.to_thread(get, url) for url in urls))
+    assert answers == [(200, b"text")] * 6
+    assert len(rendered) == 1
+
+
+async def test_a_main_loop_that_does_not_respond_is_not_healthy(monkeypatch):
+    monkeypatch.setattr(serving, "MAIN_LOOP_SECONDS", 0.1)
+    routes = {"/healthz": serving.probe(list), "/metrics": serving.text(bytes)}
+    with ThreadPoolExecutor() as pool:
+        async with serving.serve("127.0.0.1:0", routes) as port:
+            # Waiting for the results blocks the loop.
+            answers = [pool.submit(get, f"http://127.0.0.1:{port}{path}").result(30) for path in routes]
+            assert await asyncio.to_thread(get, f"http://127.0.0.1:{port}/healthz") == (200, b"ok\n")
+    message = b"the event loop of the operator has not responded within 0.1 s\n"
+    assert answers == [(503, message), (503, b"the operator is busy\n")]
+
+
+def get(url: str) -> tuple[int, bytes]:
+    try:
+        with urlopen(url, timeout=30) as response:
+            return response.status, response.read()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read()
 
 
 @pytest.mark.parametrize("address", ["0", "", ":0"])

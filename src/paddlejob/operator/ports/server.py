@@ -87,7 +87,8 @@ class _Port:
     async def run(self) -> None:
         """Accept connections until `stop` is set."""
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: self._log(context.get("exception")))
+        # Errors of transports, which clients cause; those of handlers are logged by `_end`.
+        loop.set_exception_handler(lambda _, context: log.debug("%s", context["message"]))
         loop.add_reader(self._listener, self._accept)
         await self.stop.wait()
         loop.remove_reader(self._listener)
@@ -155,8 +156,8 @@ class _Port:
         if connection in self._open:
             del self._open[connection]
             self._sources[connection.source] -= 1
-            # Zero counts of addresses are not kept.
-            self._sources += Counter()
+            if not self._sources[connection.source]:
+                del self._sources[connection.source]
 
     def _has_room_to_keep(self, source: str) -> bool:
         """Return whether a client may keep its connection: half of the places are for newcomers."""
@@ -206,7 +207,7 @@ class _Port:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await request.discard_body()
 
-    def _log(self, error: BaseException | None) -> None:
+    def _log(self, error: BaseException) -> None:
         """Log a bug, at most one a minute: requests must not fill the log."""
         now = asyncio.get_running_loop().time()
         if now >= self._log_at:
