@@ -126,3 +126,27 @@ def test_an_object_that_is_nested_too_deeply_concerns_nobody_else(levels, stream
         assert (informer.lists, informer.undecodable, informer.last_error) == (1, 0, "")
 
     play(scenario, streaming_list=streaming_list)
+
+
+@pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
+def test_an_object_that_is_left_out_is_removed_and_comes_back(streaming_list):
+    def decode(encoded: msgspec.Raw) -> Sized | None:
+        found = msgspec.json.decode(encoded, type=Sized)
+        return found if found.spec.size < 10 else None
+
+    async def scenario(scene: Scene) -> None:
+        cache: Cache[Sized] = Cache()
+        informer = scene.make(SIZED, Sized, cache, decode=decode)
+        scene.server.create(SIZED, sized("large", 10))
+        scene.server.create(SIZED, sized("grows", 1))
+        async with scene.running(informer):
+            await informer.synced.wait()
+            assert [found.metadata.name for found in cache] == ["grows"]
+            scene.server.patch(SIZED, "default", "grows", {"spec": {"size": 10}})
+            scene.server.patch(SIZED, "default", "large", {"spec": {"size": 1}})
+            await cache.reached(str(scene.server.version))
+            assert [found.metadata.name for found in cache] == ["large"]
+        assert scene.told == [(None, "grows", True), ("grows", None, False), (None, "large", False)]
+        assert informer.undecodable == 0
+
+    play(scenario, streaming_list=streaming_list)

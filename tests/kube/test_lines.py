@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from paddlejob.kube.errors import ResponseTooLargeError
 from paddlejob.kube.transport.lines import LineSplitter, split_lines
 
 
@@ -60,3 +61,11 @@ def test_a_line_of_50_megabytes_costs_one_copy():
     assert all(kept is chunk for kept in splitter._unfinished)
     (line,) = splitter.feed(b"\n")
     assert len(line) == 800 * 65536
+
+
+def test_a_line_beyond_the_maximum_is_refused_while_it_grows():
+    splitter = LineSplitter(1000)
+    assert splitter.feed(b"x" * 999 + b"\n" + b"y" * 999) == [b"x" * 999]
+    assert splitter.feed(b"\n" + b"z" * 600) == [b"y" * 999]
+    with pytest.raises(ResponseTooLargeError, match="the server sent a line of more than"):
+        splitter.feed(b"z" * 600)

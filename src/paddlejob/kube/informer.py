@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Generic, Protocol, TypeVar, assert_never
 
@@ -29,6 +29,13 @@ T_co = TypeVar("T_co", bound=HasMeta, covariant=True)
 PAGE_SIZE = 500
 STREAM_SECONDS = (300, 600)
 """Bounds of the time after which the server is asked to end a stream: spread, so that not all end at once."""
+MAX_LINE_BYTES = 32 << 20
+"""Maximum size of an event. etcd stores 1.5 MB, and JSON writes a control character in six bytes."""
+MAX_ERROR_LENGTH = 500
+"""Maximum length of a decoder's message, which may quote the object."""
+
+Decode = Callable[[msgspec.Raw], T | None]
+"""Returns the view of an object that the cache holds, None to leave the object out. Raises DECODE_ERRORS."""
 
 
 class OnChange(Protocol[T_contra]):
@@ -65,9 +72,12 @@ class Informer(Generic[T]):
         field_selector: str = "",
         on_change: OnChange[T] | None = None,
         on_decode_error: OnDecodeError[T] | None = None,
+        decode: Decode[T] | None = None,
     ) -> None:
         """Prepare to watch.
 
+        `decode` replaces the plain decoding into `type`. It must copy the parts of the encoded object that it
+        keeps: a Raw is a view of the whole message.
         Without `on_decode_error`, an object that does not fit its type is left out of the cache, and parts
         that are nested too deeply are ignored, as every part that the type does not have. With it, the object
         is read whole or not at all.
@@ -81,10 +91,12 @@ class Informer(Generic[T]):
         self._rng = rng
         self._on_change = on_change
         self._on_decode_error = on_decode_error
-        self._decoder = msgspec.json.Decoder(type)
+        decoder = msgspec.json.Decoder(type)
+        self._decode_view: Decode[T] = decode or (lambda encoded: decoding.decode(decoder, encoded))
         self._state: watch.State = watch.Empty()
-        self._staged: dict[ObjectKey, T | _Undecodable] = {}
-        self._undecodable: dict[ObjectKey, _Undecodable] = {}
+        self._staged: dict[ObjectKey, T | _LeftOut] = {}
+        self._undecodable: dict[ObjectKey, str] = {}
+        """Resource versions of the objects that do not decode."""
         self._alive_at: float | None = None
         self._page_size: int | None = None
         """Less than PAGE_SIZE once a list was too large to be read; no list is read whole after that."""
@@ -171,7 +183,7 @@ class Informer(Generic[T]):
                     raise await responses.error_from_stream(stream)
                 self.streams += 1
                 opened_at = self._alive()
-                splitter = LineSplitter()
+                splitter = LineSplitter(MAX_LINE_BYTES)
                 async for chunk in stream.chunks():
                     if self._must_list:
                         break
@@ -243,7 +255,7 @@ class Informer(Generic[T]):
         match event.type:
             case "ADDED" | "MODIFIED":
                 decoded = self._decode(event.object)
-                return watch.Line(event.type, decoded.metadata.resource_version, decoded)
+                return watch.Line(event.type, _version(decoded), decoded)
             case "DELETED":
                 metadata = _metadata(event.object)
                 return watch.Line(event.type, metadata.resource_version, metadata.key)
@@ -258,16 +270,20 @@ class Informer(Generic[T]):
             case _:
                 return watch.Line(event.type, "")
 
-    def _decode(self, encoded: msgspec.Raw) -> T | _Undecodable:
+    def _decode(self, encoded: msgspec.Raw) -> T | _LeftOut:
         try:
             if self._on_decode_error and decoding.is_too_deep(encoded):
                 raise msgspec.ValidationError(f"nested more than {decoding.MAX_DEPTH} levels deep")
-            return decoding.decode(self._decoder, encoded)
+            view = self._decode_view(encoded)
         except decoding.DECODE_ERRORS as error:
-            metadata, message = _metadata(encoded), str(error)
-        if self._on_decode_error is None:
-            return _Undecodable(metadata, message)
-        return self._on_decode_error(encoded, metadata, message)
+            metadata, message = _metadata(encoded), str(error)[:MAX_ERROR_LENGTH]
+            if self._on_decode_error is not None:
+                return self._on_decode_error(encoded, metadata, message)
+            return _LeftOut(metadata.key, metadata.resource_version, message)
+        if view is None:
+            metadata = _metadata(encoded)
+            return _LeftOut(metadata.key, metadata.resource_version)
+        return view
 
     def _next_request(self, received: watch.Input) -> watch.Request:
         """Step the machine with an input after which it always asks for something."""
@@ -318,10 +334,10 @@ class Informer(Generic[T]):
             log.info("watch of %s has recovered", self._resource.plural)
             self.last_error = ""
 
-    def _apply(self, decoded: T | _Undecodable, resource_version: str) -> None:
-        if isinstance(decoded, _Undecodable):
+    def _apply(self, decoded: T | _LeftOut, resource_version: str) -> None:
+        if isinstance(decoded, _LeftOut):
             self._leave_out(decoded)
-            self._notify(self._cache.remove(decoded.metadata.key, resource_version), initial=False)
+            self._notify(self._cache.remove(decoded.key, resource_version), initial=False)
         else:
             self._undecodable.pop(decoded.metadata.key, None)
             self._notify(self._cache.apply(decoded, resource_version), initial=False)
@@ -330,33 +346,39 @@ class Informer(Generic[T]):
         self._undecodable.pop(key, None)
         self._notify(self._cache.remove(key, resource_version), initial=False)
 
-    def _stage(self, decoded: T | _Undecodable) -> None:
+    def _stage(self, decoded: T | _LeftOut) -> None:
+        if isinstance(decoded, _LeftOut):
+            self._staged[decoded.key] = decoded
+            return
         key, version = decoded.metadata.key, decoded.metadata.resource_version
         known = self._cache.get(key)
-        # What is known already is not kept twice while the list is incomplete.
+        # An object that is known already is not kept twice while the list is incomplete.
         self._staged[key] = known if known and known.metadata.resource_version == version else decoded
 
     def _replace(self, resource_version: str) -> None:
         staged, self._staged = self._staged, {}
-        left_out = {key: entry for key, entry in staged.items() if isinstance(entry, _Undecodable)}
+        left_out = {key: entry for key, entry in staged.items() if isinstance(entry, _LeftOut)}
         self._undecodable = {key: known for key, known in self._undecodable.items() if key in left_out}
-        for undecodable in left_out.values():
-            self._leave_out(undecodable)
-        listed = (entry for entry in staged.values() if not isinstance(entry, _Undecodable))
+        for entry in left_out.values():
+            self._leave_out(entry)
+        listed = (entry for entry in staged.values() if not isinstance(entry, _LeftOut))
         self.lists += 1
         self._notify(self._cache.replace(listed, resource_version), initial=not self.synced.is_set())
         if not self._must_list:
             self.synced.set()
 
-    def _leave_out(self, undecodable: _Undecodable) -> None:
-        key = undecodable.metadata.key
-        known = self._undecodable.get(key)
-        self._undecodable[key] = undecodable
-        if known and known.metadata.resource_version == undecodable.metadata.resource_version:
+    def _leave_out(self, left_out: _LeftOut) -> None:
+        """Log once for each version that an object does not decode; count it as long as it does not."""
+        key = left_out.key
+        if not left_out.message:
+            self._undecodable.pop(key, None)
             return
-        log.warning(
-            "%s %s is ignored because it does not decode: %s", self._resource.kind, key, undecodable.message
-        )
+        is_known = self._undecodable.get(key) == left_out.resource_version
+        self._undecodable[key] = left_out.resource_version
+        if not is_known:
+            log.warning(
+                "%s %s is ignored because it does not decode: %s", self._resource.kind, key, left_out.message
+            )
 
     def _notify(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
         if self._on_change is None:
@@ -402,15 +424,22 @@ class _IdentityOnly(View, frozen=True):
     metadata: _Identity
 
 
-class _Undecodable(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta
-    message: str
+class _LeftOut(msgspec.Struct, frozen=True):
+    """An object that the cache does not hold; the message is empty unless it does not decode."""
+
+    key: ObjectKey
+    resource_version: str
+    message: str = ""
 
 
 _EVENT_DECODER = msgspec.json.Decoder(_Event)
 _META_DECODER = msgspec.json.Decoder(_MetaOnly)
 _IDENTITY_DECODER = msgspec.json.Decoder(_IdentityOnly)
 _STATUS_DECODER = msgspec.json.Decoder(errors.Status)
+
+
+def _version(decoded: HasMeta | _LeftOut) -> str:
+    return decoded.resource_version if isinstance(decoded, _LeftOut) else decoded.metadata.resource_version
 
 
 def _metadata(encoded: msgspec.Raw) -> ObjectMeta:

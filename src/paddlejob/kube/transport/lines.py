@@ -1,8 +1,10 @@
-"""From chunks of bytes to lines, without a limit on their length."""
+"""From chunks of bytes to lines."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+
+from paddlejob.kube.errors import ResponseTooLargeError
 
 
 class LineSplitter:
@@ -11,17 +13,25 @@ class LineSplitter:
     Guarantees time linear in the bytes fed: a long line's chunks are kept apart and joined once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int | None = None) -> None:
         self._unfinished: list[bytes] = []
+        self._max_bytes = max_bytes
+        self._unfinished_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that this chunk completes, without their LF or CRLF; empty lines too."""
+        """Return the lines that this chunk completes, without their LF or CRLF; empty lines too.
+
+        Raises ResponseTooLargeError for a line that grows beyond the maximum.
+        """
         completed = []
         first, *others = chunk.split(b"\n")
         self._unfinished.append(first)
         for start_of_next in others:
             completed.append(self._take())
             self._unfinished.append(start_of_next)
+        self._unfinished_bytes = len(self._unfinished[-1]) + (0 if others else self._unfinished_bytes)
+        if self._max_bytes is not None and self._unfinished_bytes > self._max_bytes:
+            raise ResponseTooLargeError(f"the server sent a line of more than {self._max_bytes >> 20} MiB")
         return completed
 
     def finish(self) -> bytes:
