@@ -20,6 +20,7 @@ from paddlejob.history.record import (
     MAX_BYTES,
     MAX_PLAIN_BYTES,
     MAX_POINTS,
+    MAX_SUMMARY_LENGTH,
     AttemptRecord,
     PhaseEntry,
     Point,
@@ -28,6 +29,7 @@ from paddlejob.history.record import (
     Summary,
     bounded,
     manifest,
+    outline_of_record,
     pack,
     summary_of_object,
     thinned,
@@ -36,7 +38,8 @@ from paddlejob.history.record import (
 from paddlejob.testing.build import job, snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-DEMO = Summary("demo", "default", "0123456789", result="Failed")
+KEY = ("demo", "default", "0123456789")
+DEMO = Summary(*KEY, result="Failed")
 
 
 def noise(length: int, seed: int) -> str:
@@ -168,9 +171,21 @@ def test_a_configmap_that_only_looks_like_a_record_is_not_one():
     good = made["annotations"][names.ANNOTATION_SUMMARY]
     naive = good.replace("{", '{"ended": "2024-01-01T00:00:00",', 1)
     deep = good.replace("{", '{"deep": ' + "[" * 100_000 + "]" * 100_000 + ",", 1)
-    for text in ("", "{}", "[", '{"name": 1}', naive, deep):
+    long = good.replace("{", '{"message": "' + "x" * 2000 + '",', 1)
+    padded = good.replace("{", "{" + " " * MAX_SUMMARY_LENGTH, 1)
+    uid = good.replace(DEMO.uid, DEMO.uid + "x" * 64)
+    for text in ("", "{}", "[", '{"name": 1}', naive, deep, long, padded, uid):
         broken = {names.ANNOTATION_SUMMARY: text}
         assert summary_of_object(msgspec.structs.replace(metadata, annotations=broken)) is None
+
+
+def test_the_operator_keeps_no_text_of_a_record():
+    failure = Failure(message="x" * 1000)
+    ended = msgspec.structs.replace(DEMO, reason="PodFailed", message="x" * 1000, failure=failure)
+    unended = msgspec.structs.replace(ended, result="Running")
+    for summary, kept in ((ended, DEMO), (unended, Summary(*KEY, result="Running", failure=failure))):
+        encoded = msgspec.Raw(msgspec.json.encode(manifest(Record(summary))))
+        assert outline_of_record(encoded) == kept
 
 
 @pytest.mark.parametrize(

@@ -325,3 +325,51 @@ STRANGERS = {
 }
 
 CORPUS = {**DEPTHS, **QUANTITIES, **SHAPES, **SIZES, **NUMBERS, **STRANGERS}
+
+
+FAT_BYTES = 1_300_000
+"""etcd stores 1.5 MB."""
+OWN_LABEL = {names.LABEL_RESOURCE_NAME: "x", names.LABEL_RESOURCE_TYPE: "x"}
+
+
+def fat_list(size: int = FAT_BYTES) -> list[JsonObject]:
+    """A list whose JSON has this many bytes; in Python it takes 24 times as many."""
+    return [{}] * (size // 3)
+
+
+def fat_job(name: str = NAME, size: int = FAT_BYTES, **metadata: Any) -> JsonObject:
+    """A job with this many bytes of a field that nobody knows; suspended, so that it costs no pod."""
+    built = job(name).worker(1, pod={"fromTheFuture": fat_list(size)}).spec(suspend=True)
+    return {**built.manifest, "metadata": {"name": name, **metadata}}
+
+
+def fat_texts(size: int, *, length: int = 60) -> dict[str, str]:
+    """Labels or annotations of this many bytes, with as many entries as fit."""
+    return {f"k{number:06}": "" for number in range(size // 13)} if length == 0 else many_labels(size)
+
+
+def fat_config_map(name: str, **metadata: Any) -> JsonObject:
+    """A ConfigMap of a megabyte with many empty keys."""
+    data = {f"k{number:05}": "" for number in range(75_000)}
+    return config_map(name, data, {"labels": OWN_LABEL, **metadata})[1]
+
+
+def fat_record(name: str, namespace: str) -> JsonObject:
+    """A ConfigMap that looks like a record; with one wide character, each of a text takes four bytes."""
+    uid = "0123456789"
+    summary = {"name": name, "namespace": namespace, "uid": uid, "result": "Failed"}
+    text = json.dumps({**summary, "message": "\U0001f600" + "x" * 240_000}, ensure_ascii=False)
+    metadata = {
+        "name": f"{name}-history-{uid[:8]}",
+        "labels": {names.LABEL_HISTORY: "v1"},
+        "annotations": {names.ANNOTATION_SUMMARY: text},
+    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+
+
+def fat_pod(**changes: Any) -> JsonObject:
+    """A pod of the job with a megabyte of labels."""
+    labels = {**fat_texts(1_000_000, length=0), **OWN_LABEL}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": owned(name="hostile-worker-0", labels=labels)}
+    spec = {"containers": [{"name": "paddle", "image": "paddle:test"}]}
+    return {**body, "spec": spec, **changes}

@@ -121,7 +121,9 @@ class Service(View, frozen=True):
 
 
 class ConfigMap(View, frozen=True):
-    """The job's environment."""
+    """The environment of a job, or the recorder."""
 
     metadata: ObjectMeta
     data: dict[str, str] = {}
+    fingerprint: str = ""
+    """Hash of the data of an immutable ConfigMap, set in place of the data by a reader that keeps no more."""

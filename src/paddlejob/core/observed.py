@@ -18,7 +18,7 @@ from paddlejob.core.gang.state import GangState
 from paddlejob.core.paddle_env import DesiredConfig, JobContext, desired_config_of
 from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of
 from paddlejob.core.policy import invalid_spec
-from paddlejob.core.recording.recorder import recorder_of
+from paddlejob.core.recording.recorder import usable_recorder
 from paddlejob.core.snapshot import Snapshot
 
 
@@ -115,7 +115,7 @@ class Observed:
             settings.pods_have_ipv6,
             self.status.attempt,
             self.gang.gang,
-            recorder_of(self.job, self.given.recorder),
+            usable_recorder(self.snapshot),
         )
 
     @cached_property

@@ -30,7 +30,7 @@ from paddlejob.core.policy.holds import first_hold
 from paddlejob.core.policy.invalid_spec import report_invalid_spec
 from paddlejob.core.policy.success import succeeded
 from paddlejob.core.policy.suspend import suspend
-from paddlejob.core.recording.recorder import NO_RECORDER, lacks_recorder
+from paddlejob.core.recording.recorder import NO_RECORDER, lacks_recorder, no_recorder_note
 from paddlejob.core.snapshot import Snapshot
 
 TROUBLE = (Reason.INVALID_SPEC, Reason.CREATE_FAILED, Reason.NO_HOST_PORT)
@@ -89,6 +89,8 @@ def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
             yield Event(EventType.WARNING, Reason.ALIAS_USED, str(alias))
         if lacks_recorder(job.given):
             yield Event(EventType.WARNING, Reason.NO_RECORDER, NO_RECORDER)
+    if (note := no_recorder_note(job.given)) and note in new.message and note not in old.message:
+        yield Event(EventType.WARNING, Reason.NO_RECORDER, note)
     if new.phase is not old.phase and new.phase in status.CONDITION_PHASES:
         kind = EventType.WARNING if new.phase is Phase.FAILED else EventType.NORMAL
         yield Event(kind, str(new.phase), new.message)

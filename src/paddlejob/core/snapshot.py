@@ -140,7 +140,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     recorder: Recorder | None = None
     """What pods may be given to report with, None where nobody takes reports."""
     has_recorder: bool = False
-    """Whether its ConfigMap is there, in the job's namespace."""
+    """Whether its ConfigMap is in the job's namespace, with the content of this operator."""
+    recorder_obstacle: str = ""
+    """Why new pods must not mount it: another ConfigMap has its name, or it cannot be created."""
     hang: Hang | None = None
     """Set while the pods of this attempt report that they make no progress."""
     awaited: str = ""

@@ -18,6 +18,7 @@ from paddlejob.core.actions import Kind
 from paddlejob.core.attempts import backoff
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica, pod_name
+from paddlejob.core.recording.recorder import no_recorder_note
 from paddlejob.core.snapshot import Snapshot, WriteFailure
 
 NAMED_PODS = 3
@@ -68,7 +69,12 @@ def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) ->
     if not unsettled and not missing:
         refusals = (f"; {explain.refusal(each, snapshot.job.name)}" for each in snapshot.failures)
         trouble = snapshot.hang or snapshot.slowdown
-        notes = (trouble.message if trouble else "", snapshot.warning, _given_up(pod_set))
+        notes = (
+            trouble.message if trouble else "",
+            snapshot.warning,
+            _given_up(pod_set),
+            no_recorder_note(snapshot),
+        )
         remarks = "".join(f"; {note}" for note in notes if note)
         text = f"{_tally(snapshot, pod_set)} running{remarks}{next(refusals, '')}"
         if snapshot.hang is not None:

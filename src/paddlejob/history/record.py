@@ -13,7 +13,8 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
 from paddlejob.api.v1 import Failure, Goodput, Phase
-from paddlejob.kube.decoding import DECODE_ERRORS
+from paddlejob.core.messages import MESSAGE_LENGTH
+from paddlejob.kube.decoding import DECODE_ERRORS, decode
 
 T = TypeVar("T")
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -23,6 +24,9 @@ MAX_BYTES = 256 * 1024
 """The compressed record of a job is never larger than this."""
 MAX_PLAIN_BYTES = 1024 * 1024
 """Nor is it larger than this when it is decompressed; what says otherwise was not written by us."""
+MAX_SUMMARY_LENGTH = 16 * 1024
+"""Maximum length of an encoded summary; its longest texts are two messages of a status."""
+MAX_WORD_LENGTH = 64
 MAX_ATTEMPTS = 64
 MAX_PHASES = 128
 MAX_POINTS = 512
@@ -171,12 +175,59 @@ def manifest(record: Record, resource_version: str = "") -> JsonObject:
 
 
 def summary_of_object(metadata: ObjectMeta) -> Summary | None:
-    """Return the summary on a ConfigMap, None for one that does not fit its place: anybody can label one."""
+    """Return the summary on a ConfigMap, None for one that is not a record: anybody can label one."""
+    return _summary(metadata.annotations.get(names.ANNOTATION_SUMMARY, ""), metadata.key)
+
+
+def outline_of_record(encoded: msgspec.Raw) -> Summary | None:
+    """Return the summary of an encoded ConfigMap without texts; of the ConfigMap, nothing else is decoded.
+
+    Of a job that has not ended, the last failure is kept: it may be all that is left for its record.
+    """
     try:
-        found = msgspec.json.decode(metadata.annotations.get(names.ANNOTATION_SUMMARY, ""), type=Summary)
+        metadata = decode(_RECORD_DECODER, encoded).metadata
     except DECODE_ERRORS:
         return None
-    return found if object_key(found) == metadata.key and _has_plausible_times(found) else None
+    found = _summary(metadata.annotations.summary, ObjectKey(metadata.namespace, metadata.name))
+    if found is None:
+        return None
+    failure = None if found.is_final else found.failure
+    return msgspec.structs.replace(found, reason="", message="", goodput=None, failure=failure)
+
+
+def _summary(text: str, key: ObjectKey) -> Summary | None:
+    if len(text) > MAX_SUMMARY_LENGTH:
+        return None
+    try:
+        found = msgspec.json.decode(text, type=Summary)
+    except DECODE_ERRORS:
+        return None
+    is_plausible = object_key(found) == key and _is_bounded(found) and _has_plausible_times(found)
+    return found if is_plausible else None
+
+
+def _is_bounded(summary: Summary) -> bool:
+    failure = summary.failure or Failure()
+    words = (summary.uid, summary.mode, summary.result)
+    texts = (summary.reason, summary.message, failure.pod, failure.reason, failure.message)
+    return max(map(len, words)) <= MAX_WORD_LENGTH and max(map(len, texts)) <= MESSAGE_LENGTH
+
+
+class _Annotations(msgspec.Struct, frozen=True):
+    summary: str = msgspec.field(name=names.ANNOTATION_SUMMARY, default="")
+
+
+class _RecordMeta(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+    annotations: _Annotations = _Annotations()
+
+
+class _RecordObject(msgspec.Struct, frozen=True):
+    metadata: _RecordMeta
+
+
+_RECORD_DECODER = msgspec.json.Decoder(_RecordObject)
 
 
 def pack(record: Record) -> bytes:

@@ -25,18 +25,24 @@ from paddlejob.core.actions import (
     ReplaceConfig,
 )
 from paddlejob.core.gang.model import GROUP_KINDS
+from paddlejob.core.recording.recorder import fingerprint_of, foreign_recorder
 from paddlejob.core.snapshot import WriteFailure
-from paddlejob.kube import errors
+from paddlejob.kube import decoding, errors
 from paddlejob.kube.client import Client, PatchType
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.responses import Written
+from paddlejob.operator import views
 from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF
 
 log = logging.getLogger(__name__)
 
+_PlainAction = Create | ReplaceConfig | PatchGroup | AnnotatePod | Delete | DeleteJob | RemoveFinalizer
+
 FIRST_BATCH = 8
 """How many writes of a stage are tried first; the rest follows only if all of them succeed."""
+MAX_FAILURE_LENGTH = 4096
+"""A refusal may quote the whole object, and is kept until a write succeeds."""
 
 
 class Outcome(msgspec.Struct):
@@ -55,8 +61,17 @@ class Outcome(msgspec.Struct):
 class Executor:
     """Writes on behalf of jobs, and records each write so that the caches can be waited for."""
 
-    def __init__(self, client: Client, consistency: Consistency, *, writes_per_job: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        consistency: Consistency,
+        *,
+        writes_per_job: int,
+        on_recorder_obstacle: Callable[[str, str], None] = lambda _namespace, _obstacle: None,
+    ) -> None:
+        """`on_recorder_obstacle` gets a namespace, and why its pods must not mount the recorder."""
         self._client = client
+        self._on_recorder_obstacle = on_recorder_obstacle
         self._consistency = consistency
         self._writes_per_job = writes_per_job
 
@@ -103,7 +118,10 @@ class Executor:
 
     async def _run_one(self, job: PaddleJob, action: Action, outcome: Outcome) -> None:
         try:
-            await self._perform(job, action)
+            if isinstance(action, InstallRecorder):
+                outcome.stale = not await self._install_recorder(job, action) or outcome.stale
+            else:
+                await self._perform(job, action)
         except errors.AlreadyExistsError:
             await self._settle_existing(job, action, outcome)
         except (errors.ConflictError, errors.NotFoundError):
@@ -112,12 +130,10 @@ class Executor:
             rejected = isinstance(error, errors.BadRequestError | errors.InvalidError)
             outcome.failures.append(_failure(action, str(error), rejected=rejected))
 
-    async def _perform(self, job: PaddleJob, action: Action) -> None:
+    async def _perform(self, job: PaddleJob, action: _PlainAction) -> None:
         match action:
             case Create():
                 await self._create(job, action)
-            case InstallRecorder():
-                await self._install_recorder(job, action)
             case ReplaceConfig():
                 await self._replace_config(job, action)
             case PatchGroup():
@@ -140,17 +156,34 @@ class Executor:
         )
         self._consistency.wrote(job.metadata.key, resource, written.metadata.resource_version)
 
-    async def _install_recorder(self, job: PaddleJob, action: InstallRecorder) -> None:
-        """Create the ConfigMap that jobs share, if it can be; pods start without it too."""
+    async def _install_recorder(self, job: PaddleJob, action: InstallRecorder) -> bool:
+        """Create the ConfigMap that jobs share, and return whether pods may mount it.
+
+        They may if its content is verified: everybody who may create ConfigMaps can take the name. Otherwise
+        the job is planned again, without the recorder.
+        """
         namespace = job.metadata.namespace
         try:
             written = await self._client.create(CONFIG_MAPS, namespace, action.manifest, type=Written)
         except errors.AlreadyExistsError:
-            return
+            return await self._verify_recorder(namespace, action)
         except errors.KubeError as error:
             log.warning("%s: pods start without the recorder: %s", job.metadata.key, error)
-            return
+            self._on_recorder_obstacle(namespace, f"cannot create ConfigMap {action.name}: {error}")
+            return False
         self._consistency.wrote(job.metadata.key, CONFIG_MAPS, written.metadata.resource_version)
+        return True
+
+    async def _verify_recorder(self, namespace: str, action: InstallRecorder) -> bool:
+        try:
+            encoded = await self._client.get(CONFIG_MAPS, namespace, action.name, type=msgspec.Raw)
+            found = views.decode_config_map(encoded)
+        except (errors.KubeError, *decoding.DECODE_ERRORS):
+            found = None
+        if found is not None and found[0].fingerprint == fingerprint_of(action.manifest["data"]):
+            return True
+        self._on_recorder_obstacle(namespace, foreign_recorder(namespace, action.name))
+        return False
 
     async def _replace_config(self, job: PaddleJob, action: ReplaceConfig) -> None:
         metadata = {**action.manifest["metadata"], "resourceVersion": action.resource_version}
@@ -188,8 +221,10 @@ class Executor:
         await self._client.delete(PADDLE_JOBS, metadata.namespace, metadata.name, uid=metadata.uid)
 
     async def _remove_finalizer(self, job: PaddleJob, action: RemoveFinalizer) -> None:
+        """Remove a finalizer from the version of the job that was planned for; the cache lacks the others."""
         metadata = job.metadata
-        kept = [finalizer for finalizer in metadata.finalizers if finalizer != action.finalizer]
+        found = await self._client.get(PADDLE_JOBS, metadata.namespace, metadata.name, type=Written)
+        kept = [finalizer for finalizer in found.metadata.finalizers if finalizer != action.finalizer]
         patch = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
         await self._client.patch(PADDLE_JOBS, metadata.namespace, metadata.name, patch)
 
@@ -252,4 +287,4 @@ def _failure(action: Action, message: str, *, rejected: bool = False) -> WriteFa
             verb, kind, name = "update", names.KIND, action.finalizer
         case _:
             assert_never(action)
-    return WriteFailure(verb, kind, name, message, rejected)
+    return WriteFailure(verb, kind, name, message[:MAX_FAILURE_LENGTH], rejected)

@@ -24,6 +24,7 @@ from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import Resource
+from paddlejob.operator import views
 from paddlejob.operator.resources import FLAVORS_OF, RESOURCE_OF, VOLCANO_QUEUES
 
 log = logging.getLogger(__name__)
@@ -177,6 +178,7 @@ class GangInformers:
             rng=self._rng,
             namespace=self._namespace,
             on_change=self._changed,
+            decode=views.decoder_of(PodGroup, owned=False),
         )
         informers = (informer, self._flavor_informer(FLAVORS_OF[kind])) if kind in FLAVORS_OF else (informer,)
         optional: tuple[Informer[Any], ...] = ()

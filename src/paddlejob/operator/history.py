@@ -40,6 +40,7 @@ from paddlejob.history.record import (
     Summary,
     manifest,
     object_key,
+    outline_of_record,
     summary_of_object,
     unpack,
 )
@@ -51,6 +52,7 @@ from paddlejob.kube.workqueue import Priority, WorkQueue
 from paddlejob.operator.pod_log import LogReader
 from paddlejob.operator.settings import HistorySettings
 from paddlejob.operator.state import ClusterState
+from paddlejob.operator.views import outline_of
 
 log = logging.getLogger(__name__)
 
@@ -144,10 +146,11 @@ class HistoryKeeper:
             log.exception("%s: bug in the operator; its record is incomplete", job.metadata.key)
 
     async def _take_in(self, job: PaddleJob, new: PaddleJobStatus) -> None:
-        old, track = job.status, self._track(job)
+        outline = outline_of(job)
+        old, track = job.status, self._track(outline)
         if track.has_ended and not new.phase.is_terminal:
             return  # the response to this write was so late that another operator has ended the job
-        track.see(msgspec.structs.replace(job, status=new))
+        track.see(msgspec.structs.replace(outline, status=new))
         track.enter(new, self._now())
         pods = self._state.pods.find("owner", job.metadata.uid)
         ranks: list[RankEnd] = []
@@ -273,18 +276,25 @@ class HistoryKeeper:
                 return
 
     async def _list(self) -> dict[ObjectKey, Summary]:
+        """Return the records without their texts; a page holds no more of them than one response may."""
         found: dict[ObjectKey, Summary] = {}
-        token = ""
+        token, limit = "", PAGE_SIZE
         while True:
-            page = await self._client.list(
-                CONFIG_MAPS,
-                self._namespace or None,
-                label_selector=names.LABEL_HISTORY,
-                limit=PAGE_SIZE,
-                continue_token=token,
-                type=StoredRecord,
-            )
-            summaries = (summary_of_object(each.metadata) for each in page.items)
+            try:
+                page = await self._client.list(
+                    CONFIG_MAPS,
+                    self._namespace or None,
+                    label_selector=names.LABEL_HISTORY,
+                    limit=limit,
+                    continue_token=token,
+                    type=msgspec.Raw,
+                )
+            except errors.ResponseTooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
+            summaries = map(outline_of_record, page.items)
             found |= {object_key(summary): summary for summary in summaries if summary}
             token = page.metadata.continue_token
             if not token:

@@ -12,6 +12,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey, ObjectMeta
+from paddlejob.api.pod import ConfigMap
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, TrainingProgress
 from paddlejob.core.actions import Create, Event, Plan
 from paddlejob.core.plan import plan
@@ -23,7 +24,7 @@ from paddlejob.kube.consistency import Consistency
 from paddlejob.operator.executor import Executor
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.operator.state import ClusterState
+from paddlejob.operator.state import ClusterState, StaleCacheError, needs_templates
 from paddlejob.operator.status_patch import status_patch
 from paddlejob.operator.status_schema import DroppedFieldsError, StatusSchema, StoredStatus
 
@@ -79,7 +80,12 @@ class Reconciler:
         self._now = now
         self._record_event = record_event
         self._on_status = on_status
-        self._executor = Executor(client, consistency, writes_per_job=settings.writes_per_job)
+        self._executor = Executor(
+            client,
+            consistency,
+            writes_per_job=settings.writes_per_job,
+            on_recorder_obstacle=state.note_recorder_obstacle,
+        )
         self._failures: dict[ObjectKey, tuple[WriteFailure, ...]] = {}
         self._written_at: dict[ObjectKey, float] = {}
         """When a job's status was last written."""
@@ -96,8 +102,12 @@ class Reconciler:
             self._forget(key)
             return await self._clear_remains(key)
         try:
+            job, config_map = await self._load(job)
+        except StaleCacheError:
+            return Result.STALE
+        try:
             await self._schema.check_again(key)
-            decided = await self._decide(job)
+            decided = await self._decide(job, config_map)
             held_back = await self._write_status(job, decided)
         except DroppedFieldsError:
             return Result.UNRECORDED
@@ -139,20 +149,27 @@ class Reconciler:
             return Result.SETTLED if outcome.went_well else Result.REFUSED
         return Result.SETTLED if wait is None else wait
 
-    async def _decide(self, job: PaddleJob) -> Plan:
+    async def _load(self, job: PaddleJob) -> tuple[PaddleJob, ConfigMap | None]:
+        """Return the parts of a job that are not in its outline; a finished job needs none of them."""
+        if not needs_templates(job):
+            return job, None
+        return await self._state.with_templates(job), await self._state.environment(job)
+
+    async def _decide(self, job: PaddleJob, config_map: ConfigMap | None) -> Plan:
         """Return the plan; the end of an attempt is decided with the latest progress, which it records."""
-        decided = self._plan(job)
+        decided = self._plan(job, config_map)
         if self.latest_progress is not None and _ends_attempt(job.status, decided.status):
             progress = await self.latest_progress(job)
             if progress is not None:
                 status = msgspec.structs.replace(job.status, progress=progress)
-                decided = self._plan(msgspec.structs.replace(job, status=status))
+                decided = self._plan(msgspec.structs.replace(job, status=status), config_map)
         self._state.reserve_host_port(job.metadata.key, decided.status)
         return decided
 
-    def _plan(self, job: PaddleJob) -> Plan:
+    def _plan(self, job: PaddleJob, config_map: ConfigMap | None) -> Plan:
         now = self._now().replace(microsecond=0)
-        return plan(self._state.snapshot(job, now, self._failures.get(job.metadata.key, ())))
+        failures = self._failures.get(job.metadata.key, ())
+        return plan(self._state.snapshot(job, now, failures, config_map))
 
     async def _write_status(self, job: PaddleJob, decided: Plan) -> float | None:
         """Write a status that differs; return how long mere counts are held back, None when they are not.

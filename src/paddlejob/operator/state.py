@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from paddlejob.api import defaulting, validation
-from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, OwnerReference
+from paddlejob.api import defaulting, names, validation
+from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, Service, share_parts
 from paddlejob.api.pod_group import PodGroup
-from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, PaddleJobStatus, Phase
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.network import network_of
 from paddlejob.core.pod_set import has_ended
 from paddlejob.core.recording.hangs import Hang, restored_hang
-from paddlejob.core.recording.recorder import Recorder, recorder_of
+from paddlejob.core.recording.recorder import Recorder, foreign_recorder, recorder_of
 from paddlejob.core.recording.stragglers import Slowdown
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
-from paddlejob.kube import decoding
+from paddlejob.kube import errors
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
-from paddlejob.kube.informer import Informer
+from paddlejob.kube.informer import Decode, Informer
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
-from paddlejob.operator import predicates
+from paddlejob.operator import predicates, views
 from paddlejob.operator.gang_informers import GangInformers
+from paddlejob.operator.packed import PackedParts
 from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF, SELECTORS
 from paddlejob.operator.settings import OperatorSettings
 
 T = TypeVar("T", bound=HasMeta)
 Notice = TypeVar("Notice", Hang, Slowdown)
+
+OBSTACLE_SECONDS = 60.0
+"""How long after an unsuccessful installation of the recorder pods are created without it."""
 
 OnTrigger = Callable[[ObjectKey, "Trigger"], None]
 
@@ -53,6 +56,16 @@ class Trigger(msgspec.Struct, frozen=True):
     """Nothing that a decision depends on changed; counts may have."""
 
 
+class StaleCacheError(errors.KubeError):
+    """An object has changed since the version that the cache holds."""
+
+
+class _Fetched(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class ClusterState:
     """Caches of jobs and their objects, and the informers that fill them."""
 
@@ -64,11 +77,16 @@ class ClusterState:
         self._on_touched = on_trigger
         self._rng = rng
         self.jobs: Cache[PaddleJob] = Cache()
+        """Outlines of the jobs, without templates; `with_templates` returns the whole job."""
+        self._packed = PackedParts()
+        """Specs of the jobs that may need pods, and the data of their ConfigMaps."""
         self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name}, share_parts)
         self.services: Cache[Service] = Cache({"owner": _controller})
         self.config_maps: Cache[ConfigMap] = Cache()
         self.recorder: Recorder | None = None
         """What pods are given to report with; set once reports can be taken."""
+        self._recorder_obstacles: dict[str, tuple[float, str]] = {}
+        """Why pods of a namespace must not mount the recorder, and until when that is believed."""
         self._notices: dict[tuple[type, ObjectKey], Hang | Slowdown | None] = {}
         self.watches_hangs = False
         """Whether hangs are looked for; then one on record lasts until the job is seen to move."""
@@ -88,9 +106,9 @@ class ClusterState:
         )
         self.informers: tuple[Informer[Any], ...] = (
             self._job_informer(),
-            self._child_informer(PODS, Pod, self.pods),
-            self._child_informer(SERVICES, Service, self.services),
-            self._child_informer(CONFIG_MAPS, ConfigMap, self.config_maps),
+            self._child_informer(PODS, Pod, self.pods, views.decoder_of(Pod, owned=True)),
+            self._child_informer(SERVICES, Service, self.services, views.decoder_of(Service, owned=True)),
+            self._child_informer(CONFIG_MAPS, ConfigMap, self.config_maps, self._decode_config_map),
         )
 
     @property
@@ -105,21 +123,63 @@ class ClusterState:
         }
 
     def job(self, key: ObjectKey) -> PaddleJob | None:
-        """Return a job, also one whose stored form does not fit the API's types."""
+        """Return the outline of a job, also of one whose stored form does not fit the API's types."""
         return self.jobs.get(key)
+
+    async def with_templates(self, job: PaddleJob) -> PaddleJob:
+        """Return the whole job of an outline. A spec that is not in memory is read from the API server.
+
+        Raises StaleCacheError if the job has changed meanwhile, and KubeError.
+        """
+        if job.undecodable:
+            return job
+        packed = self._packed.get(job.metadata, str(job.metadata.generation))
+        if packed is None:
+            found = await self._fetch(PADDLE_JOBS, job.metadata)
+            if found.metadata.generation != job.metadata.generation:
+                raise StaleCacheError(f"{job.metadata.key} has changed")
+            packed = bytes(found.spec)
+        return msgspec.structs.replace(job, spec=views.decode_spec(packed))
+
+    async def environment(self, job: PaddleJob) -> ConfigMap | None:
+        """Return the ConfigMap of a job with its data, None if there is none. Raises as `with_templates`."""
+        known = self.config_maps.get(job.metadata.key)
+        if known is None or known.metadata.controller_uid != job.metadata.uid:
+            return None
+        version = known.metadata.resource_version
+        packed = self._packed.get(known.metadata, version)
+        if packed is None:
+            found = await self._fetch(CONFIG_MAPS, known.metadata)
+            if found.metadata.resource_version != version:
+                raise StaleCacheError(f"ConfigMap {known.metadata.key} has changed")
+            packed = bytes(found.data)
+        return msgspec.structs.replace(known, data=views.decode_data(packed))
+
+    async def _fetch(self, resource: Resource, metadata: ObjectMeta) -> _Fetched:
+        try:
+            found = await self._client.get(resource, metadata.namespace, metadata.name, type=_Fetched)
+        except errors.NotFoundError as error:
+            raise StaleCacheError(str(error)) from error
+        if found.metadata.uid != metadata.uid:
+            raise StaleCacheError(f"{resource.kind} {metadata.key} was replaced")
+        return found
 
     def job_of(self, pod: Pod) -> PaddleJob | None:
         """Return the job that controls a pod, None where it is gone."""
-        for key in _owning_jobs(pod.metadata.namespace, pod.metadata.owner_references):
-            job = self.jobs.get(key)
-            if job is not None and job.metadata.uid == pod.metadata.controller_uid:
-                return job
-        return None
+        key = views.owning_job(pod.metadata)
+        job = self.jobs.get(key) if key else None
+        return job if job is not None and job.metadata.uid == pod.metadata.controller_uid else None
 
-    def snapshot(self, job: PaddleJob, now: datetime, failures: tuple[WriteFailure, ...]) -> Snapshot:
+    def snapshot(
+        self,
+        job: PaddleJob,
+        now: datetime,
+        failures: tuple[WriteFailure, ...],
+        config_map: ConfigMap | None = None,
+    ) -> Snapshot:
         """Return everything that a decision about a job may depend on."""
         uid, key = job.metadata.uid, job.metadata.key
-        pods, config = self.pods.find("owner", uid), self.config_maps.get(key)
+        pods = self.pods.find("owner", uid)
         timer = self._state_timers.setdefault(key, StateTimer())
         return Snapshot(
             job=job,
@@ -127,7 +187,7 @@ class ClusterState:
             pods=pods,
             predecessors=self._predecessors(job),
             services=self.services.find("owner", uid),
-            config_map=config if config and config.metadata.controller_uid == uid else None,
+            config_map=config_map,
             pod_groups=self._pod_groups(job.metadata.key),
             flavors={flavor.metadata.name: flavor for flavor in self.gangs.flavors},
             queues=self.gangs.queues,
@@ -142,11 +202,34 @@ class ClusterState:
             awaited=self._awaited(job),
             warning=self._warning(key, pods),
             has_recorder=self._has_recorder(job.metadata.namespace),
+            recorder_obstacle=self._recorder_obstacle(job.metadata.namespace),
             state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
         )
 
     def _has_recorder(self, namespace: str) -> bool:
-        return self.recorder is not None and ObjectKey(namespace, self.recorder.name) in self.config_maps
+        found = self._recorder_config(namespace)
+        return found is not None and self._is_ours(found)
+
+    def _recorder_config(self, namespace: str) -> ConfigMap | None:
+        return self.config_maps.get(ObjectKey(namespace, self.recorder.name)) if self.recorder else None
+
+    def _is_ours(self, config_map: ConfigMap) -> bool:
+        """Return whether a ConfigMap with the recorder's name has our files; anybody can create one."""
+        return self.recorder is not None and config_map.fingerprint == self.recorder.fingerprint
+
+    def _recorder_obstacle(self, namespace: str) -> str:
+        found = self._recorder_config(namespace)
+        if found is not None:
+            return "" if self._is_ours(found) else foreign_recorder(namespace, found.metadata.name)
+        until, obstacle = self._recorder_obstacles.get(namespace, (-math.inf, ""))
+        return obstacle if asyncio.get_running_loop().time() < until else ""
+
+    def note_recorder_obstacle(self, namespace: str, obstacle: str) -> None:
+        """Note why pods must not mount the recorder of a namespace: not every ConfigMap is watched."""
+        clock = asyncio.get_running_loop().time()
+        known = self._recorder_obstacles.items()
+        self._recorder_obstacles = {name: noted for name, noted in known if noted[0] > clock}
+        self._recorder_obstacles[namespace] = (clock + OBSTACLE_SECONDS, obstacle)
 
     def notice(self, key: ObjectKey, kind: type[Notice], found: Notice | None) -> None:
         """Note what was found about a job, or that it is so no more, and let the job be looked at."""
@@ -239,10 +322,31 @@ class ClusterState:
             rng=self._rng,
             namespace=self._settings.namespace or None,
             on_change=self._job_changed,
-            on_decode_error=_readable_job,
+            on_decode_error=views.readable_job,
+            decode=self._decode_job,
         )
 
-    def _child_informer(self, resource: Resource, kind: type[T], cache: Cache[T]) -> Informer[T]:
+    def _decode_job(self, encoded: msgspec.Raw) -> PaddleJob:
+        job, spec = views.decode_job(encoded)
+        if needs_templates(job):
+            self._packed.put(job.metadata, str(job.metadata.generation), spec)
+        else:
+            self._packed.drop(job.metadata)
+        return job
+
+    def _decode_config_map(self, encoded: msgspec.Raw) -> ConfigMap | None:
+        found = views.decode_config_map(encoded)
+        if found is None:
+            return None
+        config_map, data = found
+        job = self.jobs.get(config_map.metadata.key)
+        if data and (job is None or needs_templates(job)):
+            self._packed.put(config_map.metadata, config_map.metadata.resource_version, data)
+        return config_map
+
+    def _child_informer(
+        self, resource: Resource, kind: type[T], cache: Cache[T], decode: Decode[T]
+    ) -> Informer[T]:
         return Informer(
             self._client,
             resource,
@@ -252,13 +356,20 @@ class ClusterState:
             namespace=self._settings.namespace or None,
             label_selector=SELECTORS[resource],
             on_change=self._child_changed,
+            decode=decode,
         )
 
     def _job_changed(self, old: PaddleJob | None, new: PaddleJob | None, *, initial: bool) -> None:
         known = new or old
         assert known is not None
         key = known.metadata.key
-        if new is not None:
+        if new is None:
+            # Another job may have the name already, and the next reconcile be of that one.
+            self._packed.drop(known.metadata)
+            self.forget(key)
+        else:
+            if not needs_templates(new) and (config_map := self.config_maps.get(key)):
+                self._packed.drop(config_map.metadata)
             self.reserve_host_port(key, new.status)
             if not new.status.host_port:
                 self._host_ports.pop(key, None)
@@ -279,14 +390,20 @@ class ClusterState:
     def _child_changed(self, old: HasMeta | None, new: HasMeta | None, *, initial: bool) -> None:
         known = new or old
         assert known is not None
-        if new is None and self.recorder is not None and known.metadata.name == self.recorder.name:
-            self._recorder_gone(known.metadata.namespace)
-        for key in _owning_jobs(known.metadata.namespace, known.metadata.owner_references):
+        if isinstance(known, ConfigMap) and not initial and self._is_no_longer_ours(known, new):
+            self._recorder_lost(known.metadata.namespace)
+        if isinstance(known, ConfigMap) and new is None:
+            self._packed.drop(known.metadata)
+        if key := views.owning_job(known.metadata):
             idle = predicates.is_idle(old, new) or self._waits_for_others(old, new)
             self._on_touched(key, Trigger(initial=initial, child=True, idle=idle))
 
-    def _recorder_gone(self, namespace: str) -> None:
-        """Reconcile jobs whose pods have yet to mount the recorder after the job that owned it is gone."""
+    def _is_no_longer_ours(self, config_map: ConfigMap, new: HasMeta | None) -> bool:
+        is_recorder = self.recorder is not None and config_map.metadata.name == self.recorder.name
+        return is_recorder and (new is None or not self._is_ours(config_map))
+
+    def _recorder_lost(self, namespace: str) -> None:
+        """Reconcile the jobs whose pods may have to mount the recorder: it is gone, or not ours."""
         for job in self.jobs:
             if job.metadata.namespace == namespace and recorder_of(job, self.recorder):
                 self._on_touched(job.metadata.key, Trigger(initial=False, child=True))
@@ -303,56 +420,10 @@ class ClusterState:
         return any(predicates.progress(other) < reached for other in others)
 
 
-class _StatusOnly(msgspec.Struct, frozen=True):
-    status: PaddleJobStatus = PaddleJobStatus()
-
-
-class _Phase(msgspec.Struct, frozen=True):
-    phase: Phase = Phase.NONE
-
-
-class _PhaseOnly(msgspec.Struct, frozen=True):
-    status: _Phase = _Phase()
-
-
-_Seconds = Annotated[int, msgspec.Meta(ge=1)] | None
-
-
-class _Apart(msgspec.Struct, frozen=True, rename="camel"):
-    """Fields of a spec that mean the same whatever the others are."""
-
-    managed_by: str = ""
-    active_deadline_seconds: _Seconds = None
-    startup_deadline_seconds: _Seconds = None
-
-
-class _ApartOnly(msgspec.Struct, frozen=True):
-    spec: _Apart = _Apart()
-
-
-_APART_DECODER = msgspec.json.Decoder(_ApartOnly)
-_STATUS_DECODER = msgspec.json.Decoder(_StatusOnly)
-_PHASE_DECODER = msgspec.json.Decoder(_PhaseOnly)
-
-
-def _readable_job(encoded: msgspec.Raw, metadata: ObjectMeta, message: str) -> PaddleJob:
-    """Return a job whose spec cannot be read: its pods, its status and its time limits are still known."""
-    return PaddleJob(metadata, _readable_spec(encoded), status=_readable_status(encoded), undecodable=message)
-
-
-def _readable_spec(encoded: msgspec.Raw) -> PaddleJobSpec:
-    with suppress(*decoding.DECODE_ERRORS):
-        return PaddleJobSpec(**msgspec.structs.asdict(decoding.decode(_APART_DECODER, encoded).spec))
-    return PaddleJobSpec()
-
-
-def _readable_status(encoded: msgspec.Raw) -> PaddleJobStatus:
-    """Return the status of a job that does not decode, or at least its phase: an ended job stays ended."""
-    with suppress(*decoding.DECODE_ERRORS):
-        return decoding.decode(_STATUS_DECODER, encoded).status
-    with suppress(*decoding.DECODE_ERRORS):
-        return PaddleJobStatus(phase=decoding.decode(_PHASE_DECODER, encoded).status.phase)
-    return PaddleJobStatus()
+def needs_templates(job: PaddleJob) -> bool:
+    """Return whether pods may still be created for a job."""
+    is_ours = job.spec.managed_by in ("", names.CONTROLLER_NAME)
+    return is_ours and not job.status.phase.is_terminal and not job.undecodable
 
 
 def _controller(child: HasMeta) -> tuple[str, ...]:
@@ -361,18 +432,5 @@ def _controller(child: HasMeta) -> tuple[str, ...]:
 
 
 def _controller_name(child: HasMeta) -> tuple[str, ...]:
-    return tuple(map(str, _owning_jobs(child.metadata.namespace, child.metadata.owner_references)))
-
-
-@lru_cache(maxsize=256)
-def _owning_jobs(namespace: str, owners: tuple[OwnerReference, ...]) -> tuple[ObjectKey, ...]:
-    """Return the job that controls an object, by name; a StatefulSet may have the same name.
-
-    Remembered for a few hundred jobs, whose pods change together; of others it would only take memory.
-    """
-    return tuple(
-        ObjectKey(namespace, owner.name)
-        for owner in owners
-        if owner.controller
-        and (owner.api_version.partition("/")[0], owner.kind) == (PADDLE_JOBS.group, PADDLE_JOBS.kind)
-    )
+    owner = views.owning_job(child.metadata)
+    return (str(owner),) if owner else ()

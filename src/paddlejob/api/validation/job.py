@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from itertools import combinations, islice
 
+import msgspec
+
 from paddlejob.api import names
 from paddlejob.api.defaulting import EffectiveSpec, effective, read_clean_pod_policy, read_intranet
 from paddlejob.api.v1 import (
@@ -41,7 +43,11 @@ from paddlejob.api.validation.template import quantity_errors, template_errors, 
 MAX_VARIABLE_BYTES = 128 * 1024
 """Linux refuses to start a program with a longer variable (MAX_ARG_STRLEN)."""
 
+MAX_SPEC_BYTES = 256 * 1024
+"""Maximum size of a spec as JSON; an ordinary one has 2 to 20 KiB. The operator reads no larger one."""
+
 MAX_MIN_RESOURCES, MAX_EXIT_CODES, WORD_MAX = 64, 255, 32
+_TOO_LARGE = "Too large: "
 _DECODER_MESSAGE = re.compile(r"(?P<what>.*) - at `\$\.(?P<path>.+)`")
 
 
@@ -55,8 +61,17 @@ def validate(job: PaddleJob, *, pods_have_ipv6: bool = False) -> tuple[FieldErro
     return tuple(_errors(job, effective(job.spec), pods_have_ipv6=pods_have_ipv6))
 
 
+def too_large(size: int) -> str:
+    """Return why a spec of so many bytes is refused."""
+    return (
+        f"{_TOO_LARGE}{-(-size // 1024)} KiB as JSON, at most {MAX_SPEC_BYTES // 1024} KiB are allowed; "
+        "put data into a ConfigMap, a volume or the image"
+    )
+
+
 def _errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Iterator[FieldError]:
     yield from _name_errors(job, spec, pods_have_ipv6=pods_have_ipv6)
+    yield from _size_errors(job.spec)
     yield from bounds_errors("spec", job.spec)
     yield from _word_errors(job.spec)
     yield from _role_set_errors(job.spec)
@@ -68,7 +83,18 @@ def _errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Ite
         yield from _endpoint_list_errors(job, spec)
 
 
+def _size_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:
+    try:
+        size = len(msgspec.json.encode(spec))
+    except (RecursionError, TypeError, ValueError):
+        return  # a template that is nested too deeply, or is YAML and no JSON, is refused elsewhere
+    if size > MAX_SPEC_BYTES:
+        yield FieldError("spec", too_large(size))
+
+
 def _undecodable(reason: str) -> FieldError:
+    if reason.startswith(_TOO_LARGE):
+        return FieldError("spec", reason)
     if found := _DECODER_MESSAGE.fullmatch(reason):
         return FieldError(found["path"], f"Invalid value: cannot be decoded: {found['what']}")
     return FieldError("spec", f"Invalid value: cannot be decoded: {reason}")

@@ -44,7 +44,9 @@ class Recorder(msgspec.Struct, frozen=True):
     """Content by path: the code, and the certificate that reports are sent to."""
     url: str
     by_default: bool = False
-    """Whether jobs that do not say anything have it."""
+    """Whether jobs have it by default."""
+    fingerprint: str = ""
+    """Hash of the data of its ConfigMap: anybody who creates ConfigMaps can take the name."""
 
     @classmethod
     def of(cls, files: Mapping[str, str], url: str, *, by_default: bool = False) -> Self:
@@ -52,7 +54,18 @@ class Recorder(msgspec.Struct, frozen=True):
         digest = hashlib.sha256()
         for path in sorted(files):
             digest.update(f"{path}\0{files[path]}\0".encode())
-        return cls(f"{names.RECORDER}-{digest.hexdigest()[:10]}", files, url, by_default)
+        name = f"{names.RECORDER}-{digest.hexdigest()[:10]}"
+        return cls(name, files, url, by_default, fingerprint_of(_data(files)))
+
+
+def is_recorder_name(name: str) -> bool:
+    """Return whether a ConfigMap of this name may be a recorder, of this operator or of another version."""
+    return name.startswith(f"{names.RECORDER}-")
+
+
+def fingerprint_of(data: Mapping[str, str]) -> str:
+    """Return a hash of the data of a ConfigMap."""
+    return hashlib.sha256(msgspec.json.encode(sorted(data.items()))).hexdigest()
 
 
 def recorder_of(job: PaddleJob, available: Recorder | None) -> Recorder | None:
@@ -64,8 +77,31 @@ def recorder_of(job: PaddleJob, available: Recorder | None) -> Recorder | None:
 
 
 def lacks_recorder(snapshot: Snapshot) -> bool:
-    """Tell whether a job asks for what its cluster does not have; a laptop has a recorder of its own."""
+    """Return whether a job asks for a recorder in a cluster without one; local runs bring another."""
     return bool(snapshot.job.spec.recorder) and snapshot.recorder is None and snapshot.gang_apis is not None
+
+
+def usable_recorder(snapshot: Snapshot) -> Recorder | None:
+    """Return the recorder for new pods, None unless its ConfigMap is known to have our files.
+
+    They are code that runs with the identity of the pod, and a mount finds them by name.
+    """
+    return None if snapshot.recorder_obstacle else recorder_of(snapshot.job, snapshot.recorder)
+
+
+def no_recorder_note(snapshot: Snapshot) -> str:
+    """Return why new pods of a job get no recorder, empty if they do or the job wants none."""
+    is_wanted = recorder_of(snapshot.job, snapshot.recorder) is not None
+    has_note = is_wanted and snapshot.recorder_obstacle
+    return f"new pods get no recorder: {snapshot.recorder_obstacle}" if has_note else ""
+
+
+def foreign_recorder(namespace: str, name: str) -> str:
+    """Return the obstacle that a ConfigMap with other content is."""
+    return (
+        f"ConfigMap {name} has other content than the operator's; "
+        f"delete it with kubectl -n {namespace} delete configmap {name}"
+    )
 
 
 def recorder_stage(job: Observed) -> tuple[InstallRecorder, ...]:
@@ -91,8 +127,12 @@ def _config_map(job: PaddleJob, recorder: Recorder) -> JsonObject:
             "ownerReferences": [owner],
         },
         "immutable": True,
-        "data": {_key(path): content for path, content in recorder.files.items()},
+        "data": _data(recorder.files),
     }
+
+
+def _data(files: Mapping[str, str]) -> dict[str, str]:
+    return {_key(path): content for path, content in files.items()}
 
 
 def _key(path: str) -> str:
