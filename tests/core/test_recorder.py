@@ -204,6 +204,31 @@ def test_pods_of_servers_alone_do_not_bring_it_back():
     assert not installs(of_recorded(of).pod("ps", 0).running("worker", 0))
 
 
+OBSTACLE = "ConfigMap x has other content"
+
+
+def test_while_the_code_is_not_ours_new_pods_have_none_and_the_job_says_so():
+    builder = of_recorded(job().worker(2).spec(recorder=True))
+    created = plan(msgspec.structs.replace(builder.build(), recorder_obstacle=OBSTACLE))
+    pods = [action for stage in created.stages for action in stage if isinstance(action, Create)]
+    assert [action.kind for action in pods] == [Kind.POD, Kind.POD]
+    assert not any("volumes" in action.manifest["spec"] for action in pods)
+
+    running = builder.pods_running().config({}).build()
+    decided = plan(msgspec.structs.replace(running, recorder_obstacle=OBSTACLE))
+    note = f"new pods get no recorder: {OBSTACLE}"
+    assert decided.status.message == f"2 workers running; {note}"
+    assert [event.message for event in decided.events if event.reason == "NoRecorder"] == [note]
+    told = msgspec.structs.replace(running.job, status=decided.status)
+    again = plan(msgspec.structs.replace(running, recorder_obstacle=OBSTACLE, job=told))
+    assert not [event for event in again.events if event.reason == "NoRecorder"]
+
+
+def test_a_job_without_the_recorder_does_not_speak_of_it():
+    given = of_recorded(job().worker(1)).pods_running().build()
+    assert "recorder" not in plan(msgspec.structs.replace(given, recorder_obstacle=OBSTACLE)).status.message
+
+
 def test_another_version_has_another_name():
     other = Recorder.of({**FILES, "ca.crt": "another"}, RECORDER.url)
     assert Recorder.of(dict(reversed(FILES.items())), RECORDER.url).name == RECORDER.name != other.name

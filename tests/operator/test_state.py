@@ -8,14 +8,19 @@ import msgspec
 import pytest
 
 from paddlejob.api import names
+from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
+from paddlejob.core.recording.hangs import Hang
+from paddlejob.core.recording.stragglers import Slowdown
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import state
 from paddlejob.operator.predicates import needs_reconcile, progress
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
+from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import job
+from paddlejob.testing.kubelet.outcomes import RunForever
 from tests.support.simulated import simulated
 
 GOLD = {names.LABEL_KUEUE_QUEUE: "gold"}
@@ -164,3 +169,28 @@ async def test_a_spec_is_validated_once_for_each_of_its_generations(cluster, mon
         cluster.submit(job().worker(1))
         await asyncio.sleep(50)
         assert (validated[2:], "backoffLimit" in cluster.status()["message"]) == ([("demo", 1)], False)
+
+
+@pytest.mark.parametrize("in_a_gap", [False, True], ids=["watched", "listed"])
+@simulated
+async def test_what_was_found_about_a_job_does_not_concern_the_next_of_its_name(in_a_gap):
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
+    async with cluster.running(volcano=False):
+        cluster.submit(job().worker(1).spec(hangPolicy="Restart", stragglerPolicy="Replace"))
+        await cluster.until_phase("Running")
+        known, key = cluster.controller.state, ObjectKey("default", "demo")
+        known.notice(key, Hang, Hang(0, 7, 900, (), "no progress"))
+        known.notice(key, Slowdown, Slowdown(0, "demo-worker-0", "slow", is_lasting=True))
+        known.awaited[key] = (0, "demo-worker-0")
+        old = known.job(key)
+        if in_a_gap:
+            cluster.server.drop_watches()
+        cluster.server.delete(PADDLE_JOBS, "default", "demo")
+        cluster.submit(job().worker(1).spec(hangPolicy="Restart", stragglerPolicy="Replace"))
+        if in_a_gap:
+            cluster.server.compact()
+        await cluster.until(lambda: (found := known.job(key)) is not None and found is not old)
+        found = known.snapshot(known.job(key), virtual_loop.now(), ())
+        assert (found.hang, found.slowdown, found.awaited) == (None, None, "")
+        await asyncio.sleep(60)
+        assert cluster.status().get("attempt", 0) == 0
