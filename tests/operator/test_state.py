@@ -22,6 +22,7 @@ from paddlejob.testing import virtual_loop
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import RunForever
 from tests.support.simulated import simulated
+from tests.support.simulated_cluster import SimulatedCluster
 
 GOLD = {names.LABEL_KUEUE_QUEUE: "gold"}
 
