@@ -14,20 +14,31 @@ from devcluster import Client, ControlPlane
 from paddlejob.api import names
 from paddlejob.kube.resource import CONFIG_MAPS, Resource
 from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.testing.build import job
 from tests.apiserver import installed
 from tests.apiserver.test_hostile import Arena, a_tenant, complete, memory_limit
 from tests.support.hostile import fat_config_map, fat_job, fat_record, many_labels
 
 NAMESPACE = "mallory"
+
+
+def wide_job(name: str) -> dict[str, Any]:
+    """A job with a long text: Python takes four bytes for each character if one of them is wide."""
+    text = "\U0001f600" + "x" * 1_200_000
+    built = job(name).worker(1, env=[{"name": "FAT", "value": text}]).spec(suspend=True)
+    return {**built.manifest, "metadata": {"name": name}}
+
+
 FAT: dict[str, tuple[Resource, int, Callable[[int], dict[str, Any]]]] = {
-    "jobs": (PADDLE_JOBS, 48, lambda number: fat_job(f"fat-{number}")),
-    "jobs just below the limit": (PADDLE_JOBS, 48, lambda number: fat_job(f"below-{number}", size=250_000)),
+    "jobs of text": (PADDLE_JOBS, 40, lambda number: wide_job(f"fat-{number}")),
+    "jobs of many values": (PADDLE_JOBS, 4, lambda number: fat_job(f"many-{number}")),
+    "jobs just below the limit": (PADDLE_JOBS, 20, lambda number: fat_job(f"below-{number}", size=250_000)),
     "jobs with labels": (
         PADDLE_JOBS,
-        10,
+        4,
         lambda number: fat_job(f"labelled-{number}", size=0, labels=many_labels(500_000)),
     ),
-    "config maps": (CONFIG_MAPS, 60, lambda number: fat_config_map(f"fat-{number}")),
+    "config maps": (CONFIG_MAPS, 50, lambda number: fat_config_map(f"fat-{number}")),
     "recorders": (CONFIG_MAPS, 10, lambda number: fat_config_map(f"{names.RECORDER}-{number}")),
     "records": (CONFIG_MAPS, 100, lambda number: fat_record(f"record-{number}", NAMESPACE)),
 }
@@ -47,7 +58,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 
 
 def start(arena: Arena) -> None:
-    """Start an operator that gets no more memory than the manifests give it."""
+    """Start an operator within the memory limit of the manifests."""
     arena.start()
     limit = memory_limit()
     resource.prlimit(arena.operator.process.pid, resource.RLIMIT_DATA, (limit, limit))
@@ -73,12 +84,12 @@ def await_said(arena: Arena, name: str, text: str) -> None:
 
 
 async def check(arena: Arena, tenant: str) -> None:
-    """Run a job of another tenant, and wait until the fat ones are told."""
+    """Run a job of another tenant, and wait for the status of the fat ones."""
     async with a_tenant(arena, tenant) as stage:
         await complete(stage, "innocent")
-    await_said(arena, "fat-47", "at most 256 KiB are allowed")
-    await_said(arena, "below-47", "Suspended")
-    await_said(arena, "labelled-9", "Suspended")
+    await_said(arena, "fat-39", "at most 256 KiB are allowed")
+    await_said(arena, "below-19", "Suspended")
+    await_said(arena, "labelled-3", "Suspended")
     async with a_tenant(arena, f"{tenant}-later") as stage:
         await complete(stage, "innocent")
     assert arena.operator.process.poll() is None, arena.operator.log.read_text()[-3000:]

@@ -1,4 +1,4 @@
-"""Memory: what the operator keeps of an object does not grow with what its author wrote into it."""
+"""The memory that the operator keeps for an object does not depend on the size of the object."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey, ObjectMeta
 from paddlejob.api.pod import Pod, Service
 from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.validation.job import MAX_SPEC_BYTES
 from paddlejob.history.record import outline_of_record
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import state, views
-from paddlejob.operator.packed import PackedParts
+from paddlejob.operator.manager import MAX_RESPONSE_BYTES
+from paddlejob.operator.packed import MAX_PACKED_BYTES, PackedParts
 from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, RunForever
+from tests.apiserver.installed import OPERATOR, objects
 from tests.support import hostile
 from tests.support.hostile import fat_config_map, fat_job, fat_pod, fat_record, fat_texts, owned
 from tests.support.simulated import simulated
@@ -31,6 +35,8 @@ from tests.support.simulated_cluster import SimulatedCluster
 MAX_KEPT_BYTES = 12 * 1024
 """An ordinary job with its status takes 3 KiB."""
 COPIES = 5
+IDLE_BYTES = 60 << 20
+"""Memory of an operator without jobs."""
 
 WIDE = "\U0001f600"
 OWNERS = [
@@ -162,6 +168,17 @@ async def test_a_job_that_is_too_large_says_so_and_how_to_go_on():
         await cluster.until(lambda: cluster.status("grows")["reason"] == "PodsRunning")
 
 
+def test_all_budgets_together_fit_into_the_memory_of_the_manifests():
+    deployment = next(each for each in objects(OPERATOR) if each["kind"] == "Deployment")
+    limit = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    decoded = 24 * MAX_SPEC_BYTES * OperatorSettings().workers
+    assert IDLE_BYTES + MAX_PACKED_BYTES + 2 * MAX_RESPONSE_BYTES + decoded <= bytes_of(limit)
+
+
+def bytes_of(limit: str) -> int:
+    return int(limit.removesuffix("Mi")) << 20
+
+
 JOBS = {
     "collective": job().worker(2),
     "with servers": job().ps(1).worker(2),
@@ -189,7 +206,7 @@ async def test_a_job_whose_parts_are_not_in_memory_runs_restarts_and_completes(m
 
 @simulated
 async def test_fat_jobs_of_a_namespace_cost_other_namespaces_nothing(monkeypatch):
-    """Of 60 jobs just below the limit, so many stay in memory as fit; all of them are reconciled."""
+    """Of 60 fat jobs, a few stay in memory, and all of them are reconciled."""
     monkeypatch.setattr(state, "PackedParts", lambda: PackedParts(2 << 20))
     cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     for number in range(60):

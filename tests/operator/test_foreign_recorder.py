@@ -90,7 +90,7 @@ async def test_pods_that_are_created_after_a_swap_have_none_until_it_is_deleted(
 
 @simulated
 async def test_while_it_cannot_be_created_no_pod_mounts_its_name():
-    """Who has used up a quota could create it as soon as the pods are there."""
+    """A tenant who has used up the quota could create it when the pods exist."""
     cluster = running_forever()
 
     def refuse(request: Any) -> None:

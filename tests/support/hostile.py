@@ -211,7 +211,7 @@ SIZES = {
     "5,000 workers": hostile(job().worker(5_000)),
     "5,000 workers in a gang": hostile(job().worker(5_000).spec(schedulingPolicy={})),
     "a template of a megabyte": hostile(
-        job().worker(4, env=[{"name": "LARGE", "value": "x" * MEGABYTE}]), says=""
+        job().worker(4, env=[{"name": "LARGE", "value": "x" * MEGABYTE}]), says="at most 256 KiB are allowed"
     ),
     "10,000 variables": hostile(
         job().worker(4, env=[{"name": f"A{n}", "value": "$(A0)"} for n in range(10_000)])

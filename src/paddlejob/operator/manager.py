@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "paddlejob-operator"
 LEASE_NAME = "paddlejob-operator"
+MAX_RESPONSE_BYTES = 48 << 20
+"""Maximum size of a page of a list, which is in memory twice while it is read; fat ones are asked for again in
+smaller pages."""
 GARBAGE_THRESHOLDS = (10_000, 20, 20)
 """How much is allocated before Python looks for cycles, which nearly nothing here leaves behind.
 
@@ -50,7 +53,7 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
     metrics = Metrics()
     rng = random.Random()  # noqa: S311  (spreads retries, guards nothing)
     async with AsyncExitStack() as stack:
-        transport = HttpTransport(config)
+        transport = HttpTransport(config, response_size_limit=MAX_RESPONSE_BYTES)
         client = await stack.enter_async_context(Client(transport, observe=metrics.observe_request, rng=rng))
 
         def now() -> datetime:

@@ -11,7 +11,7 @@ from collections import Counter
 from paddlejob.api.meta import ObjectMeta
 
 MAX_PACKED_BYTES = 96 << 20
-"""Fits beside everything else into the 512 MiB of the manifests; 10,000 running jobs of 10 KiB each."""
+"""Enough for 10,000 running jobs of 10 KiB, in an operator that the manifests give 512 MiB."""
 ENTRY_BYTES = 200
 """Cost of an entry in addition to its bytes."""
 

@@ -81,7 +81,7 @@ def _kept(texts: Mapping[str, str], wanted: tuple[str, ...]) -> dict[str, str]:
 
 
 def decoder_of(kind: type[T], *, owned: bool) -> Callable[[msgspec.Raw], T | None]:
-    """Return how an object of a kind is read; where `owned`, objects that no job controls are left out."""
+    """Return the decoder of a kind; if `owned`, it leaves out objects that no job controls."""
     decoder = msgspec.json.Decoder(kind)
 
     def decode(encoded: msgspec.Raw) -> T | None:
@@ -129,7 +129,7 @@ _Seconds = Annotated[int, msgspec.Meta(ge=1)] | None
 
 
 class _Apart(msgspec.Struct, frozen=True, rename="camel"):
-    """Fields of a spec whose meaning does not depend on the others."""
+    """Fields of a spec that are independent of the others."""
 
     managed_by: Annotated[str, msgspec.Meta(max_length=MAX_WORD)] = ""
     active_deadline_seconds: _Seconds = None
@@ -164,7 +164,7 @@ def decode_spec(packed: bytes) -> PaddleJobSpec:
 
 
 def outline_of(job: PaddleJob) -> PaddleJob:
-    """Return a job whose templates have nothing but the names of scheduler and training container."""
+    """Return a job with no more of its templates than the names of scheduler and training container."""
     spec, schedulers = job.spec, scheduler_names(job)
     roles = ((Role.PS, spec.ps), (Role.WORKER, spec.worker), (Role.HETER, spec.heter))
     changes: dict[str, Any] = {
@@ -190,7 +190,7 @@ def _outlined(role: RoleSpec, scheduler: str) -> RoleSpec:
 
 
 def readable_job(encoded: msgspec.Raw, metadata: ObjectMeta, message: str) -> PaddleJob:
-    """Return a job whose spec cannot be read: its pods, its status and its time limits are still known."""
+    """Return a job without a readable spec: its status and its time limits are still known."""
     return PaddleJob(
         bounded_metadata(metadata),
         _readable_spec(encoded),
