@@ -34,8 +34,7 @@ log = logging.getLogger(__name__)
 COMPONENT = "paddlejob-operator"
 LEASE_NAME = "paddlejob-operator"
 MAX_RESPONSE_BYTES = 48 << 20
-"""Maximum size of a page of a list, which is in memory twice while it is read; fat ones are asked for again in
-smaller pages."""
+"""Maximum size of a response, which is in memory twice while it is read; larger lists are read in pages."""
 GARBAGE_THRESHOLDS = (10_000, 20, 20)
 """How much is allocated before Python looks for cycles, which nearly nothing here leaves behind.
 
