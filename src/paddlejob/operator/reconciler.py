@@ -103,15 +103,12 @@ class Reconciler:
             return await self._clear_remains(key)
         try:
             job, config_map = await self._load(job)
-        except StaleCacheError:
-            return Result.STALE
-        try:
             await self._schema.check_again(key)
             decided = await self._decide(job, config_map)
             held_back = await self._write_status(job, decided)
         except DroppedFieldsError:
             return Result.UNRECORDED
-        except errors.ConflictError:
+        except (errors.ConflictError, StaleCacheError):
             return Result.STALE
         except errors.NotFoundError:
             self._forget(key)
