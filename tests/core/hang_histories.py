@@ -1,5 +1,8 @@
 """Simulated histories of jobs: healthy ones raise no alarm, and what stops or slows them down then does.
 
+Operators restart in the middle of them. An operator that has not seen the pauses of a healthy job is never
+certain that the job hangs.
+
 python tests/core/hang_histories.py 10000
 """
 
@@ -66,6 +69,8 @@ class History(Play):
         self.by_all = rng.random() < 0.5
         """Whether all ranks evaluate and save, or the first for all of them."""
         self.own = [0.2 * self.seconds * rng.uniform(0.9, 1.1) for _ in self.ranks]
+        self.restarts = rng.random() < 0.5
+        """Whether operators restart, also while a job evaluates or saves."""
         self.timers = [StepTimer() for _ in self.ranks]
         self.spent = [[0.0, 0.0] for _ in self.ranks]
 
@@ -91,7 +96,7 @@ class History(Play):
                 self.spent[index][1] += steps * self.seconds - own
                 if index not in lost:
                     timer.add_report(self.step, *self.spent[index])
-            assert self.hang() is None
+            self.check_healthy()
             if self.slow is None:
                 assert not self.stragglers()
 
@@ -107,7 +112,20 @@ class History(Play):
                 rank.add_report(
                     self.step, phase if is_busy else "training", is_waiting=not is_busy, now=self.now
                 )
-            assert self.hang() is None
+            self.check_healthy()
+            if self.restarts and self.rng.random() < 0.05:
+                self.restart_operator()
+
+    def restart_operator(self) -> None:
+        """Forget what an operator has learned; its successor is told of the ranks as they are."""
+        self.ranks = [RankPace(each.name, each.node, self.now, is_new=False) for each in self.ranks]
+        self.has_restarted = True
+
+    has_restarted = False
+
+    def check_healthy(self) -> None:
+        found = self.hang()
+        assert found is None or (self.has_restarted and not found.is_learned)
 
     def stragglers(self) -> list[str]:
         if any(timer.last is None for timer in self.timers):
@@ -136,6 +154,7 @@ def check(seed: int) -> None:
     )
     found = play.hang()
     assert found is not None, seed
+    assert found.is_learned, seed
     if len(play.ranks) > 1:
         assert found.odd == (f"worker-{stopped} on node-{stopped}",), seed
 

@@ -238,7 +238,7 @@ class ClusterState:
 
     def noticed(self, job: PaddleJob, kind: type[Notice]) -> Notice | None:
         """Return what was found about the present attempt of a job, perhaps by an earlier operator."""
-        restored = restored_hang(job.status) if self.watches_hangs and kind is Hang else None
+        restored = restored_hang(job.status) if self.watches_hangs else None
         found = self._notices.get((kind, job.metadata.key), restored)
         return found if isinstance(found, kind) and found.attempt == job.status.attempt else None
 

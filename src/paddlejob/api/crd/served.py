@@ -19,7 +19,7 @@ def dropped_status_fields(definition: JsonObject) -> tuple[str, ...]:
     spec = definition["spec"]
     if spec.get("preserveUnknownFields"):
         return ()
-    version = next((each for each in spec["versions"] if each["name"] == names.VERSION), {})
+    version: JsonObject = next((each for each in spec["versions"] if each["name"] == names.VERSION), {})
     served = (version.get("schema") or {}).get("openAPIV3Schema") or {}
     return tuple(_dropped("", _written(), served))
 
