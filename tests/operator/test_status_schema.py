@@ -10,14 +10,17 @@ import pytest
 import yaml
 
 from paddlejob.api.crd.definition import CRD_NAME, crd_v1, crd_v1beta1
-from paddlejob.api.crd.served import dropped_status_fields
+from paddlejob.api.crd.served import dropped_status_fields, sample_status
 from paddlejob.api.v1 import PaddleJobStatus
-from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from paddlejob.operator import status_schema
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.status_schema import DroppedFieldsError, StatusSchema
+from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import crash
+from paddlejob.testing.kubelet.outcomes import RunForever, crash
+from tests.operator.log_transport import Logs
 from tests.support import inherited
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import PADDLE_JOB_CRD, ROOT, SimulatedCluster
@@ -114,21 +117,65 @@ async def test_no_job_is_reconciled_until_the_definition_is_upgraded(old, caplog
 
 @old_definitions
 @simulated
-async def test_a_definition_that_cannot_be_read_is_found_by_a_write_that_loses_fields(old):
+async def test_a_definition_that_cannot_be_read_is_found_by_a_dry_run(old):
     """As for an operator of one namespace, whose Role cannot grant the right to read definitions."""
     cluster = _crashing()
     cluster.server.install(old)
     cluster.submit(job().worker(2))
     async with cluster.running(volcano=False):
         await cluster.until(lambda: bool(cluster.controller.schema.problems()))
-        assert _writes(cluster, "pods") <= 2
-        before = _writes(cluster, "")
         cluster.submit(job("other").worker(2))
         await asyncio.sleep(3600)
-        assert _writes(cluster, "") == before
+        assert _writes(cluster, "") == 0
         cluster.server.install(PADDLE_JOB_CRD)
         await cluster.until_phase("Failed", within_seconds=600)
         assert cluster.controller.schema.problems() == []
+
+
+@old_definitions
+@simulated
+async def test_a_definition_that_is_replaced_by_an_older_one_stops_the_operator(old):
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
+    async with cluster.running(volcano=False):
+        cluster.submit(job().worker(2))
+        await cluster.until_phase("Running")
+        cluster.server.install(old)
+        cluster.submit(job("other").worker(1))
+        await cluster.until(lambda: bool(cluster.controller.schema.problems()))
+        before = _writes(cluster, "")
+        cluster.server.delete(PODS, "default", "demo-worker-0", identity="user")
+        await asyncio.sleep(3600)
+        assert _writes(cluster, "") == before
+        cluster.server.install(PADDLE_JOB_CRD)
+        await cluster.until_phase("Running", within_seconds=600)
+        await cluster.until_phase("Running", "other", within_seconds=600)
+        assert cluster.controller.schema.problems() == []
+
+
+@simulated
+async def test_a_server_without_dry_runs_is_believed_until_a_write_loses_fields():
+    cluster = _crashing()
+    cluster.server.install(FIRST_RELEASE)
+    cluster.client = Client(NoDryRuns(cluster.server.transport("operator")), rng=cluster.rng)
+    cluster.submit(job().worker(2))
+    async with cluster.running(volcano=False):
+        await cluster.until(lambda: bool(cluster.controller.schema.problems()))
+        await cluster.until_phase("Failed", within_seconds=600)
+
+
+class NoDryRuns(Logs):
+    """A transport to a server before Kubernetes 1.13."""
+
+    async def request(self, method: str, path: str, **options):
+        if "dryRun" in (options.get("query") or {}):
+            return fake_refusals.response(fake_refusals.bad_request("the dryRun alpha feature is disabled"))
+        return await self._transport.request(method, path, **options)
+
+
+def test_a_sample_has_every_field_that_a_definition_may_drop():
+    sample = sample_status()
+    assert sample.keys() == {each.encode_name for each in msgspec.structs.fields(PaddleJobStatus)}
+    assert msgspec.convert({**sample, "phase": "Running"}, PaddleJobStatus).attempt == 1
 
 
 @simulated

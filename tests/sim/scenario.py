@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import msgspec
+import yaml
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.faults.transport import FaultRates
 from paddlejob.testing.kubelet import outcomes
-from sim import gangs, ingredients, mistakes, persistent_fault
+from sim import gangs, ingredients, mistakes, old_definition, persistent_fault
 
+DEFINITION = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml").read_text())
 SKEWS = (0.0, -600.0, 600.0)
 CODES = (1, 2, 134, 137, 143, 101, 15)
 
@@ -45,6 +48,7 @@ class Scenario(msgspec.Struct, frozen=True):
     gangs: gangs.Gangs = gangs.Gangs()
     mistake: mistakes.Mistake | None = None
     ingredients: tuple[ingredients.Ingredient, ...] = ()
+    old_definition: old_definition.OldDefinition | None = None
     operator_skew_seconds: float = 0.0
     """How far the operators' own clocks are ahead of the API server's."""
     node_skew_seconds: float = 0.0
@@ -77,6 +81,7 @@ def draw(seed: int) -> Scenario:
         persistent_fault=persistent_fault.draw(random.Random(f"plague {seed}")),
         gangs=gangs.draw(random.Random(f"gangs {seed}"), jobs),
         mistake=mistakes.draw(random.Random(f"mistakes {seed}"), jobs, heal),
+        old_definition=old_definition.draw(random.Random(f"definition {seed}"), DEFINITION, heal),
         operator_skew_seconds=clocks.choice(SKEWS),
         node_skew_seconds=clocks.choice(SKEWS),
     )

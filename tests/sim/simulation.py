@@ -9,16 +9,14 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import msgspec
-import yaml
 
 from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import ApiError
-from paddlejob.kube.resource import PODS
+from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
 from paddlejob.testing import virtual_loop
@@ -31,16 +29,14 @@ from sim import gangs, invariants
 from sim.deadlines import LIMITS, Deadlines
 from sim.evidence import Evidence
 from sim.pace import Pace
-from sim.scenario import Deed, Scenario, behaviour, draw
+from sim.scenario import DEFINITION, Deed, Scenario, behaviour, draw
 
-CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
 SETTLE_SECONDS = 900.0
 """Long enough for every backoff, deadline and toleration after the last fault."""
 QUIET_SECONDS = 300.0
 
 SEEDS = int(os.environ.get("PADDLEJOB_SEEDS", "300"))
 """How many histories the tests play; `make test-seeds` plays more of them."""
-DEFINITION = yaml.safe_load(CRD.read_text())
 
 
 class Simulation:
@@ -52,7 +48,10 @@ class Simulation:
         self.server = ApiServer(
             rng=random.Random(f"server {scenario.seed}"), streaming_list=scenario.streaming_list
         )
-        self.server.install(DEFINITION)
+        if scenario.old_definition is None:
+            self.server.install(DEFINITION)
+        else:
+            scenario.old_definition.install(self.server, DEFINITION)
         self.faults = Faults(random.Random(f"faults {scenario.seed}"), scenario.rates)
         self.kubelet = Kubelet(
             Client(self.server.transport("kubelet"), rng=self.rng),
@@ -85,6 +84,7 @@ class Simulation:
             users = group.create_task(self._users())
             mistake = group.create_task(self._mistake())
             acts = [group.create_task(each.act(self)) for each in self.scenario.ingredients]
+            upgrade = group.create_task(self._upgrade())
             persistent_fault = group.create_task(self.scenario.persistent_fault.delete_pods(self.server))
             if any(LIMITS & each["spec"].keys() for each in self.scenario.jobs):
                 tasks.append(group.create_task(self.deadlines.watch()))
@@ -93,6 +93,7 @@ class Simulation:
             await persistent_fault
             await mistake
             await asyncio.gather(*acts)
+            await upgrade
             self.faults.heal()
             self.gangs.heal()
             self.deadlines.enforce()
@@ -231,6 +232,18 @@ class Simulation:
                 with contextlib.suppress(ApiError):
                     self._patch(mistake.job, edit)
 
+    async def _upgrade(self) -> None:
+        """Upgrade an old definition; until then no operator writes anything but records."""
+        old = self.scenario.old_definition
+        if old is None:
+            return
+        await asyncio.sleep(old.upgraded_at_seconds)
+        writes = [
+            each for each in self._operator_writes() if each.changed and each.resource != CONFIG_MAPS.plural
+        ]
+        assert not writes, f"beside a definition without {old.dropped}: {writes[:3]}"
+        old.upgrade(self.server, DEFINITION)
+
     async def _do(self, deed: Deed) -> None:
         match deed.verb:
             case "scale":
@@ -259,7 +272,7 @@ class Simulation:
     def _patch(self, name: str, spec: dict[str, object]) -> None:
         self.server.patch(PADDLE_JOBS, "default", name, {"spec": spec}, identity="user")
 
-    def _operator_writes(self) -> list[object]:
+    def _operator_writes(self) -> list[WriteRecord]:
         return [
             write
             for write in self.server.log.writes

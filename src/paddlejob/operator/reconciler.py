@@ -103,7 +103,7 @@ class Reconciler:
             return await self._clear_remains(key)
         try:
             job, config_map = await self._load(job)
-            await self._schema.check_again(key)
+            await self._schema.confirm(key)
             decided = await self._decide(job, config_map)
             held_back = await self._write_status(job, decided)
         except DroppedFieldsError:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from paddlejob.api.crd.definition import CRD_NAME
-from paddlejob.api.crd.served import dropped_status_fields
+from paddlejob.api.crd.served import dropped_status_fields, sample_status
 from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
@@ -47,8 +47,8 @@ class StatusSchema:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._dropped: tuple[str, ...] = ()
-        self._lost: JsonObject = {}
-        """The patch of a status that was stored without some of its fields."""
+        self._doubtful: JsonObject = {}
+        """Fields of a status that the API server may drop, as a patch."""
 
     def problems(self) -> list[str]:
         """Return one sentence with the dropped fields and the remedy, nothing while none is known."""
@@ -64,7 +64,7 @@ class StatusSchema:
     async def wait_until_complete(self) -> None:
         """Wait until the definition has every status field.
 
-        Return also if it cannot be read, as in an installation for one namespace: writes are compared.
+        Return also if it cannot be read, as in an installation for one namespace: `confirm` remains.
         """
         while True:
             try:
@@ -72,39 +72,42 @@ class StatusSchema:
                     definition = await self._client.get(CUSTOM_RESOURCE_DEFINITIONS, None, CRD_NAME)
             except (errors.KubeError, TimeoutError) as error:
                 log.info("cannot read the CustomResourceDefinition %s: %s", CRD_NAME, error or "timeout")
+                self._doubtful = sample_status()
             else:
                 self._note(dropped_status_fields(definition))
             if not self._dropped:
                 return
             await asyncio.sleep(RETRY_SECONDS)
 
+    async def confirm(self, job: ObjectKey) -> None:
+        """Raise DroppedFieldsError while the API server drops doubtful fields, by a dry run on any job."""
+        if not self._doubtful:
+            return
+        try:
+            written = await self._client.patch(
+                PADDLE_JOBS,
+                job.namespace,
+                job.name,
+                {"status": self._doubtful},
+                subresource="status",
+                dry_run=True,
+                type=StoredStatus,
+            )
+        except errors.BadRequestError as error:
+            # Kubernetes before 1.13, or a webhook that does not support dry runs.
+            log.info("cannot check which fields of a status are stored: %s", error)
+        else:
+            self._note(_dropped_fields(self._doubtful, written.status))
+            if self._dropped:
+                raise DroppedFieldsError
+        self._doubtful = {}
+
     def check_write(self, patch: JsonObject, stored: msgspec.Raw) -> None:
         """Raise DroppedFieldsError if a status was stored without fields of the patch."""
         if dropped := _dropped_fields(patch, stored):
-            self._lost = patch
+            self._doubtful = patch
             self._note(dropped)
             raise DroppedFieldsError
-
-    async def check_again(self, job: ObjectKey) -> None:
-        """Raise DroppedFieldsError while the API server drops the fields that a write has lost.
-
-        The patch of that write is applied to any job, as a dry run.
-        """
-        if not self._lost:
-            return
-        written = await self._client.patch(
-            PADDLE_JOBS,
-            job.namespace,
-            job.name,
-            {"status": self._lost},
-            subresource="status",
-            dry_run=True,
-            type=StoredStatus,
-        )
-        self._note(_dropped_fields(self._lost, written.status))
-        if self._dropped:
-            raise DroppedFieldsError
-        self._lost = {}
 
     def _note(self, dropped: tuple[str, ...]) -> None:
         before, self._dropped = self._dropped, dropped

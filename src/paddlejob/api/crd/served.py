@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from paddlejob.api import names
 from paddlejob.api.crd.schema import struct_schema
@@ -22,6 +23,26 @@ def dropped_status_fields(definition: JsonObject) -> tuple[str, ...]:
     version: JsonObject = next((each for each in spec["versions"] if each["name"] == names.VERSION), {})
     served = (version.get("schema") or {}).get("openAPIV3Schema") or {}
     return tuple(_dropped("", _written(), served))
+
+
+def sample_status() -> JsonObject:
+    """Return a status that has every field, to see which of them an API server keeps."""
+    sample: JsonObject = _sample(_written()["properties"]["status"])
+    return sample
+
+
+def _sample(schema: JsonObject) -> Any:
+    match schema["type"]:
+        case "object":
+            return {name: _sample(each) for name, each in schema["properties"].items()}
+        case "array":
+            return [_sample(schema["items"])]
+        case "integer":
+            return 1
+        case "boolean":
+            return True
+        case _:
+            return "2026-01-01T00:00:00Z" if schema.get("format") == "date-time" else "sample"
 
 
 @cache
