@@ -91,7 +91,7 @@ class FirstError(msgspec.Struct, frozen=True):
     lines: tuple[str, ...] = ()
     """From the last traceback on, or the last lines where there is none."""
     note: str = ""
-    """Where the lines are from, if not from the log of the pod, or why there are none."""
+    """The source of the lines, if it is not the log of the pod, or why there are none."""
 
 
 class Job(abc.ABC):

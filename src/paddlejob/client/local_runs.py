@@ -143,7 +143,7 @@ class LocalRuns(Jobs):
         return found
 
     async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
-        """Return the runs that are over and whose directories exist, or those of one job."""
+        """Return the finished runs, all of them or those of one job."""
         from paddlejob.client.records import local_summary  # noqa: PLC0415
 
         runs = (run for run in run_directory.all_runs(self.runs) if run.read_record())

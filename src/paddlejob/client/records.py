@@ -187,7 +187,7 @@ async def recorded_attempt(client: Client, job: PaddleJob, attempt: int) -> Atte
 def _is_record_due(job: PaddleJob, now: datetime | None) -> bool:
     """Return whether the job ended so recently that its record may not be written yet."""
     ended = job.status.completion_time
-    return bool(ended and now) and now - ended < timedelta(seconds=WRITE_SECONDS)
+    return ended is not None and now is not None and now - ended < timedelta(seconds=WRITE_SECONDS)
 
 
 def _newest_first(summaries: Iterable[Summary]) -> tuple[Summary, ...]:

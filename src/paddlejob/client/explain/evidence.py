@@ -78,7 +78,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     log: tuple[str, ...] = ()
     """The last lines of the pod that failed first."""
     log_note: str = ""
-    """Where these lines are from, if not from the log of the pod, or why there are none."""
+    """The source of these lines, if it is not the log of the pod, or why there are none."""
     unseen: tuple[str, ...] = ()
     run: str = ""
     """The name of the run on this machine; empty for a job on a cluster."""

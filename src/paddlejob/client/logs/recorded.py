@@ -1,4 +1,4 @@
-"""The ends of logs whose pods are gone, from the operator's record."""
+"""The logs of deleted pods, as far as the operator's record keeps them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def recorded_logs(
     job: ClusterJob, state: PaddleJob, query: LogQuery, present: Collection[str]
 ) -> AsyncGenerator[LogItem, None]:
-    """Yield the recorded ends of the logs of a finished job whose pods are not `present`, after a marker.
+    """Yield a marker and the recorded ends of the logs of a finished job, for pods that are not `present`.
 
     Without a record of them and without pods, the marker says that the logs were deleted.
     """

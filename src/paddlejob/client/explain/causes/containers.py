@@ -74,7 +74,7 @@ def _container_finding(evidence: Evidence, member: ObservedPod, why: str, others
 
 
 def _correction(evidence: Evidence, member: ObservedPod, container: ContainerStatus) -> Advice:
-    """Return what to correct in the template; a container that never ran has no log to see."""
+    """Return the correction of the template; a container that never ran has no log to see."""
     role, waiting = member.replica.role, container.state.waiting
     field = f"spec.{role}.template.spec"
     spec = dict(evidence.roles).get(role)

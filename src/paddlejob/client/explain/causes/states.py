@@ -99,7 +99,7 @@ def _past(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _outdated(evidence: Evidence) -> Iterator[str]:
-    """Yield a sentence for each role whose template was changed after its pods were created."""
+    """Yield a sentence for each role with a template that was changed after its pods were created."""
     if evidence.job.metadata.generation <= 1:
         return
     for role, spec in evidence.job.spec.roles():
