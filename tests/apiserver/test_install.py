@@ -95,7 +95,7 @@ def test_installing_again_keeps_the_certificate(ready: Cluster, kind: str) -> No
     ready.request("POST", SECRET.rpartition("/")[0], body)
     files = f"--filename={installed.OPERATOR}"
     ready.kubectl("apply", "--server-side", "--force-conflicts", files)
-    ready.kubectl("apply", "--server-side=false", "--force-conflicts=false", files)
+    ready.kubectl("apply", files)
     objects = installed.objects(installed.OPERATOR)
 
     async def install() -> None:
