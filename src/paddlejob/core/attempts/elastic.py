@@ -4,7 +4,7 @@ A job that cannot have all of its workers goes on with fewer after a while. Pods
 the wings as standby: they belong to the next attempt, whose key the ConfigMap does not have, so they cannot
 start; but the scheduler gives them a place as soon as there is one, and then the job grows.
 
-Workers that do not depend on each other train on without the missing one, whose pod joins them as soon as it
+Workers that do not depend on each other train on without the missing one. Its pod joins them as soon as it
 has a place. After the same while the job is Running without it, and may complete.
 """
 

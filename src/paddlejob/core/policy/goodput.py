@@ -23,7 +23,7 @@ _PARTS = {
 def with_goodput(
     job: PaddleJob, new: PaddleJobStatus, now: datetime, hang: Hang | None = None
 ) -> PaddleJobStatus:
-    """Return a new status with the time up to now, or to the end of the job, if what it does has changed."""
+    """Return a new status with the time up to now, or to the end of the job, if its activity has changed."""
     old, is_stalled = job.status, _is_stalled(job.status)
     goes_on = (old.phase, old.attempt, _is_queued(old)) == (new.phase, new.attempt, _is_queued(new))
     stalls = hang is not None and old.phase is Phase.RUNNING
