@@ -121,6 +121,7 @@ async def test_a_definition_that_cannot_be_read_is_found_by_a_dry_run(old):
     """As for an operator of one namespace, whose Role cannot grant the right to read definitions."""
     cluster = _crashing()
     cluster.server.install(old)
+    cluster.server.forbidden.add(CUSTOM_RESOURCE_DEFINITIONS)
     cluster.submit(job().worker(2))
     async with cluster.running(volcano=False):
         await cluster.until(lambda: bool(cluster.controller.schema.problems()))
@@ -156,6 +157,7 @@ async def test_a_definition_that_is_replaced_by_an_older_one_stops_the_operator(
 async def test_a_server_without_dry_runs_is_believed_until_a_write_loses_fields():
     cluster = _crashing()
     cluster.server.install(FIRST_RELEASE)
+    cluster.server.forbidden.add(CUSTOM_RESOURCE_DEFINITIONS)
     cluster.client = Client(NoDryRuns(cluster.server.transport("operator")), rng=cluster.rng)
     cluster.submit(job().worker(2))
     async with cluster.running(volcano=False):
@@ -184,10 +186,9 @@ async def test_an_old_definition_stays_a_problem_while_it_cannot_be_read_again()
     cluster.server.create(CUSTOM_RESOURCE_DEFINITIONS, FIRST_RELEASE)
     async with cluster.running(volcano=False):
         await cluster.until(lambda: bool(cluster.controller.schema.problems()))
-        kind = cluster.server.routes.kind(CUSTOM_RESOURCE_DEFINITIONS)
-        cluster.server.routes.remove(CUSTOM_RESOURCE_DEFINITIONS)
+        cluster.server.forbidden.add(CUSTOM_RESOURCE_DEFINITIONS)
         await asyncio.sleep(10 * status_schema.RETRY_SECONDS)
         assert cluster.controller.metrics.leader._value.get() == 0
-        cluster.server.register(kind)
+        cluster.server.forbidden.clear()
         _upgrade(cluster)
         await cluster.until(lambda: cluster.controller.metrics.leader._value.get() == 1)

@@ -32,6 +32,7 @@ class OldDefinition(msgspec.Struct, frozen=True):
         if self.is_readable:
             server.create(CUSTOM_RESOURCE_DEFINITIONS, old, identity="user")
         else:
+            server.forbidden.add(CUSTOM_RESOURCE_DEFINITIONS)
             server.install(old)
 
     def upgrade(self, server: ApiServer, definition: JsonObject) -> None:

@@ -70,6 +70,9 @@ class StatusSchema:
             try:
                 async with asyncio.timeout(READ_SECONDS):
                     definition = await self._client.get(CUSTOM_RESOURCE_DEFINITIONS, None, CRD_NAME)
+            except errors.NotFoundError:
+                # No PaddleJobs at all, or Kubernetes before 1.16, which keeps unknown fields.
+                log.info("there is no CustomResourceDefinition %s of apiextensions.k8s.io/v1", CRD_NAME)
             except (errors.KubeError, TimeoutError) as error:
                 log.info("cannot read the CustomResourceDefinition %s: %s", CRD_NAME, error or "timeout")
                 self._doubtful = sample_status()

@@ -70,6 +70,8 @@ class ApiServer:
         self.log = RequestLog()
         self.admission: list[AdmissionHook] = []
         self.tenant_faults = TenantFaults()
+        self.forbidden: set[Resource] = set()
+        """What requests are refused for with 403, whoever sends them."""
         self.streaming_list = streaming_list
         self.expired_as_status = expired_as_status
         self.container_logs = container_logs.ContainerLogs(now)
@@ -149,6 +151,8 @@ class ApiServer:
             return request
         version = self.store.version
         try:
+            if request.resource in self.forbidden:
+                raise fake_refusals.forbidden(request.resource, request.name, "no role grants it")
             response = self._verbs.answer(request)
         except ApiError as error:
             response = fake_refusals.response(error)
