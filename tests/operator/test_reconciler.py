@@ -11,7 +11,7 @@ from paddlejob.core.actions import Plan
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import reconciler
 from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.operator.status_patch import status_patch
+from paddlejob.operator.status.patch import status_patch
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import JobBuilder, job
 from paddlejob.testing.kubelet.outcomes import RunForever

@@ -14,9 +14,9 @@ from paddlejob.api.crd.served import dropped_status_fields, sample_status
 from paddlejob.api.v1 import PaddleJobStatus
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
-from paddlejob.operator import status_schema
 from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.operator.status_schema import DroppedFieldsError, StatusSchema
+from paddlejob.operator.status import schema
+from paddlejob.operator.status.schema import DroppedFieldsError, StatusSchema
 from paddlejob.testing.apiserver import fake_refusals
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import RunForever, crash
@@ -187,7 +187,7 @@ async def test_an_old_definition_stays_a_problem_while_it_cannot_be_read_again()
     async with cluster.running(volcano=False):
         await cluster.until(lambda: bool(cluster.controller.schema.problems()))
         cluster.server.forbidden.add(CUSTOM_RESOURCE_DEFINITIONS)
-        await asyncio.sleep(10 * status_schema.RETRY_SECONDS)
+        await asyncio.sleep(10 * schema.RETRY_SECONDS)
         assert cluster.controller.metrics.leader._value.get() == 0
         cluster.server.forbidden.clear()
         _upgrade(cluster)

@@ -22,7 +22,7 @@ from paddlejob.operator.reconciler import LatestProgress, Reconciler, Result
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState, Trigger
-from paddlejob.operator.status_schema import StatusSchema
+from paddlejob.operator.status.schema import StatusSchema
 
 log = logging.getLogger(__name__)
 

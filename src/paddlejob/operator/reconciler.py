@@ -25,8 +25,8 @@ from paddlejob.operator.executor import Executor
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState, StaleCacheError, needs_templates
-from paddlejob.operator.status_patch import status_patch
-from paddlejob.operator.status_schema import DroppedFieldsError, StatusSchema, StoredStatus
+from paddlejob.operator.status.patch import status_patch
+from paddlejob.operator.status.schema import DroppedFieldsError, StatusSchema, StoredStatus
 
 RecordEvent = Callable[[PaddleJob, Event], None]
 LatestProgress = Callable[[PaddleJob], Awaitable[TrainingProgress | None]]

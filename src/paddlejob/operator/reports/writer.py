@@ -23,7 +23,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.state import ClusterState
-from paddlejob.operator.status_patch import status_patch
+from paddlejob.operator.status.patch import status_patch
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Checks that the API server stores every field of a status that the operator writes.
 
-An API server drops the fields that its CustomResourceDefinition lacks, without an error. Beside an older
+An API server drops the fields that its CustomResourceDefinition lacks, without an error. With an older
 definition the operator would forget attempts and restarts, and repeat them without end.
 """
 
