@@ -1,4 +1,4 @@
-"""The job's status, derived from what exists now; for a finished job, from its last moment."""
+"""The status of a job, derived from the pods that exist; how it ended stays."""
 
 from __future__ import annotations
 
