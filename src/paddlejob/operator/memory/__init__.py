@@ -1,0 +1,1 @@
+"""Bounds the memory that objects of users take in the operator."""
