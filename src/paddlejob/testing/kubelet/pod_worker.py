@@ -349,6 +349,7 @@ class PodWorker:
         self._state.inits, self._state.containers = [], []
         message = f"Pod was rejected: {outcome.message}"
         self._state.verdict = {"phase": "Failed", "reason": outcome.reason, "message": message}
+        self._state.is_released = True
         await self._publish()
 
     async def _evict(self, outcome: Evict) -> None:
