@@ -349,8 +349,7 @@ class PodWorker:
         self._state.inits, self._state.containers = [], []
         message = f"Pod was rejected: {outcome.message}"
         self._state.verdict = {"phase": "Failed", "reason": outcome.reason, "message": message}
-        self._state.is_released = True
-        await self._publish()
+        await self._publish_final_phase()
 
     async def _evict(self, outcome: Evict) -> None:
         grace = outcome.grace_seconds
@@ -396,8 +395,13 @@ class PodWorker:
             await self._publish()
             await self._pause(self._node.timing.phase_seconds)
         self._state.disruption = disruption or self._state.disruption
+        await self._publish_final_phase()
+
+    async def _publish_final_phase(self) -> None:
         self._state.is_released = True
         await self._publish()
+        # A scheduler does not count the ports of ended pods.
+        self._node.pool.release(self.pod["metadata"]["uid"])
 
     async def _stop(self, grace_seconds: float, *, exit_code: int = 143) -> None:
         states = [*self._state.inits, *self._state.containers]
