@@ -143,6 +143,21 @@ async def test_connections_are_counted_when_they_are_accepted_for_each_source(lo
 
 
 @LOOPS
+async def test_sources_that_fill_a_port_give_way_to_another_source(loop, monkeypatch):
+    monkeypatch.setattr(server, "new_event_loop", loop)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 60.0)
+    monkeypatch.setattr(server, "GRACE_SECONDS", 60.0)
+    async with opened(Limits(connections=8, per_source=4)) as port:
+        with ExitStack() as stack:
+            for source in ("127.0.0.2", "127.0.0.3"):
+                for _ in range(8):
+                    silent = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
+                    stack.enter_context(silent)
+            for _ in range(8):
+                assert b"200" in await exchange(port, post(), source="127.0.0.4")
+
+
+@LOOPS
 async def test_an_older_connection_makes_room_for_a_newer_one(loop, monkeypatch):
     """Otherwise silent clients keep others out until their time is up."""
     monkeypatch.setattr(server, "new_event_loop", loop)

@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -59,7 +59,12 @@ class _Connection:
         self.source = source
         self.opened_at = opened_at
         self.is_authenticated = False
+        self.is_served = False
         self.task: asyncio.Task[None] | None = None
+
+    def is_older(self, now: float) -> bool:
+        """Return whether the client has had its time to authenticate."""
+        return now - self.opened_at >= GRACE_SECONDS
 
 
 class _Port:
@@ -129,26 +134,35 @@ class _Port:
         self._open[connection] = None
         self._sources[source] += 1
         connection.task = asyncio.create_task(self._serve(client, connection))
-        connection.task.add_done_callback(lambda task: self._end(connection, task))
+        connection.task.add_done_callback(lambda task: self._end(connection, client, task))
 
     def _has_room(self, source: str, now: float) -> bool:
-        """Return whether a connection may be opened, if need be instead of an unauthenticated older one."""
+        """Return whether a connection may be opened, if need be instead of an unauthenticated older one.
+
+        A source that holds most of a full port gives way to others without grace.
+        """
         if self._sources[source] >= self._limits.per_source:
-            crowd = [each for each in self._open if each.source == source]
-        elif len(self._open) >= self._limits.connections:
-            crowd = list(self._open)
-        else:
+            return self._close_one(lambda each: each.source == source and each.is_older(now))
+        if len(self._open) < self._limits.connections:
             return True
-        for each in crowd:
-            if not each.is_authenticated and now - each.opened_at >= GRACE_SECONDS:
+        largest, held = self._sources.most_common(1)[0]
+        if self._sources[source] < held and self._close_one(lambda each: each.source == largest):
+            return True
+        return self._close_one(lambda each: each.is_older(now))
+
+    def _close_one(self, may_close: Callable[[_Connection], bool]) -> bool:
+        for each in self._open:
+            if not each.is_authenticated and may_close(each):
                 assert each.task is not None
                 each.task.cancel()
                 self._forget(each)
                 return True
         return False
 
-    def _end(self, connection: _Connection, task: asyncio.Task[None]) -> None:
+    def _end(self, connection: _Connection, client: socket.socket, task: asyncio.Task[None]) -> None:
         self._forget(connection)
+        if not connection.is_served:
+            client.close()  # cancelled before the task ran; otherwise the transport closes it
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log(error)
 
@@ -165,6 +179,7 @@ class _Port:
         return 2 * len(self._open) <= limits.connections and 2 * self._sources[source] <= limits.per_source
 
     async def _serve(self, client: socket.socket, connection: _Connection) -> None:
+        connection.is_served = True
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=http.MAX_HEAD_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
