@@ -203,6 +203,8 @@ async def test_a_job_whose_parts_are_not_in_memory_runs_restarts_and_completes(m
         await cluster.until_phase("Running")
         await cluster.until_phase("Completed", within_seconds=600)
     assert cluster.status()["attempt"] == 1
+    # The operator may list PaddleJobs, but not get one.
+    assert not cluster.server.log.requests["get", "paddlejobs"]
 
 
 @simulated

@@ -224,6 +224,28 @@ def test_a_configmap_of_somebody_else_in_the_place_of_a_record_is_left_alone():
     play(act)
 
 
+def test_a_record_that_was_replaced_by_another_configmap_is_given_up(caplog):
+    async def act(stage: Kept) -> None:
+        stage.fates.set("demo-worker-0", Exit(137, 1.0), Exit(0, 3600.0))
+        await stage.submit(job().worker(1))
+        await stage.phase("Restarting")
+        uid = (await stage.job())["metadata"]["uid"]
+        name = object_key(Summary("demo", "default", uid)).name
+
+        async def is_recorded() -> bool:
+            return any(each["metadata"]["name"] == name for each in stage.server.objects(CONFIG_MAPS))
+
+        await stage.until(is_recorded, "recorded")
+        stage.server.delete(CONFIG_MAPS, "default", name)
+        mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+        await stage.client.create(CONFIG_MAPS, "default", mine)
+        await stage.client.delete(PADDLE_JOBS, "default", "demo")
+        await asyncio.sleep(600)
+        assert caplog.text.count("exists and is not its record") == 1
+
+    play(act)
+
+
 @pytest.mark.parametrize(
     "summary",
     [

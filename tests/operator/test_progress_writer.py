@@ -66,6 +66,35 @@ def test_the_last_progress_is_written_when_the_server_takes_it_again(code, is_wr
     play(act)
 
 
+class SlowToFail(FailsToWrite):
+    """A transport on which writes of progress fail after a while."""
+
+    async def request(self, method: str, path: str, **options):
+        if self.failing and method == "PATCH" and b'"progress"' in (options.get("body") or b""):
+            await asyncio.sleep(20)
+        return await super().request(method, path, **options)
+
+
+def test_a_write_that_fails_after_its_job_is_gone_ends_no_other():
+    async def act(stage: Read) -> None:
+        stage.operator_client._transport = fails = SlowToFail(stage.logs)
+        await stage.submit(job().worker(1))
+        await stage.phase("Running")
+        fails.failing = 500
+        stage.report(1)
+        await asyncio.sleep(1)
+        await stage.client.delete(PADDLE_JOBS, "default", "demo")
+        await asyncio.sleep(5)
+        await stage.submit(job("other").worker(1))
+        await stage.phase("Running", "other")
+        stage.write("other-worker-0", line(7))
+        await asyncio.sleep(30)
+        fails.failing = 0
+        await stage.reaches(7, "other")
+
+    play(act)
+
+
 def test_progress_that_meets_another_write_does_not_wait_for_its_next_turn():
     async def act(stage: Read) -> None:
         stage.operator_client._transport = fails = FailsToWrite(stage.logs)

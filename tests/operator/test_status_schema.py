@@ -12,8 +12,10 @@ import yaml
 from paddlejob.api.crd.definition import CRD_NAME, crd_v1, crd_v1beta1
 from paddlejob.api.crd.served import dropped_status_fields, sample_status
 from paddlejob.api.v1 import PaddleJobStatus
+from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
+from paddlejob.kube.transport import Transport
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.status import schema
 from paddlejob.operator.status.schema import DroppedFieldsError, StatusSchema
@@ -153,24 +155,31 @@ async def test_a_definition_that_is_replaced_by_an_older_one_stops_the_operator(
         assert cluster.controller.schema.problems() == []
 
 
+@pytest.mark.parametrize("code", [400, 403, 422])
 @simulated
-async def test_a_server_without_dry_runs_is_believed_until_a_write_loses_fields():
+async def test_a_server_without_dry_runs_is_believed_until_a_write_loses_fields(code):
     cluster = _crashing()
     cluster.server.install(FIRST_RELEASE)
     cluster.server.forbidden.add(CUSTOM_RESOURCE_DEFINITIONS)
-    cluster.client = Client(NoDryRuns(cluster.server.transport("operator")), rng=cluster.rng)
+    cluster.client = Client(NoDryRuns(cluster.server.transport("operator"), code), rng=cluster.rng)
     cluster.submit(job().worker(2))
     async with cluster.running(volcano=False):
         await cluster.until(lambda: bool(cluster.controller.schema.problems()))
+        cluster.server.install(PADDLE_JOB_CRD)
+        await cluster.until(lambda: not cluster.controller.schema.problems())
         await cluster.until_phase("Failed", within_seconds=600)
 
 
 class NoDryRuns(Logs):
-    """A transport to a server before Kubernetes 1.13."""
+    """A transport to a server that refuses dry runs."""
+
+    def __init__(self, transport: Transport, code: int) -> None:
+        super().__init__(transport)
+        self._refusal = errors.api_error(errors.Status(code, "Refused", "no dry runs"))
 
     async def request(self, method: str, path: str, **options):
         if "dryRun" in (options.get("query") or {}):
-            return fake_refusals.response(fake_refusals.bad_request("the dryRun alpha feature is disabled"))
+            return fake_refusals.response(self._refusal)
         return await self._transport.request(method, path, **options)
 
 

@@ -141,6 +141,11 @@ class Client:
         body = await self._send(_Call("get", _label(resource, subresource), "GET", path))
         return responses.decode(body, _or_default(type, dict))
 
+    async def find(self, resource: Resource, namespace: str, name: str, *, type: type[T]) -> T | None:
+        """Return an object, None if there is none; needs the permission to list, not to get."""
+        page = await self.list(resource, namespace, field_selector=f"metadata.name={name}", type=type)
+        return page.items[0] if page.items else None
+
     async def list(
         self,
         resource: Resource,

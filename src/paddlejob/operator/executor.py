@@ -167,7 +167,7 @@ class Executor:
             written = await self._client.create(CONFIG_MAPS, namespace, action.manifest, type=Written)
         except errors.AlreadyExistsError:
             return await self._verify_recorder(namespace, action)
-        except errors.KubeError as error:
+        except errors.REFUSALS as error:
             log.warning("%s: pods start without the recorder: %s", job.metadata.key, error)
             self._on_recorder_obstacle(namespace, f"cannot create ConfigMap {action.name}: {error}")
             return False
@@ -178,7 +178,9 @@ class Executor:
         try:
             encoded = await self._client.get(CONFIG_MAPS, namespace, action.name, type=msgspec.Raw)
             found = views.decode_config_map(encoded)
-        except (errors.KubeError, *decoding.DECODE_ERRORS):
+        except errors.NotFoundError:
+            return False
+        except decoding.DECODE_ERRORS:
             found = None
         if found is not None and found[0].fingerprint == fingerprint_of(action.manifest["data"]):
             return True
@@ -223,8 +225,9 @@ class Executor:
     async def _remove_finalizer(self, job: PaddleJob, action: RemoveFinalizer) -> None:
         """Remove a finalizer from the version of the job that was planned for; the cache lacks the others."""
         metadata = job.metadata
-        found = await self._client.get(PADDLE_JOBS, metadata.namespace, metadata.name, type=Written)
-        kept = [finalizer for finalizer in found.metadata.finalizers if finalizer != action.finalizer]
+        found = await self._client.find(PADDLE_JOBS, metadata.namespace, metadata.name, type=Written)
+        finalizers = found.metadata.finalizers if found else ()
+        kept = [finalizer for finalizer in finalizers if finalizer != action.finalizer]
         patch = {"metadata": {"resourceVersion": metadata.resource_version, "finalizers": kept}}
         await self._client.patch(PADDLE_JOBS, metadata.namespace, metadata.name, patch)
 

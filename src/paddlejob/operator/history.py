@@ -437,6 +437,8 @@ class HistoryKeeper:
                 track.job.metadata.key,
                 key.name,
             )
+            # Otherwise the summary would open a new track for the deleted job at every look.
+            self._kept.pop(key, None)
             return
         record = track.merged_into(unpack(found.binary_data.get(RECORD_KEY, b"")))
         body = manifest(record, found.metadata.resource_version)

@@ -156,9 +156,9 @@ class ProgressReader:
             followed = self._followed[key] = _Followed(pod.metadata.uid)
         if asyncio.get_running_loop().time() < followed.refused_until or not self._logs.may_read(pod):
             return False
-        # Of what the container asks for, the outline says nothing.
-        spec = (await self._state.with_templates(job)).spec
-        await self._read(job, spec.worker or job.spec.worker, pod, followed)
+        # The outline of a job has no resource requests, which matter only while the job runs.
+        whole = job if job.status.phase.is_terminal else await self._state.with_templates(job)
+        await self._read(job, whole.spec.worker or job.spec.worker, pod, followed)
         return True
 
     async def _read(self, job: PaddleJob, worker: RoleSpec, pod: Pod, followed: _Followed) -> None:

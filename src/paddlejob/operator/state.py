@@ -157,12 +157,9 @@ class ClusterState:
         return msgspec.structs.replace(known, data=views.decode_data(packed))
 
     async def _fetch(self, resource: Resource, metadata: ObjectMeta) -> _Fetched:
-        try:
-            found = await self._client.get(resource, metadata.namespace, metadata.name, type=_Fetched)
-        except errors.NotFoundError as error:
-            raise StaleCacheError(str(error)) from error
-        if found.metadata.uid != metadata.uid:
-            raise StaleCacheError(f"{resource.kind} {metadata.key} was replaced")
+        found = await self._client.find(resource, metadata.namespace, metadata.name, type=_Fetched)
+        if found is None or found.metadata.uid != metadata.uid:
+            raise StaleCacheError(f"{resource.kind} {metadata.key} was deleted")
         return found
 
     def job_of(self, pod: Pod) -> PaddleJob | None:

@@ -213,7 +213,7 @@ class ProgressWriter:
             await self._client.patch(PADDLE_JOBS, key.namespace, key.name, patch, subresource="status")
         except errors.KubeError as error:
             log.debug("%s: progress not written: %s", key, error)
-            if not isinstance(error, errors.REFUSALS):
+            if not isinstance(error, errors.REFUSALS) and self._kept.get(key) is kept:
                 # Of a job that has ended nothing comes that would say more.
                 self._pending.add(key)
                 self._news.set()

@@ -96,9 +96,10 @@ class StatusSchema:
                 dry_run=True,
                 type=StoredStatus,
             )
-        except errors.BadRequestError as error:
-            # Kubernetes before 1.13, or a webhook that does not support dry runs.
+        except (errors.BadRequestError, errors.ForbiddenError, errors.InvalidError) as error:
+            # A webhook without dry runs, or a policy that refuses the sample; the next write is checked.
             log.info("cannot check which fields of a status are stored: %s", error)
+            self._note(())
         else:
             self._note(_dropped_fields(self._doubtful, written.status))
             if self._dropped:
