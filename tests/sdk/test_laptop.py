@@ -137,7 +137,7 @@ def test_a_live_job_is_scaled_suspended_resumed_and_deleted(laptop):
     assert job.scale(2) == "scaling to 2 workers"
     assert job.suspend() == "suspending"
     assert job.resume() == "resuming"
-    with pytest.raises(JobError, match=r"is running; wait for its end, or call delete\(force=True\)"):
+    with pytest.raises(JobError, match=r"is running; wait for its end, or stop it with delete\(force=True\)"):
         job.delete()
     assert job.delete(force=True) == "deleted"
     with pytest.raises(JobNotFoundError, match="was removed"):

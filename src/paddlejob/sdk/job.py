@@ -86,11 +86,11 @@ class Job:
             raise JobError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
         try:
             jobs, beside = manifests.read(text, str(path))
+            if len(jobs) > 1:
+                raise JobError(f"{path} has {len(jobs)} jobs; put each into a separate file")
             manifests.check(*jobs)
         except InvalidJobError as error:
             raise JobError(str(error)) from None
-        if len(jobs) > 1:
-            raise JobError(f"{path} has {len(jobs)} jobs; put each into a file of its own")
         submitted = BACKGROUND.call(open_jobs(where, namespace).submit, jobs[0], owned=beside)
         return cls(submitted, where)
 
