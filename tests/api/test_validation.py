@@ -101,7 +101,7 @@ def test_the_list_of_names_must_fit_on_an_ipv6_cluster_too() -> None:
 
 SCHEDULING = {
     "queue": ("q" * 254, "Too long: may not be more than 253 characters"),
-    "priorityClass": ("p" * 10**6, "Too long: may not be more than 253 characters"),
+    "priorityClass": ("p" * 10**5, "Too long: may not be more than 253 characters"),
     "minResources": ({f"r{number}": 1 for number in range(65)}, "Too many: 65: must have at most 64 items"),
 }
 
