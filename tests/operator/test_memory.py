@@ -69,8 +69,8 @@ async def test_what_is_remembered_does_not_grow_with_the_jobs_that_are_gone(clus
 
 
 def test_no_function_remembers_its_results_for_more_than_a_few_hundred_jobs():
-    by_type_or_mode = {"_bounded_fields", "network_of"}
-    """What these are called with does not come from a job."""
+    by_type_or_mode = {"_bounded_fields", "_written", "network_of"}
+    """The arguments of these functions, if any, do not come from a job."""
     limits = {
         name: each.cache_parameters()["maxsize"]
         for module, loaded in list(sys.modules.items())
