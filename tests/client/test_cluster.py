@@ -29,6 +29,7 @@ from paddlejob.kube.errors import (
     api_error,
 )
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS
+from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull, Unschedulable
 
@@ -278,6 +279,35 @@ def test_a_suspended_job_has_no_pods_when_the_wait_is_over():
 async def _hold_pod(scene: Scene, *finalizers: str) -> None:
     patch = {"metadata": {"finalizers": list(finalizers)}}
     await scene.client.patch(PODS, "default", "demo-worker-0", patch)
+
+
+async def _forbid_pods(scene: Scene) -> None:
+    scene.server.forbidden.add(PODS)
+
+
+ENDS = {
+    "the pod is gone": _hold_pod,
+    "pods may not be listed": _forbid_pods,
+    "the job is deleted": lambda scene: scene.client.delete(PADDLE_JOBS, "default", "demo"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_the_wait_for_the_pods_of_a_suspended_job_is_announced_and_ends_when(end):
+    async def act(scene: Scene) -> None:
+        notes: list[str] = []
+        demo = await scene.submitted(job().worker(1))
+        await demo.wait("running", timeout_seconds=60)
+        await _hold_pod(scene, "example.com/slow")
+        await demo.suspend()
+        waiting = asyncio.create_task(demo.wait("suspended", timeout_seconds=600, on_note=notes.append))
+        await asyncio.sleep(60)
+        assert not waiting.done()
+        await end(scene)
+        assert (await waiting).status.phase == "Suspended"
+        assert notes == ["demo is suspended; waiting for its pods to terminate"]
+
+    play(act)
 
 
 def test_the_duration_stops_while_a_job_is_suspended():

@@ -26,8 +26,9 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.client import goals
-from paddlejob.client.errors import GoalMissedError, UnsupportedError, WaitTimeoutError
+from paddlejob.client.errors import GoalMissedError, NoSuchJobError, UnsupportedError, WaitTimeoutError
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogLine, LogQuery
+from paddlejob.kube.errors import ForbiddenError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,9 +141,16 @@ class Job(abc.ABC):
     def looks(self) -> AsyncGenerator[Look, None]:
         """Yield the job with its pods now and after each change, until it is deleted or its run is over."""
 
-    async def wait(self, goal: str = goals.ENDED, *, timeout_seconds: float | None = None) -> PaddleJob:
+    async def wait(
+        self,
+        goal: str = goals.ENDED,
+        *,
+        timeout_seconds: float | None = None,
+        on_note: Callable[[str], None] = lambda _: None,
+    ) -> PaddleJob:
         """Wait until the job has ended, or for another goal (see `goals.parse`), and return its state.
 
+        `on_note` receives the reason if the wait continues after the status has reached the goal.
         Raises WaitTimeoutError, and GoalMissedError when the job ends in a way that rules the goal out.
         """
         reached = goals.parse(goal)
@@ -151,7 +159,7 @@ class Job(abc.ABC):
             async with asyncio.timeout(timeout_seconds), contextlib.aclosing(self.watch()) as states:
                 async for state in states:
                     if reached(state):
-                        await self._settle()
+                        await self._settle(on_note)
                         return state
                     if state.status.phase.is_terminal and goal != goals.DELETED:
                         raise GoalMissedError(f"{self.name} is {describe(state)}, and will not be {goal}")
@@ -165,11 +173,19 @@ class Job(abc.ABC):
             f"{self.name} was deleted before it {'ended' if goal == goals.ENDED else f'was {goal}'}"
         )
 
-    async def _settle(self) -> None:
-        """Wait until the pods of a suspended job are gone."""
-        while self.state.status.phase is Phase.SUSPENDED and await self._has_pods():
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.refresh()
+    async def _settle(self, on_note: Callable[[str], None]) -> None:
+        """Wait until the pods of a suspended job are gone.
+
+        The goal is reached already: a deleted job, or pods that the user may not list, end the wait.
+        """
+        is_noted = False
+        with contextlib.suppress(ForbiddenError, NoSuchJobError):
+            while self.state.status.phase is Phase.SUSPENDED and await self._has_pods():
+                if not is_noted:
+                    on_note(f"{self.name} is suspended; waiting for its pods to terminate")
+                    is_noted = True
+                await asyncio.sleep(LOOK_SECONDS)
+                await self.refresh()
 
     async def _has_pods(self) -> bool:
         return bool(await self.pods())

@@ -17,6 +17,7 @@ from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.testing.apiserver.rules.fake_types import ResourceType
 from paddlejob.testing.build import job
 from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull, Unschedulable
+from tests.support.waiting import eventually
 
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "data"}, "data": {"a": "b"}}
 
@@ -296,6 +297,21 @@ def test_the_progress_of_training_is_shown_with_image_and_command(cluster, pdj, 
             "Worker command": "python train.py --lr '0.1 0.2'",
         }.items()
     )
+
+
+def test_waiting_for_the_pods_of_a_suspended_job_is_announced(cluster, pdj, file):
+    pdj("submit", file(job().worker(1)))
+    assert pdj("wait", "demo", "--for=running", "--timeout=60s").exit_code == 0
+    held = {"metadata": {"finalizers": ["example.com/slow"]}}
+    cluster.do(lambda scene: scene.client.patch(PODS, "default", "demo-worker-0", held))
+    pdj("suspend", "demo")
+    eventually(lambda: "Suspended" in pdj("get").stdout)
+    result = pdj("wait", "demo", "--for=suspended", "--timeout=1s")
+    assert (result.exit_code, result.stdout) == (124, "")
+    assert result.stderr.splitlines() == [
+        "demo is suspended; waiting for its pods to terminate",
+        "error: demo is not suspended after 1s: its pods are terminating",
+    ]
 
 
 def test_the_duration_of_a_suspended_job_is_the_time_that_it_ran(cluster, pdj, file):

@@ -250,6 +250,10 @@ def wait(target: Target, names: tuple[str, ...], goal: str, timeout: float | Non
     shared.run(_wait(target, names, goal, timeout))
 
 
+def _say_note(text: str) -> None:
+    say(text, err=True)
+
+
 async def _wait(target: Target, names: tuple[str, ...], goal: str, seconds: float | None) -> int:
     import asyncio  # noqa: PLC0415
 
@@ -261,7 +265,7 @@ async def _wait(target: Target, names: tuple[str, ...], goal: str, seconds: floa
     async with target.open() as jobs:
         found = await shared.find(jobs, names)
         try:
-            waits = (job.wait(goal, timeout_seconds=seconds) for job in found)
+            waits = (job.wait(goal, timeout_seconds=seconds, on_note=_say_note) for job in found)
             states = await asyncio.gather(*waits)
         except GoalMissedError as error:
             shared.say_error(str(error))
