@@ -378,7 +378,7 @@ class ClusterJob(Job):
         from paddlejob.client.streams.port_forward import Forwarder  # noqa: PLC0415
 
         pod = ranks.select_one(self.state, await self.pods(), rank)
-        ranks.check_running(self.state, pod, ranks.training_container(self.state, pod))
+        ranks.check_any_running(self.state, pod)
         return Forwarder(self.client, self.namespace, pod.metadata.name, on_error)
 
     async def scale(self, workers: int) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paddlejob.api import names
-from paddlejob.api.pod import Pod
+from paddlejob.api.pod import ContainerState, Pod
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client.errors import ClientError
-from paddlejob.core.pod_set import replica_of, training_container_name
+from paddlejob.core.pod_set import FINAL_PHASES, replica_of, training_container_name
 from paddlejob.local.store.logs import chosen_pods, short_name
 
 _ROLES = list(Role)
@@ -80,17 +80,31 @@ def state_of(job: PaddleJob, pod: Pod) -> str:
 
 
 def check_running(job: PaddleJob, pod: Pod, container: str) -> None:
-    """Raise ClientError unless a container runs; the kubelet refuses it with an internal error, or hangs."""
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    state = next((each.state for each in statuses if each.name == container), None)
-    if state is not None and state.running is not None:
+    """Raise ClientError for a container that does not run; a kubelet reports an internal error, or hangs.
+
+    A container without a status may be an ephemeral one: `Pod` does not show them.
+    """
+    states, is_final = _container_states(pod), pod.status.phase in FINAL_PHASES
+    state = states.get(container)
+    may_be_ephemeral = state is None and states and not is_final
+    if may_be_ephemeral or (state and state.running):
         return
-    has_ended = pod.status.phase in ("Succeeded", "Failed") or (state is not None and state.terminated)
-    stage = "has ended" if has_ended else "has not started"
+    stage = "has ended" if is_final or (state and state.terminated) else "has not started"
     raise ClientError(
         f"container {container} of {rank_of(job.name, pod.metadata.name)} {stage} ({state_of(job, pod)}); "
         "exec, cp and port-forward need a running container"
     )
+
+
+def check_any_running(job: PaddleJob, pod: Pod) -> None:
+    """Raise ClientError for a pod without a running container; its containers share their ports."""
+    if not any(state.running for state in _container_states(pod).values()):
+        check_running(job, pod, training_container(job, pod))
+
+
+def _container_states(pod: Pod) -> dict[str, ContainerState]:
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return {each.name: each.state for each in statuses}
 
 
 def training_container(job: PaddleJob, pod: Pod) -> str:
