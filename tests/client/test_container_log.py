@@ -23,3 +23,25 @@ def test_a_log_is_complete_when(phase, policy, code, expected):
     status = {"phase": phase, "containerStatuses": [ended]}
     pod = {"metadata": {"name": "p"}, "spec": {"restartPolicy": policy}, "status": status}
     assert view_of(msgspec.convert(pod, Pod), "paddle").is_over is expected
+
+
+ENDED, FAILED, RUNS = {"terminated": {"exitCode": 0}}, {"terminated": {"exitCode": 1}}, {"running": {}}
+INIT_OVER = {
+    "runs before the others": (RUNS, {"waiting": {}}, "Pending", False),
+    "exit 0 before the others": (ENDED, {"waiting": {}}, "Pending", True),
+    "a sidecar runs after the others": (RUNS, ENDED, "Running", False),
+    "a sidecar that failed is restarted": (FAILED, RUNS, "Running", False),
+    "a sidecar that failed after the others": (FAILED, ENDED, "Running", True),
+    "the phase is final": (RUNS, ENDED, "Succeeded", True),
+}
+
+
+@pytest.mark.parametrize(("state", "training", "phase", "expected"), INIT_OVER.values(), ids=INIT_OVER)
+def test_the_log_of_an_init_container_is_complete_when(state, training, phase, expected):
+    status = {
+        "phase": phase,
+        "initContainerStatuses": [{"name": "sidecar", "state": state}],
+        "containerStatuses": [{"name": "paddle", "state": training}],
+    }
+    pod = {"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never"}, "status": status}
+    assert view_of(msgspec.convert(pod, Pod), "sidecar").is_over is expected

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from paddlejob.api.pod import ContainerStatus, Pod
+from paddlejob.api.pod import ContainerStatus, ContainerTerminated, Pod
 from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, Marker
 from paddlejob.client.logs.window import Window
 from paddlejob.core.explain import termination_message
-from paddlejob.core.pod_set import has_ended
+from paddlejob.core.pod_set import FINAL_PHASES, has_ended
 from paddlejob.kube import errors, responses
 from paddlejob.kube.backoff import Backoff
 from paddlejob.kube.client import Client
@@ -63,10 +63,21 @@ def view_of(pod: Pod, container: str) -> View:
         restarts=status.restart_count,
         has_started=bool(status.state.running or previous),
         is_running=status.state.running is not None,
-        is_over=has_ended(pod)
-        or (ended is not None and (pod.spec.restart_policy == "Never" or (is_init and ended.exit_code == 0))),
+        is_over=_is_over(pod, ended, is_init=is_init),
         ending=_ending(previous.exit_code, previous.reason, previous.message) if previous else "",
     )
+
+
+def _is_over(pod: Pod, ended: ContainerTerminated | None, *, is_init: bool) -> bool:
+    """Return whether a container will not run again.
+
+    A sidecar among the init containers runs until the others have ended. A kubelet restarts it under every
+    restart policy of the pod; an ordinary init container that fails for good ends the pod.
+    """
+    if is_init:
+        is_last = ended is not None and (ended.exit_code == 0 or has_ended(pod))
+        return pod.status.phase in FINAL_PHASES or is_last
+    return has_ended(pod) or (ended is not None and pod.spec.restart_policy == "Never")
 
 
 def _ending(code: int, reason: str, message: str) -> str:
