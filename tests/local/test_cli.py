@@ -13,6 +13,10 @@ import pytest
 from local.commands import FOREVER, PADDLEJOB, in_terminal, says_up
 from local.jobs import job, role
 from local.processes import marked
+from paddlejob.local.errors import InputError
+from paddlejob.local.options import Options
+from paddlejob.local.run import raised_file_limit, run
+from paddlejob.local.ui.plain import PlainOutput
 from tests.support.waiting import eventually
 
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
@@ -206,6 +210,31 @@ def test_a_run_may_open_more_files_than_the_soft_limit(command, file):
 
     done = command("run", file(job(worker=role(24))), preexec_fn=lower_limit)
     assert (done.returncode, "Too many open files" in done.stderr) == (0, False), done.stderr
+
+
+UNLIMITED = resource.RLIM_INFINITY
+FILE_LIMITS = {
+    "to the hard limit": (1024, 4096, 4096),
+    "to a moderate limit": (1024, 1 << 30, 65536),
+    "to a moderate limit if there is none": (256, UNLIMITED, 65536),
+    "not below the present limit": (100_000, 1 << 30, 100_000),
+    "not if there is no limit": (UNLIMITED, UNLIMITED, UNLIMITED),
+}
+
+
+@pytest.mark.parametrize(("soft", "hard", "expected"), FILE_LIMITS.values(), ids=FILE_LIMITS)
+def test_the_limit_of_open_files_is_raised(soft, hard, expected):
+    assert raised_file_limit(soft, hard) == expected
+
+
+@pytest.mark.parametrize("refusal", [ValueError, OSError])
+async def test_a_run_starts_if_the_system_refuses_the_limit(monkeypatch, tmp_path, refusal):
+    def refuse(*_) -> None:
+        raise refusal
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    with pytest.raises(InputError, match="PaddleJob"):
+        await run(Options(text="", runs=tmp_path), PlainOutput("all"))
 
 
 def test_a_live_run_is_not_deleted_and_no_question_is_asked(command, file, background, output, tmp_path):

@@ -17,6 +17,7 @@ from paddlejob.local.store.logs import Follower
 from paddlejob.local.ui.output import EXIT_CODES, Output, Shown
 from paddlejob.local.ui.show import LOOK_SECONDS, show_new_lines, show_rest
 
+MAX_OPEN_FILES = 65536
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -35,9 +36,21 @@ async def run(options: Options, output: Output) -> int:
 
 
 def _raise_file_limit() -> None:
-    """Allow as many open files as this user may have: each pod takes about three, and 1,024 are usual."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Allow more open files if the system permits it: each pod takes about three, and 1,024 are usual."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        # macOS refuses limits above one of the kernel.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised_file_limit(soft, hard), hard))
+
+
+def raised_file_limit(soft: int, hard: int) -> int:
+    """Return the soft limit of open files for a run: not lower than before, not raised above MAX_OPEN_FILES.
+
+    Programs that close every possible descriptor take minutes under a limit of a billion.
+    """
+    if soft == resource.RLIM_INFINITY:
+        return soft
+    return max(soft, MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES))
 
 
 async def _shown(local_run: LocalRun, output: Output) -> Ending:
