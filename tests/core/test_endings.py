@@ -12,6 +12,7 @@ import pytest
 from paddlejob.api.v1 import CleanPodPolicy, PaddleJobSpec, Phase
 from paddlejob.core.actions import Delete, Kind
 from paddlejob.core.policy.cleanup import Ending, PodProgress
+from paddlejob.core.snapshot import MAX_PHASE_DELAY_SECONDS
 from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fault-tolerance.md"
@@ -85,7 +86,8 @@ def test_the_chinese_page_has_the_same_table():
 def test_a_pod_has_ended_before_its_phase_follows(policy, phase):
     built = about_to_end(Ending.FAILED, policy)
     at_the_end = deleted(built)
-    assert deleted(built.unsettled("worker", 1, code=134, phase=phase)) == at_the_end - (
+    built.unsettled("worker", 1, phase=phase, seconds_ago=MAX_PHASE_DELAY_SECONDS)
+    assert deleted(built) == at_the_end - (
         {"demo-worker-1"} if policy == CleanPodPolicy.ON_COMPLETION else set()
     )
 

@@ -28,24 +28,38 @@ def lost(job: Observed) -> NewAttempt | None:
     A pod that others depend on is lost whatever becomes of the rest: they hold its address, and their work.
     A worker that is replaced alone is not missed again before all were there.
     """
-    pods, scaling = job.pods, resized(job)
+    scaling, breaking = resized(job), lost_peers(job)
     if scaling is not None and scaling.all_pods:
         return None
-    needed = [replica for replica in pods.wanted if replica not in pods.finished]
-    gone = [replica for replica in needed if replica not in pods.members]
-    leaving = [replica for replica in needed if replica in pods.members and pods.members[replica].is_leaving]
-    breaking = [
-        replica
-        for replica in (*gone, *leaving)
-        if depends_on_peers(job.spec, replica.role) and _was_there(job, replica)
-    ]
-    missed = breaking or (gone if is_established(job.status) and scaling is None else [])
+    missed = breaking or (_gone(job) if is_established(job.status) and scaling is None else [])
     if not missed:
         return None
     message = f"{missed[0]}: its pod was deleted"
     reason = Reason.RESTARTING if breaking else Reason.REPLACED_POD
     failure = _uncounted(job, missed[0], Reason.POD_LOST, message)
     return NewAttempt(Phase.RESTARTING, reason, message, all_pods=bool(breaking), failure=failure)
+
+
+def lost_peers(job: Observed) -> list[Replica]:
+    """Return the replicas that other pods depend on and whose pods are gone or are being deleted."""
+    leaving = [replica for replica in _needed(job) if _is_leaving(job, replica)]
+    return [
+        replica
+        for replica in (*_gone(job), *leaving)
+        if depends_on_peers(job.spec, replica.role) and _was_there(job, replica)
+    ]
+
+
+def _needed(job: Observed) -> list[Replica]:
+    return [replica for replica in job.pods.wanted if replica not in job.pods.finished]
+
+
+def _gone(job: Observed) -> list[Replica]:
+    return [replica for replica in _needed(job) if replica not in job.pods.members]
+
+
+def _is_leaving(job: Observed, replica: Replica) -> bool:
+    return replica in job.pods.members and job.pods.members[replica].is_leaving
 
 
 def resized(job: Observed) -> NewAttempt | None:

@@ -32,11 +32,12 @@ from paddlejob.core.attempts.causes import (
     platform_cause,
     rule_for,
 )
+from paddlejob.core.attempts.drift import lost_peers
 from paddlejob.core.attempts.known_errors import KnownError
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers
 from paddlejob.core.messages import LONGEST_TEXT, PhaseReason, Verdict
 from paddlejob.core.network import with_ipv6_warning
-from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, ending_of
+from paddlejob.core.pod_set import ObservedPod, PodState, ending_of
 from paddlejob.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -70,20 +71,26 @@ def what_happened(job: Observed) -> str:
 
 def look_again(job: Observed) -> float | None:
     """Return when a pod that may have failed is known to have."""
-    return _broken(job.snapshot, job.pods)[1]
+    return _broken(job)[1]
 
 
 def _judge(job: Observed) -> Verdict | NewAttempt | None:
-    broken, _ = _broken(job.snapshot, job.pods)
-    return _after_failure(job.snapshot, job.spec, broken) if broken else None
+    """Judge the failed pods, unless a peer that they depend on was deleted: their exit follows from that."""
+    broken, _ = _broken(job)
+    if not broken or lost_peers(job):
+        return None
+    return _after_failure(job.snapshot, job.spec, broken)
 
 
-def _broken(snapshot: Snapshot, pod_set: PodSet) -> tuple[list[ObservedPod], float | None]:
+def _broken(job: Observed) -> tuple[list[ObservedPod], float | None]:
     """Return the pods that failed, and when to look again at those that may turn out to have.
 
     A server that is gone with exit code 0 has failed too unless the workers end in a moment: Paddle's server
     exits 0 when it cannot listen, and also when a worker tells it to stop just before its own end.
+
+    No pod has failed while the phase of an ended peer is awaited: that peer may be the cause.
     """
+    snapshot, pod_set, awaits_peer = job.snapshot, job.pods, False
     policy, grace = snapshot.job.spec.restart_policy, snapshot.settings.server_exit_grace_seconds
     broken, waits = [], []
     for member in pod_set.active:
@@ -92,6 +99,7 @@ def _broken(snapshot: Snapshot, pod_set: PodSet) -> tuple[list[ObservedPod], flo
         left = snapshot.seconds_to_settle(member.pod)
         if left > 0:
             waits.append(left)
+            awaits_peer = awaits_peer or depends_on_peers(job.spec, member.replica.role)
             continue
         if member.state is PodState.SUCCEEDED and member.replica.role is not Role.WORKER:
             left = grace - snapshot.seconds_in_state(member.pod)
@@ -103,7 +111,7 @@ def _broken(snapshot: Snapshot, pod_set: PodSet) -> tuple[list[ObservedPod], flo
             waits.append(left)
         else:
             broken.append(member)
-    return broken, min(waits, default=None)
+    return [] if awaits_peer else broken, min(waits, default=None)
 
 
 def _is_silent(member: ObservedPod) -> bool:
