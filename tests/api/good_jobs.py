@@ -129,6 +129,8 @@ GOOD_JOBS: dict[str, JobBuilder] = {
     .worker(2, pod={"hostNetwork": True})
     .spec(intranet="Host"),
     "the same in another spelling": job().worker(2, pod={"hostNetwork": True}).spec(intranet="hostnetwork"),
+    "the network of the node for the only pod": job().worker(1, pod={"hostNetwork": True}),
+    "the same with an empty role": job().ps(0).worker(1, pod={"hostNetwork": True}),
     "a network of its own": job().worker(2, pod={"hostNetwork": False}),
     "one port name in two containers": containers(
         {**PADDLE, "ports": [port(80, name="http"), port(81, name="fifteen-letters"), port(82, name="")]},

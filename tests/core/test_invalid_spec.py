@@ -14,7 +14,7 @@ from paddlejob.api.validation import validate
 from paddlejob.core.actions import Create, ReplaceConfig
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.snapshot import Scheduling
-from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
+from paddlejob.testing.build import NOW, JobBuilder, SnapshotBuilder, job, snapshot
 
 BAD_PORT = [{"containerPort": "http"}]
 JUNK: list[Any] = [None, 0, -1, 10**9, 3.5, True, "", "x", [], [None], ["x"], {}, {"spec": "x"}, [{}]]
@@ -262,3 +262,11 @@ def _mutated(value: Any, randomness: random.Random) -> Any:
     if isinstance(value, dict):
         return {key: _mutated(each, randomness) for key, each in value.items() if randomness.random() > 0.02}
     return [_mutated(each, randomness) for each in value] if isinstance(value, list) else value
+
+
+def test_a_job_that_ran_on_the_network_of_its_nodes_is_still_restarted():
+    """The operator that accepted it did not refuse hostNetwork."""
+    of = EDITS["the network of the node"]
+    status = running(of, start_time=NOW).failed("worker", 1, code=137).plan().status
+    assert (status.phase, status.reason) == (Phase.RESTARTING, "Restarting")
+    assert running(of).failed("worker", 1, code=137).plan().status.reason == "InvalidSpec"

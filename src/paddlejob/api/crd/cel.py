@@ -54,7 +54,6 @@ def job_rules() -> list[JsonObject]:
 
 def spec_rules() -> list[JsonObject]:
     """Return the rules about which roles go together."""
-    total = " + ".join(f"(has(self.{role}) ? self.{role}.replicas : 0)" for role in Role)
     return [
         rule("has(self.worker)", "a job needs workers; add spec.worker with replicas and a template"),
         rule(
@@ -64,7 +63,7 @@ def spec_rules() -> list[JsonObject]:
         ),
         rule(
             "!has(self.schedulingPolicy) || !has(self.schedulingPolicy.minAvailable)"
-            f" || self.schedulingPolicy.minAvailable <= {total}",
+            f" || self.schedulingPolicy.minAvailable <= {_total('self')}",
             "must not exceed the job's number of pods",
             field=".schedulingPolicy.minAvailable",
         ),
@@ -157,7 +156,7 @@ def _name_length_rule(role: Role) -> JsonObject:
 
 
 def _network_rule(role: Role) -> JsonObject:
-    """Refuse hostNetwork in a new job only.
+    """Refuse hostNetwork in a new job of several pods only.
 
     The API server also checks a job when its status is written; before Kubernetes 1.30 a stored job that
     breaks a new rule could never get a status again. The operator reports it instead.
@@ -165,7 +164,8 @@ def _network_rule(role: Role) -> JsonObject:
     network, replicas = f"self.spec.{role}.template.spec.hostNetwork", f"self.spec.{role}.replicas"
     by_host = _list(text for text, intranet in INTRANETS.items() if intranet is Intranet.HOST)
     return rule(
-        f"has(self.status) || !has(self.spec.{role}) || {replicas} < 1 || !has(self.spec.{role}.template)"
+        f"has(self.status) || {_total('self.spec')} == 1"
+        f" || !has(self.spec.{role}) || {replicas} < 1 || !has(self.spec.{role}.template)"
         f" || !has({network}) || !{network}"
         f" || (has(self.spec.intranet) && self.spec.intranet.lowerAscii() in {by_host})",
         HOST_NETWORK,
@@ -195,6 +195,11 @@ def _own_address_rule() -> JsonObject:
         f"{_NO_ENV} || {_ENV}.all(v, v.name != '{Env.POD_IP}' || ({is_ours}))",
         f"{Env.POD_IP} is set by the operator for every pod; remove it from env of the first container",
     )
+
+
+def _total(spec: str) -> str:
+    """Return the expression for the number of pods of a job."""
+    return " + ".join(f"(has({spec}.{role}) ? {spec}.{role}.replicas : 0)" for role in Role)
 
 
 def _list(texts: Iterable[str]) -> str:

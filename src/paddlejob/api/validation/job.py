@@ -75,7 +75,7 @@ def _errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Ite
     yield from bounds_errors("spec", job.spec)
     yield from _word_errors(job.spec)
     yield from _role_set_errors(job.spec)
-    yield from _roles_errors(job.spec, spec)
+    yield from _roles_errors(job, spec)
     if job.spec.scheduling_policy is not None:
         yield from _scheduling_errors("spec.schedulingPolicy", job.spec.scheduling_policy, job.spec)
     yield from _restart_policy_errors("spec.restartPolicy", job.spec.restart_policy)
@@ -153,19 +153,31 @@ def _role_set_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:
         yield forbidden("spec.heter", "heter pods need parameter servers; add spec.ps or remove spec.heter")
 
 
-def _roles_errors(written: PaddleJobSpec, spec: EffectiveSpec) -> Iterator[FieldError]:
-    """Whoever looks into a template relies on its bounds, so these come first."""
-    is_workable = True
-    for role, role_spec in _declared_roles(written):
+def _roles_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
+    """Check the bounds of a template first: all other checks of a template rely on them."""
+    is_workable, allows_host_network = True, _allows_host_network(job, spec)
+    for role, role_spec in _declared_roles(job.spec):
         path = f"spec.{role}.template"
         yield from _replicas_errors(role, role_spec)
         unworkable = tuple(unworkable_errors(path, role_spec.template, min(role_spec.replicas, MAX_REPLICAS)))
         yield from unworkable
         if not unworkable and role_spec.replicas > 0:
-            yield from template_errors(path, role_spec.template, role, spec.intranet)
+            yield from template_errors(
+                path, role_spec.template, role, spec.intranet, allows_host_network=allows_host_network
+            )
         is_workable = is_workable and not unworkable
     if is_workable:
         yield from env_errors(spec)
+
+
+def _allows_host_network(job: PaddleJob, spec: EffectiveSpec) -> bool:
+    """Return whether templates may have hostNetwork: each pod has an endpoint of its node alone.
+
+    A job that has run was accepted by an operator without this check, and can still be restarted. Its pods
+    do not start while two of them share an address.
+    """
+    pods = sum(role.replicas for _, role in job.spec.roles())
+    return spec.intranet is Intranet.HOST or pods == 1 or job.status.start_time is not None
 
 
 def _declared_roles(spec: PaddleJobSpec) -> Iterator[tuple[Role, RoleSpec]]:

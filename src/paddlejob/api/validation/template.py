@@ -71,12 +71,17 @@ def unworkable_errors(path: str, template: JsonObject, replicas: int) -> Iterato
         )
 
 
-def template_errors(path: str, template: JsonObject, role: Role, intranet: Intranet) -> Iterator[FieldError]:
-    """Yield what is wrong with the template of a role, the first few mistakes of many."""
-    return islice(_template_errors(path, template, role, intranet), MAX_ERRORS)
+def template_errors(
+    path: str, template: JsonObject, role: Role, intranet: Intranet, *, allows_host_network: bool
+) -> Iterator[FieldError]:
+    """Yield the first MAX_ERRORS mistakes in the template of a role."""
+    errors = _template_errors(path, template, role, intranet, allows_host_network=allows_host_network)
+    return islice(errors, MAX_ERRORS)
 
 
-def _template_errors(path: str, template: JsonObject, role: Role, intranet: Intranet) -> Iterator[FieldError]:
+def _template_errors(
+    path: str, template: JsonObject, role: Role, intranet: Intranet, *, allows_host_network: bool
+) -> Iterator[FieldError]:
     if not template:
         yield required(path, "describe the pods, at least spec.containers")
         return
@@ -88,7 +93,7 @@ def _template_errors(path: str, template: JsonObject, role: Role, intranet: Intr
         yield wrong_kind(f"{path}.spec", pod_spec, dict)
     else:
         yield from _restart_policy_errors(f"{path}.spec.restartPolicy", pod_spec.get("restartPolicy"), role)
-        if pod_spec.get("hostNetwork") is True and intranet is not Intranet.HOST:
+        if pod_spec.get("hostNetwork") is True and not allows_host_network:
             yield invalid(f"{path}.spec.hostNetwork", True, HOST_NETWORK)  # noqa: FBT003
         yield from _placement_errors(f"{path}.spec", pod_spec)
         yield from _containers_errors(f"{path}.spec", pod_spec, intranet)
