@@ -210,8 +210,14 @@ class TestWorkersThatTrainOnWithoutOneThatFindsNoPlace:
         plan = without_place(ALONE, index, 59).plan()
         assert (plan.status.phase, plan.requeue_after_seconds) == (Phase.RESTARTING, 1)
 
+    def test_the_others_do_not_complete_the_job_while_a_node_may_be_found(self, index):
+        """The pod of a drained worker is Pending for minutes, and has work left."""
+        built = without_place(ALONE, index, 599).succeeded("worker", 1).succeeded("worker", 2 - index)
+        plan = built.plan()
+        assert (plan.status.phase, plan.requeue_after_seconds) == (Phase.RUNNING, 1)
+
     def test_the_others_complete_the_job(self, index):
-        built = without_place(ALONE, index, 3600).succeeded("worker", 1)
+        built = without_place(ALONE, index, 600).succeeded("worker", 1)
         assert built.plan().status.phase is Phase.RUNNING
         status = built.succeeded("worker", 2 - index).plan().status
         assert status.phase is Phase.COMPLETED

@@ -98,6 +98,8 @@ class PodSet(msgspec.Struct, frozen=True):
     """How many replicas each role has; one without any is left out."""
     given_up: frozenset[Replica] = frozenset()
     """Workers of an elastic job that found no place in time; the others train without them meanwhile."""
+    omitted: frozenset[Replica] = frozenset()
+    """Those of them that have had no place for so long that the job may complete without them."""
 
     @property
     def to_create(self) -> tuple[Replica, ...]:

@@ -5,7 +5,9 @@ the wings as standby: they belong to the next attempt, whose key the ConfigMap d
 start; but the scheduler gives them a place as soon as there is one, and then the job grows.
 
 Workers that do not depend on each other train on without the missing one. Its pod joins them as soon as it
-has a place. After the same while the job is Running without it, and may complete.
+has a place. After the same while the job is Running without it. It completes without it only after
+MIN_OMISSION_SECONDS: a drained worker, which has work left, usually finds a node before. With an etcd the
+launcher has divided the work among the others.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ from paddlejob.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from paddlejob.core.observed import Observed
+
+
+MIN_OMISSION_SECONDS = 600.0
+"""How long a worker has no place before the job may complete without it."""
 
 
 class WorkerRange(msgspec.Struct, frozen=True):
@@ -77,20 +83,24 @@ def resized(job: Observed) -> NewAttempt | None:
 
 
 def look_again(job: Observed) -> float | None:
-    """Return when the job may grow or shrink, or train without a worker, as things are."""
-    waits = _waits_for_place(job.snapshot, job.spec, job.pods).values()
-    return soonest(_resize(job.snapshot, job.pods)[1], *(seconds for seconds in waits if seconds > 0))
+    """Return when the job may next grow or shrink, or train or complete without a worker."""
+    limits = (job.snapshot.settings.elastic_wait_seconds, MIN_OMISSION_SECONDS)
+    waited = _seconds_without_place(job.snapshot, job.spec, job.pods).values()
+    waits = (limit - seconds for limit in limits for seconds in waited if seconds < limit)
+    return soonest(_resize(job.snapshot, job.pods)[1], *waits)
 
 
 def with_given_up(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> PodSet:
     """Return the pods with those workers marked that found no place in time and are not needed."""
-    waits = _waits_for_place(snapshot, spec, pod_set)
-    given_up = frozenset(replica for replica, seconds in waits.items() if seconds <= 0)
-    return msgspec.structs.replace(pod_set, given_up=given_up) if given_up else pod_set
+    waited, limit = _seconds_without_place(snapshot, spec, pod_set), snapshot.settings.elastic_wait_seconds
+    given_up = frozenset(replica for replica, seconds in waited.items() if seconds >= limit)
+    least = 0.0 if spec.rendezvous else MIN_OMISSION_SECONDS
+    omitted = frozenset(replica for replica in given_up if waited[replica] >= least)
+    return msgspec.structs.replace(pod_set, given_up=given_up, omitted=omitted) if given_up else pod_set
 
 
-def _waits_for_place(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> dict[Replica, float]:
-    """Return the seconds until workers without a place are given up, if enough others train without them."""
+def _seconds_without_place(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> dict[Replica, float]:
+    """Return how long workers have had no place, if enough others train without them."""
     bounds, status = worker_range(snapshot.job.spec), snapshot.job.status
     if bounds is None or depends_on_peers(spec, Role.WORKER) or not was_established(status):
         return {}
@@ -103,8 +113,7 @@ def _waits_for_place(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -
         replica: max(filter(None, (created, status.attempt_time)), default=snapshot.now)
         for replica, created in moments.items()
     }
-    limit = snapshot.settings.elastic_wait_seconds
-    return {replica: limit - (snapshot.now - since).total_seconds() for replica, since in began.items()}
+    return {replica: (snapshot.now - since).total_seconds() for replica, since in began.items()}
 
 
 def useless_standby(job: Observed) -> tuple[ObservedPod, ...]:

@@ -28,11 +28,11 @@ def success(pod_set: PodSet, policy: str) -> PhaseReason | None:
     workers = pod_set.desired(Role.WORKER)
     if policy == SuccessPolicy.WORKER_0:
         return _completed("worker-0 succeeded") if Replica(Role.WORKER, 0) in pod_set.finished else None
-    done, given_up = len(pod_set.finished), sorted(map(str, pod_set.given_up))
-    if not done or done + len(given_up) < workers:
+    done, omitted = len(pod_set.finished), sorted(map(str, pod_set.omitted))
+    if not done or done + len(omitted) < workers:
         return None
-    if given_up:
-        return _completed(f"{done} of {workers} workers succeeded; {', '.join(given_up)} found no node")
+    if omitted:
+        return _completed(f"{done} of {workers} workers succeeded; {', '.join(omitted)} found no node")
     return _completed("the worker succeeded" if workers == 1 else f"all {workers} workers succeeded")
 
 
