@@ -169,6 +169,27 @@ STARTS = {
         "the path `/app/train.py` exists but it is not executable: Operation not permitted",
         Cause.PERMANENT,
     ),
+    "gVisor": (
+        f'{CREATE}: starting container: error finding executable "pyton" in PATH [/usr/bin]: no such file',
+        Cause.PERMANENT,
+    ),
+    "Kata": (f"failed to create shim task: the file pyton was not found: {NOT_FOUND}", Cause.PERMANENT),
+    "a shim that runs the command": (
+        f'failed to create shim task: exec: "pyton": {NOT_FOUND}',
+        Cause.PERMANENT,
+    ),
+    "a shim that is not installed": (
+        f'failed to start shim: start failed: exec: "containerd-shim-kata-v2": {NOT_FOUND}',
+        Cause.NODE,
+    ),
+    "no such working directory": (
+        f'{START}: chdir to cwd ("/data/run") set in config.json failed: no such file or directory: unknown',
+        Cause.RETRYABLE,
+    ),
+    "a directory mounted over a file": (
+        f'{INIT}: error mounting "/volumes/conf" to rootfs at "/app/train.py": not a directory: unknown',
+        Cause.RETRYABLE,
+    ),
     "too little memory to start": (
         f"{START}: container init was OOM-killed (memory limit too low?): unknown",
         Cause.RETRYABLE,

@@ -1,11 +1,12 @@
-"""Failures of nodes: they never end a job, they are delayed, and the next attempt prefers other nodes."""
+"""Failures of nodes are delayed, make pods prefer other nodes, and never end a job that has run."""
 
 from __future__ import annotations
 
 import pytest
 
 from paddlejob.api.v1 import Phase
-from paddlejob.testing.build import job, snapshot
+from paddlejob.core.attempts.backoff import EARLY_RESTARTS
+from paddlejob.testing.build import NOW, job, snapshot
 
 
 def ended(code: int, reason: str, message: str = "") -> dict:
@@ -31,9 +32,10 @@ FAULTS = {
 }
 
 
-def after(fault: dict, times: int, of=None):
+def after(fault: dict, times: int, of=None, *, ran: bool = True):
     """Return the snapshot after as many attempts in which worker 1 met a fault of its node."""
     built = snapshot(of or job().worker(2).spec(backoffLimit=0)).serves()
+    built.phase(Phase.PENDING, start_time=NOW if ran else None)
     for number in range(times):
         built.pods_running().pod("worker", 1, fault, node=f"node-{number}")
         built.status(built.plan().status)
@@ -57,6 +59,17 @@ def test_a_fault_that_repeats_never_ends_the_job_and_is_ever_rarer(fault, text):
     assert (built.job.status.phase, built.job.status.restarts) == (Phase.RESTARTING, 0)
     assert built.later(-600).plan().requeue_after_seconds == 300
     assert text in built.plan().status.message
+
+
+@pytest.mark.parametrize(("fault", "text"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("limit", [0, 3])
+def test_a_fault_that_repeats_in_a_job_that_has_never_run_ends_it(limit, fault, text):
+    of = job().worker(2).spec(backoffLimit=limit)
+    status = after(fault, EARLY_RESTARTS + limit, of, ran=False).job.status
+    assert (status.phase, status.restarts) == (Phase.RESTARTING, limit)
+    status = after(fault, EARLY_RESTARTS + limit + 1, of, ran=False).job.status
+    assert (status.phase, status.reason) == (Phase.FAILED, "BackoffLimitExceeded")
+    assert status.message.startswith(text)
 
 
 def test_a_worker_that_is_replaced_alone_is_delayed_too():

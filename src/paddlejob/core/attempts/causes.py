@@ -55,10 +55,12 @@ _COMMAND_ERROR = re.compile(
     r'container process(?: caused)?:? "?(?:error during container init: )?exec: '  # runc
     r"|executable file `[^`]*` not found|the path `[^`]*` (?:exists but it )?is not"  # crun
     r"|exec container process `"
+    r"|error finding executable "  # gVisor
+    r"|create shim task: (?:exec: |the file \S+ was not found)"  # Kata
 )
 """A container runtime names the command: it is missing in the image or not executable, on every node."""
-_MEMORY_ERROR = "container init was OOM-killed"
-"""The memory limit of the container is too low for the runtime itself."""
+_TEMPLATE_ERROR = re.compile(r"container init was OOM-killed|chdir to cwd|: not a directory")
+"""The template has a memory limit too low for the runtime, no such workingDir, or a mount over a file."""
 
 
 class Cause(enum.Enum):
@@ -70,7 +72,10 @@ class Cause(enum.Enum):
     """Counted only if it repeats without progress."""
     IGNORED = "ignored"
     NODE = "node"
-    """The node rejected the pod or lost its containers: never counted, delayed, and the node is suspected."""
+    """The node rejected the pod or lost its containers: delayed, and the node is suspected.
+
+    Counted only if it repeats in a job that has never run.
+    """
 
 
 def cause_of(member: ObservedPod, policy: RestartPolicy) -> Cause:
@@ -109,7 +114,7 @@ def _exceeded_own_limit(status: PodStatus) -> bool:
 
 def is_node_fault(ending: ContainerTerminated) -> bool:
     """Return whether the node lost a container, or could not start it: a driver, a mount, a full disk."""
-    is_own = _MEMORY_ERROR in ending.message or _names_command(ending)
+    is_own = _TEMPLATE_ERROR.search(ending.message) or _names_command(ending)
     is_lost = (ending.reason, ending.exit_code) in _LOST
     return is_lost or (ending.reason in _START_ERRORS and not is_own)
 

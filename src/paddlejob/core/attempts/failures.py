@@ -165,7 +165,9 @@ def _after_failure(
     all_pods = any(depends_on_peers(spec, member.replica.role) for member in broken)
     in_a_row = backoff.restarts_in_a_row(status, snapshot.now) + 1
     is_habit = backoff.restarts_each(in_a_row, snapshot.job, all_pods=all_pods) > backoff.EARLY_RESTARTS
-    counted = cause is Cause.RETRYABLE or (cause is Cause.PLANNED and is_habit)
+    # The template may be what every node rejects; nodes never end a job that has run.
+    is_suspect = cause is Cause.PLANNED or (cause is Cause.NODE and status.start_time is None)
+    counted = cause is Cause.RETRYABLE or (is_suspect and is_habit)
     failure = _failure(snapshot, first, what, counted=counted)
     if cause is Cause.PERMANENT:
         named = _known_error(snapshot, first)
