@@ -7,6 +7,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase, TrainingProgress
 from paddlejob.core.actions import ReplaceConfig
+from paddlejob.kubelet.restart import back_off_message
 from paddlejob.testing.build import NOW, job, snapshot
 
 COLLECTIVE = job().worker(3)
@@ -288,8 +289,15 @@ def test_a_pod_that_never_goes_is_removed_by_force():
     assert [action.name for action in forced] == ["demo-worker-1"]
 
 
-ON_FAILURE = job().worker(1, pod={"restartPolicy": "OnFailure"}).spec(backoffLimit=2)
-CRASH_LOOP = {"waiting": {"reason": "CrashLoopBackOff"}}
+RESTARTS = {"restartPolicy": "OnFailure"}
+ON_FAILURE = job().worker(1, pod=RESTARTS).spec(backoffLimit=2)
+
+
+def back_off(seconds: float) -> dict:
+    return {"waiting": {"reason": "CrashLoopBackOff", "message": back_off_message(seconds, "paddle")}}
+
+
+CRASH_LOOP = back_off(80)
 RUNNING = {"running": {}}
 LOST = {"exitCode": 137, "reason": "ContainerStatusUnknown"}
 
@@ -310,7 +318,16 @@ def in_place(restarts: int, state: dict, last: dict | None = None, *, of=ON_FAIL
 
 IN_PLACE = {
     "crashes in a row": (in_place(3, CRASH_LOOP, crash(1)), Phase.FAILED),
-    "crashes in a row, at the moment of the last": (in_place(3, {"terminated": crash(1)}), Phase.FAILED),
+    "crashes in a row, at the longest delay": (in_place(3, back_off(300), crash(1)), Phase.FAILED),
+    "crashes in a row, at the moment of the last": (in_place(3, {"terminated": crash(1)}), Phase.STARTING),
+    "restarts of months, and a few crashes": (in_place(20, back_off(40), crash(1)), Phase.STARTING),
+    "restarts of months, and a crash": (in_place(20, {"terminated": crash(1)}), Phase.STARTING),
+    "a crash after each long run, without end": (in_place(21, {"terminated": crash(15)}), Phase.FAILED),
+    "the same without any restart allowed": (
+        in_place(11, {"waiting": {}}, crash(15), of=job().worker(1, pod=RESTARTS).spec(backoffLimit=0)),
+        Phase.FAILED,
+    ),
+    "the same while the container runs": (in_place(400, RUNNING, crash(15)), Phase.RUNNING),
     "no more of them than allowed": (in_place(2, CRASH_LOOP, crash(1)), Phase.STARTING),
     "a container that runs again": (in_place(3, RUNNING, crash(1)), Phase.RUNNING),
     "a crash after a long run": (in_place(3, {"terminated": crash(10)}), Phase.STARTING),
@@ -323,6 +340,13 @@ IN_PLACE = {
 @pytest.mark.parametrize(("built", "phase"), IN_PLACE.values(), ids=IN_PLACE)
 def test_restarts_in_place_are_bounded_too(built, phase):
     assert built.plan().status.phase is phase
+
+
+def test_a_job_with_new_steps_may_be_restarted_in_place_without_end():
+    built = in_place(400, {"terminated": crash(15)})
+    progress = TrainingProgress(step=900_000, updated=built.now)
+    built.status(msgspec.structs.replace(built.job.status, progress=progress))
+    assert built.plan().status.phase is Phase.STARTING
 
 
 def test_the_end_by_restarts_in_place_says_how_many_and_why():

@@ -21,6 +21,8 @@ def back_off_seconds(
 
 
 def back_off_message(seconds: float, container: str, pod: str = "") -> str:
-    """Return what the kubelet says about a container in CrashLoopBackOff; `pod` as name_namespace(uid)."""
+    """Return the kubelet's message for a container in CrashLoopBackOff; `pod` as name_namespace(uid)."""
     suffix = f" pod={pod}" if pod else ""
-    return f"back-off {seconds:g}s restarting failed container={container}{suffix}"
+    minutes, rest = divmod(seconds, 60)
+    duration = f"{minutes:g}m{rest:g}s" if minutes else f"{rest:g}s"
+    return f"back-off {duration} restarting failed container={container}{suffix}"

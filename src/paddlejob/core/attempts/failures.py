@@ -10,6 +10,7 @@ parameter server job when gloo is on: a worker that comes back late waits for a 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from paddlejob.api.pod import ContainerTerminated
 from paddlejob.api.v1 import Failure, PaddleJobStatus, Phase, ProgressMark, Role
 from paddlejob.core import explain
 from paddlejob.core.accelerators import left_idle
-from paddlejob.core.attempts import backoff, known_errors
+from paddlejob.core.attempts import advance, backoff, known_errors
 from paddlejob.core.attempts.causes import (
     PLANNED_EXIT_CODES,
     Cause,
@@ -45,6 +46,15 @@ if TYPE_CHECKING:
 
 _KUBELETS_REASONS = ("ContainersNotReady", "ReadinessGatesNotReady", "UnknownContainerStatuses")
 """Why a kubelet says that a pod is not ready. It does answer."""
+
+_LONG_BACK_OFF = re.compile(r"back-off \d+m")
+"""Begins the message of a container that waits for a minute or more, after several crashes in a row.
+
+A kubelet resets its back-off after a run of 10 minutes.
+"""
+
+MAX_RESTARTS_PER_LIMIT = 10
+"""Maximum number of restarts in place in the life of a pod, as a multiple of `backoffLimit`."""
 
 
 def failed(job: Observed) -> Verdict | None:
@@ -132,19 +142,19 @@ def _is_silent(member: ObservedPod) -> bool:
 
 
 def _exhausted(snapshot: Snapshot, member: ObservedPod) -> bool:
-    """Return whether a container crashes in a row, and was restarted in place more often than the job may be.
+    """Return whether a container was restarted in place more often than the job may be.
 
-    One that runs is not judged, nor one that ran for long before it crashed: months may lie between restarts.
+    Months may lie between restarts, so that only crashes in a row count; or 10 times as many crashes in all,
+    if no steps show that the job gets further. A container that runs is not judged.
     """
-    container, crash = member.training, _last_crash(member)
-    if container is None or crash is None or container.restart_count <= snapshot.job.spec.backoff_limit:
+    container, limit = member.training, snapshot.job.spec.backoff_limit
+    if container is None or _last_crash(member) is None or container.restart_count <= limit:
         return False
-    waiting, began, ended = container.state.waiting, crash.started_at, crash.finished_at
-    if waiting is not None and waiting.reason == "CrashLoopBackOff":
+    waiting = container.state.waiting
+    if waiting is not None and _LONG_BACK_OFF.match(waiting.message):
         return True
-    if began is None or ended is None:
-        return False
-    return (ended - began).total_seconds() < backoff.PROGRESS_SECONDS
+    is_beyond = container.restart_count > MAX_RESTARTS_PER_LIMIT * max(1, limit)
+    return is_beyond and not advance.knows_steps(snapshot.job.status)
 
 
 def _last_crash(member: ObservedPod) -> ContainerTerminated | None:
