@@ -257,13 +257,16 @@ def test_a_run_that_was_short_is_no_progress():
     [
         (0, {}, 5),
         (200, {}, 205),
+        (295.5, {}, 300.5),
+        (355, {}, 360),
+        (356, {}, None),
         (3600, {}, None),
         (3600, {"maxDelaySeconds": 7200}, 3605),
         (100, {"maxDelaySeconds": 5}, 105),
-        (120, {"maxDelaySeconds": 5}, None),
+        (176, {"maxDelaySeconds": 5}, None),
     ],
 )
-def test_a_clock_that_was_set_back_delays_no_restart_beyond_the_longest_delay(back_seconds, policy, left):
+def test_a_clock_that_was_set_back_delays_no_restart_far_beyond_the_longest_delay(back_seconds, policy, left):
     built = fail_again(live(job().worker(2).spec(restartPolicy=policy)), code=137)
     plan = built.later(-back_seconds).plan()
     assert (plan.requeue_after_seconds, bool(created(plan))) == (left, left is None)

@@ -35,6 +35,9 @@ EARLY_ROUNDS = 5
 MAX_ROUND_SECONDS = 120.0
 """What the next round waits at most: what stood in the way may be gone any time, such as a quota."""
 
+MAX_CLOCK_STEP_SECONDS = 60.0
+"""How far the clock may be set back without an effect on a delay: time synchronization does so."""
+
 
 def restarts_in_a_row(status: PaddleJobStatus, now: datetime) -> int:
     """Return how often a job has been restarted since it last made progress: a new step, or enough time."""
@@ -110,10 +113,10 @@ def after(now: datetime, seconds: float) -> datetime | None:
 def seconds_until_retry(job: PaddleJob, now: datetime) -> float:
     """Return the seconds until pods may be created.
 
-    A time beyond the longest delay was written before the clock was set back; it has passed.
+    A time well beyond the longest delay was written before the clock was set back; it has passed.
     """
     if job.status.retry_time is None:
         return 0.0
     left = (job.status.retry_time - now).total_seconds()
     longest = max(job.spec.restart_policy.max_delay_seconds, LEAST_SECONDS, MAX_ROUND_SECONDS)
-    return left if 0.0 < left <= longest else 0.0
+    return left if 0.0 < left <= longest + MAX_CLOCK_STEP_SECONDS else 0.0
