@@ -204,6 +204,21 @@ class TestEvicted:
         assert spent.queued_seconds - lost.goodput.queued_seconds == 3 * 3600
         assert (spent.training_seconds, spent.starting_seconds) == (600, 30)
 
+    def test_the_clock_of_the_deadline_starts_with_the_next_pods(self):
+        """Pods that never run again are within activeDeadlineSeconds too."""
+        limited = job().worker(2, **CPU).metadata(labels=LABELS).spec(activeDeadlineSeconds=7200)
+        built = queue(limited, RESERVED, ADMITTED).pods_running().formed()
+        built.status(built.plan().status).later(600)
+        built._pod_groups = queue(limited, EVICTED)._pod_groups
+        built.status(built.plan().status)._pods.clear()
+        built._pod_groups = queue(limited, RESERVED, ADMITTED)._pod_groups
+        built.status(built.plan().status).later(30)
+        assert built.plan().status.active_since is None
+        again = built.pods().plan().status
+        assert (again.phase, again.active_since) == (Phase.RESTARTING, built.now)
+        ended = built.status(again).later(7200 - 600).plan().status
+        assert (ended.phase, ended.reason) == (Phase.FAILED, "DeadlineExceeded")
+
     def test_the_quota_is_kept_while_pods_use_it(self):
         built = running(EVICTED)
         built.status(built.plan().status)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import DeleteJob
+from paddlejob.core.messages import PhaseReason
+from paddlejob.core.observed import Observed
+from paddlejob.core.status import next_status
 from paddlejob.testing.build import NOW, job, snapshot
 
 CREATED = {"creationTimestamp": "2026-01-01T12:00:00Z"}
@@ -67,6 +71,24 @@ def test_resuming_is_a_new_attempt_of_all_pods():
     plan = edited(built, job().worker(2)).plan()
     assert (plan.status.phase, plan.status.attempt) == (Phase.PENDING, 1)
     assert [action.name for action in plan.stages[0]] == ["demo-worker-0", "demo-worker-1"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "is_counted"),
+    [
+        (Phase.PENDING, Reason.WAITING_FOR_PODS, True),
+        (Phase.PENDING, Reason.WAITING_FOR_GANG, False),
+        (Phase.FAILED, Reason.POD_FAILED, False),
+    ],
+)
+def test_the_clock_of_the_deadline_starts_again_with_pods_that_wait_for_no_gang(phase, reason, is_counted):
+    built = suspended()
+    built.status(built.plan().status)
+    built._pods = {}
+    built = edited(built, job().worker(2))
+    seen = Observed(built.status(built.plan().status).later(50).pods().build())
+    status = next_status(seen.job, seen.spec, seen.pods, PhaseReason(phase, reason, ""), seen.now)
+    assert status.active_since == (seen.now if is_counted else None)
 
 
 DEADLINES = {

@@ -114,6 +114,7 @@ def next_status(
     resumes = old.phase is Phase.SUSPENDED and phase_reason.phase is not Phase.SUSPENDED
     stops = old.phase is Phase.RUNNING and not runs and not ended
     started = old.start_time or (now if runs else None)
+    is_active = runs or _has_pods_again(old, pod_set, phase_reason)
     if ended and started is None:
         started = _earliest_start(pod_set, job, now)
     fresh = msgspec.structs.replace(
@@ -130,13 +131,19 @@ def next_status(
         completion_time=now if ended else None,
         observed_generation=job.metadata.generation,
         selector=f"{names.LABEL_JOB}={job.name},{names.LABEL_ROLE}={Role.WORKER}",
-        active_since=old.active_since or (now if runs else None),
+        active_since=old.active_since or (now if is_active else None),
         resume_time=now if resumes else old.resume_time,
         # The pod that ends this run may be gone only later, when Running is False already.
         consecutive_restarts=backoff.restarts_in_a_row(old, now) if stops else old.consecutive_restarts,
         succeeded_workers=index_set.compact(replica.index for replica in pod_set.finished),
     )
     return msgspec.structs.replace(fresh, **changes)
+
+
+def _has_pods_again(old: PaddleJobStatus, pod_set: PodSet, phase_reason: PhaseReason) -> bool:
+    """Return whether a job that ran before has pods again, after a suspension or the loss of its quota."""
+    waits = phase_reason.phase.is_terminal or phase_reason.reason == Reason.WAITING_FOR_GANG
+    return old.start_time is not None and bool(pod_set.active) and not waits
 
 
 def role_status(pod_set: PodSet, role: Role) -> RoleStatus:

@@ -70,7 +70,7 @@ def active_seconds(job: PaddleJob, now: datetime) -> float:
 
 
 def stopped_clock(job: PaddleJob, now: datetime) -> dict[str, object]:
-    """Return the changes of a status that stop the clock until the job runs again."""
+    """Return the changes of a status that stop the clock until the job has pods again."""
     return {"active_since": None, "active_seconds": int(active_seconds(job, now))}
 
 
