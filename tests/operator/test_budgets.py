@@ -6,13 +6,17 @@ import re
 
 import pytest
 
-from tests.operator.budgets import BUDGETS, Budget
+from paddlejob.operator.limits.budgets import BUDGETS, Budget
 from tests.support.simulated_cluster import ROOT
 
 SOURCES = ROOT / "src"
 SHARES = re.compile(r"^from paddlejob\.fair_share import|= WorkQueue\(|\bnamespace_share\(", re.MULTILINE)
 """Matches code that divides something between namespaces."""
-MECHANISMS = {"paddlejob.kube.workqueue", "paddlejob.operator.reports.book"}
+MECHANISMS = {
+    "paddlejob.kube.workqueue",
+    "paddlejob.operator.limits.budgets",
+    "paddlejob.operator.reports.book",
+}
 """Modules that divide on behalf of others."""
 PAGES = ["docs/install.md", "docs/install.zh-CN.md"]
 

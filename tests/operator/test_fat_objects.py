@@ -20,9 +20,9 @@ from paddlejob.api.validation.job import MAX_SPEC_BYTES
 from paddlejob.history.record import outline_of_record
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import state
+from paddlejob.operator.limits import views
+from paddlejob.operator.limits.packed import MAX_PACKED_BYTES, PackedParts
 from paddlejob.operator.manager import MAX_RESPONSE_BYTES
-from paddlejob.operator.memory import views
-from paddlejob.operator.memory.packed import MAX_PACKED_BYTES, PackedParts
 from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.testing.build import job

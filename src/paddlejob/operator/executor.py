@@ -32,7 +32,7 @@ from paddlejob.kube.client import Client, PatchType
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.responses import Written
-from paddlejob.operator.memory import views
+from paddlejob.operator.limits import views
 from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import Resource
-from paddlejob.operator.memory import views
+from paddlejob.operator.limits import views
 from paddlejob.operator.resources import FLAVORS_OF, RESOURCE_OF, VOLCANO_QUEUES
 
 log = logging.getLogger(__name__)

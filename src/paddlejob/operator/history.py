@@ -49,7 +49,7 @@ from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.kube.workqueue import Priority, WorkQueue
-from paddlejob.operator.memory.views import outline_of
+from paddlejob.operator.limits.views import outline_of
 from paddlejob.operator.pod_log import LogReader
 from paddlejob.operator.settings import HistorySettings
 from paddlejob.operator.state import ClusterState

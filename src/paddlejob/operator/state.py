@@ -32,8 +32,8 @@ from paddlejob.kube.informer import Decode, Informer
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
 from paddlejob.operator import predicates
 from paddlejob.operator.gang_informers import GangInformers
-from paddlejob.operator.memory import views
-from paddlejob.operator.memory.packed import PackedParts
+from paddlejob.operator.limits import views
+from paddlejob.operator.limits.packed import PackedParts
 from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF, SELECTORS
 from paddlejob.operator.settings import OperatorSettings
 

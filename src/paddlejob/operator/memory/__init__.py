@@ -1,1 +1,0 @@
-"""Bounds the memory that objects of users take in the operator."""
