@@ -432,11 +432,8 @@ class HistoryKeeper:
             return
         known = summary_of_object(found.metadata)
         if known is None or known.uid != track.summary.uid:
-            log.warning(
-                "%s is not recorded: ConfigMap %s exists and is not its record",
-                track.job.metadata.key,
-                key.name,
-            )
+            obstacle = f"ConfigMap {key.name} exists and is not its record"
+            log.warning("%s is not recorded: %s", track.job.metadata.key, obstacle)
             # Otherwise the summary would open a new track for the deleted job at every look.
             self._kept.pop(key, None)
             return
