@@ -167,6 +167,7 @@ def test_a_template_without_end_is_bounded():
         "GET https://store.example/data?sv=1&sig=planted HTTP/1.1",
         "Authorization: Bearer planted.planted",
         "export API_KEY=planted",
+        "+ train.py --hf-token planted --lr 0.1",
         '{"password": "planted", "lr": 1}',
         "curl -H 'Cookie: planted'",
         f"identity {JWT}",
@@ -186,6 +187,7 @@ def test_credentials_with_a_recognizable_form_are_redacted_from_logs(line):
     [
         "KeyError: 'planted'",
         "max_tokens 2048, tokenizer gpt2, keys 3",
+        "train.py --max-tokens 2048 --tokenizer gpt2 --key-dim=64",
         'File "train.py", line 3, in planted',
         "loss: 0.5 step: 3 https://paddlepaddle.org.cn/planted",
     ],

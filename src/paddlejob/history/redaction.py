@@ -1,6 +1,6 @@
-"""Removes credentials from log lines before they are kept in a record. Pure.
+"""Removes credentials from log lines and commands before they are kept or shown. Pure.
 
-Log lines are free text, so this finds only credentials with a recognizable form.
+These are free text, so this finds only credentials with a recognizable form.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ _PATTERNS = (
     (re.compile(r"(://)[^/@\s]++(?=@)"), rf"\g<1>{REDACTED}"),
     (re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}+", re.IGNORECASE), rf"\g<1>{REDACTED}"),
     (re.compile(rf"""((?:{_NAMES})["']?[ \t]*+[=:][ \t]*+){_VALUE}""", re.IGNORECASE), rf"\g<1>{REDACTED}"),
+    # The bounds keep the time linear.
+    (
+        re.compile(rf"((?<![\w-])--?[\w-]{{0,40}}?(?:{_NAMES})[ \t]{{1,8}}){_VALUE}", re.IGNORECASE),
+        rf"\g<1>{REDACTED}",
+    ),
     (re.compile(r"\beyJ[\w-]{8,}+\.[\w-]++\.[\w-]*+"), REDACTED),
     (re.compile(r"\b(?:gh[pousr]_|xox[abprs]-|hf_|AKIA|sk-)[\w-]{12,}+"), REDACTED),
 )

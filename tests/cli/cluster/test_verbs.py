@@ -278,7 +278,9 @@ TRAINING = "epoch 9/40, step 552, 22%, loss 0.25, 120 samples/s, evaluating, ETA
 
 
 def test_the_progress_of_training_is_shown_with_image_and_command(cluster, pdj, file):
-    pdj("submit", file(job().worker(1, command=["python", "train.py"], args=["--lr", "0.1 0.2"])))
+    pdj(
+        "submit", file(job().worker(1, command=["python", "train.py"], args=["--lr", "0.1 0.2", "--token=x"]))
+    )
     pdj("wait", "demo", "--for=running", "--timeout=60s")
     patch = {"status": {"progress": PROGRESS}}
     cluster.do(lambda scene: scene.client.patch(PADDLE_JOBS, "default", "demo", patch, subresource="status"))
@@ -294,7 +296,7 @@ def test_the_progress_of_training_is_shown_with_image_and_command(cluster, pdj, 
             "Resumed step": "434",
             "Lost steps": "62",
             "Worker image": "paddle:test",
-            "Worker command": "python train.py --lr '0.1 0.2'",
+            "Worker command": "python train.py --lr '0.1 0.2' --token=(redacted)",
         }.items()
     )
 

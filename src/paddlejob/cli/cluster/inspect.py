@@ -108,13 +108,16 @@ def _programs(state: PaddleJob) -> Iterator[tuple[str, str]]:
     """Yield image and command of the training container of each role."""
     from paddlejob.core.messages import one_line  # noqa: PLC0415
     from paddlejob.core.pod_set import training_container  # noqa: PLC0415
+    from paddlejob.history.redaction import redact  # noqa: PLC0415
 
     for role, spec in state.spec.roles():
         container = training_container(spec)
         lists = (container.get(field) for field in ("command", "args"))
         words = [word for each in lists if isinstance(each, list) for word in each]
         yield f"{role} image".capitalize(), str(container.get("image") or "")
-        yield f"{role} command".capitalize(), one_line(shlex.join(map(str, words)), COMMAND_LENGTH)
+        # People paste the output of describe into chats and tickets.
+        text = redact(shlex.join(map(str, words)))
+        yield f"{role} command".capitalize(), one_line(text, COMMAND_LENGTH)
 
 
 def _time_spent(state: PaddleJob, now: datetime) -> str:
