@@ -61,9 +61,15 @@ def test_a_fault_that_repeats_never_ends_the_job_and_is_ever_rarer(fault, text):
     assert text in built.plan().status.message
 
 
-@pytest.mark.parametrize(("fault", "text"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("name", ["a rejection", "a reboot"])
+def test_neither_rejections_nor_reboots_end_a_job_that_has_never_run(name):
+    status = after(FAULTS[name][0], 40, ran=False).job.status
+    assert (status.phase, status.restarts) == (Phase.RESTARTING, 0)
+
+
 @pytest.mark.parametrize("limit", [0, 3])
-def test_a_fault_that_repeats_in_a_job_that_has_never_run_ends_it(limit, fault, text):
+def test_a_start_error_that_repeats_in_a_job_that_has_never_run_ends_it(limit):
+    fault, text = FAULTS["a runtime that cannot start it"]
     of = job().worker(2).spec(backoffLimit=limit)
     status = after(fault, EARLY_RESTARTS + limit, of, ran=False).job.status
     assert (status.phase, status.restarts) == (Phase.RESTARTING, limit)

@@ -74,7 +74,7 @@ class Cause(enum.Enum):
     NODE = "node"
     """The node rejected the pod or lost its containers: delayed, and the node is suspected.
 
-    Counted only if it repeats in a job that has never run.
+    Counted only if a start error repeats in a job that has never run.
     """
 
 
@@ -117,6 +117,12 @@ def is_node_fault(ending: ContainerTerminated) -> bool:
     is_own = _TEMPLATE_ERROR.search(ending.message) or _names_command(ending)
     is_lost = (ending.reason, ending.exit_code) in _LOST
     return is_lost or (ending.reason in _START_ERRORS and not is_own)
+
+
+def is_start_error(member: ObservedPod) -> bool:
+    """Return whether the container runtime could not start the decisive container of a pod."""
+    ending = ending_of(member)
+    return ending is not None and ending.reason in _START_ERRORS
 
 
 def _names_command(ending: ContainerTerminated) -> bool:

@@ -30,6 +30,7 @@ from paddlejob.core.attempts.causes import (
     first_failure,
     is_node_fault,
     is_outside_kill,
+    is_start_error,
     platform_cause,
     rule_for,
 )
@@ -175,8 +176,9 @@ def _after_failure(
     all_pods = any(depends_on_peers(spec, member.replica.role) for member in broken)
     in_a_row = backoff.restarts_in_a_row(status, snapshot.now) + 1
     is_habit = backoff.restarts_each(in_a_row, snapshot.job, all_pods=all_pods) > backoff.EARLY_RESTARTS
-    # The template may be what every node rejects; nodes never end a job that has run.
-    is_suspect = cause is Cause.PLANNED or (cause is Cause.NODE and status.start_time is None)
+    # The template may be at fault if no container starts; nodes never end a job that has run.
+    never_started = cause is Cause.NODE and is_start_error(first) and status.start_time is None
+    is_suspect = cause is Cause.PLANNED or never_started
     counted = cause is Cause.RETRYABLE or (is_suspect and is_habit)
     failure = _failure(snapshot, first, what, counted=counted)
     if cause is Cause.PERMANENT:
