@@ -1,8 +1,8 @@
-"""How long a job waits before its pods are created again: longer after each failure in a row.
+"""Delays before the pods of a job are created again: longer after each failure in a row.
 
-Every new attempt that is a reaction waits, whatever broke the last one: what counts against `backoffLimit`,
-what does not, pods that somebody deletes, addresses that change. Only the first one in a row that nobody is
-to blame for begins at once. So no failure, however odd, makes the operator write without end.
+Every new attempt is delayed, for any cause: counted and uncounted failures, deleted pods, changed addresses.
+Only the first restart in a row that is not the program's fault starts immediately. So no failure makes the
+operator write without end.
 """
 
 from __future__ import annotations

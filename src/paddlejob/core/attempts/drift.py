@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def lost(job: Observed) -> NewAttempt | None:
-    """Find pods that were there and are gone, or go: somebody deleted them, so nobody is to blame.
+    """Find pods that were deleted or are being deleted; the restart does not count.
 
-    A pod that others depend on is lost whatever becomes of the rest: they hold its address, and their work.
-    A worker that is replaced alone is not missed again before all were there.
+    The loss of a pod that others depend on restarts them too: they hold its address and share its work.
+    A worker replaced on its own is not treated as lost until all pods have been up once.
     """
     scaling, breaking = resized(job), lost_peers(job)
     if scaling is not None and scaling.all_pods:
