@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 # LOOP=uvloop runs the tests that need a real event loop on uvloop.
 PYTEST := PYTHONHASHSEED=0 PADDLEJOB_TEST_LOOP=$(LOOP) $(BIN)/python -m pytest
 UNIT := not apiserver and not tools and not paddle and not node and not gang and not browser
+QUICK := $(UNIT) and not slow
+# Unit tests wait about as long as they compute: 4 processes keep two cores busy.
+JOBS ?= 4
 CORE_COVERAGE := 100
 KUBE_COVERAGE := 98
 OPERATOR_COVERAGE := 96
@@ -55,11 +58,11 @@ demo-resnet: $(RUNTIME) ## Train ResNet collectively, here and now
 	$(BIN)/python scripts/example_data.py resnet > /dev/null && \
 	show $(BIN)/paddlejob run deploy/examples/resnet.yaml --python "$$python" -e CHECKPOINT_DIR=checkpoints $(DEMO_ARGS)
 
-test: lint test-unit test-apiserver test-paddle ## What must pass before a change lands; builds a kube-apiserver on first use
+test: lint test-unit test-training ## Lint, unit tests, simulated histories, and two real trainings: run it before every commit
 
-test-all: test-pythons coverage test-browser test-tools test-gang test-fuzz test-seeds e2e-where-possible chaos-where-possible fresh-where-possible ## The rest: older and newer Pythons, coverage, kubectl, helm, gangs, fuzzing, all seeds, a node, chaos on it, a bare Debian
+test-all: test-slow test-apiserver test-paddle test-browser test-tools test-gang e2e-where-possible chaos-where-possible test-pythons coverage test-fuzz test-seeds fresh-where-possible ## The rest: slow tests, a real API server, all trainings, Chromium, kubectl and helm, gangs, a node, chaos on it, other Pythons, coverage, fuzzing, all seeds, a bare Debian
 
-test-fast: lint test-unit ## `make test` without the real API server and without real Paddle
+test-fast: lint test-unit ## `make test` without the trainings
 
 lint: $(STAMP) ## Style, types, layers, and that generated files are current
 	$(BIN)/ruff check .
@@ -69,14 +72,20 @@ lint: $(STAMP) ## Style, types, layers, and that generated files are current
 	$(BIN)/python scripts/generate.py --check
 
 test-unit: $(STAMP) ## Unit, property and simulation tests
-	$(PYTEST) -n 2 -m '$(UNIT)'
+	PADDLEJOB_SEEDS=200 PADDLEJOB_EXAMPLES=$(or $(EXAMPLES),25) $(PYTEST) -n $(JOBS) --dist worksteal -m '$(QUICK)'
+
+test-training: $(STAMP) ## Train once on parameter servers and once collectively, with real PaddlePaddle
+	$(PYTEST) -n 2 -m training
+
+test-slow: $(STAMP) ## The unit tests that start processes or terminals or play long histories, and 100 inputs for each parser
+	$(PYTEST) -n $(JOBS) --dist worksteal -m '$(UNIT) and (slow or hypothesis)'
 
 test-pythons: $(STAMP) ## Unit tests on every other supported Python of this machine
 	@set -e; for python in $$($(BIN)/python scripts/pythons.py); do \
 		echo "unit tests on $$python"; $(MAKE) --no-print-directory test-unit PYTHON="$$python"; \
 	done
 
-test-fuzz: $(STAMP) ## Feed parsers more made-up inputs: make test-fuzz EXAMPLES=20000 FUZZ=random, where `make test` has 100, always the same
+test-fuzz: $(STAMP) ## Feed parsers more made-up inputs: make test-fuzz EXAMPLES=20000 FUZZ=random, where `make test` has 25, always the same
 	PADDLEJOB_EXAMPLES=$(or $(EXAMPLES),1000) $(PYTEST) -n 2 --timeout=1800 --hypothesis-profile=$(or $(FUZZ),repeatable) -m 'hypothesis and not apiserver'
 
 test-seeds: $(STAMP) ## Every history of the simulation and more generated objects, of which `make test` plays the first
@@ -105,14 +114,14 @@ test-browser: $(STAMP) ## The dashboard in Chromium, which is installed if missi
 test-gang: $(STAMP) ## The suite on the scheduler of Kubernetes 1.36, which supports gangs
 	$(PYTEST) -m gang
 
-test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle
-	$(PYTEST) -m 'paddle and not thorough'
+test-paddle: $(STAMP) ## The suite that trains with real PaddlePaddle, without the two trainings of `make test`
+	$(PYTEST) -m 'paddle and not training and not thorough'
 
 e2e: $(STAMP) ## Train in containers on a real node, with the operator installed; needs root
 	@$(BIN)/python -m devcluster check
 	$(PYTEST) -m 'node and not thorough' tests/e2e
 
-e2e-thorough: $(STAMP) ## The same for what takes long: ranks that hang, are cut off or slow
+e2e-thorough: $(STAMP) ## The same for what takes long: ranks that hang, are cut off or slow; images with paddlepaddle-gpu
 	@$(BIN)/python -m devcluster check
 	$(PYTEST) -m 'thorough and (node or paddle)' tests/e2e tests/examples
 
@@ -182,4 +191,4 @@ constraints: ## Pin the latest versions of all dependencies, and the hashes of t
 clean: ## Remove generated files in this folder; caches elsewhere are kept
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-thorough e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak chaos chaos-where-possible proof generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit test-training test-slow coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-thorough e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak chaos chaos-where-possible proof generate format constraints clean

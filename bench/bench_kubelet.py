@@ -1,4 +1,4 @@
-"""A simulated kubelet as a process of its own, so that its CPU time is not the operator's."""
+"""A simulated kubelet as a separate process, so that the operator's CPU time does not include it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.outcomes import Exit, Outcome, RunForever
+from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.outcomes import Exit, Outcome, RunForever
 
 
 def fate(pod: JsonObject, *_: object) -> Outcome:
-    """Jobs of the churn end at once; all others run until they are deleted."""
+    """Jobs of the churn end immediately; all others run until they are deleted."""
     return Exit(0, 0.1) if pod["metadata"]["name"].startswith("churn-") else RunForever()
 
 

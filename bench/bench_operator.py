@@ -1,8 +1,8 @@
-"""The operator against a real API server, beside a bare loop that creates pods, in one run.
+"""The operator on a real API server, compared with a loop that only creates pods, in one run.
 
     make bench    or: python bench/bench_operator.py [--jobs 100] [--big 500] [--memory PODS] [--tree OTHER]
 
-Figures are ratios to the bare loop of the same run where they can be: machines differ, and this one is busy.
+Most figures are ratios to the loop of the same run, because machines differ and may be busy.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from process import ROOT, SERVERS, Meter, Process, running
 from devcluster import ControlPlane
 from paddlejob.api import names
 from paddlejob.api.pod import Pod
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Create
 from paddlejob.core.plan import plan
@@ -40,12 +41,11 @@ from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.reconciler import status_patch
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import JobBuilder, job
+from simkube.build import JobBuilder, job
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, so that benchmarks can run beside each other."""
+    """Return a free port, so that benchmarks can run in parallel."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -55,7 +55,7 @@ START_SECONDS = 120
 
 
 def operator_command(kubeconfig: Path) -> tuple[str, ...]:
-    """Return what runs the operator with Python, at the ports of this run."""
+    """Return the command line of the operator, with the ports of this run."""
     addresses = {"--metrics-bind-address": METRICS_PORT, "--health-probe-bind-address": HEALTH_PORT}
     flags = (part for flag, port in addresses.items() for part in (flag, f"127.0.0.1:{port}"))
     return "-m", "paddlejob.cli.main", "operator", "--kubeconfig", str(kubeconfig), *flags
@@ -125,17 +125,17 @@ async def bare_loop(client: Client, name: str, count: int, labels: dict[str, str
 
 
 async def loop_with_kubelet(client: Client, count: int) -> float:
-    """Return the same of a loop whose pods the simulated kubelet runs meanwhile, and remove them again."""
+    """Return the same for a loop with a simulated kubelet that runs the pods, and delete the pods."""
     rate = await bare_loop(client, "loop", count, {names.LABEL_RESOURCE_TYPE: "loop"})
     await remove_pods(client)
     return rate
 
 
 async def requests_alone(client: Client, count: int) -> float:
-    """Return the pods a second when a script sends what the operator sends until the last pod is there.
+    """Return the pods per second of a script that sends the operator's requests until the last pod exists.
 
-    That is the job, its first status and its pods, as the plan has them, for all jobs at the same time; no
-    watch and no waiting for one another. What an operator with these requests could reach at best.
+    For all jobs concurrently, it creates the job, its first status and its pods, from the plan. It does not
+    watch or wait: the result is an upper bound for an operator with these requests.
     """
 
     async def send(number: int) -> None:
@@ -188,7 +188,7 @@ async def kubelet_running(client: Client) -> None:
 
 
 async def ready(operator: Process) -> None:
-    """Wait until the operator has read what there is; a busy machine takes its time for that."""
+    """Wait until the operator has listed all objects, which takes long on a busy machine."""
     async with asyncio.timeout(START_SECONDS):
         while not await asyncio.to_thread(is_ready):
             if operator.child.poll() is not None:

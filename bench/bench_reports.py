@@ -1,10 +1,10 @@
-"""What reports of recorders cost the operator: how many a second it takes, and its CPU at 1,000 ranks.
+"""The cost of recorder reports for the operator: the highest rate, and its CPU time with 1,000 ranks.
 
     PYTHONPATH=. python bench/bench_reports.py [--ranks 1000]
 
-A job with so many workers on a real API server, whose pods report as the recorder in them does, with tokens
-of their own: first with tokens that have yet to be reviewed, of which only so many a second are, then each
-over a new connection, then over one that is kept. Those who report run on the same machine.
+A job with `--ranks` workers runs on a real API server. Each pod sends the recorder's reports with its token:
+first with tokens that are not yet reviewed, at the limited rate of reviews; then over a new connection for
+each report; then over one connection that is kept open. The senders run on the same machine.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from process import Process, running
 
 from devcluster import Cluster, ControlPlane
 from paddlejob.api import names
-from paddlejob.operator.reports import pace, tokens
+from paddlejob.operator.reports import tokens
 from paddlejob.recorder.operator_sink import OperatorSink
-from paddlejob.testing.build import job
+from paddlejob.training import report_rate
+from simkube.build import job
 
 THREADS = 16
 NAMESPACE = "/api/v1/namespaces/default"
@@ -46,7 +47,7 @@ def await_pods(plane: Cluster, ranks: int) -> list[dict[str, Any]]:
 
 
 def sinks(plane: Cluster, pods: list[dict[str, Any]], url: str, directory: Path) -> list[OperatorSink]:
-    """Give each pod what the kubelet would mount."""
+    """Create the files that the kubelet would mount into each pod."""
     listed = plane.request("GET", f"{NAMESPACE}/configmaps")["items"]
     authority = next(
         each["data"]["ca.crt"] for each in listed if each["metadata"]["name"].startswith(names.RECORDER)
@@ -80,7 +81,7 @@ def measure(title: str, operator: Process, reporters: list[OperatorSink], *, ste
     with ThreadPoolExecutor(THREADS) as pool:
         taken = sum(pool.map(send, enumerate(reporters)))
     seconds, cpu = time.perf_counter() - began, operator.cpu_seconds() - cpu
-    rate = min(pace.REQUESTS_PER_SECOND, len(reporters) / pace.next_seconds(len(reporters)))
+    rate = min(report_rate.REQUESTS_PER_SECOND, len(reporters) / report_rate.next_seconds(len(reporters)))
     cost = cpu / len(reporters)
     print(
         f"  {title:28} {len(reporters) / seconds:7.0f} reports/s, {1000 * cost:5.2f} ms of CPU each, "
@@ -115,7 +116,7 @@ def main() -> None:
         with running("-m", "paddlejob", "operator", *flags, log=Path(place) / "operator.log") as operator:
             plane.request("POST", JOBS, job().worker(ranks).spec(recorder=True).manifest)
             reporters = sinks(plane, await_pods(plane, ranks), url, Path(place))
-            print(f"{ranks} ranks, asked to report every {pace.next_seconds(ranks):.0f} s:")
+            print(f"{ranks} ranks, asked to report every {report_rate.next_seconds(ranks):.0f} s:")
             measure("tokens not seen before", operator, reporters, step=1, keep=False)
             await_reviews(reporters)
             measure("a new connection each", operator, reporters, step=2, keep=True)

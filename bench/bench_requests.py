@@ -1,10 +1,10 @@
-"""Where the API server's time for a job goes: what one request costs it, and how many of them a job takes.
+"""The API server's processor time for a job: the cost of each kind of request, and their number per job.
 
     PYTHONPATH=. python bench/bench_requests.py
 
-Every kind of request that a starting job causes is sent alone, many times, and its processor time measured.
-Then jobs start with the operator and a simulated kubelet, and the API server's own metrics tell how many of
-each kind there were. With the usual numbers the table becomes part of docs/proof.md.
+Every kind of request of a starting job is sent many times on its own, and its processor time is measured.
+Then jobs start with the operator and a simulated kubelet, and the API server's metrics count the requests of
+each kind. With the default numbers the table is written to docs/proof.md.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from process import ROOT, SERVERS, Meter, running
 
 from devcluster import ControlPlane
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.core.actions import Create, Kind
 from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import Snapshot
@@ -29,11 +30,10 @@ from paddlejob.kube.client import Client, PatchType
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, Resource
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.node_pool import Placement
-from paddlejob.testing.kubelet.pod_state import SimulatedPod
 from scripts.proof_page import table, write_section
+from simkube.build import job
+from simkube.kubelet.node_pool import Placement
+from simkube.kubelet.pod_state import SimulatedPod
 
 Verb = tuple[str, str, str]
 """Resource, subresource and verb, as the API server's metrics name them."""
@@ -61,7 +61,7 @@ class Requests:
         planned = plan(Snapshot(job("alone").ps(2).worker(2).build(), datetime.now(UTC)))
         created = (action for stage in planned.stages for action in stage if isinstance(action, Create))
         pod = next(each.manifest for each in created if each.kind is Kind.POD)
-        # Without owner and labels: nobody runs it, and nobody deletes it.
+        # Without owner and labels: no component runs or deletes it.
         self._pod = {"metadata": {}, "spec": pod["spec"]}
         self._job_status = msgspec.to_builtins(planned.status)
         self._pod_status = _running(self._pod)
@@ -181,7 +181,7 @@ def section(
     operator: float,
     jobs: int,
 ) -> str:
-    """Return the table and what it says."""
+    """Return the table and its conclusion."""
     server = SERVERS[0]
     share = {kind: per_job[kind] * alone[kind][server] for kind in NAMES}
     rest = used[server] - sum(share.values())

@@ -1,9 +1,10 @@
-"""Which part of our CRD costs the API server what: variants of its schema, side by side on one server.
+"""The cost of each part of our CRD for the API server: variants of its schema on one server.
 
     PYTHONPATH=. python bench/bench_schema.py [--count 150] [--rounds 5] [--variables 8] [--only NAME]
 
-Every variant is a resource of its own with the same jobs; they take turns, so that a busy minute meets all of
-them. A pod's status stands beside them. Figures are the API server's processor time for one request.
+Every variant is a separate resource with the same jobs. Their requests alternate, so that other load affects
+all of them. A pod's status is measured for comparison. Figures are the API server's processor time for one
+request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing.build import job
+from simkube.build import job
 
 Schema = dict[str, Any]
 
@@ -40,7 +41,7 @@ ROLES = ("ps", "worker", "heter")
 
 
 def without(keys: set[str]) -> Callable[[Schema], None]:
-    """Return what removes keywords from a schema, wherever they are."""
+    """Return a function that removes keywords from a schema."""
 
     def remove(node: Any) -> None:
         if isinstance(node, dict):
@@ -55,7 +56,7 @@ def without(keys: set[str]) -> Callable[[Schema], None]:
 
 
 def without_rules_of(*path: str) -> Callable[[Schema], None]:
-    """Return what removes the rules of one place; `*` stands for each role."""
+    """Return a function that removes the rules at one path; `*` matches each role."""
 
     def remove(schema: Schema) -> None:
         nodes = [schema]
@@ -120,7 +121,7 @@ VARIANTS: dict[str, Callable[[Schema], None]] = {
 
 
 class Variant:
-    """One of the definitions, as a resource with jobs of its own."""
+    """A variant of the definition, as a separate resource."""
 
     def __init__(self, client: Client, number: int, thin: Callable[[Schema], None], variables: int) -> None:
         self.definition = yaml.safe_load((ROOT / "deploy/v1/crd.yaml").read_text())

@@ -1,4 +1,4 @@
-"""What a request costs the client, and what connections cost in memory, by how many there may be.
+"""The CPU time of a request in the client, and the memory of its connections, by the connection limit.
 
     PYTHONPATH=. python bench/bench_transport.py [--count 1000] [--connections 8 16 32 64 100]
 
@@ -36,7 +36,7 @@ def pod(name: str) -> bytes:
 
 
 async def load(kubeconfig: str, name: str, count: int, connections: int) -> dict[str, float]:
-    """Create pods; return what one took, and the most memory that this process had."""
+    """Create pods; return the time of one, and the peak memory of this process."""
     transport = HttpTransport(load_config(kubeconfig), connection_limit=connections)
 
     async def create(number: int) -> None:

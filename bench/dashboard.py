@@ -3,7 +3,7 @@
     make venv && .venv/bin/python bench/dashboard.py
 
 Jobs are on the in-memory API server, served over HTTP, and pods are run by the simulated kubelet; the
-dashboard and the browser are the real ones. Exits with 1 where a number is over its limit; it is meant for an
+dashboard and the browser are the real ones. Exits with code 1 if a number exceeds its limit; run it on an
 idle machine.
 """
 
@@ -22,11 +22,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from client.scene import Scene  # noqa: E402
 from paddlejob.api import names  # noqa: E402
+from paddlejob.api.resources import PADDLE_JOBS  # noqa: E402
 from paddlejob.client.cluster import Cluster  # noqa: E402
 from paddlejob.dashboard.server import Dashboard  # noqa: E402
 from paddlejob.kube.resource import PODS  # noqa: E402
-from paddlejob.operator.resources import PADDLE_JOBS  # noqa: E402
-from paddlejob.testing.build import job  # noqa: E402
+from simkube.build import job  # noqa: E402
 from tests.dashboard.browser import Tab, chromium, tab  # noqa: E402
 from tests.support.served_api import ServedCluster, served_cluster  # noqa: E402
 
@@ -91,7 +91,7 @@ class Bounds:
 
 
 async def measure(jobs_count: int, pods_count: int) -> bool:
-    """Print what was measured; return whether all of it is within its limits."""
+    """Print the measurements; return whether all are within their limits."""
     bounds = Bounds()
     with tempfile.TemporaryDirectory() as directory, served_cluster(Path(directory)) as cluster:
         await fill(cluster, jobs_count, pods_count)
@@ -211,7 +211,7 @@ async def fill(cluster: ServedCluster, jobs_count: int, pods_count: int) -> None
 
 
 async def do(cluster: ServedCluster, work):
-    """Do something inside the cluster, which has a thread of its own."""
+    """Run a function in the thread of the cluster."""
     return await asyncio.to_thread(cluster.do, work)
 
 

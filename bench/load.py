@@ -1,4 +1,4 @@
-"""Load on an API server: so many requests under way at any time."""
+"""Load on an API server: a fixed number of concurrent requests."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import JobBuilder
+from simkube.build import JobBuilder
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ async def create_job(client: Client, built: JobBuilder) -> None:
 
 
 async def create_pod(client: Client, name: str, labels: dict[str, str] | None = None) -> None:
-    """Create a pod that belongs to nobody."""
+    """Create a pod without an owner."""
     spec = {"containers": [{"name": "paddle", "image": "paddle:test"}]}
     body = {"metadata": {"name": name, "labels": labels or {}}, "spec": spec}
     await client.create(PODS, "default", body)

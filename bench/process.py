@@ -38,7 +38,7 @@ class Process:
 
 @contextmanager
 def running(*arguments: str, log: Path, tree: Path | None = None) -> Iterator[Process]:
-    """Run a Python program from the project's root, or from that of another checkout, and end it."""
+    """Run a Python program from the root of this or another checkout, and end it."""
     python = sys.executable if tree is None else str(tree / ".venv/bin/python")
     with log.open("wb") as output:
         child = subprocess.Popen(

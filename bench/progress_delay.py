@@ -3,7 +3,7 @@
 PYTHONPATH=.:tests python bench/progress_delay.py [--rounds 5]      on a cluster with the operator installed:
 python -m devcluster up --node --name e2e && make e2e
 
-Programs do not print when their first step ends; that is reckoned from the first two lines that tell steps.
+Programs do not print the end of their first step; it is extrapolated from the first two lines with steps.
 An ETA cannot be known before the second of these lines.
 """
 

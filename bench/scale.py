@@ -2,9 +2,9 @@
 
     make bench-scale    or: PYTHONPATH=. python bench/scale.py size|fairness|churn [--jobs N]
 
-A figure above the limit that stands beside it ends the run with code 1; otherwise, with the usual number of
-jobs, the figures become part of docs/proof.md. Limits of time leave room for a busy
-machine of two cores, which the API server, etcd, the kubelet and the operator share.
+A figure above its limit ends the run with code 1; otherwise, with the default number of jobs, the figures are
+written to docs/proof.md. Time limits allow for a busy machine with two cores, which the API server, etcd, the
+kubelet and the operator share.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from process import ROOT, Process, running
 
 from devcluster import ControlPlane
 from paddlejob.api.pod import Pod
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import NAMESPACES, PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import JobBuilder, job
 from scripts.proof_page import table, write_section
+from simkube.build import JobBuilder, job
 
 WORKERS = 10
 STEPS = (1, 10, 100, 1000)
-"""After so many jobs the growth is looked at."""
+"""Number of jobs after which growth is measured."""
 SHOWN = (100, 1000, 2500, 5000)
-"""After so many jobs that came and went the memory is printed."""
+"""Number of completed jobs after which memory is printed."""
 TENANTS = 5
 AUDIT_LOG = "audit.log"
 LATEST_SECONDS = 900.0
@@ -65,7 +65,7 @@ class Report:
         self._rows.append((label, f"{figure:.2f} {unit}".strip(), limit))
 
     def add_step(self, jobs: int, **figures: str) -> None:
-        """Print what was measured with so many jobs."""
+        """Print the measurements for a number of jobs."""
         self._steps.append((f"{jobs:,}", *figures.values()))
         print(f"  {jobs} jobs: {', '.join(f'{name} {text}' for name, text in figures.items())}", flush=True)
 
@@ -96,7 +96,7 @@ class Bench:
         return running(*operator_command(self.plane.kubeconfig), log=self.plane.directory / "operator.log")
 
     async def submit(self, *jobs: JobBuilder) -> list[float]:
-        """Submit jobs; return when their pods are there, with how long those of each took."""
+        """Submit jobs; wait for their pods, and return the time of each job."""
         watcher = self.watcher
         wanted = {built.manifest["metadata"]["name"]: _replicas(built) for built in jobs}
         await submit(self.client, *jobs)
@@ -108,7 +108,7 @@ class Bench:
     def _delays(self, jobs: Iterable[str]) -> list[float]:
         """Return how long after each job the last of its pods was created, by the API server's own log.
 
-        On a busy server watches are late, so they cannot tell.
+        On a busy server watches are too late for that.
         """
         created, last_pod = dict[str, datetime](), dict[str, datetime]()
         with (self.plane.directory / AUDIT_LOG).open("rb") as lines:
@@ -155,7 +155,7 @@ async def size(bench: Bench, jobs: int) -> None:
 
 
 class Step(NamedTuple):
-    """What came with some more jobs."""
+    """Measurements after some more jobs."""
 
     jobs: int
     """How many there are now."""
@@ -168,7 +168,7 @@ class Step(NamedTuple):
 
 
 async def growth(bench: Bench, operator: Process, jobs: int) -> None:
-    """Measure what a job costs and how long its pods take while there are 1, 10, 100 and 1,000."""
+    """Measure the cost of a job and the time to its pods among 1, 10, 100 and 1,000 jobs."""
     steps = [Step(0, 0.0, 0.0, operator.memory_megabytes())]
     for total in (*(step for step in STEPS if step < jobs), jobs):
         cpu, began = operator.cpu_seconds(), time.perf_counter()
@@ -189,7 +189,7 @@ async def growth(bench: Bench, operator: Process, jobs: int) -> None:
 
 
 def slopes(report: Report, before: Step, tenth: Step, whole: Step) -> None:
-    """Say what a job takes of the last nine tenths, beside one of those before them."""
+    """Print the cost of a job of the last nine tenths, compared with the earlier ones."""
     early, late = tenth.jobs - before.jobs, whole.jobs - tenth.jobs
     cpu = whole.cpu_seconds / late, tenth.cpu_seconds / early
     wall = whole.seconds / late, tenth.seconds / early
@@ -295,7 +295,7 @@ async def create_namespaces(client: Client, *names: str) -> None:
 
 
 async def reconciled(jobs: int) -> None:
-    """Wait until the operator has reconciled so many times, and no job waits for it."""
+    """Wait until the operator has reconciled `jobs` times, and its queue is empty."""
     async with asyncio.timeout(LATEST_SECONDS):
         while await metric("paddlejob_reconcile_total") < jobs:
             await asyncio.sleep(0.1)
@@ -320,7 +320,7 @@ PARTS: dict[str, tuple[Callable[[Bench, int], Awaitable[None]], int]] = {
     "fairness": (fairness, 500),
     "churn": (churn, 10_000),
 }
-"""What can be measured, and with how many jobs."""
+"""The measurements, and their numbers of jobs."""
 
 
 async def measure(options: argparse.Namespace, plane: ControlPlane) -> int:

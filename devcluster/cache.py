@@ -1,4 +1,4 @@
-"""Where built programs and clusters live, outside the source tree, and the locks that guard them."""
+"""Directories of built programs and clusters, outside the source tree, and their locks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _nothing() -> None:
 
 @contextmanager
 def locked(path: Path, *, on_wait: Callable[[], None] = _nothing) -> Iterator[None]:
-    """Hold an exclusive lock on a file; `on_wait` is called once when somebody else holds it.
+    """Hold an exclusive lock on a file; `on_wait` is called once if another process holds it.
 
     Guarantees: the kernel releases the lock when the holder dies, however it dies.
     """

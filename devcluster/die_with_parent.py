@@ -29,13 +29,13 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Ask for the signal, then become the command, or wait for it where it has to be a child."""
+    """Request the signal, then exec the command, or wait for it if it has to be a child."""
     parent, machine, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     die_with_parent()
     # The parent may have died before the request was in place.
     if os.getppid() != parent:
         sys.exit("the parent is gone")
-    # Python ignores SIGPIPE, and what is ignored stays ignored across exec.
+    # Python ignores SIGPIPE, and ignored signals stay ignored across exec.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if machine:
         become_parent_of_what_runs_in(machine)

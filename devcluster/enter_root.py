@@ -17,7 +17,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Mount what the command needs, enter, and become the command."""
+    """Make the mounts, enter the root, and exec the command."""
     root, uid, command, *paths = sys.argv[1:]
     mount("--bind", root, root)
     mount("-t", "proc", "proc", f"{root}/proc")
@@ -25,7 +25,7 @@ def main() -> None:
         make_mount_point(Path(path), Path(root + path))
         mount("--rbind", path, root + path)
     os.chdir(root)
-    # The old root comes to lie on the new one, where it is taken away.
+    # The old root is mounted over the new one, then unmounted.
     checked("pivot_root", libc.pivot_root(b".", b"."))
     checked("umount", libc.umount2(b".", DETACH))
     os.setgroups([])

@@ -51,7 +51,7 @@ class Account:
 
     @property
     def checkout(self) -> str:
-        """Where they cloned it to."""
+        """Directory of the clone."""
         return f"{self.home}/paddlejob"
 
 
@@ -63,7 +63,7 @@ SMOKE = f"make venv && PYTHONHASHSEED=0 .venv/bin/python -m pytest {TESTS} -m 'n
 """A part of `make test` that meets every program it needs; all of it would take another five minutes."""
 ACCOUNTS = (
     Account("root", 0, (*DEMO, SMOKE, CHECK)),
-    # Only root can run a node, which `check` has to say.
+    # Only root can run a node; `check` has to print that.
     Account("user", 1000, (*DEMO, "make demo-resnet", SMOKE, f"{CHECK}; test $? = 1")),
 )
 
@@ -116,7 +116,7 @@ def _prepare_home(account: Account, root: Path) -> None:
 
 
 def _copy_checkout(target: Path) -> None:
-    """Copy what a clone would have, with changes that are not committed yet."""
+    """Copy the tracked files, with uncommitted changes."""
     listing = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     answer = subprocess.run(listing, capture_output=True, text=True, check=True)
     for name in filter(None, answer.stdout.split("\0")):
@@ -127,7 +127,7 @@ def _copy_checkout(target: Path) -> None:
 
 
 def _run(account: Account, command: str, root: Path) -> int:
-    """Run a command in the system, with its output where ours is, and give its exit code."""
+    """Run a command in the system with our stdout and stderr, and return its exit code."""
     script = f"cd {account.checkout} && {{ {command}; }}"
     interpreter = [*ISOLATED, sys.executable, "-I", "-S"]
     enter = [*interpreter, str(ENTER), str(root), str(account.uid), script, *index_files()]
@@ -145,7 +145,7 @@ def _environment(account: Account) -> dict[str, str]:
 
 
 def _go_settings() -> dict[str, str]:
-    """Give how this machine's Go reaches modules; one without Go has nothing to say about it."""
+    """Return the module proxy settings of this machine's Go, if it is installed."""
     if shutil.which("go") is None:
         return {}
     answer = subprocess.run(["go", "env", "-json", *GO_VARIABLES], capture_output=True, text=True, check=True)

@@ -23,7 +23,7 @@ POLL_SECONDS = 0.01
 PROCESS_RECORDS = "processes.json"
 """In a cluster's directory: the components that run."""
 ADMINISTRATION = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where programs like iptables are, which the PATH of many accounts leaves out."""
+"""Directories of programs like iptables, which the PATH of many accounts lacks."""
 
 
 def boot_id() -> str:
@@ -47,7 +47,7 @@ def _stat(pid: int) -> tuple[str, int] | None:
 
 @dataclass(frozen=True)
 class Record:
-    """A process that was started: a number alone could by now belong to somebody else."""
+    """A process that was started; its start time shows that the PID was not reused."""
 
     name: str
     pid: int
@@ -66,7 +66,7 @@ class Record:
         return cls(name, pid, found[1], boot_id())
 
     def alive(self) -> bool:
-        """Tell whether this very process still runs."""
+        """Return whether this process still runs."""
         found = _stat(self.pid)
         if found is None or self.boot_id != boot_id():
             return False
@@ -205,7 +205,7 @@ class Child:
         return None
 
     def running(self) -> bool:
-        """Tell whether it still runs."""
+        """Return whether it still runs."""
         return self._process.poll() is None
 
     def exit_code(self) -> int | None:
@@ -235,6 +235,6 @@ class Child:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Give a child only what it needs: a stray ETCD_ or KUBE variable of the caller must not configure it."""
+    """Return a minimal environment: ETCD_ and KUBE variables of the caller must not configure a child."""
     path = f"{os.environ.get('PATH', os.defpath)}:{ADMINISTRATION}"
     return {"PATH": path, "HOME": str(home), "TMPDIR": str(home)}

@@ -1,4 +1,4 @@
-"""What a cluster needs from the machine it runs on, and the programs that its components are."""
+"""Requirements of a cluster on its machine, and the programs of its components."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ PLUGIN_PACKAGE = "containernetworking-plugins"
 """Its programs are looked for in their own directory: `bridge` on the PATH is a program of iproute2."""
 
 BOOTSTRAP_PACKAGES = {name: PACKAGES[name] for name in ("mmdebstrap", "unshare", "mount")}
-"""What the files of a Debian system are made with."""
+"""The program that creates the files of a Debian system."""
 
 ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc")
-"""Runs a command whose mounts and processes end with it."""
+"""Runs a command; its mounts and processes end with it."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def programs_for(settings: ClusterSettings) -> dict[str, Path]:
-    """Give the path of every component's program, building and installing what is missing.
+    """Return the path of every component's program; build or install missing ones.
 
     Raises: DevclusterError, in one sentence, when this machine cannot run the cluster.
     """
@@ -87,7 +87,7 @@ def _require_packages(missing: Callable[[], list[str]], progress: Progress | Non
 
 
 def obstacle_to_a_node() -> str | None:
-    """Say in one sentence why a real node cannot run here, None when it can."""
+    """Return why a real node cannot run here, in one sentence, or None."""
     if sys.platform != "linux":
         return f"A real node needs Linux, this is {sys.platform}."
     if os.geteuid() != 0:
@@ -116,7 +116,7 @@ def _refusal_of_namespaces() -> str:
 
 
 def find_program(name: str) -> Path | None:
-    """Find a program of the system, also where only administrators look."""
+    """Find a program of the system, also in sbin directories."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:{ADMINISTRATION}")
     return Path(found) if found else None
 
@@ -131,7 +131,7 @@ def _has_plugins(directory: Path) -> bool:
 
 
 def missing_packages(packages: Mapping[str, str] = PACKAGES) -> list[str]:
-    """Name the Debian packages that a node needs and whose programs are not here."""
+    """Return the missing Debian packages of a node."""
     plugins = [PLUGIN_PACKAGE] if plugin_directory() is None else []
     return sorted([*_missing(packages), *plugins])
 

@@ -1,4 +1,4 @@
-"""What clusters may look like, and where one lives; nothing here touches the machine."""
+"""Settings and location of a cluster; nothing here touches the machine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PORTS = ("etcd", "etcd-peer", "kube-apiserver", "kube-controller-manager", "kube
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What may differ between two clusters.
+    """Settings of a cluster.
 
     `extra_args` are appended per component, so they win over ours; `kubernetes` names the Go module that
     pins the version.
@@ -91,13 +91,13 @@ class ClusterSettings:
 
     @property
     def has_node(self) -> bool:
-        """Tell whether there is a machine for containers."""
+        """Return whether the cluster has a node."""
         return "machine" in self.components
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where one cluster is: its directory, its ports, and the network of its node, if it has one."""
+    """The directory of a cluster, its ports, and the network of its node, if it has one."""
 
     directory: Path
     ports: Mapping[str, int]
@@ -106,7 +106,7 @@ class Layout:
 
     @property
     def address(self) -> str:
-        """Where the API server listens: no farther than it is needed."""
+        """Listen address of the API server, as narrow as possible."""
         return self.link.host_address if self.link else LOOPBACK
 
     @property

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 import click
 
-from paddlejob.cli.cluster.main import SECTIONS, group
-from paddlejob.cli.verbs import load
+from paddlejob.cli.catalog import KUBECTL_SECTIONS as SECTIONS
+from paddlejob.cli.kubectl import group
+from paddlejob.cli.lazy_group import load
 from scripts.cli_chinese import CHINESE
 
-COMMON = ("namespace", "context", "kubeconfig", "help")
+COMMON = ("namespace", "context", "kubeconfig", "run_dir", "help")
 EXAMPLES = (
     "submit job.yaml --workers 4 -e LR=0.1 --logs -- --epochs 10",
     "cp JOB worker-0:/output ./output        cp JOB ./data worker-0:/data",
@@ -35,11 +36,14 @@ kubectl pdj logs resnet --first-error               # the traceback of the rank 
 kubectl pdj retry resnet                            # a finished job again, as a new job
 ```
 
-JOB is the exact name of a job, or `@latest` for the newest one. A rank is that of a worker (`0`) or a pod
-(`ps-1`).
+JOB is the exact name of a job, or `@latest` for the newest one. Verbs that only show something take the
+newest job if no JOB is given. RANK is a rank (`0`) or a pod (`ps-1`). The rank is the index of a worker, or
+of a process if pods have [several processes](progress.md#pods-with-several-cards).
 
 `kubectl pdj VERB` works on a cluster. `paddlejob VERB` works on the runs on this machine, or on a cluster
-if one of its flags is `-n`, `-A`, `--context` or `--kubeconfig`.
+with `-n`, `-A`, `--context` or `--kubeconfig`. On this machine JOB can also be the name of a job, which
+stands for its newest run, and `--run-dir DIR` chooses another directory of runs. `paddlejob runs` and
+`paddlejob rm` are other names of `get` and `delete`.
 
 | exit code | meaning |
 |---|---|
@@ -69,10 +73,14 @@ kubectl pdj logs resnet --first-error               # 最先失败的 rank 的 t
 kubectl pdj retry resnet                            # 把已结束的任务作为新任务再运行一次
 ```
 
-JOB 是任务的完整名称，`@latest` 表示最新的任务。rank 是 worker 的序号（`0`）或 Pod（`ps-1`）。
+JOB 是任务的完整名称，`@latest` 表示最新的任务。只显示信息的子命令在没有给出 JOB 时使用最新的任务。
+RANK 是 rank（`0`）或 Pod（`ps-1`）。rank 是 worker 的序号；
+Pod 有[多个进程](progress.zh-CN.md#有多块卡的-pod)时是进程的序号。
 
 `kubectl pdj VERB` 用于集群。`paddlejob VERB` 用于本机的运行；
 带有参数 `-n`、`-A`、`--context` 或 `--kubeconfig` 时用于集群。
+用于本机时，JOB 也可以是任务名，表示它最新的一次运行；`--run-dir DIR` 选择其他的运行目录。
+`paddlejob runs` 和 `paddlejob rm` 是 `get` 和 `delete` 的别名。
 
 | 退出码 | 含义 |
 |---|---|

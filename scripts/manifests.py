@@ -16,8 +16,9 @@ import paddlejob
 from paddlejob.api import names
 from paddlejob.api.crd.definition import CRD_NAME, crd_v1
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import VOLCANO_QUEUES
 from paddlejob.core.actions import Kind
-from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, QUEUES
+from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES
 from paddlejob.kube.transport.config import SERVICE_ACCOUNT
 from paddlejob.operator.manager import LEASE_NAME
 from paddlejob.operator.reports.certificate import SECRET_NAME
@@ -64,6 +65,8 @@ JOB_RULES = (
     # Nothing is written there; clusters that check owner references ask for it when a pod names its job.
     Rule(names.GROUP, f"{names.PLURAL}/finalizers", ("update",)),
     Rule("", "pods", ("list", "watch", "get", "create", "patch", "delete")),
+    # Marks pods that have no node when their job ends.
+    Rule("", "pods/status", ("patch",)),
     Rule("", "services", ("list", "watch", "get", "create", "delete")),
     Rule("", "configmaps", ("list", "watch", "get", "create", "update")),
     Rule("", "events", ("create", "patch")),
@@ -95,7 +98,7 @@ GANG_RULES = (
 
 NAMESPACE_RULES = JOB_RULES + GANG_RULES
 _CLUSTER_OBJECTS = dict.fromkeys(
-    (resource.group, resource.plural) for resource in (*FLAVORS.values(), QUEUES)
+    (resource.group, resource.plural) for resource in (*FLAVORS.values(), VOLCANO_QUEUES)
 )
 CLUSTER_RULES = (
     *NAMESPACE_RULES,

@@ -4,7 +4,8 @@
 
 The virtualenvs live in ${PADDLEJOB_CACHE:-${XDG_CACHE_HOME:-~/.cache}/paddlejob}/paddle, one for each
 Paddle version, Python version and content of examples/constraints-paddle-<version>.txt.  The first call
-takes about a minute and 600 to 900 MB; every later one only prints.  Two calls at once wait for each other.
+takes about a minute and 600 to 900 MB (1.5 GB with the kits); every later one only prints.  Two calls at
+once wait for each other.
 
 Where a version has no wheel, 3.0.0 takes its place, which has both the parameter server and collective
 training.
@@ -32,6 +33,7 @@ WHEELS = {  # version -> newest Python (3.x) and machines with a wheel; 3.11 is 
     "3.0.0": (13, ("x86_64", "aarch64")),
     "3.3.1": (13, ("x86_64",)),
     "3.3.1-etcd": (13, ("x86_64",)),  # with what Paddle's own elastic launcher needs
+    "3.3.1-llm": (13, ("x86_64",)),  # with PaddleFormers and ERNIEKit
 }
 READY = ".ready"
 
@@ -73,7 +75,13 @@ def constraints(version: str) -> Path:
 
 
 def packages(version: str) -> list[str]:
-    return ["paddlepaddle", "setuptools", *(["etcd3"] if version.endswith("-etcd") else [])]
+    """The arguments of `pip install`."""
+    pins = str(constraints(version))
+    if version.endswith("-llm"):
+        # ERNIEKit requires an older PaddleFormers, and both require packages that training does not import.
+        return ["--no-deps", "--requirement", pins]
+    client = ["etcd3"] if version.endswith("-etcd") else []
+    return ["--constraint", pins, "paddlepaddle", "setuptools", *client]
 
 
 def interpreter(directory: Path) -> Path:
@@ -114,7 +122,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def make(directory: Path, version: str) -> None:
     """Installs in place, since a virtualenv cannot be moved; the marker is what makes it count."""
-    say(f"installing paddlepaddle {version} into {directory}, once (600 to 900 MB)")
+    say(f"installing paddlepaddle {version} into {directory}, once (600 MB to 1.5 GB)")
     shutil.rmtree(directory, ignore_errors=True)
     run(
         [sys.executable, "-m", "venv", str(directory)],
@@ -124,7 +132,7 @@ def make(directory: Path, version: str) -> None:
     # Somebody who watches wants to see that it goes on; a log does not want the bars.
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
     run(
-        [*install, *quiet, "--constraint", str(constraints(version)), *packages(version)],
+        [*install, *quiet, *packages(version)],
         f"pip could not install paddlepaddle {version}; check that the package index is reachable",
     )
     lend_openmp(directory)

@@ -82,7 +82,7 @@ SECRETS = re.compile(
     r"|\bplanted-[\w-]*"  # what a test has put where a secret is
 )
 """What no test may find in an output of ours, or print itself."""
-LONGEST_LOG = 1 << 20
+MAX_LOG_LENGTH = 1 << 20
 
 
 @pytest.hookimpl(wrapper=True)
@@ -102,7 +102,7 @@ def pytest_runtest_makereport(
 def _logs(item: pytest.Item) -> Iterator[tuple[str, str]]:
     folder = getattr(item, "funcargs", {}).get("tmp_path")
     for path in sorted(folder.rglob("*.log")) if isinstance(folder, Path) else ():
-        if path.is_file() and path.stat().st_size <= LONGEST_LOG:
+        if path.is_file() and path.stat().st_size <= MAX_LOG_LENGTH:
             yield str(path), path.read_text(errors="replace")
 
 

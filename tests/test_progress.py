@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlejob.progress import LONGEST_LINE, MOST_LOSSES, Progress, Tracker, metrics, parse, visible
+from paddlejob.training.log_lines import (
+    MAX_LINE_LENGTH,
+    MAX_LOSSES,
+    Progress,
+    Tracker,
+    metrics,
+    parse,
+    visible,
+)
 
 SHAPES = {
     "PaddleClas": (
@@ -74,6 +82,13 @@ SHAPES = {
             "progress_or_epoch: 0.0008"
         ),
         Progress(0, None, 1, None, 1.08, 6.57, "samples/s"),
+    ),
+    "PaddleFormers 1.2, loading data": (
+        (
+            "[2026-11-16 06:04:43,073] [    INFO] - [DataLoad global_step: 22] data_load_time: 1.25 ms "
+            "(accumulated over 1 micro-batches)"
+        ),
+        Progress(step=22),
     ),
     "ERNIEKit": (
         (
@@ -199,6 +214,7 @@ def fed(*lines: str, every_seconds: float = 1.0) -> Tracker:
 
 def test_progress_is_no_result() -> None:
     assert fed("step 1/2 loss 0.5 acc 0.3", "all done", "done", "done.").result == ""
+    assert fed("2026-11-18 05:36:12,292 - DEBUG - sft_loss_ratio: 0.0").result == ""
 
 
 def test_what_one_line_does_not_tell_another_has_told() -> None:
@@ -213,7 +229,7 @@ def test_epochs_count_too() -> None:
     assert tracker.progress is not None
     assert tracker.progress.fraction == 0.25
     tracker.feed("Epoch 4/10", 3)
-    assert str(tracker.progress) == "epoch 4/10 step 0/938 loss 0.5"
+    assert str(tracker.progress) == "epoch 4/10 step 2814/9380 loss 0.5"
     assert tracker.progress.fraction == 0.3
 
 
@@ -222,13 +238,24 @@ def test_an_evaluation_of_paddle_model_is_a_result_and_no_progress() -> None:
     evaluated = "step 157/157 - loss: 0.03 - acc: 0.98 - 5ms/step"
     tracker = fed(*lines, evaluated, "Eval samples: 10000", "Epoch 2/2")
     assert tracker.result == evaluated
-    assert str(tracker.progress) == "epoch 2/2 step 0/938 loss 0.1"
+    assert str(tracker.progress) == "epoch 2/2 step 938/1876 loss 0.1"
+
+
+def test_a_process_that_ends_in_an_evaluation_does_not_hide_the_next():
+    tracker = fed("Epoch 1/2", "step 9/9 - loss: 0.1 - 7ms/step", "Eval begin...")
+    tracker.restart()
+    tracker.feed("Epoch 2/2", 4)
+    tracker.feed("step 1/9 - loss: 0.2 - 7ms/step", 5)
+    assert str(tracker.progress) == "epoch 2/2 step 10/18 loss 0.2"
 
 
 ESTIMATES = {
     "the program's own word": (("step 1/9 eta: 0:01:00",), 0, 60.0),
     "which grows old": (("step 1/9 eta: 0:01:00",), 20, 40.0),
-    "but is never past": (("step 1/9 eta: 0:01:00",), 100, 0.0),
+    "but is never past": (("step 1/9 eta: 0:00:30",), 31, None),
+    "not of a program that has become silent": (("step 1/9 eta: 1:00:00", "step 2/9 eta: 0:59:59"), 62, None),
+    "not of a program that repeats its last line": (("step 2/9 eta: 1:00:00",) * 62, 61, None),
+    "of a program with long pauses": (("step 1/9", *[""] * 20, "step 2/9 eta: 0:59:00"), 100, 3461.0),
     "from the speed": (("step 0/10", "step 1/10", "step 2/10"), 2, 8.0),
     "from the speed of all epochs": (("Epoch 1/2", "step 0/2 - loss: 1 -", "step 1/2 - loss: 1 -"), 2, 3.0),
     "not a bar's own": (
@@ -237,7 +264,10 @@ ESTIMATES = {
         3.0,
     ),
     "a bar's own, where there is only one": (("  3%| | 10/300 [00:05<02:30, 1.9it/s]",), 0, 150.0),
-    "after a restart from the new beginning": (("step 8/10", "step 9/10", "step 0/10", "step 1/10"), 3, 9.0),
+    "after a restart from the new beginning": (("step 4/10", "step 5/10", "step 0/10", "step 1/10"), 3, 9.0),
+    "unknown in a second pass": (("step 8/10", "step 9/10", "step 0/10", "step 1/10"), 3, None),
+    "unknown without the number of epochs": (("epoch 1 step 1/10", "epoch 1 step 2/10"), 1, None),
+    "a bar's own is not that of all epochs": (("Epoch 1:  3%| | 10/300 [00:05<02:30, 1.9it/s]",), 0, None),
     "unknown at first": (("step 1/10",), 0, None),
     "unknown without a total": (("step 1", "step 2"), 1, None),
     "unknown before the first word": ((), 0, None),
@@ -251,7 +281,7 @@ def test_when_training_will_be_over(lines: tuple[str, ...], now: float, seconds:
 
 def test_a_long_curve_is_thinned_out_evenly() -> None:
     tracker = fed(*(f"step {number} loss {number}" for number in range(10_000)), "step 10000 loss nan")
-    assert MOST_LOSSES / 2 <= len(tracker.losses) < MOST_LOSSES
+    assert MAX_LOSSES / 2 <= len(tracker.losses) < MAX_LOSSES
     assert tracker.losses == sorted(tracker.losses)
     assert tracker.losses[-1] > 9000
 
@@ -259,7 +289,7 @@ def test_a_long_curve_is_thinned_out_evenly() -> None:
 def test_what_a_terminal_would_show() -> None:
     assert visible("\x1b[32mtwo\x1b[0m\n") == "two"
     assert visible(" 10%\r 50%\r100%\r\n") == "100%"
-    assert len(visible("x" * 10 * LONGEST_LINE)) == LONGEST_LINE
+    assert len(visible("x" * 10 * MAX_LINE_LENGTH)) == MAX_LINE_LENGTH
 
 
 PIECES = st.sampled_from(

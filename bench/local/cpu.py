@@ -1,8 +1,8 @@
-"""How much processor time the runner takes beside the training it runs.
+"""The processor time of the runner, compared with the training that it runs.
 
     python bench/local/cpu.py [FILE OPTIONS...]
 
-It runs `make demo`'s job at a terminal, with the live view, and looks at all its processes until the end.
+Runs the job of `make demo` in a terminal, with the live view, and samples all its processes until the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def totals(spent: dict[tuple[int, str], tuple[str, float]]) -> tuple[float, float]:
-    """Return the seconds that we have used, and those of the job."""
+    """Return the CPU seconds of the runner and of the job."""
     ours = sum(seconds for kind, seconds in spent.values() if kind != "job")
     return ours, sum(seconds for kind, seconds in spent.values() if kind == "job")
 
@@ -60,7 +60,7 @@ def default_job() -> list[str]:
 
 
 def processes(runner: int) -> dict[tuple[int, str], tuple[str, float]]:
-    """Return all processes below the runner: what each is, and how many seconds it has used so far."""
+    """Return all processes below the runner, each with its command and its CPU seconds."""
     found, waiting = {}, [(runner, "runner")]
     while waiting:
         process, kind = waiting.pop()

@@ -2,7 +2,7 @@
 
     python bench/local/logs.py [MEGABYTES]
 
-The time is that of the whole command, its start included; the writer is `seq`, whose numbers show every loss.
+Measures the whole command including its start. The writer is `seq`: a missing number reveals a lost line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def measure(pods: int, logs: str, lines: int) -> tuple[float, bool]:
-    """Return the duration, and whether what is on disk, and what was shown, is all that was written."""
+    """Return the duration, and whether the log on disk and the output are complete."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "job.yaml"
         file.write_text(json.dumps(job(pods, lines)))

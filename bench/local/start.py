@@ -43,7 +43,7 @@ def job(pods: int) -> dict[str, object]:
 
 
 def measure(file: Path, environ: dict[str, str]) -> float:
-    """Return the time until the last pod was seen to run; each pod's first sight is what counts."""
+    """Return the time until the last pod was first seen running."""
     began = time.perf_counter()
     last = 0.0
     command = [PADDLEJOB, "run", str(file), "--output", "json"]

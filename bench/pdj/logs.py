@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.support import served_api
 from tests.support.served_api import served_cluster
 
@@ -71,7 +71,7 @@ def main() -> None:
             cluster.scene.hold(f"demo-worker-{rank}")
         path = Path(directory) / "out"
         began = time.monotonic()
-        command = [sys.executable, "-m", "paddlejob.cli.cluster.main", "logs", "demo", "-f"]
+        command = [sys.executable, "-m", "paddlejob.cli.kubectl", "logs", "demo", "-f"]
         with path.open("wb") as out:
             follower = subprocess.Popen(
                 command, stdout=out, env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}

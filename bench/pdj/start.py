@@ -23,7 +23,7 @@ REPEATS = 15
 
 def measure(*arguments: str, **environ: str) -> tuple[float, float]:
     """Return the median of the wall time and of the processor time, in milliseconds."""
-    command = [sys.executable, "-c", "from paddlejob.cli.cluster.main import main; main()", *arguments]
+    command = [sys.executable, "-c", "from paddlejob.cli.kubectl import main; main()", *arguments]
     environ = {**os.environ, **environ}
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     run(command, environ)

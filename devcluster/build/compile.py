@@ -1,4 +1,4 @@
-"""Builds missing programs into the cache, once, with a progress line for the person who waits."""
+"""Builds missing programs into the cache, and shows progress."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOG_TAIL_LINES = 20
 
 
 def about(seconds: int) -> str:
-    """Say a duration as a person would: `about 7 minutes`, `about 20 seconds`."""
+    """Format a duration: `about 7 minutes`, `about 20 seconds`."""
     if seconds < 90:
         return f"about {seconds} seconds"
     return f"about {round(seconds / 60)} minutes"
 
 
 class Progress:
-    """Says what is going on: one line rewritten on a terminal, a line now and then elsewhere."""
+    """Shows progress: one rewritten line on a terminal, otherwise a line every few seconds."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -68,7 +68,7 @@ def _build_missing(missing: list[Binary], progress: Progress) -> None:
     lock = cache_directory() / "build.lock"
     with locked(lock, on_wait=lambda: progress.say("another process is building, waiting for it")):
         for item in missing:
-            # Somebody else may have built it while we waited for the lock.
+            # Another process may have built it during the wait for the lock.
             if not item.path.exists():
                 _build(item, progress)
 

@@ -55,7 +55,7 @@ def pin(module: Module, version: str) -> None:
 
 
 def drift(module: Module) -> list[str]:
-    """Name the files that differ from what `pin` would write for the version they state."""
+    """Return the files that differ from the output of `pin` for their version."""
     texts = pinned(module, module.version)
     return [name for name, text in texts.items() if (module.directory / name).read_text() != text]
 

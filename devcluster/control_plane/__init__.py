@@ -1,1 +1,1 @@
-"""etcd, the API server and the controllers, and what one does with a running cluster."""
+"""etcd, the API server and the controllers, and operations on a running cluster."""

@@ -46,7 +46,7 @@ class Background:
                 self._refuse_other_settings(state, wanted)
                 return _cluster(state)
             self._sweep()
-            # Before the server starts, so that the build's progress is seen by the person who waits.
+            # Before the server starts, so that the user sees the progress of the build.
             programs_for(wanted)
             return _cluster(self._start_server(wanted, owner_pid))
 
@@ -101,7 +101,7 @@ class Background:
         return [record for name in files for record in read_records(self.directory / name)]
 
     def _sweep(self) -> bool:
-        """End the server, which ends its components, then what it could not end."""
+        """End the server, which ends its components, then the remaining processes."""
         found = self.directory.exists()
         for record in self._all_records():
             record.end(grace_seconds=STOP_GRACE_SECONDS if record.name == "server" else 0.0)

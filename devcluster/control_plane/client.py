@@ -45,7 +45,7 @@ class Client:
 
     def send(self, method: str, path: str, data: bytes, **headers: str) -> str:
         """Send a body as it is and give the answer as it is: JSON may be nested too deep to be read here."""
-        return self._exchange(method, path, data, {"Content-Type": "application/json", **headers}, 30.0)
+        return self._exchange(method, path, data, {"Content-Type": "application/json", **headers}, 60.0)
 
     def request(
         self,

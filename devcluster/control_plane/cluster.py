@@ -38,7 +38,7 @@ class Cluster:
 
     @property
     def directory(self) -> Path:
-        """Where the cluster keeps its files; logs are in `logs/`."""
+        """Directory of the cluster; logs are in `logs/`."""
         return self.access.directory
 
     @property
@@ -107,7 +107,7 @@ class Cluster:
         )
 
     def kubectl(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
-        """Run the kubectl of the cluster's own version and give what it printed.
+        """Run the kubectl of the cluster's version and return its output.
 
         Raises: subprocess.CalledProcessError with stderr when it fails.
         """
@@ -124,7 +124,7 @@ class Cluster:
         try:
             result.check_returncode()
         except subprocess.CalledProcessError as error:
-            # The exception alone says nothing but a number.
+            # The exception itself has only the exit code.
             error.add_note(result.stderr)
             raise
         return result.stdout

@@ -70,7 +70,7 @@ def _towards_kubelets(settings: ClusterSettings, layout: Layout) -> list[str]:
         # The endpoints of the one server would be its loopback address, which the API refuses.
         return ["--endpoint-reconciler-type=none"]
     return [
-        # The node's name is known to nobody but itself.
+        # Only the node can resolve its name.
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-certificate-authority={layout.pki('ca.crt')}",
         f"--kubelet-client-certificate={layout.pki('apiserver-to-kubelet.crt')}",

@@ -1,4 +1,4 @@
-"""A second node of a running cluster, for what takes two: pods in the networks of their nodes."""
+"""A second node of a running cluster, for tests of pods in the networks of their nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def extra_node(cluster: Cluster) -> Iterator[NodeRuntime]:
 
 
 def _prepare(cluster: Cluster, settings: ClusterSettings, layout: Layout, pki: Path) -> None:
-    """Write what the node's components read."""
+    """Write the configuration of the node's components."""
     (layout.directory / "logs").mkdir(parents=True)
     shutil.copytree(cluster.directory / "pki", layout.directory / "pki")
     for old in (layout.directory / "pki").glob("kubelet.*"):

@@ -27,7 +27,7 @@ def read_manifests(path: Path) -> list[dict[str, Any]]:
 
 
 def apply(request: Request, manifests: Iterable[Manifest]) -> None:
-    """Apply objects in order; what a CustomResourceDefinition defines can be created when this returns.
+    """Apply objects in order, and wait until new custom resources can be created.
 
     Raises: ApiError when the server refuses one.
     """

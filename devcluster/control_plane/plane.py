@@ -1,4 +1,4 @@
-"""A control plane whose components are children of this process."""
+"""A control plane; its components are children of this process."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ControlPlane(Cluster):
         directory: Path | None = None,
         timeout_seconds: float = START_TIMEOUT_SECONDS,
     ) -> Self:
-        """Do what `start` does, from settings."""
+        """Start from settings; see `start`."""
         if sys.platform != "linux":
             raise DevclusterError(f"The development cluster runs on Linux only, this is {sys.platform}.")
         programs = programs_for(settings)
@@ -174,7 +174,7 @@ class ControlPlane(Cluster):
         self._complete(child)
 
     def _complete(self, child: Child) -> None:
-        """Do what a component needs before others can use it."""
+        """Prepare a component before others use it."""
         if child.name == "machine":
             self._layout.node.connect(child.record.pid)
             make_groups(self.directory)

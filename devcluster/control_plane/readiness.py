@@ -1,4 +1,4 @@
-"""Tells when a component is ready, by asking it."""
+"""Waits until components are ready."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from devcluster.processes import Child
 from devcluster.settings import ClusterSettings, Layout
 
 Probe = Callable[[], None]
-"""Returns when something is ready, and raises what is wrong while it is not."""
+"""Returns if a component is ready, otherwise raises the reason."""
 
 POLL_SECONDS = 0.05
 PORT_TAKEN = "address already in use"

@@ -1,4 +1,4 @@
-"""Temporary cluster directories, and the removal of those whose owner was killed before it could."""
+"""Temporary cluster directories, and the removal of directories of dead processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWNER_RECORD = "owner.json"
 
 
 def make_scratch() -> Path:
-    """Make a private directory that belongs to this process, after removing what dead processes left."""
+    """Create a private directory for this process, after removing directories of dead processes."""
     remove_abandoned()
     directory = Path(tempfile.mkdtemp(prefix=PREFIX))
     write_records(directory / OWNER_RECORD, [Record.of("owner", os.getpid())])
@@ -23,12 +23,12 @@ def make_scratch() -> Path:
 
 
 def keep(directory: Path) -> None:
-    """Let a directory stay when its owner ends, for a person to read the logs in it."""
+    """Keep a directory after its owner ends, so that its logs can be read."""
     (directory / OWNER_RECORD).unlink(missing_ok=True)
 
 
 def remove_abandoned() -> None:
-    """Remove the scratch directories of this user whose owners have ended."""
+    """Remove the scratch directories of dead processes of this user."""
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         if _is_ours(directory):
             owners = read_records(directory / OWNER_RECORD)

@@ -19,9 +19,9 @@ from devcluster.processes import Record
 from devcluster.settings import ClusterSettings
 
 ORDER = "order.json"
-"""What the starter asks for."""
+"""Request to the server."""
 STATE = "cluster.json"
-"""What the server answers once the cluster is ready."""
+"""Answer of the server after the cluster is ready."""
 READY = b"ready"
 
 

@@ -1,4 +1,4 @@
-"""The images that a Dockerfile may start FROM, made from Debian packages, for there is no registry to ask."""
+"""The images that a Dockerfile may start FROM, made from Debian packages because no registry is available."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIKE_THE_PUBLIC_PYTHON_IMAGE = (
 """The names `python` and `pip`, and a pip that installs: nothing else manages packages in an image."""
 
 OF_THIS_MACHINE = ("/etc/hostname", "/etc/resolv.conf")
-"""Files that mmdebstrap copies from here; whatever runs an image brings its own."""
+"""Files that mmdebstrap copies from this machine; a container runtime provides its own."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Base:
 
     @property
     def key(self) -> str:
-        """A hash of what decides its content."""
+        """A hash of its inputs."""
         return hashlib.sha256(repr((RECIPE, self, LEFT_OUT)).encode()).hexdigest()[:24]
 
     def __str__(self) -> str:
-        """Say what it is."""
+        """Return its description."""
         return " with ".join(filter(None, (f"Debian {self.suite}", ", ".join(self.packages))))
 
 

@@ -22,7 +22,7 @@ from devcluster.images import base
 from devcluster.package_index import PIP_CONFIGURATION, index_files, pip_configuration
 from devcluster.requirements import ISOLATED
 
-MOST_IMAGES = 150
+MAX_IMAGES = 150
 """Every cached layer counts as one; beyond this, those that no named image needs are removed."""
 TAIL_LINES = 20
 _FROM = re.compile(r"^FROM\s+(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE | re.MULTILINE)
@@ -85,6 +85,12 @@ def archive(image: Image) -> Iterator[IO[bytes]]:
         raise DevclusterError(f"The image {image.name} could not be read from the cache.")
 
 
+def write_layout(image: Image, directory: Path) -> None:
+    """Write an image to a directory in the OCI image layout, without compression."""
+    with _storage(Progress(sys.stderr)) as buildah:
+        buildah.output("push", "--quiet", "--disable-compression", image.id, f"oci:{directory}:latest")
+
+
 def public_images(dockerfile: str, arguments: Mapping[str, str]) -> list[str]:
     """Name the images that a Dockerfile starts from and does not build itself."""
     values = {**dict(_ARGUMENT.findall(dockerfile)), **arguments}
@@ -105,7 +111,7 @@ class _Buildah:
         self._run_directory = run_directory
 
     def command(self, *arguments: str) -> list[str]:
-        """Give a command line, in namespaces of its own: a killed build leaves no mount behind."""
+        """Return a command line in new namespaces: a killed build leaves no mount behind."""
         home = cache_directory() / "buildah"
         storage = [f"--root={home}", f"--runroot={self._run_directory}", "--storage-driver=overlay"]
         return [*ISOLATED, "buildah", *storage, *arguments]
@@ -149,7 +155,7 @@ class _Buildah:
         return [f"--volume={source}:{target}:ro" for target, source in volumes.items()]
 
     def prune(self) -> None:
-        if len(self.output("images", "--all", "--quiet").split()) > MOST_IMAGES:
+        if len(self.output("images", "--all", "--quiet").split()) > MAX_IMAGES:
             self.output("rmi", "--prune")
 
 
@@ -174,6 +180,8 @@ def _ensure_base(buildah: _Buildah, name: str, timestamp: int | None, progress: 
 
     One that is to have a certain time is made each time: what lies in the cache has packages of another day.
     """
+    if "/" in name and buildah.has(name):
+        return  # Built here before. The names of stand-ins have no slash.
     stand_in = base.base_for(name)
     own_name = f"devcluster/base:{stand_in.key}" + ("" if timestamp is None else "-dated")
     if timestamp is not None or not buildah.has(own_name):

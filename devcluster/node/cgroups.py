@@ -9,7 +9,7 @@ from pathlib import Path
 
 HIERARCHIES = Path("/sys/fs/cgroup")
 PASSED_ON = ("cpu", "cpuset", "io", "memory", "pids")
-"""What a kubelet limits, and what the group of its containers therefore has to have."""
+"""Controllers that a kubelet needs in the group of its containers."""
 
 
 def group_name(directory: Path) -> str:
@@ -18,7 +18,7 @@ def group_name(directory: Path) -> str:
 
 
 def has_memory_limits(hierarchies: Path = HIERARCHIES) -> bool:
-    """Tell whether memory can be limited here, with the old or the unified hierarchy."""
+    """Return whether memory can be limited, with cgroup v1 or v2."""
     unified = hierarchies / "cgroup.controllers"
     if unified.exists():
         return "memory" in unified.read_text().split()
@@ -35,14 +35,14 @@ def make_groups(directory: Path, hierarchies: Path = HIERARCHIES) -> None:
         if (hierarchy / "cgroup.procs").exists():
             (hierarchy / name).mkdir(exist_ok=True)
     for setting in ("cpuset.cpus", "cpuset.mems"):
-        # A new group has no processors and no memory until it is told to have those of its parent.
+        # A new group has no processors and memory nodes until they are copied from its parent.
         for whole in hierarchies.glob(f"*/{setting}"):
             (whole.parent / name / setting).write_text(whole.read_text())
 
 
 def _make_unified_group(top: Path, name: str) -> None:
     available = (top / "cgroup.controllers").read_text().split()
-    # Refused where this is not the whole machine's top; then somebody else decides what is passed on.
+    # Refused below the root of the hierarchy; there the parent group decides.
     with suppress(OSError):
         (top / "cgroup.subtree_control").write_text(
             " ".join(f"+{each}" for each in PASSED_ON if each in available)

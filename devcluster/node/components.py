@@ -18,7 +18,7 @@ PAUSE_IMAGE = "devcluster/pause:1"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CLUSTER_DOMAIN = "cluster.local"
 PLUGIN_DIRECTORIES = ("/usr/lib/cni", "/opt/cni/bin")
-"""Where Debian and everybody else put the network plugins."""
+"""Usual directory of the network plugins."""
 NETWORK_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
 """The plugins that containerd and the pods' network below call."""
 COREDNS_READY_PORT = 8181
@@ -45,6 +45,9 @@ disabled_plugins = [
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{networks}"
+
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{registries}"
 """
 
 COREFILE = """\
@@ -109,7 +112,11 @@ def configuration_files(settings: ClusterSettings, layout: Layout, plugins: str)
     """Give the text of every file that the node's components read."""
     networks = _configuration(layout, "networks")
     containerd_text = CONTAINERD.format(
-        socket=CONTAINERD_SOCKET, pause=PAUSE_IMAGE, plugins=plugins, networks=networks
+        socket=CONTAINERD_SOCKET,
+        pause=PAUSE_IMAGE,
+        plugins=plugins,
+        networks=networks,
+        registries=registry_directory(layout.directory),
     )
     corefile = COREFILE.format(
         address=layout.node.node_address,
@@ -125,6 +132,11 @@ def configuration_files(settings: ClusterSettings, layout: Layout, plugins: str)
         ),
         networks / "pods.conflist": json.dumps(_pod_network(layout), indent=1),
     }
+
+
+def registry_directory(directory: Path) -> Path:
+    """Return the directory of containerd's hosts.toml files; without one, every pull fails."""
+    return directory / "node" / "registries"
 
 
 def _configuration(layout: Layout, name: str) -> Path:
@@ -162,6 +174,8 @@ def _kubelet_configuration(settings: ClusterSettings, layout: Layout) -> dict[st
         "featureGates": dict(settings.feature_gates),
         # Images come from nowhere but here, so none may be removed to save space.
         "imageGCHighThresholdPercent": 100,
+        # An image that was once pulled from the tests' registry is used under its other names too.
+        "imagePullCredentialsVerificationPolicy": "NeverVerify",
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "volumePluginDir": "/var/lib/kubelet/volumeplugins",
     }

@@ -35,12 +35,12 @@ class Link:
 
     @property
     def host_address(self) -> str:
-        """Where the node and its pods reach the API server."""
+        """Address of the API server for the node and its pods."""
         return str(self.block[1])
 
     @property
     def node_address(self) -> str:
-        """Where the API server reaches the node."""
+        """Address of the node for the API server."""
         return str(self.block[2])
 
     @property
@@ -49,7 +49,7 @@ class Link:
         return str(list(self.block.subnets())[1])
 
     def commands(self, machine_pid: int) -> list[list[str]]:
-        """Give what makes the link to the machine of a process; it goes away with that machine."""
+        """Return the commands that create the link to the machine of a process; it ends with that machine."""
         inside = ["nsenter", f"--target={machine_pid}", "--net"]
         ends: tuple[tuple[str, str, list[str]], ...]
         ends = ((self.interface, self.host_address, []), ("eth0", self.node_address, inside))
@@ -58,7 +58,7 @@ class Link:
             *(prefix + _ip("address", "add", f"{own}/30", "dev", name) for name, own, prefix in ends),
             *(prefix + _ip("link", "set", name, "up") for name, _, prefix in ends),
             inside + _ip("link", "set", "lo", "up"),
-            # Only what kube-proxy translates leaves this way: nothing on the node reaches the world outside.
+            # Only traffic that kube-proxy translates leaves this way: the node reaches no other network.
             inside + _ip("route", "add", SERVICE_RANGE, "via", self.host_address),
             _ip("route", "add", self.pod_range, "via", self.node_address),
         ]

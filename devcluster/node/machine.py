@@ -18,7 +18,7 @@ from pathlib import Path
 
 READY = Path("/run/machine-is-ready")
 PRIVATE = {"/var/lib": "var-lib", "/var/log": "var-log"}
-"""Where kubelet, containerd and network plugins keep what must not mix with the host's own."""
+"""Directories of kubelet, containerd and network plugins, separate from the directories of the host."""
 SET_BY_KUBELET = (
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -31,7 +31,7 @@ SET_BY_KUBELET = (
 
 
 def main() -> None:
-    """Set the machine up and wait for the end of processes nobody else waits for."""
+    """Set up the machine and reap orphaned processes."""
     name, address, directory, kept = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     socket.sethostname(name)
@@ -46,8 +46,8 @@ def main() -> None:
 
 
 def arrange_mounts(directory: Path, kept: list[str]) -> None:
-    """Make the mounts; what happens to them stays in here, and reaches every process in here."""
-    # Opened first: a mount may hide the way to what a later one needs.
+    """Make the mounts, visible to all processes of this machine only."""
+    # Opened first: a mount may hide the source of a later one.
     sources = {target: open_directory(directory / name) for target, name in PRIVATE.items()}
     ways_back = {path: os.open(path, os.O_PATH) for path in kept}
     mount("-t", "proc", "proc", "/proc")
@@ -70,7 +70,7 @@ def open_directory(path: Path) -> int:
 
 
 def same_place(path: str, handle: int) -> bool:
-    """Tell whether a path still leads where it led before the mounts."""
+    """Return whether a path still leads to the same file as before the mounts."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(handle))  # noqa: PTH116
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def resolve_own_name(name: str, address: str) -> None:
 
 
 def protect_the_kernel() -> None:
-    """Let the kubelet set copies of what would be set for the whole machine, not only for the node."""
+    """Give the kubelet copies of kernel settings that are global to the host."""
     for name in SET_BY_KUBELET:
         copy = Path("/run", name.replace("/", "."))
         copy.write_text(Path("/proc/sys", name).read_text())

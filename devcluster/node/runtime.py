@@ -1,4 +1,4 @@
-"""What one can do with a running node beyond the Kubernetes API: give it images."""
+"""Loads images into a running node."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from devcluster.processes import PROCESS_RECORDS, read_records
 
 PAUSE_DOCKERFILE = 'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
 IMPORTED = "images.json"
-"""In a cluster's directory: the images that its node was given, and what they are known by."""
+"""File in a cluster's directory with the images of its node and their names."""
 
 
 class NodeRuntime:
-    """The node of the cluster in a directory, whoever started it."""
+    """The node of the cluster in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 STARTED = time.monotonic()
 TERMINATED = 128 + signal.SIGTERM
+HTTP_RENDEZVOUS = "3"  # of PADDLE_GLOO_RENDEZVOUS
 
 
 def main(settings: Settings) -> int:
@@ -274,10 +275,10 @@ class Job:
 def wait_for_servers(timeout_seconds: float, *, meeting_only: bool = False) -> None:
     """Waits until the servers accept connections: paddle 3.0 gives up instead of waiting.
 
-    With gloo on there is a step before: ps-0 first opens the meeting point of the workers, and its own port
-    only after they met.
+    With gloo over HTTP there is a step before: ps-0 first opens the rendezvous of the workers, and its own
+    port only after they met.
     """
-    if meeting_only and not with_gloo():
+    if meeting_only and (not with_gloo() or os.environ["PADDLE_GLOO_RENDEZVOUS"] != HTTP_RENDEZVOUS):
         return
     endpoints = os.environ["PADDLE_GLOO_HTTP_ENDPOINT" if meeting_only else "PADDLE_PSERVERS_IP_PORT_LIST"]
     deadline = time.monotonic() + timeout_seconds

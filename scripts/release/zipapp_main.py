@@ -44,6 +44,6 @@ try:
 except OSError as error:
     sys.exit(f"error: cannot unpack kubectl-pdj: {error}; set XDG_CACHE_HOME to a folder that can be written")
 
-from paddlejob.cli.cluster.main import main  # noqa: E402 - found in what was just unpacked
+from paddlejob.cli.kubectl import main  # noqa: E402 - found in what was just unpacked
 
 main()

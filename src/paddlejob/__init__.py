@@ -12,7 +12,7 @@ __all__ = ["Job", "JobError", "JobFailed", "JobNotFoundError", "JobTimeoutError"
 
 
 def __getattr__(name: str) -> object:
-    """Import the SDK when it is asked for; the command line and the operator start faster without it."""
+    """Import the SDK on first use; the command line and the operator start faster without it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from paddlejob import sdk  # noqa: PLC0415

@@ -1,8 +1,8 @@
-"""Divides a fixed number of slots between namespaces, so that no namespace takes all of them.
+"""Divides a fixed number of slots between groups such as namespaces, so that no group takes all of them.
 
-A group may take another slot only while more slots are free than the group holds. A group that is alone gets
-half of the slots, and n busy groups converge to 1/(n + 1) of them each. The rest stays free for a group that
-holds none, without a count of groups and without a reserve to configure.
+A group may take another slot only while more slots are free than it holds. A single group gets half of the
+slots, and n busy groups converge to 1/(n + 1) of them each. The rest stays free for a group without a slot.
+No group count and no reserve has to be configured.
 """
 
 from __future__ import annotations
@@ -14,11 +14,6 @@ from collections.abc import Hashable
 def may_take(free: int, held: int) -> bool:
     """Return whether a group that holds this many slots may take another one."""
     return free > held
-
-
-def alone(size: int) -> int:
-    """Return the number of slots that a group gets while no other group holds any."""
-    return (size + 1) // 2
 
 
 class FairShare:
@@ -33,7 +28,7 @@ class FairShare:
         return may_take(self.free, self._held[group])
 
     def take(self, group: Hashable) -> bool:
-        """Take a slot, unless the group has its share; each slot must be given back once."""
+        """Take a slot unless the group has its share; the caller must give it back."""
         if not self.may_take(group):
             return False
         self.free -= 1
@@ -41,7 +36,6 @@ class FairShare:
         return True
 
     def give_back(self, group: Hashable) -> None:
-        """Release a slot of the group."""
         self.free += 1
         self._held[group] -= 1
         if not self._held[group]:
@@ -51,7 +45,7 @@ class FairShare:
 class FairRate:
     """Limits a rate: each use occupies a slot for a number of seconds.
 
-    So one group alone gets `alone(size)` uses in `seconds`, all groups together at most `size`.
+    A single group gets half of `size` uses in `seconds`, rounded up; all groups together at most `size`.
     """
 
     def __init__(self, size: int, seconds: float) -> None:
@@ -60,7 +54,7 @@ class FairRate:
         self._used: deque[tuple[float, Hashable]] = deque()
 
     def take(self, group: Hashable, now: float) -> bool:
-        """Use a slot, unless the group has its share; `now` never decreases."""
+        """Use a slot unless the group has its share; `now` must not decrease."""
         while self._used and self._used[0][0] <= now - self._seconds:
             self._share.give_back(self._used.popleft()[1])
         if not self._share.take(group):

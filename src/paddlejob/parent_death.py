@@ -1,4 +1,4 @@
-"""Ends a process together with its parent, however the parent ended.
+"""Kills a process when its parent ends for any reason.
 
 Standard library only: the sandbox of a local run imports it in a process without site-packages.
 """
@@ -14,9 +14,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """Have the kernel kill this process when its parent ends. Raises OSError.
+    """Make the kernel kill this process when its parent ends. Raises OSError.
 
-    Given the parent's process ID, ends at once if the parent ended before the kernel was told.
+    With the parent's process ID, exit immediately if the parent ended before this call.
     """
     if _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")

@@ -1,7 +1,7 @@
-"""Blocks of ports on this machine that no other local run has, and loopback addresses to go with them.
+"""Reserves blocks of ports, with loopback addresses, for local runs on one machine.
 
-Paddle's rendezvous servers listen on all addresses, so two jobs that use the same port mix silently.
-Everything that runs several nodes on one machine reserves its ports here and so respects the others.
+Paddle's rendezvous servers listen on all addresses, so two jobs with the same port would silently mix.
+All local runs reserve their ports here and therefore never overlap.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Self
 
 LAST_PORT = 65535
 GRAIN = 20
-"""Reservations are made in units of this many ports, so that overlapping blocks exclude each other."""
+"""The unit of reservations, so that overlapping blocks exclude each other."""
 
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 _ADDRESS_BITS = 12
 MAX_ADDRESSES = (1 << _ADDRESS_BITS) - 2
-"""How many addresses a block has: from 127.0.16.1, or a later multiple of 4096."""
+"""Number of addresses of a block, which start at 127.0.16.1 or at a later multiple of 4096."""
 
 
 class PortBlock:
-    """A reserved block. Sockets hold it, so the kernel frees it with the process, however that ends."""
+    """A reserved block. Open sockets hold it, so the kernel releases it when the process ends."""
 
     def __init__(self, first: int, width: int, reservation: ExitStack) -> None:
         self.first = first
@@ -34,17 +34,15 @@ class PortBlock:
 
     @property
     def last(self) -> int:
-        """The last port."""
         return self.first + self.width - 1
 
     def address(self, number: int) -> str:
-        """Return the n-th loopback address of the block; blocks that exclude each other share none."""
+        """Return the n-th loopback address of the block; reserved blocks share no address."""
         assert 0 <= number < MAX_ADDRESSES, number
         network = int(_LOOPBACK.network_address) + (self.first // GRAIN + 1 << _ADDRESS_BITS)
         return str(ipaddress.IPv4Address(network + number + 1))
 
     def close(self) -> None:
-        """Give the block back."""
         self._reservation.close()
 
     def __enter__(self) -> Self:
@@ -57,7 +55,7 @@ class PortBlock:
 
 
 def reserve(candidates: Iterable[int], width: int) -> PortBlock | None:
-    """Reserve the first candidate block that nobody has and on whose ports nothing listens."""
+    """Reserve the first candidate block that is not reserved and has no listener on its ports."""
     for first in candidates:
         last = first + width - 1
         if last > LAST_PORT:
@@ -70,7 +68,7 @@ def reserve(candidates: Iterable[int], width: int) -> PortBlock | None:
 
 
 def _hold(grain: int, held: ExitStack) -> bool:
-    """Take an abstract socket name: like ports, it belongs to the network namespace, and leaves no file."""
+    """Bind an abstract socket name, which belongs to the network namespace like a port and leaves no file."""
     claim = held.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     try:
         claim.bind(f"\0paddlejob/ports/{grain * GRAIN}")
@@ -82,12 +80,12 @@ def _hold(grain: int, held: ExitStack) -> bool:
 
 
 def _is_free(ports: range) -> bool:
-    """Whether every port can be bound on all addresses; one in TIME_WAIT cannot."""
+    """Return whether every port can be bound on all addresses; a port in TIME_WAIT cannot."""
     with ExitStack() as attempts:
         for port in ports:
             attempt = attempts.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             try:
-                attempt.bind(("0.0.0.0", port))  # noqa: S104 - that is the question
+                attempt.bind(("0.0.0.0", port))  # noqa: S104 - tests all addresses
             except OSError:
                 return False
     return True

@@ -1,7 +1,6 @@
-"""Limits on the nesting of YAML and on the repetition by aliases, checked before a loader runs.
+"""Limits the nesting of YAML and the expansion of its aliases, before a loader runs.
 
-The loader of libyaml crashes on deep nesting, and a few lines of aliases can stand for more objects or text
-than fits into memory.
+libyaml's loader crashes on deep nesting, and a few lines of aliases can expand to more than fits into memory.
 """
 
 from __future__ import annotations
@@ -10,21 +9,21 @@ from typing import Any
 
 import yaml
 
-DEEPEST = 200
-"""A pod template is nested half a dozen levels deep."""
+MAX_DEPTH = 200
+"""A pod template has about six levels."""
 MAX_REPEATED_MIB = 8
-"""Size of all values that aliases may add to a text: 100,000 short values, or fewer long ones."""
+"""Maximum size of all values added by aliases: 100,000 short values, or fewer long ones."""
 VALUE_BYTES = 80
 """Size of a value in memory, in addition to its characters."""
 
 
 def check_depth(text: str | bytes, loader: Any) -> None:
-    """Raise RecursionError for a text that is nested too deeply or in itself, YAMLError for a broken one.
+    """Raise RecursionError for a text that is nested too deeply or recursively, YAMLError for an invalid one.
 
-    A text in which aliases repeat too much counts as broken.
+    A text with too large aliases is invalid.
     """
     sizes: dict[str | None, int] = {}
-    """Size of the value that each anchor stands for, once the value has ended."""
+    """Size of each anchor's value, after its end."""
     open_values: list[tuple[str | None, int]] = []
     size = repeated = 0
     for event in yaml.parse(text, Loader=loader):
@@ -41,7 +40,7 @@ def check_depth(text: str | bytes, loader: Any) -> None:
         elif isinstance(event, yaml.CollectionStartEvent):
             open_values.append((event.anchor, size))
             size += VALUE_BYTES
-            if len(open_values) > DEEPEST:
+            if len(open_values) > MAX_DEPTH:
                 raise RecursionError
         elif isinstance(event, yaml.ScalarEvent):
             sizes[event.anchor] = VALUE_BYTES + len(event.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from paddlejob.testing.build import JobBuilder, job
+from simkube.build import JobBuilder, job
 
 LONG = "a" * 55
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paddlejob.api.validation.template import HOST_NETWORK
-from paddlejob.testing.build import JobBuilder, job
+from simkube.build import JobBuilder, job
 from tests.api.bad_jobs import PADDLE, BadJob
 
 
@@ -222,11 +222,42 @@ BAD_ENVIRONMENTS = [
         'Invalid value: "EPOCHS=3": must be an object; check the indentation',
         "must be of type object",
     ),
+    *(
+        BadJob(
+            f"{field} that are a map",
+            job().worker(**{field: {"name": "a"}}),
+            f"{FIRST}.{field}",
+            "Invalid value: object: must be a list; check the indentation",
+            None,
+        )
+        for field in ("envFrom", "volumeMounts")
+    ),
     BadJob(
-        "sources of variables as a map",
-        job().worker(envFrom={"configMapRef": {"name": "a"}}),
-        f"{FIRST}.envFrom",
+        "a volume mount that is text",
+        job().worker(volumeMounts=["data"]),
+        f"{FIRST}.volumeMounts[0]",
+        'Invalid value: "data": must be an object; check the indentation',
+        None,
+    ),
+    BadJob(
+        "a volume that is text",
+        job().worker(pod={"volumes": ["data"]}),
+        f"{TEMPLATE}.spec.volumes[0]",
+        'Invalid value: "data": must be an object; check the indentation',
+        None,
+    ),
+    BadJob(
+        "volumes that are a map",
+        job().worker(pod={"volumes": {"name": "a"}}),
+        f"{TEMPLATE}.spec.volumes",
         "Invalid value: object: must be a list; check the indentation",
+        None,
+    ),
+    BadJob(
+        "a security context that is text",
+        job().worker(securityContext="readOnlyRootFilesystem"),
+        f"{FIRST}.securityContext",
+        'Invalid value: "readOnlyRootFilesystem": must be an object; check the indentation',
         None,
     ),
     BadJob(
@@ -273,6 +304,13 @@ BAD_MEETINGS = [
         )
     ),
     BadJob(
+        "a launcher that ignores the master",
+        job().worker(2, env=env("PADDLE_LAUNCH_WITH_ARGS")),
+        f"{FIRST}.env[0]",
+        'Forbidden: PADDLE_LAUNCH_WITH_ARGS "1" makes each launcher its own master, so the workers would',
+        None,
+    ),
+    BadJob(
         "gloo without an endpoint",
         job().ps().worker(env=env("PADDLE_WITH_GLOO")).spec(withGloo=0),
         f"{FIRST}.env[0]",
@@ -303,6 +341,35 @@ BAD_MEETINGS = [
         'Forbidden: PADDLE_WITH_GLOO "0" for the ps alone makes the others wait forever; remove it, or',
         None,
     ),
+]
+
+
+def gloo_directory(path: str, *, volume: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a role whose pods meet in a directory."""
+    return {
+        "env": env("PADDLE_GLOO_FS_PATH", value=path),
+        "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+        "pod": {"volumes": [{"name": "shared", **volume}]},
+    }
+
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "nfs-pvc"}}
+BAD_MEETINGS += [
+    BadJob(
+        f"gloo in {name}",
+        job().ps(**gloo_directory("/shared/gloo", volume=CLAIM)).worker(**fields).spec(withGloo=2),
+        f"{FIRST}.env[0]",
+        f'Forbidden: PADDLE_GLOO_FS_PATH "{fields["env"][0]["value"]}" is not on a volume that all pods '
+        "share; mount a persistentVolumeClaim there in both templates, or set spec.withGloo to 1",
+        None,
+    )
+    for name, fields in {
+        "a directory of the container": gloo_directory("/tmp/gloo", volume=CLAIM),
+        "a directory that begins like the mount": gloo_directory("/shared-2", volume=CLAIM),
+        "an emptyDir": gloo_directory("/shared/gloo", volume={"emptyDir": {}}),
+        "an emptyDir by default": gloo_directory("/shared/gloo", volume={}),
+        "no volume": {"env": env("PADDLE_GLOO_FS_PATH", value="/shared")},
+    }.items()
 ]
 
 BAD_PORTS = [

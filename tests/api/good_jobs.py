@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paddlejob.testing.build import JobBuilder, job
+from simkube.build import JobBuilder, job
 from tests.api.bad_jobs import PADDLE
-from tests.api.bad_pods import containers, env, from_status, port, template
+from tests.api.bad_pods import CLAIM, containers, env, from_status, gloo_directory, port, template
 
 GOOD_JOBS: dict[str, JobBuilder] = {
     "one worker": job().worker(),
@@ -95,6 +95,18 @@ GOOD_JOBS: dict[str, JobBuilder] = {
     .ps()
     .worker(env=[*env("PADDLE_WITH_GLOO"), *env("PADDLE_GLOO_RENDEZVOUS", value="2")])
     .spec(withGloo=0),
+    "gloo of all pods in a shared directory": job()
+    .ps(**gloo_directory("/shared", volume=CLAIM))
+    .worker(**gloo_directory("/shared/gloo", volume={"hostPath": {"path": "/mnt"}}))
+    .spec(withGloo=2),
+    "gloo in a directory of HDFS": job()
+    .ps(env=[*env("PADDLE_GLOO_FS_PATH", value="/hdfs"), *env("PADDLE_GLOO_RENDEZVOUS", value="1")])
+    .worker(env=[*env("PADDLE_GLOO_FS_PATH", value="/hdfs"), *env("PADDLE_GLOO_RENDEZVOUS", value="1")])
+    .spec(withGloo=2),
+    "gloo in a directory of a ConfigMap's choice": job()
+    .ps(env=env("PADDLE_GLOO_FS_PATH", value="$(SHARED)/gloo"))
+    .worker(env=env("PADDLE_GLOO_FS_PATH", **from_status("metadata.uid")))
+    .spec(withGloo=2),
     "gloo without servers, where nobody reads it": job().worker(2, env=env("PADDLE_WITH_GLOO")),
     "gloo that all do without": job()
     .ps(env=env("PADDLE_WITH_GLOO", value="0"))

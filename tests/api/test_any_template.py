@@ -20,7 +20,9 @@ from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.gang.kueue import workload_manifest
 from paddlejob.core.gang.model import Scheduling
 from paddlejob.local.input.accelerators import provide
-from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
+from simkube.build import JobBuilder, SnapshotBuilder, job, snapshot
+
+pytestmark = pytest.mark.slow
 
 PADDLE = {"name": "paddle", "image": "paddle"}
 WORKLOAD = Kind.WORKLOAD_V1BETA2
@@ -286,7 +288,7 @@ TOO_MANY = {
 
 
 @pytest.mark.parametrize("template", TOO_MANY.values(), ids=TOO_MANY)
-def test_a_list_without_end_is_refused_in_a_few_words(template):
+def test_an_endless_list_is_rejected_with_a_short_message(template):
     errors = validate(with_template(template).build())
     assert 0 < len(errors) <= 51
     assert sum(len(str(error)) for error in errors) < 20_000

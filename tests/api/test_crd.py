@@ -43,7 +43,7 @@ def test_fits_into_the_annotation_of_a_client_side_apply() -> None:
     assert len(json.dumps(crd_v1())) < 256 * 1024
 
 
-def test_v1beta1_says_the_same_in_its_own_form() -> None:
+def test_v1beta1_is_equivalent_to_v1() -> None:
     old, new = crd_v1beta1()["spec"], crd_v1()["spec"]["versions"][0]
     assert old["subresources"] == new["subresources"]
     assert [column["JSONPath"] for column in old["additionalPrinterColumns"]] == [

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from paddlejob.api.defaulting import Alias, aliases, effective, read_success_policy
-from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role, SuccessPolicy
-from paddlejob.testing.build import job
+from paddlejob.api.defaulting import Alias, aliases, effective, ineffective_fields
+from paddlejob.api.v1 import CleanPodPolicy, Intranet, Mode, PaddleJobSpec, Role
+from simkube.build import job
 
 
 def spec_of(**fields: Any) -> PaddleJobSpec:
@@ -98,41 +98,65 @@ def test_roles_are_in_order_of_creation_and_have_pods() -> None:
         pytest.param({"intranet": "Mesh", "cleanPodPolicy": "Sometimes"}, [], id="unknown text is no alias"),
         pytest.param(
             {"cleanPolicy": "Always"},
-            ["spec.cleanPolicy: Always is read as cleanPodPolicy: Always; please write it that way"],
+            ["spec.cleanPolicy: Always is read as cleanPodPolicy: Always; write it that way"],
             id="the other name",
         ),
         pytest.param(
             {"cleanPolicy": "Always", "cleanPodPolicy": "Never"},
-            ["spec.cleanPolicy: Always has no effect beside spec.cleanPodPolicy; remove it"],
+            ["spec.cleanPolicy: Always has no effect with spec.cleanPodPolicy; remove it"],
             id="both names",
         ),
         pytest.param(
             {"intranet": "HostNetwork", "cleanPodPolicy": "Nerver"},
             [
-                "spec.cleanPodPolicy: Nerver is read as cleanPodPolicy: Never; please write it that way",
-                "spec.intranet: HostNetwork is read as intranet: Host; please write it that way",
+                "spec.cleanPodPolicy: Nerver is read as cleanPodPolicy: Never; write it that way",
+                "spec.intranet: HostNetwork is read as intranet: Host; write it that way",
             ],
             id="two aliases",
         ),
     ],
 )
-def test_aliases_are_told_in_sentences(fields: dict[str, Any], sentences: list[str]) -> None:
+def test_aliases_as_messages(fields: dict[str, Any], sentences: list[str]) -> None:
     assert [str(alias) for alias in aliases(spec_of(**fields))] == sentences
 
 
+def test_an_alias_names_field_text_and_meaning() -> None:
+    assert list(aliases(spec_of(cleanPodPolicy="oncompletion"))) == [
+        Alias("spec.cleanPodPolicy", "oncompletion", "cleanPodPolicy: OnCompletion"),
+    ]
+
+
+GLOO_ON_WORKERS = (
+    "spec.withGloo: 2 connects the workers only; to connect the servers too, mount a shared volume in both "
+    "templates and set PADDLE_GLOO_FS_PATH to a directory on it"
+)
+SAMPLE_SET = (
+    "spec.sampleSetRef: imagenet has no effect, because SampleSets are not supported; mount a "
+    "persistentVolumeClaim with the data at /data in the templates"
+)
+GLOO_DIRECTORY = {"env": [{"name": "PADDLE_GLOO_FS_PATH", "value": "/shared/gloo"}]}
+
+
 @pytest.mark.parametrize(
-    ("text", "policy"),
+    ("builder", "messages"),
     [
-        pytest.param("", SuccessPolicy.ALL_WORKERS, id="absent is all workers"),
-        pytest.param("Worker0", SuccessPolicy.WORKER_0, id="as documented"),
-        pytest.param("Anybody", None, id="unknown"),
+        pytest.param(job().ps().worker(), [], id="nothing written"),
+        pytest.param(job().ps().worker().spec(withGloo=2), [GLOO_ON_WORKERS], id="gloo without a directory"),
+        pytest.param(
+            job().ps(**GLOO_DIRECTORY).worker().spec(withGloo=2), [GLOO_ON_WORKERS], id="for one role alone"
+        ),
+        pytest.param(
+            job().ps(**GLOO_DIRECTORY).worker(**GLOO_DIRECTORY).spec(withGloo=2),
+            [],
+            id="gloo with a directory",
+        ),
+        pytest.param(job().worker(2).spec(withGloo=2), [], id="gloo without servers"),
+        pytest.param(
+            job().worker().spec(sampleSetRef={"name": "imagenet", "mountPath": "/data"}),
+            [SAMPLE_SET],
+            id="a sample set of PaddleCloud",
+        ),
     ],
 )
-def test_success_policy(text: str, policy: SuccessPolicy | None) -> None:
-    assert read_success_policy(text) is policy
-
-
-def test_an_alias_names_field_text_and_meaning() -> None:
-    assert aliases(spec_of(cleanPodPolicy="oncompletion")) == (
-        Alias("spec.cleanPodPolicy", "oncompletion", "cleanPodPolicy: OnCompletion"),
-    )
+def test_fields_without_their_full_effect(builder: Any, messages: list[str]) -> None:
+    assert list(ineffective_fields(builder.build().spec)) == messages

@@ -14,7 +14,7 @@ def test_a_set_is_written_and_read_back(text, indexes):
 
 
 @pytest.mark.parametrize("text", ["x", "-", "3-1", "-2", "1-x", "\u0663", "99999999999", ",,"])
-def test_what_is_not_an_index_names_none(text):
+def test_invalid_indexes_are_ignored(text):
     assert parse(text, 10) == frozenset()
 
 

@@ -80,20 +80,20 @@ NOT_QUANTITIES = {
 
 
 @pytest.mark.parametrize("written", NOT_QUANTITIES.values(), ids=NOT_QUANTITIES)
-def test_what_is_not_a_quantity_is_refused(written):
+def test_an_invalid_quantity_is_rejected(written):
     with pytest.raises(ValueError, match="is not a quantity"):
         parse(written)
 
 
 @settings(max_examples=5 * settings().max_examples)
 @given(st.text() | st.from_regex(r"[+-]?[0-9.]*[eEinumkKMGTP]*[+-]?[0-9]*", fullmatch=True))
-def test_any_text_is_a_quantity_or_a_value_error_at_once(text):
+def test_any_text_is_a_quantity_or_a_value_error_quickly(text):
     with suppress(ValueError):
         assert str(parse(text))
 
 
 @given(st.integers(MAX_LENGTH, 10**6), st.sampled_from("0123456789.eE+-kGi"))
-def test_a_text_that_is_too_long_is_refused_whatever_it_says(length, character):
+def test_a_too_long_text_is_rejected(length, character):
     with pytest.raises(ValueError, match="is not a quantity"):
         parse("1" + character * length)
 
@@ -102,7 +102,7 @@ def test_a_text_that_is_too_long_is_refused_whatever_it_says(length, character):
     st.fractions(min_value=-(10**15), max_value=10**15, max_denominator=1000),
     st.sampled_from(["", "Ki", "k"]),
 )
-def test_what_is_written_is_read_back(number, suffix):
+def test_a_formatted_quantity_parses_to_the_same_value(number, suffix):
     amount = parse(f"{float(number):.3f}{suffix}")
     assert parse(str(amount)).amount == amount.amount
 

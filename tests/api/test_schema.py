@@ -3,10 +3,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from paddlejob.api.crd.schema import job_schema, spec_schema, struct_schema, without
-from paddlejob.api.v1 import PaddleJobStatus, RoleSpec
+from paddlejob.api.v1 import PaddleJobStatus, ProgressMark, RoleSpec, TrainingProgress
 
 
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -35,6 +36,19 @@ def test_every_node_is_structural() -> None:
     assert typeless == []
 
 
+def test_numbers_that_programs_print_may_be_larger_than_32_bits() -> None:
+    """Since Kubernetes 1.37 the API server refuses a status with a larger number in an int32."""
+    parts = (TrainingProgress, ".status.progress"), (ProgressMark, ".status.progressMark")
+    bounded = {"attempt", "percent", "processes"}
+    small = [
+        f"{path}.{field.encode_name}"
+        for part, path in parts
+        for field in msgspec.structs.fields(part)
+        if NODES[f"{path}.{field.encode_name}"].get("format") == "int32" and field.name not in bounded
+    ]
+    assert small == []
+
+
 def test_unknown_fields_survive_inside_pod_templates_only() -> None:
     opened = [path for path, schema in NODES.items() if schema.get("x-kubernetes-preserve-unknown-fields")]
     assert opened
@@ -50,6 +64,7 @@ def test_fields_are_named_as_in_yaml() -> None:
         "ps",
         "worker",
         "heter",
+        "sampleSetRef",
         "elastic",
         "schedulingPolicy",
         "backoffLimit",

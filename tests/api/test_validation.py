@@ -7,7 +7,7 @@ import pytest
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import FieldError, validate
 from paddlejob.api.validation.errors import join
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.api.bad_jobs import BAD_JOBS, BadJob
 from tests.api.bad_pods import BAD_PODS
 from tests.api.good_jobs import GOOD_JOBS
@@ -31,7 +31,7 @@ def test_accepts(good: Any) -> None:
     assert validate(good.build()) == ()
 
 
-def test_tells_all_mistakes_in_the_order_of_the_file() -> None:
+def test_all_errors_are_reported_in_the_order_of_the_file() -> None:
     errors = validate(job("a.b").worker(0).ps(-1).spec(intranet="x").build())
     assert [error.field for error in errors] == [
         "metadata.name",
@@ -55,7 +55,7 @@ def test_several_errors_are_listed_as_the_api_server_lists_them() -> None:
     )
 
 
-def test_a_nameless_job_is_told_to_take_a_name() -> None:
+def test_a_job_without_a_name_is_rejected() -> None:
     expected = FieldError("metadata.name", "Required value: give the job a name")
     assert validate(job("").worker().build()) == (expected,)
 
@@ -84,7 +84,7 @@ def test_long_values_are_shortened() -> None:
 
 
 @pytest.mark.parametrize("intranet", ["PodIP", "Host", "Service"])
-def test_a_name_that_begins_with_a_digit_is_refused_where_services_are_made_of_it(intranet: str) -> None:
+def test_a_name_with_a_leading_digit_is_rejected_with_services(intranet: str) -> None:
     of = job("3d-net").worker(2).spec(intranet=intranet).build()
     assert bool(validate(of)) is (intranet == "Service")
     (error,) = validate(of, pods_have_ipv6=True)
@@ -107,7 +107,7 @@ SCHEDULING = {
 
 
 @pytest.mark.parametrize("field", SCHEDULING)
-def test_what_a_scheduling_policy_names_is_bounded(field: str) -> None:
+def test_names_in_a_scheduling_policy_are_bounded(field: str) -> None:
     value, words = SCHEDULING[field]
     (error,) = validate(job().worker().spec(schedulingPolicy={field: value}).build())
     assert error.field == f"spec.schedulingPolicy.{field}"

@@ -8,23 +8,22 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from behaviour.stage import Stage
-from paddlejob.core.actions import Kind
-from paddlejob.kube.errors import NotFoundError
-from paddlejob.kube.resource import PODS, Resource
-from paddlejob.kube.transport import Stream
-from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import (
-    FLAVORS_OF,
+from paddlejob.api.resources import (
+    FLAVORS_V1BETA2,
     PADDLE_JOBS,
     POD_GROUPS_V1ALPHA2,
     VOLCANO_POD_GROUPS,
     WORKLOADS_V1BETA2,
 )
-from paddlejob.testing.build import JobBuilder, job
+from paddlejob.kube.errors import NotFoundError
+from paddlejob.kube.resource import PODS, Resource
+from paddlejob.kube.transport import Stream
+from paddlejob.kube.transport.http import HttpTransport
+from simkube.build import JobBuilder, job
 
 Act = Callable[[Stage], Awaitable[None]]
 
-FLAVORS = FLAVORS_OF[Kind.WORKLOAD_V1BETA2]
+FLAVORS = FLAVORS_V1BETA2
 GANG_KINDS = (VOLCANO_POD_GROUPS, WORKLOADS_V1BETA2)
 """Those that may be missing from Kubernetes; its own PodGroups are either served or cannot be added."""
 QUEUE = {"kueue.x-k8s.io/queue-name": "research"}

@@ -22,10 +22,10 @@ from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.settings import HistorySettings
-from paddlejob.testing.kubelet import container_logs
-from paddlejob.testing.kubelet.container_logs import ContainerLogs
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenReleased
+from simkube.kubelet import container_logs
+from simkube.kubelet.container_logs import ContainerLogs
+from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.outcomes import Exit, ExitWhenReleased
 from tests.support import pod_streams
 from tests.support.waiting import eventually_async
 

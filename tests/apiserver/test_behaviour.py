@@ -9,8 +9,8 @@ import pytest
 from devcluster import ApiError, Cluster
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from tests.testing import behaviour_deletes, behaviour_reads, behaviour_writes
-from tests.testing.behaviour import BEHAVIOURS, WIDGET_DEFINITION, WIDGETS, Api
+from tests.simulator import behaviour_deletes, behaviour_reads, behaviour_writes
+from tests.simulator.behaviour import BEHAVIOURS, WIDGET_DEFINITION, WIDGETS, Api
 
 TABLES = (behaviour_writes, behaviour_deletes, behaviour_reads)
 """Imported for their entries."""

@@ -13,7 +13,7 @@ import yaml
 
 from devcluster import ApiError, Cluster
 from paddlejob.api.crd.definition import crd_v1
-from paddlejob.testing.build import JobBuilder, job
+from simkube.build import JobBuilder, job
 from tests.api.bad_jobs import BAD_JOBS, BadJob
 from tests.api.bad_pods import BAD_PODS
 from tests.api.good_jobs import GOOD_JOBS

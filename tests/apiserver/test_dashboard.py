@@ -15,7 +15,7 @@ from paddlejob.api import names
 from paddlejob.client.cluster import Cluster
 from paddlejob.client.job import CHANGES
 from paddlejob.dashboard.server import Dashboard
-from paddlejob.testing.build import JobBuilder, job
+from simkube.build import JobBuilder, job
 from tests.dashboard.browser import chromium, tab
 from tests.dashboard.pages import opened
 

@@ -13,13 +13,13 @@ from behaviour.stage import Stage
 from devcluster import Cluster
 from kube.deep_json import nested
 from paddlejob.api.meta import ObjectMeta, View
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJobStatus
 from paddlejob.kube import decoding
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
+from simkube.build import job
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
 

@@ -11,7 +11,7 @@ from devcluster import Cluster
 from paddlejob.kube.lease import LeaseTiming
 from paddlejob.kube.resource import LEASES
 from paddlejob.operator.manager import LEASE_NAME
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.apiserver import installed
 from tests.apiserver.installed import OperatorProcess
 

@@ -15,13 +15,13 @@ import yaml
 
 from devcluster import ApiError, ControlPlane
 from documents import files
+from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.operator.gang_stage import GangStage, VolcanoStage
 from tests.support.waiting import eventually
 

@@ -18,9 +18,9 @@ import pytest
 from behaviour.stage import Stage
 from devcluster import ApiError, Client, ControlPlane
 from paddlejob.api.meta import JsonObject
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from paddlejob.api.resources import PADDLE_JOBS
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.apiserver import installed
 from tests.apiserver.installed import OperatorProcess
 from tests.support import hostile

@@ -10,12 +10,12 @@ import pytest
 
 from devcluster import ApiError, Cluster, ControlPlane
 from paddlejob.api import names
-from paddlejob.install.apply import apply
+from paddlejob.api.resources import PADDLE_JOBS
+from paddlejob.install import apply
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.apiserver import installed
 from tests.apiserver.test_crd import open_crd
 

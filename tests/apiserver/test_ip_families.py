@@ -8,7 +8,7 @@ from devcluster import ControlPlane
 from paddlejob.api.v1 import Role
 from paddlejob.core.pod_set import Replica
 from paddlejob.core.render import render_service
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 RANGES = {
     "IPv6 first": ("fd00:1::/112,10.96.0.0/16", ["IPv6", "IPv4"]),

@@ -86,7 +86,7 @@ async def test_an_informer_follows_creates_changes_and_deletes(client, namespace
     async with running(informer):
         await informer.synced.wait()
         changed = await client.patch(CONFIG_MAPS, namespace, "a", {"data": {"size": "2"}})
-        await informer.cache.reached(changed.metadata.resource_version)
+        await informer.cache.wait_for_version(changed.metadata.resource_version)
         await client.delete(CONFIG_MAPS, namespace, "a")
         await informer.cache.wait_for(lambda: len(informer.cache) == 0)
     one, two = {"size": "1"}, {"size": "2"}
@@ -136,7 +136,7 @@ async def test_a_list_comes_in_pages_where_it_cannot_be_streamed(
             await informer.synced.wait()
             assert len(informer.cache) == 8
             created = await client.create(CONFIG_MAPS, namespace, config_map("late"))
-            await informer.cache.reached(created.metadata.resource_version)
+            await informer.cache.wait_for_version(created.metadata.resource_version)
             assert "late" in names(informer)
 
 
@@ -172,14 +172,14 @@ async def test_the_watermark_opens_when_the_cache_has_seen_the_write(client, nam
     async with running(informer):
         await informer.synced.wait()
         created = (await client.create(CONFIG_MAPS, namespace, config_map("a"))).metadata
-        consistency.wrote(created.key, CONFIG_MAPS, created.resource_version)
-        await informer.cache.wait_for(lambda: consistency.ready(created.key))
+        consistency.record_write(created.key, CONFIG_MAPS, created.resource_version)
+        await informer.cache.wait_for(lambda: consistency.is_ready(created.key))
         assert created.key in informer.cache
-        consistency.deleting(created.key, CONFIG_MAPS, created.key, created.uid)
-        assert not consistency.ready(created.key)
+        consistency.record_delete(created.key, CONFIG_MAPS, created.key, created.uid)
+        assert not consistency.is_ready(created.key)
         await client.delete(CONFIG_MAPS, namespace, "a", uid=created.uid)
-        await informer.cache.wait_for(lambda: consistency.ready(created.key))
-        assert consistency.opened_unseen == 0
+        await informer.cache.wait_for(lambda: consistency.is_ready(created.key))
+        assert consistency.expired == 0
 
 
 async def told(client: Client, namespace: str, selector: str, times: int) -> None:

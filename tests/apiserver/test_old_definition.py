@@ -13,8 +13,8 @@ from paddlejob.api.crd.definition import CRD_NAME
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import crash
+from simkube.build import job
+from simkube.kubelet.outcomes import crash
 from tests.apiserver import installed
 from tests.support import inherited
 from tests.support.waiting import eventually_async

@@ -15,11 +15,11 @@ from click.testing import CliRunner, Result
 
 from apiserver.real_cluster import RealCluster
 from devcluster import Cluster as DevCluster
-from paddlejob.cli.cluster.main import group
+from paddlejob.cli.kubectl import group
 from paddlejob.client.cluster import Cluster
 from paddlejob.client.streams.port_forward import Forward
-from paddlejob.testing.build import JobBuilder, job
 from scripts import manifests
+from simkube.build import JobBuilder, job
 from tests.support.editor import editor_kubeconfig
 
 pytestmark = pytest.mark.apiserver

@@ -16,8 +16,7 @@ from aiohttp import web
 
 from client.explain.scene import workload
 from devcluster import Cluster
-from paddlejob.client.explain.gather import queue_order
-from paddlejob.client.explain.reader import Reader
+from paddlejob.client.explain.gather import Reader, queue_order
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport

@@ -26,6 +26,7 @@ from behaviour.stage import Stage
 from devcluster import ApiError, ControlPlane
 from devcluster import Client as PlainClient
 from paddlejob.api import names
+from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_QUEUES
 from paddlejob.kube.client import Client
 from paddlejob.kube.lease import LeaderElector, LeaseTiming
 from paddlejob.kube.resource import (
@@ -38,12 +39,11 @@ from paddlejob.kube.resource import (
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.manager import LEASE_NAME
-from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_QUEUES
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
-from paddlejob.testing.operator import Operator
 from scripts import manifests
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
+from simkube.operator import Operator
 from tests.apiserver import gang_acts, installed
 from tests.apiserver.test_reports import Reporting
 from tests.support.waiting import eventually

@@ -13,7 +13,7 @@ from devcluster import ApiError, Cluster
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.support.waiting import eventually
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"

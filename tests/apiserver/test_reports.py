@@ -9,13 +9,13 @@ import pytest
 
 from devcluster import Cluster
 from paddlejob.api import names
-from paddlejob.core.recording.recorder import TRAINJOB_PATH
+from paddlejob.core.recorder import TRAINJOB_PATH
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.apiserver import installed
 from tests.support.reporting import Reporting
 

@@ -13,10 +13,10 @@ import yaml
 from click.testing import CliRunner
 
 from devcluster import Cluster
-from paddlejob.cli.cluster.main import group
+from paddlejob.cli.kubectl import group
 from paddlejob.kube.resource import CONFIG_MAPS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.apiserver import installed
 from tests.conftest import SECRETS
 

@@ -19,7 +19,7 @@ from devcluster import ensure
 from paddlejob.dashboard.shared import SharedDashboard
 from paddlejob.dashboard.users import IDLE_SECONDS, SESSION_SECONDS, Users
 from paddlejob.kube.transport.config import load_config
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.dashboard.browser import chromium, tab
 from tests.dashboard.pages import Pages
 
@@ -208,12 +208,12 @@ async def test_who_does_nothing_is_forgotten(control_plane, teams):
     now = 0.0
     users = Users(load_config(control_plane.kubeconfig), clock=lambda: now)
     secret = await users.sign_in(token(control_plane, teams[0]))
-    desk = await users.desk(users.token_of(secret))
+    session = await users.session(users.token_of(secret))
     now += IDLE_SECONDS + 1
     await users.review()
-    assert desk.over.done()
+    assert session.over.done()
     # The connections are gone, and are made again for the next page.
-    assert (await users.desk(users.token_of(secret))).scope == teams[0]
+    assert (await users.session(users.token_of(secret))).scope == teams[0]
     now += SESSION_SECONDS + 1
     assert users.token_of(secret) == ""
     await users.close()
@@ -236,7 +236,7 @@ async def test_signing_in_again_ends_what_the_browser_had_before(site, control_p
 
 
 async def test_nobody_pushes_out_the_others(site, control_plane, teams, monkeypatch):
-    monkeypatch.setattr("paddlejob.dashboard.users.MOST_OF_USER", 2)
+    monkeypatch.setattr("paddlejob.dashboard.users.MAX_PER_USER", 2)
     other = await signed_in(site, token(control_plane, teams[1]))
     many = [await signed_in(site, token(control_plane, teams[0])) for _ in range(4)]
     found = [(await each.get("/api/about")).status for each in (other, *many)]
@@ -331,7 +331,7 @@ async def test_people_sign_in_choose_a_namespace_and_leave(site, control_plane, 
         await expect(page.locator(".account")).to_contain_text(f"{red}:user")
         await expect(page.locator(".actions button")).to_have_count(0)
         await page.get_by_role("button", name="Namespace:").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("You may not list the PaddleJobs of all")
+        await expect(page.get_by_role("dialog")).to_contain_text("You are not allowed to list PaddleJobs")
         assert await found.violations() == []
         await page.get_by_label("Name of a namespace").fill(blue)
         await page.keyboard.press("Enter")

@@ -13,10 +13,10 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.outcomes import Exit, Outcome, RunForever, crash
-from paddlejob.testing.kubelet.pod_worker import Timing
-from tests.testing.behaviour import config_map, pod
+from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.outcomes import Exit, Outcome, RunForever, crash
+from simkube.kubelet.pod_worker import Timing
+from tests.simulator.behaviour import config_map, pod
 
 OUTCOMES: dict[str, Outcome] = {"succeeds": Exit(0, 0.1), "fails": crash(3, after_seconds=0.1)}
 

@@ -12,14 +12,14 @@ import pytest
 from behaviour.stage import QUICK, Stage
 from devcluster import ControlPlane
 from paddlejob.api import names
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.kubelet import Kubelet
 from scripts import manifests
+from simkube.build import job
+from simkube.kubelet.kubelet import Kubelet
 from tests.apiserver import installed
 from tests.support import inherited
 from tests.support.inherited import Inheritance, killed, running, succeeded

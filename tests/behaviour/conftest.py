@@ -13,8 +13,8 @@ from behaviour.stage import Stage
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer
 
 Act = Callable[[Stage], Awaitable[None]]
 

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS, SERVICES, Resource
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
-from paddlejob.testing.build import JobBuilder
-from paddlejob.testing.kubelet import outcomes
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.pod_worker import Timing
-from paddlejob.testing.operator import Operator
+from simkube.build import JobBuilder
+from simkube.kubelet import outcomes
+from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.pod_worker import Timing
+from simkube.operator import Operator
 from tests.support.waiting import eventually_async
 
 QUICK = Timing(
@@ -84,6 +84,7 @@ class Stage:
         """How an operator that is started from now on keeps records of jobs."""
         self.reads_progress = False
         """Whether it reads the progress of jobs from their logs."""
+        self.base_port = SETTINGS.base_port
         self._operator: asyncio.Task[None] | None = None
 
     async def play(self, act: Callable[[Stage], Awaitable[None]]) -> None:
@@ -103,7 +104,7 @@ class Stage:
 
     def operator(self) -> Operator:
         """Return an operator for this namespace."""
-        jobs = msgspec.structs.replace(SETTINGS, scheduling=self.scheduling)
+        jobs = msgspec.structs.replace(SETTINGS, scheduling=self.scheduling, base_port=self.base_port)
         settings = OperatorSettings(namespace=self.namespace, history=self.history, jobs=jobs)
         return Operator(self.operator_client, settings, rng=self.rng, reads_progress=self.reads_progress)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from behaviour.stage import Stage
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import (
+from simkube.build import job
+from simkube.kubelet.outcomes import (
     Evict,
     Exit,
     FailImagePull,
@@ -53,29 +53,33 @@ KEPT = {
     ("Failed", "Always"): [],
     ("Failed", "Never"): BOTH,
     ("Failed", "OnFailure"): [],
-    ("Failed", "OnCompletion"): ["demo-worker-0"],
+    ("Failed", "OnCompletion"): BOTH,
 }
 """A server that runs, and a worker that has ended."""
+
+
+STOPPED = {"phase": "Failed", "reason": "DeadlineExceeded"}
 
 
 @pytest.mark.parametrize(("ending", "policy"), KEPT)
 def test_pods_stay_or_go_as_the_policy_says(perform, ending, policy):
     kept = KEPT[ending, policy]
-    servers = "1/1" if ending == "Completed" or "demo-ps-0" in kept else "0/1"
+    servers = "1/1" if ending == "Completed" else "0/1"
 
     async def act(stage: Stage) -> None:
         stage.fates.set(
             "demo-worker-0", Exit(0, 0.2) if ending == "Completed" else crash(1, after_seconds=0.2)
         )
         await stage.submit(job().ps(1).worker(1).spec(cleanPodPolicy=policy))
-        status = await stage.phase(ending)
-        assert status["ps"]["ready"] == servers
+        await stage.phase(ending)
 
-        async def only_these_are_left() -> bool:
-            return await stage.names() == kept
+        async def has_settled() -> bool:
+            return await stage.names() == kept and (await stage.status())["ps"]["ready"] == servers
 
-        await stage.until(only_these_are_left, f"only {kept} are left")
-        assert (await stage.status())["ps"]["ready"] == servers
+        await stage.until(has_settled, f"only {kept} are left, with {servers} servers")
+        if kept:
+            expected = {"phase": "Running"} if ending == "Completed" else STOPPED
+            assert (await stage.pod("demo-ps-0"))["status"].items() >= expected.items()
 
     perform(act)
 
@@ -239,18 +243,28 @@ def test_a_deadline_stops_every_pod_that_runs(perform):
     async def act(stage: Stage) -> None:
         await stage.submit(job().ps(1).worker(1).spec(activeDeadlineSeconds=1, cleanPodPolicy="Never"))
         await stage.phase("Failed")
-        await stage.gone(PODS)
+        for pod in BOTH:
+            await stage.until(lambda pod=pod: _has_status(stage, pod, STOPPED), f"{pod} is stopped")
+        assert (await stage.status())["reason"] == "DeadlineExceeded"
 
     perform(act)
 
 
+async def _has_status(stage: Stage, pod: str, expected: dict[str, str]) -> bool:
+    return (await stage.pod(pod))["status"].items() >= expected.items()
+
+
 def test_pods_of_a_failed_job_never_start(perform):
     async def act(stage: Stage) -> None:
-        stage.fates.set("demo-worker-0", Unschedulable(for_seconds=3, then=RunForever()))
+        for name in ("demo", "other"):
+            stage.fates.set(f"{name}-worker-0", Unschedulable(for_seconds=3, then=RunForever()))
         await stage.submit(job().worker(1).spec(startupDeadlineSeconds=1, cleanPodPolicy="Never"))
         assert (await stage.phase("Failed"))["reason"] == "StartupDeadlineExceeded"
-        await stage.gone(PODS)
-        assert stage.kubelet.starts == []
+        marked = {"phase": "Failed", "reason": "JobEnded"}
+        await stage.until(lambda: _has_status(stage, "demo-worker-0", marked), "the pod is marked")
+        await stage.submit(job("other").worker(1))
+        await stage.phase("Running", "other")
+        assert stage.kubelet.started("demo-worker-0") == []
 
     perform(act)
 

@@ -1,4 +1,4 @@
-"""What really runs on the node, by its control groups: the API server only knows what it was told."""
+"""Processes on the node, by control groups: the API server only knows the reported state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Seen:
 
 
 def running_containers(directory: Path, pods: Iterable[dict[str, Any]]) -> list[Container]:
-    """Return those of some pods, in order of the pods' names."""
+    """Return the containers of some pods, sorted by pod name."""
     pids: dict[str, list[int]] = {}
     for group, own in processes(directory):
         pids.setdefault(group.uid, []).extend(own)

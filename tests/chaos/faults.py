@@ -1,4 +1,4 @@
-"""What is broken and when, as it follows from a seed, and how that is done on a real node."""
+"""Faults on a real node, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Fault:
     after_seconds: float
     """Since the one before has been repaired."""
     away_seconds: float
-    """How long what was broken stays so; a killed process of a pod is its kubelet's to start again."""
+    """Duration of a fault; the kubelet restarts a killed process of a pod."""
     choice: float
     """Which pod, as a fraction of those there are."""
 
@@ -54,7 +54,7 @@ class Breaker:
         self._namespace = namespace
 
     def carry_out(self, fault: Fault) -> str:
-        """Break something and repair it; return what it was, nothing when there was nothing to break."""
+        """Break something and repair it; return its name, empty if there was nothing to break."""
         if fault.kind in RESTARTED:
             self._plane.kill(fault.kind)
             time.sleep(fault.away_seconds)

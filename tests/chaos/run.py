@@ -2,14 +2,13 @@
 
 Two examples train one after the other, resnet with workers alone and wide_and_deep with parameter servers,
 while etcd, the API server, its controllers, the scheduler, the kubelet, containerd, the operator, ranks, pods
-and the network are killed, deleted or cut as a plan says that follows from the seed. Then they are left in
-peace, and it has to be true that
+and the network are killed, deleted or cut, as planned from the seed. After the last fault, these must hold:
 
-- every job is Completed, and nothing of it is left when it is deleted;
-- no rank ever ran twice at the same time, by the processes on the node, and nobody deleted a pod that had run
-  by force, by the API server's audit log;
-- resnet's last checkpoint is, byte for byte, that of a job which nobody disturbed;
-- the AUC of wide_and_deep, which trains asynchronously, lies in the spread of jobs that nobody disturbed.
+- every job is Completed, and all its objects are removed when it is deleted;
+- no rank ever ran twice at the same time, according to the processes on the node, and no pod that had run was
+  force-deleted, according to the API server's audit log;
+- resnet's last checkpoint equals, byte for byte, the checkpoint of an undisturbed job;
+- the AUC of wide_and_deep, which trains asynchronously, is within the range of undisturbed jobs.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ IMAGES = (OPERATOR, RESNET, WIDE_AND_DEEP)
 NAMESPACE = "chaos"
 EPOCHS = {"resnet": 6, "wide_and_deep": 4}
 UNREACHABLE = (ApiError, OSError)
-"""What a request may raise while the cluster is broken."""
+"""Errors of requests while the cluster is broken."""
 REPAIR_SECONDS = 900.0
-"""In which every job has to end once nothing is broken any more."""
+"""Time in which every job has to end after the last fault."""
 DELETE_SECONDS = 120.0
 SPREADS = 4.0
 """How many standard deviations from the mean an AUC may be."""
-LEAST_SPREAD = 0.005
+MIN_SPREAD = 0.005
 """How far it may be in any case: a few undisturbed jobs can be alike by chance."""
 POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -108,7 +107,7 @@ class Arena:
         body["spec"] |= {
             "cleanPodPolicy": "Never",
             "backoffLimit": 1000,
-            # A rank whose peer was killed ends with an error of its own.
+            # A rank fails after its peer was killed.
             "restartPolicy": {"retryableExitCodes": [1], "delaySeconds": 1, "maxDelaySeconds": 10},
         }
         for template in templates(body):
@@ -141,11 +140,11 @@ class Arena:
         return hashlib.sha256((self.checkpoints / job.name / "last.pdparams").read_bytes()).hexdigest()
 
     def auc(self, job: Job) -> float:
-        """Return what wide_and_deep reached."""
+        """Return the AUC of wide_and_deep."""
         return result(job.log("worker-0").splitlines(), "auc")
 
     def deleted_by_force(self, uids: set[str]) -> list[str]:
-        """Return which of some pods somebody has removed without their kubelet, and who."""
+        """Return which of these pods were force-deleted, and by which user."""
         return forced(self._audited("delete"), uids)
 
     def _audited(self, verb: str) -> Iterator[dict[str, Any]]:
@@ -156,7 +155,7 @@ class Arena:
 
 
 def forced(deletions: Iterable[dict[str, Any]], uids: set[str]) -> list[str]:
-    """Return the pods that somebody else than a kubelet deleted at once, of those in question."""
+    """Return the pods that were force-deleted by a client other than a kubelet, of those in question."""
     return [
         f"{each['objectRef']['name']} by {each['user']['username']}"
         for each in deletions
@@ -168,7 +167,7 @@ def forced(deletions: Iterable[dict[str, Any]], uids: set[str]) -> list[str]:
 
 
 def is_done(job: Job) -> bool:
-    """Return whether a job is Completed, False also when nobody can say."""
+    """Return whether a job is Completed, False if the cluster does not answer."""
     try:
         phase = job.status().get("phase")
     except UNREACHABLE:
@@ -230,13 +229,13 @@ class Round:
         return [job for jobs in self.jobs.values() for job in jobs]
 
     def check(self, weights: str, aucs: list[float]) -> list[str]:
-        """Return what is not as it should be."""
+        """Return the broken rules."""
         wrong = [
             f"{job.name}: the weights differ from those of an undisturbed job"
             for job in self.jobs["resnet"]
             if self._arena.weights(job) != weights
         ]
-        mean, allowed = statistics.mean(aucs), max(SPREADS * statistics.stdev(aucs), LEAST_SPREAD)
+        mean, allowed = statistics.mean(aucs), max(SPREADS * statistics.stdev(aucs), MIN_SPREAD)
         self.aucs = {job.name: self._arena.auc(job) for job in self.jobs["wide_and_deep"]}
         return wrong + [
             f"{name}: AUC {auc:.4f} is not within {allowed:.4f} of {mean:.4f}"
@@ -273,7 +272,7 @@ def say(text: str) -> None:
 
 
 class Result(NamedTuple):
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     faults: Counter[str]
@@ -295,7 +294,7 @@ class Result(NamedTuple):
 
 
 def section(results: list[Result], weights: str, aucs: list[float]) -> str:
-    """Return what docs/proof.md says of a run in which nothing was wrong."""
+    """Return the text for docs/proof.md about a successful run."""
     reached = [auc for each in results for auc in each.aucs]
     kinds = sum((each.faults for each in results), Counter[str]())
     rows = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.cli import operator
+from paddlejob.cli.setup import operator
 from paddlejob.operator import manager
 
 

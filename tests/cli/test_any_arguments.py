@@ -11,10 +11,11 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from paddlejob.cli.cluster.main import VERBS as CLUSTER_VERBS
-from paddlejob.cli.cluster.main import group
-from paddlejob.cli.main import VERBS, main
-from paddlejob.cli.verbs import load
+from paddlejob.cli.catalog import KUBECTL_VERBS as CLUSTER_VERBS
+from paddlejob.cli.catalog import VERBS
+from paddlejob.cli.kubectl import group
+from paddlejob.cli.lazy_group import load
+from paddlejob.cli.main import main
 from tests.support.fuzz import TEXT, refusal
 
 SERVING = {"operator", "dashboard", "ui", "docs", "start"}

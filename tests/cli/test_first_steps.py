@@ -8,9 +8,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from paddlejob.cli.init import EXAMPLES
 from paddlejob.cli.main import main
-from paddlejob.install.apply import RESOURCES
+from paddlejob.cli.setup.init import EXAMPLES
+from paddlejob.install import RESOURCES
 from paddlejob.local.input.documents import read
 from paddlejob.local.input.images import collect
 
@@ -42,9 +42,9 @@ def test_init_overwrites_nothing(run):
     Path("job.yaml").write_text("mine")
     refused = run("init")
     assert (refused.exit_code, Path("job.yaml").read_text()) == (2, "mine")
-    assert refused.stderr == "paddlejob: job.yaml exists; choose another with --file\n"
+    assert refused.stderr == "error: job.yaml exists; choose another with --file\n"
     assert run("init", "-f", "no/such/job.yaml").stderr == (
-        "paddlejob: cannot write no/such/job.yaml: No such file or directory\n"
+        "error: cannot write no/such/job.yaml: No such file or directory\n"
     )
 
 

@@ -20,6 +20,7 @@ FLAGS = {
     "namespace": ("team-a", lambda it: it.settings.namespace),
     "scheduling": ("volcano", lambda it: str(it.settings.jobs.scheduling)),
     "etcd-server": ("10.0.0.9:2379", lambda it: it.settings.jobs.etcd_server),
+    "base-port": ("2379", lambda it: str(it.settings.jobs.base_port)),
     "port-range": ("40000,50000", lambda it: "{},{}".format(*it.settings.jobs.host_port_range)),
     "kubeconfig": ("/etc/kubeconfig", lambda it: it.kubeconfig),
     "zap-log-level": ("debug", lambda it: it.logging[0]),

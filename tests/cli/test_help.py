@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from paddlejob.cli.main import VERBS
+from paddlejob.cli.catalog import VERBS
 
 HEAVY = ("aiohttp", "prometheus_client", "rich.console", "uvloop")
 

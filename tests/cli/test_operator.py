@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from paddlejob.cli.main import VERBS, main
+from paddlejob.cli.catalog import VERBS
+from paddlejob.cli.main import main
 
 
 def run(*words: str, **options):

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from paddlejob.cli import terminal
-from paddlejob.cli.cluster import output, shared
-from paddlejob.cli.cluster.inspect import event_table
+from paddlejob.cli import output, shared, terminal
+from paddlejob.cli.show.describe import event_table
 from paddlejob.client.job import JobEvent
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIH4=\x07"
@@ -45,6 +44,6 @@ def test_events_are_shown_without_what_a_probe_printed_for_the_terminal():
 
 
 def test_json_has_all_that_was_written_and_no_control_characters():
-    text = terminal.json_text({"a": "\x1b[2J\x9b步\x7f"})
+    text = output.json_text({"a": "\x1b[2J\x9b步\x7f"})
     assert json.loads(text) == {"a": "\x1b[2J\x9b步\x7f"}
     assert text.replace("\n", "").isprintable()

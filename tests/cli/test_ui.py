@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.cli import ui
+from paddlejob.cli.show import ui
 
 LINK = re.compile(r"Dashboard: (http://127\.0\.0\.1:\d+/)\?token=(\S+)")
 
@@ -28,7 +28,8 @@ def test_the_browser_is_opened_without_the_token_among_its_arguments():
     assert not path.exists()
 
 
-@pytest.mark.parametrize("program", ["paddlejob.cli.main", "paddlejob.cli.cluster.main"])
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["paddlejob.cli.main", "paddlejob.cli.kubectl"])
 def test_the_link_is_printed_and_the_server_ends_when_interrupted(tmp_path: Path, program: str):
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(

@@ -15,10 +15,10 @@ from paddlejob.client.logs.model import LogBlock, LogQuery
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport import Transport
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.build import JobBuilder
-from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenReleased
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer
+from simkube.build import JobBuilder
+from simkube.kubelet.outcomes import Exit, ExitWhenReleased
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.scene import Scene, play
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.client import ranks
 from paddlejob.client.cluster import cluster_config
 from paddlejob.client.errors import (
@@ -29,9 +30,8 @@ from paddlejob.kube.errors import (
     api_error,
 )
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull, Unschedulable
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit, FailImagePull, Unschedulable
 
 
 def body(built, **metadata):
@@ -535,13 +535,13 @@ def test_jobs_and_pods_are_followed_as_a_whole():
         demo = await scene.submitted(job().worker(1))
         before = (await anext(listings)).jobs
         assert [each.name for each in before] == ["demo"]
-        async with contextlib.aclosing(demo.looks()) as looks:
-            async for look in looks:
-                if look.state.status.phase == "Running":
-                    assert [pod.metadata.name for pod in look.pods] == ["demo-worker-0"]
+        async with contextlib.aclosing(demo.watch_with_pods()) as updates:
+            async for current in updates:
+                if current.state.status.phase == "Running":
+                    assert [pod.metadata.name for pod in current.pods] == ["demo-worker-0"]
                     break
             await demo.delete()
-            assert all(look.state.name == "demo" for look in [look async for look in looks])  # and ends
+            assert all(each.state.name == "demo" for each in [each async for each in updates])  # and ends
         async for listing in listings:
             if not listing.jobs:
                 break

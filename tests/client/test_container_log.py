@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from paddlejob.api.pod import Pod
-from paddlejob.client.logs.container_log import view_of
+from paddlejob.client.logs.container_log import container_view
 
 OVER = {
     "the phase is final": ("Failed", "Always", 1, True),
@@ -22,7 +22,7 @@ def test_a_log_is_complete_when(phase, policy, code, expected):
     ended = {"name": "paddle", "state": {"terminated": {"exitCode": code}}}
     status = {"phase": phase, "containerStatuses": [ended]}
     pod = {"metadata": {"name": "p"}, "spec": {"restartPolicy": policy}, "status": status}
-    assert view_of(msgspec.convert(pod, Pod), "paddle").is_over is expected
+    assert container_view(msgspec.convert(pod, Pod), "paddle").is_over is expected
 
 
 ENDED, FAILED, RUNS = {"terminated": {"exitCode": 0}}, {"terminated": {"exitCode": 1}}, {"running": {}}
@@ -44,4 +44,4 @@ def test_the_log_of_an_init_container_is_complete_when(state, training, phase, e
         "containerStatuses": [{"name": "paddle", "state": training}],
     }
     pod = {"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never"}, "status": status}
-    assert view_of(msgspec.convert(pod, Pod), "sidecar").is_over is expected
+    assert container_view(msgspec.convert(pod, Pod), "sidecar").is_over is expected

@@ -13,7 +13,7 @@ from paddlejob.client.errors import ClientError
 from paddlejob.client.streams.copying import copy_from, copy_to
 
 DATA = b"theirs"
-NOT_ASKED_FOR, REFUSED = "which was not asked for", "refusing a member of the archive"
+NOT_ASKED_FOR, REFUSED = "which was not asked for", "refused a member of the archive"
 THROUGH_LINK = "goes through a symbolic link"
 
 

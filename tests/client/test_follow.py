@@ -9,12 +9,12 @@ import pytest
 
 from client.scene import Scene, play, texts
 from paddlejob.client.errors import ClientError
-from paddlejob.client.logs.container_log import LONGEST_LINE_BYTES, ContainerLog, Source, View
+from paddlejob.client.logs.container_log import MAX_LINE_BYTES, ContainerLog, ContainerView, Source
 from paddlejob.client.logs.model import LogItem, LogQuery
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport import Transport
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, Unschedulable
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit, Unschedulable
 
 FOLLOW = LogQuery(follow=True)
 
@@ -94,7 +94,7 @@ def test_the_instance_between_two_looks_is_shown():
         await scene.submitted(job().worker(1, pod={"restartPolicy": "OnFailure"}))
         await scene.runs(pod)
         scene.write(pod, "first")
-        view, found = View(has_started=True), []
+        view, found = ContainerView(has_started=True), []
 
         async def emit(item: LogItem) -> None:
             found.extend(line.text for line in item.lines())
@@ -107,7 +107,7 @@ def test_the_instance_between_two_looks_is_shown():
             await scene.until(lambda restarts=restarts: _restarted(scene, restarts), "restarted")
             await scene.runs(pod)
             scene.write(pod, text)
-        view = View(restarts=2, has_started=True, is_over=True, ending="exited with code 2")
+        view = ContainerView(restarts=2, has_started=True, is_over=True, ending="exited with code 2")
         log.wake()
         await reading
         assert found == [
@@ -145,7 +145,7 @@ def test_lines_that_are_not_wanted_do_not_come_after_a_broken_connection(query):
     play(act)
 
 
-LONG = "x" * (LONGEST_LINE_BYTES - len("2026-01-01T00:00:00.000000000Z "))
+LONG = "x" * (MAX_LINE_BYTES - len("2026-01-01T00:00:00.000000000Z "))
 
 
 @pytest.mark.parametrize("rest", ["9999-12-31T23:59:59Z end", "2026-99-99T99:99:99Z end", "end"])

@@ -9,8 +9,8 @@ from paddlejob.client.logs.model import LogQuery
 from paddlejob.history.record import RECORD_KEY
 from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.operator.settings import HistorySettings
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 
 TRACEBACK = ("Traceback (most recent call last):", "ValueError: bad shape")
 FIRST = "2030-01-01T00:00:00Z a time that the program wrote"

@@ -9,9 +9,11 @@ import pytest
 
 from client.scene import Scene, play, texts
 from paddlejob.client.logs.model import LogQuery
-from paddlejob.testing.build import job
-from paddlejob.testing.faults.transport import FaultRates, Faults
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube.build import job
+from simkube.faults.transport import FaultRates, Faults
+from simkube.kubelet.outcomes import Exit
+
+pytestmark = pytest.mark.slow
 
 LINES = 150
 WORKERS = 3

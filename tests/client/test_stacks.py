@@ -16,7 +16,7 @@ from local.jobs import job, role
 from paddlejob.client.errors import ClientError
 from paddlejob.client.local_runs import LocalRuns
 from paddlejob.client.streams import stacks
-from paddlejob.client.streams.stacks import ProcessStack, in_words
+from paddlejob.client.streams.stacks import ProcessStack, format_stacks
 from tests.recorder.interpreter import SITE
 from tests.support.waiting import eventually
 
@@ -101,7 +101,7 @@ def ask(file: Path, **variables: str) -> list[ProcessStack]:
         env={**os.environ, **variables},
     )
     assert done.stderr == ""
-    return list(stacks._parsed("worker-0", done.stdout))
+    return list(stacks._parse("worker-0", done.stdout))
 
 
 def test_processes_that_run_no_python_code_show_where_they_are(start, tmp_path):
@@ -123,7 +123,7 @@ def test_a_process_that_is_stopped_is_said_to_be(start, tmp_path):
     first, second = sorted(ask(tmp_path / "progress"), key=lambda each: each.name)
     assert "in deadlock" in first.dump
     assert second.trouble == (
-        f"is stopped by a signal or a debugger; `kill -CONT {stopped.pid}` there lets it go on"
+        f"is stopped by a signal or a debugger; `kill -CONT {stopped.pid}` there continues it"
     )
 
 
@@ -180,14 +180,22 @@ def test_ranks_at_the_same_place_are_shown_once():
         ProcessStack("worker-2", FRAME.format(1)),
         ProcessStack("worker-3", trouble="is stopped"),
     ]
-    assert in_words(found).splitlines() == [
+    assert format_stacks(found).splitlines() == [
         "worker-1, worker-2:",
         '  File "/app/train.py", line 1 in step',
         "worker-0:",
         '  File "/app/train.py", line 2 in step',
         "worker-3 is stopped",
     ]
-    assert "worker-1, another thread:\n" in in_words(found, all_threads=True)
+    assert "worker-1, another thread:\n" in format_stacks(found, all_threads=True)
+
+
+def test_one_of_several_ranks_of_a_pod_is_shown():
+    output = "paddlejob-stack 70 4 S\nfour\npaddlejob-stack 71 5 S\nfive\n"
+    assert list(stacks._parse("worker-1", output, "5")) == [ProcessStack("worker-1 rank 5", "five")]
+    assert list(stacks._parse("worker-1", output, "6")) == [
+        ProcessStack("worker-1", trouble=stacks.NO_PROCESS)
+    ]
 
 
 async def test_the_ranks_of_a_local_run_show_where_they_are(tmp_path):
@@ -199,7 +207,7 @@ async def test_the_ranks_of_a_local_run_show_where_they_are(tmp_path):
         await demo.wait("running", timeout_seconds=60)
 
         async def found() -> str:
-            return in_words(await demo.stacks())
+            return format_stacks(await demo.stacks())
 
         text = ""
         while "worker-0, worker-1:" not in text:

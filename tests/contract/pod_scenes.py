@@ -17,9 +17,9 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.core.pod_set import FINAL_PHASES
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import NotFoundError
-from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.kube.resource import CONFIG_MAPS, NODES, PODS
 from paddlejob.kube.transport.lines import split_lines
-from paddlejob.testing.kubelet.outcomes import (
+from simkube.kubelet.outcomes import (
     Evict,
     Exit,
     FailImagePull,
@@ -27,7 +27,6 @@ from paddlejob.testing.kubelet.outcomes import (
     RunForever,
     Unschedulable,
     crash,
-    outlive_deadline,
     run_out_of_memory,
 )
 from tests.support.waiting import eventually_async
@@ -106,6 +105,21 @@ class Stage:
         body = {"metadata": {"name": "settings"}, "data": {"a": "1"}}
         await self._client.create(CONFIG_MAPS, self._namespace, body)
         await self._client.patch(PODS, self._namespace, POD, {"metadata": {"annotations": {"wake": "up"}}})
+
+    async def stop(self) -> None:
+        """Stop the pod as the operator does."""
+        await self._client.patch(PODS, self._namespace, POD, {"spec": {"activeDeadlineSeconds": 1}})
+
+    async def mark(self) -> None:
+        """Mark the pod as failed, as the operator does with a pod that has no node."""
+        status = {"phase": MARKED.phase, "reason": MARKED.reason, "message": MARKED.message}
+        await self._client.patch(PODS, self._namespace, POD, {"status": status}, subresource="status")
+
+    async def bind(self) -> None:
+        """Bind the pod to a node, as a scheduler does that has not seen the last change."""
+        node = (await self._client.list(NODES)).items[0]["metadata"]["name"]
+        body = {"metadata": {"name": POD}, "target": {"kind": "Node", "name": node}}
+        await self._client.create(PODS, self._namespace, body, name=POD, subresource="binding")
 
     async def gone(self) -> None:
         """Wait until the pod is gone: its kubelet let it go, and nothing holds it any more."""
@@ -262,6 +276,9 @@ INIT_FAILED = conditions("False PodFailed", initialized=NOT_INITIALIZED, sandbox
 NEVER_READY = conditions("False ContainersNotReady", sandbox=False)
 
 RUNS = Shows("Running", READY, {"main": "running, ready"})
+UNSCHEDULABLE = Shows("Pending", {"PodScheduled": "False Unschedulable"})
+MARKED = Shows("Failed", {"PodScheduled": "True"}, reason="JobEnded", message="as the operator writes")
+WAITS_FOR_CONFIG = 'waiting CreateContainerConfigError configmap "settings" not found'
 LOST = "terminated 137 ContainerStatusUnknown The container could not be located when the pod was terminated"
 NEVER_RAN = Shows("Failed", NEVER_READY, {"main": LOST})
 """A pod that is deleted before its container has started: a kubelet takes that for a failure."""
@@ -273,6 +290,12 @@ def succeeded(**containers: str) -> Shows:
 
 def failed(**containers: str) -> Shows:
     return Shows("Failed", FAILED, containers)
+
+
+def past_deadline(shows: Shows) -> Shows:
+    """Return the status of a pod that its kubelet ended because of `activeDeadlineSeconds`."""
+    message = "Pod was active on the node longer than the specified deadline"
+    return msgspec.structs.replace(shows, reason="DeadlineExceeded", message=message)
 
 
 def looping(code: int, reason: str, name: str = "main") -> str:
@@ -408,11 +431,7 @@ SCENES: dict[str, Scene] = {
         {**NEVER, "containers": [container(SERVE, **FROM_CONFIG)]},
         RUN,
         (
-            Shows(
-                "Pending",
-                NOT_READY,
-                {"main": 'waiting CreateContainerConfigError configmap "settings" not found'},
-            ),
+            Shows("Pending", NOT_READY, {"main": WAITS_FOR_CONFIG}),
             "configure",
             RUNS,
         ),
@@ -449,7 +468,7 @@ SCENES: dict[str, Scene] = {
     "a pod that fits no node": Scene(
         one(SERVE, nodeSelector={"no": "such-node"}),
         {"main": (Unschedulable(),)},
-        (Shows("Pending", {"PodScheduled": "False Unschedulable"}), "delete"),
+        (UNSCHEDULABLE, "delete"),
     ),
     "a program that stops when it is asked to": Scene(
         one(SERVE), RUN, (RUNS, "delete", failed(main="terminated 143 Error"), "gone")
@@ -462,15 +481,35 @@ SCENES: dict[str, Scene] = {
     ),
     "a pod that outlives its own deadline": Scene(
         one(SERVE, activeDeadlineSeconds=5),
-        {"main": (outlive_deadline(),)},
-        (
-            RUNS,
-            msgspec.structs.replace(
-                failed(main="terminated 143 Error"),
-                reason="DeadlineExceeded",
-                message="Pod was active on the node longer than the specified deadline",
-            ),
-        ),
+        RUN,
+        (RUNS, past_deadline(failed(main="terminated 143 Error"))),
+    ),
+    "a program that is stopped": Scene(
+        one(SERVE), RUN, (RUNS, "stop", past_deadline(failed(main="terminated 143 Error")))
+    ),
+    "a program that is stopped and has to be killed": Scene(
+        one(IGNORE, terminationGracePeriodSeconds=2),
+        RUN,
+        (RUNS, "stop", past_deadline(failed(main="terminated 137 Error"))),
+        ignores_stop=True,
+    ),
+    "a program that is stopped before its own deadline": Scene(
+        one(SERVE, activeDeadlineSeconds=1000),
+        RUN,
+        (RUNS, "stop", past_deadline(failed(main="terminated 143 Error"))),
+    ),
+    "a program that is stopped is not restarted": Scene(
+        one(SERVE, **ON_FAILURE), RUN, (RUNS, "stop", past_deadline(failed(main="terminated 143 Error")))
+    ),
+    "a pod that is stopped before it starts": Scene(
+        {**NEVER, "containers": [container(SERVE, **FROM_CONFIG)]},
+        RUN,
+        (Shows("Pending", NOT_READY, {"main": WAITS_FOR_CONFIG}), "stop", past_deadline(failed(main=LOST))),
+    ),
+    "a pod that is marked as failed before it is bound": Scene(
+        one(SERVE, nodeSelector={"no": "such-node"}),
+        {"main": (Unschedulable(),)},
+        (UNSCHEDULABLE, "mark", "bind", MARKED, "delete", "gone"),
     ),
     "a pod that is evicted": Scene(
         {**NEVER, **volume(sizeLimit="1Mi"), "containers": [container(FILL, **STATE)]},

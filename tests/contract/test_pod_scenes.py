@@ -8,10 +8,11 @@ import pytest
 
 from contract.pod_scenes import SCENES, Scene, Shows, Stage, reports_phase_alone
 from paddlejob.kube.client import Client
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.pod_worker import Timing
+from paddlejob.kube.resource import NODES
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer
+from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.pod_worker import Timing
 
 
 def play(scene: Scene) -> list[Shows]:
@@ -19,6 +20,7 @@ def play(scene: Scene) -> list[Shows]:
 
     async def main() -> list[Shows]:
         client = Client(ApiServer().transport("all"))
+        await client.create(NODES, None, {"metadata": {"name": "node-0"}})
         timing = Timing(stop_seconds=(1000.0, 1000.0)) if scene.ignores_stop else Timing()
         kubelet = Kubelet(client, behaviour=scene.behaviour, init_behaviour=scene.behaviour, timing=timing)
         running = asyncio.create_task(kubelet.run())

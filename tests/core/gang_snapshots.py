@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from paddlejob.core.actions import Create, Kind
 from paddlejob.core.gang.model import Scheduling
-from paddlejob.testing.build import NOW, job, snapshot
+from simkube.build import NOW, job, snapshot
 
 VOLCANO, ALPHA, BETA = Kind.POD_GROUP, Kind.POD_GROUP_V1ALPHA2, Kind.POD_GROUP_V1BETA1
 CPU = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}

@@ -11,8 +11,8 @@ from __future__ import annotations
 import random
 import sys
 
-from paddlejob.core.recording.hangs import HangLimits, RankPace, find_hang
-from paddlejob.core.recording.stragglers import WINDOW_STEPS, StepTimer, find_stragglers
+from paddlejob.training.hangs import HangLimits, RankPace, find_hang
+from paddlejob.training.stragglers import WINDOW_STEPS, StepTimer, find_stragglers
 
 LIMITS = HangLimits(floor_seconds=300, ceiling_seconds=7200)
 SILENT = 60.0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from paddlejob.api.defaulting import effective
 from paddlejob.api.v1 import RoleSpec
-from paddlejob.core.accelerators import accelerators, is_accelerator, left_idle
-from paddlejob.testing.build import job, snapshot
+from paddlejob.core.accelerators import accelerators, idle_accelerators, is_accelerator, unlaunched_cards
+from paddlejob.training.findings import IdleAccelerators
+from simkube.build import job, snapshot
 
 ACCELERATORS = [
     "nvidia.com/gpu",
@@ -119,12 +121,12 @@ SAID_BY_CPU_PADDLE = [
 
 
 @pytest.mark.parametrize("line", SAID_BY_CPU_PADDLE)
-def test_a_log_tells_that_gpus_are_left_idle(line):
+def test_the_log_of_a_cpu_paddle_shows_that_gpus_are_idle(line):
     log = f"epoch 1\n{line}\nbye\n"
-    assert left_idle(asking({"limits": {"nvidia.com/gpu": 2, "cpu": 1}}), log) == GPU
-    assert left_idle(asking({"limits": {"cpu": 1}}), log) == ""
+    assert idle_accelerators(asking({"limits": {"nvidia.com/gpu": 2, "cpu": 1}}), log) == GPU
+    assert idle_accelerators(asking({"limits": {"cpu": 1}}), log) == ""
     # Of a GPU of another vendor, which Paddle uses through a plug-in, the words about CUDA say nothing.
-    assert left_idle(asking({"limits": {"iluvatar.com/gpu": 1}}), log) == ""
+    assert idle_accelerators(asking({"limits": {"iluvatar.com/gpu": 1}}), log) == ""
 
 
 XPU = "ValueError: The device should not be 'xpu', since PaddlePaddle is not compiled with XPU"
@@ -142,7 +144,7 @@ OTHER_LOGS = {
 @pytest.mark.parametrize(("limits", "log", "package"), OTHER_LOGS.values(), ids=OTHER_LOGS.keys())
 def test_which_package_is_advised(limits, log, package):
     [(name, amount)] = limits.items()
-    told = left_idle(asking({"limits": limits}), log)
+    told = idle_accelerators(asking({"limits": limits}), log)
     assert told.startswith(f"holds {amount} x {name}, ") is bool(package)
     assert told.endswith(package)
 
@@ -153,10 +155,10 @@ MISSHAPEN = ["x", 3, [], [3], [{"resources": "x"}], [{"resources": {"limits": ["
 @pytest.mark.parametrize("containers", MISSHAPEN)
 def test_of_a_misshapen_template_nothing_is_told(containers):
     misshapen = RoleSpec(replicas=1, template={"spec": {"containers": containers}})
-    assert left_idle(misshapen, SAID_BY_CPU_PADDLE[0]) == ""
+    assert idle_accelerators(misshapen, SAID_BY_CPU_PADDLE[0]) == ""
 
 
-def test_a_failure_tells_that_the_gpu_was_left_idle():
+def test_a_failure_says_that_the_gpu_was_idle():
     limits = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
     words = "Traceback\nCannot use GPU because you have installed CPU version PaddlePaddle.\nUse CPUPlace()."
     status = snapshot(job().worker(1, **limits)).pods_running().formed().failed("worker", 0, message=words)
@@ -164,7 +166,53 @@ def test_a_failure_tells_that_the_gpu_was_left_idle():
     assert message == f"worker-0 exited with code 1: Use CPUPlace().; it {GPU}"
 
 
-def test_a_running_job_tells_what_its_log_warns_of():
+def test_a_running_job_says_that_its_gpu_is_idle():
     built = snapshot(job().worker(1)).pods_running().formed()
-    built.warning = f"worker-0 {GPU}"
+    built.findings = (IdleAccelerators("", f"worker-0 {GPU}"),)
     assert built.plan().status.message == f"1 worker running; worker-0 {GPU}"
+
+
+LAUNCH = ["python", "-m", "paddle.distributed.launch", "train.py"]
+UNLAUNCHED = {
+    "a program": ({"command": ["python", "train.py"]}, "nvidia.com/gpu", 8, True),
+    "a program with flags": ({"command": ["python3.11", "-u", "/app/train.py"]}, "nvidia.com/gpu", "2", True),
+    "a program in a shell": ({"command": ["sh", "-c", "cd x && python train.py"]}, "baidu.com/xpu", 16, True),
+    "a program in the arguments": (
+        {"command": ["sh", "-c"], "args": ["python train.py"]},
+        *("huawei.com/Ascend910", 8, True),
+    ),
+    "one card": ({"command": ["python", "train.py"]}, "nvidia.com/gpu", 1, False),
+    "a part of a card": ({"command": ["python", "train.py"]}, "nvidia.com/gpumem", 8000, False),
+    "a malformed amount": ({"command": ["python", "train.py"]}, "nvidia.com/gpu", "8e", False),
+    "the launcher": ({"command": LAUNCH}, "nvidia.com/gpu", 8, False),
+    "an old launcher": ({"command": ["fleetrun", "train.py"]}, "nvidia.com/gpu", 8, False),
+    "a launcher in a shell": (
+        {"command": ["sh", "-c", f"python prepare.py; {' '.join(LAUNCH)}"]},
+        *("nvidia.com/gpu", 8, False),
+    ),
+    "a script": ({"command": ["bash", "run.sh"]}, "nvidia.com/gpu", 8, False),
+    "a module": ({"command": ["python", "-m", "tool", "train.py"]}, "nvidia.com/gpu", 8, False),
+    "a kit": ({"command": ["paddleformers-cli", "train", "sft.yaml"]}, "nvidia.com/gpu", 8, False),
+    "an image with an unknown entrypoint": ({}, "nvidia.com/gpu", 8, False),
+    "arguments of an unknown entrypoint": ({"args": ["python", "train.py"]}, "nvidia.com/gpu", 8, False),
+    "a malformed command": ({"command": "python train.py"}, "nvidia.com/gpu", 8, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("container", "resource", "amount", "is_told"), UNLAUNCHED.values(), ids=UNLAUNCHED.keys()
+)
+def test_several_cards_and_one_process(container, resource, amount, is_told: bool):
+    for of in (job().worker(1, **container), job().worker(2, **container)):
+        of.manifest["spec"]["worker"]["template"]["spec"]["containers"][0]["resources"] = {
+            "limits": {resource: amount}
+        }
+        told = unlaunched_cards(effective(of.build().spec))
+        assert told.startswith(f"each worker requests {amount} x {resource}, but") is is_told
+        assert bool(told) is is_told
+
+
+def test_a_trainer_of_parameter_servers_may_use_all_its_cards():
+    of = job().ps(1).worker(1, command=["python", "a.py"], resources={"limits": {"nvidia.com/gpu": 8}})
+    assert unlaunched_cards(effective(of.build().spec)) == ""
+    assert unlaunched_cards(effective(job().build().spec)) == ""

@@ -11,10 +11,9 @@ import pytest
 from paddlejob.api.meta import Condition
 from paddlejob.api.v1 import PaddleJobStatus, Phase, ProgressMark, TrainingProgress
 from paddlejob.core.attempts import backoff
-from paddlejob.core.attempts.advance import after_late_progress, has_advanced
-from paddlejob.core.recording.hangs import Hang
-from paddlejob.core.recording.stragglers import Slowdown
-from paddlejob.testing.build import job, snapshot
+from paddlejob.training.findings import Hang, Slowdown
+from paddlejob.training.steps import add_late_progress, has_advanced
+from simkube.build import job, snapshot
 
 LIMITED = job().worker(1).spec(backoffLimit=1, restartPolicy={"noProgressLimit": 2})
 
@@ -161,8 +160,12 @@ def test_what_counts_as_an_advance(progress, mark, expected):
 )
 def test_late_progress_raises_the_mark(late, mark, raised):
     status = PaddleJobStatus(attempt=3, base_attempt=2, progress_mark=mark, restarts_without_progress=2)
-    changes = after_late_progress(status, late)
-    assert changes == ({"progress_mark": raised, "restarts_without_progress": 0} if raised else {})
+    changed = add_late_progress(status, late)
+    assert changed == (
+        msgspec.structs.replace(status, progress_mark=raised, restarts_without_progress=0)
+        if raised
+        else status
+    )
 
 
 def test_a_job_that_is_suspended_keeps_how_far_it_got():
@@ -177,11 +180,11 @@ def failing(built):
 
 
 def hanging(built):
-    built.hang = Hang(0, 100, 600, ("demo-worker-1",), "no step for 10m")
+    built.findings = (Hang(0, 100, 600, ("demo-worker-1",), "no step for 10m"),)
 
 
 def straggling(built):
-    built.slowdown = Slowdown(0, "demo-worker-1", "worker-1 is slow", is_lasting=True)
+    built.findings = (Slowdown(0, "demo-worker-1", "worker-1 is slow", is_lasting=True),)
 
 
 FAILS, RUNS, AGAIN = Phase.FAILED, Phase.RUNNING, Phase.RESTARTING

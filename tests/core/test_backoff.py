@@ -9,7 +9,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, RestartPolicy
 from paddlejob.core.actions import Create, Delete, Kind, PatchGroup
 from paddlejob.core.attempts.backoff import delay_seconds, removals
-from paddlejob.testing.build import NOW, job, snapshot
+from simkube.build import NOW, job, snapshot
 
 
 def live(of=None):
@@ -74,7 +74,7 @@ POLICIES = {
 
 @pytest.mark.parametrize(("policy", "expected"), POLICIES.values(), ids=POLICIES.keys())
 def test_the_delay_doubles_up_to_its_bound(policy, expected):
-    seconds = [delay_seconds(policy, number, first_at_once=False) for number in range(1, 9)]
+    seconds = [delay_seconds(policy, number, first_is_immediate=False) for number in range(1, 9)]
     assert seconds == expected
 
 

@@ -5,7 +5,7 @@ import pytest
 from paddlejob.api.v1 import RestartPolicy
 from paddlejob.core.attempts.causes import Cause, cause_of, first_failure
 from paddlejob.core.pod_set import pod_set_of
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 DEFAULT = RestartPolicy()
 

@@ -12,7 +12,7 @@ from paddlejob.api.v1 import Phase, RestartPolicy
 from paddlejob.core.attempts.causes import first_failure
 from paddlejob.core.pod_set import pod_set_of
 from paddlejob.core.snapshot import StateTimer
-from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
+from simkube.build import NOW, SnapshotBuilder, job, snapshot
 
 SKEWS = [-600, 0, 600, -(10**9), 10**9]
 

@@ -4,7 +4,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.attempts.elastic import WorkerRange, worker_range
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 
 def elastic_job(replicas: int = 3, **fields):
@@ -255,7 +255,8 @@ class TestWithAnEtcd:
         assert data["PADDLE_JOB_ID"].startswith("default-demo-")
         assert "PADDLE_TRAINER_ENDPOINTS" not in data
         container = pods[0].manifest["spec"]["containers"][0]
-        assert not {"PADDLE_TRAINER_ID", "PADDLE_RANK"} & {one["name"] for one in container["env"]}
+        env = {one["name"]: one.get("value") for one in container["env"]}
+        assert ("PADDLE_TRAINER_ID" in env, env["PADDLE_RANK"]) == (False, "-1")
         assert pods[0].manifest["spec"]["restartPolicy"] == "OnFailure"
 
     def test_scaling_adds_and_removes_pods_and_leaves_the_others_alone(self):
@@ -292,7 +293,7 @@ class TestWithAnEtcd:
 
 REFUSED = {
     "a pod that waits in the wings": ("create", "Pod", "demo-worker-2"),
-    "a pod to be woken": ("wake", "Pod", "demo-worker-0"),
+    "a pod to be annotated": ("annotate", "Pod", "demo-worker-0"),
     "a deletion": ("delete", "Pod", "demo-worker-1"),
     "a service": ("delete", "Service", "demo-worker-1"),
     "the environment": ("update", "ConfigMap", "demo"),

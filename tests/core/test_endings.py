@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import enum
 from datetime import timedelta
-from itertools import product
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from paddlejob.api.v1 import CleanPodPolicy, PaddleJobSpec, Phase
-from paddlejob.core.actions import Delete, Kind
-from paddlejob.core.policy.cleanup import Ending, PodProgress
+from paddlejob.core.actions import Delete, Kind, StopPod
 from paddlejob.core.snapshot import MAX_PHASE_DELAY_SECONDS
-from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
+from simkube.build import NOW, SnapshotBuilder, job, snapshot
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fault-tolerance.md"
-PODS = {
-    "demo-worker-0": PodProgress.ENDED,
-    "demo-worker-1": PodProgress.RUNNING,
-    "demo-worker-2": PodProgress.NOT_STARTED,
-}
+ENDED, RUNNING, WAITING = "demo-worker-0", "demo-worker-1", "demo-worker-2"
+PODS = {ENDED, RUNNING, WAITING}
 RUNNING_STATE = {"running": {"startedAt": "2026-01-01T12:00:00Z"}}
 
 
@@ -29,28 +25,37 @@ def rows(page: Path) -> tuple[list[str], list[list[str]]]:
     lines = [line.strip("| ").split("|") for line in page.read_text("utf-8").splitlines() if line[:1] == "|"]
     cells = [[cell.strip() for cell in line] for line in lines]
     first = next(number for number, row in enumerate(cells) if any("`OnCompletion`" in cell for cell in row))
-    policies = [cell.split("`")[1] for cell in cells[first][2:]]
-    return policies, cells[first + 2 : first + 2 + len(Ending) * len(PodProgress)]
+    policies = [cell.split("`")[1] for cell in cells[first][1:]]
+    return policies, [row[1:] for row in cells[first + 2 : first + 4]]
 
 
-def documented() -> dict[tuple[str, str, str], str]:
-    """Return the fate of each pod, by ending, progress and policy, as the page has it."""
-    policies, table = rows(DOCUMENT)
-    return {
-        (ending, progress, policy): fate
-        for ending, progress, *fates in table
-        for policy, fate in zip(policies, fates, strict=True)
-    }
+class Ending(enum.Enum):
+    """How a job ends, and its phase."""
+
+    SUCCESS = Phase.COMPLETED
+    FAILURE = Phase.FAILED
+    DEADLINE = "a deadline"
+
+    @property
+    def phase(self) -> Phase:
+        return Phase.COMPLETED if self is Ending.SUCCESS else Phase.FAILED
+
+
+def documented(ending: Ending, policy: str) -> str:
+    """Return what becomes of the pods, as the page has it."""
+    policies, (completed, failed) = rows(DOCUMENT)
+    row = completed if ending.phase is Phase.COMPLETED else failed
+    return dict(zip(policies, row, strict=True))[policy]
 
 
 def about_to_end(ending: Ending, policy: str) -> SnapshotBuilder:
     """Return a job in its last moment, with a pod of each kind."""
     of = job().worker(3).spec(cleanPodPolicy=policy, activeDeadlineSeconds=60)
-    of = of.spec(successPolicy="Worker0") if ending is Ending.COMPLETED else of
+    of = of.spec(successPolicy="Worker0") if ending is Ending.SUCCESS else of
     built = snapshot(of).phase(Phase.RUNNING, active_since=NOW, start_time=NOW)
-    built = built.later(61 if ending is Ending.DEADLINE_EXCEEDED else 30)
+    built = built.later(61 if ending is Ending.DEADLINE else 30)
     built.running("worker", 1).waiting("worker", 2)
-    return built.succeeded("worker", 0) if ending is Ending.COMPLETED else built.failed("worker", 0)
+    return built.succeeded("worker", 0) if ending is Ending.SUCCESS else built.failed("worker", 0)
 
 
 def deleted(built: SnapshotBuilder) -> set[str]:
@@ -58,55 +63,93 @@ def deleted(built: SnapshotBuilder) -> set[str]:
     return {action.name for action in actions if isinstance(action, Delete) and action.kind is Kind.POD}
 
 
+def stopped(built: SnapshotBuilder) -> set[str]:
+    return {action.name for stage in built.plan().stages for action in stage if isinstance(action, StopPod)}
+
+
+FATES = {
+    "deleted": (PODS, set()),
+    "stopped and kept": (set(), {RUNNING, WAITING}),
+    "kept": (set(), {WAITING}),
+}
+"""The pods that are deleted, and those that are stopped, by the words of the table."""
+
+
 @pytest.mark.parametrize("ending", Ending)
 @pytest.mark.parametrize("policy", CleanPodPolicy)
-def test_pods_are_kept_and_deleted_as_documented(ending, policy):
-    table = documented()
-    assert len(table) == len(list(product(Ending, PodProgress, CleanPodPolicy)))
-    expected = {
-        name for name, progress in PODS.items() if table[ending.value, progress.value, policy] == "deleted"
-    }
-    assert set(table.values()) == {"kept", "deleted"}
+def test_pods_are_kept_stopped_and_deleted_as_documented(ending, policy):
+    expected = FATES[documented(ending, policy)]
     built = about_to_end(ending, policy)
-    assert deleted(built) == expected
+    assert (deleted(built), stopped(built)) == expected
     ended = built.status(built.plan().status)
-    assert ended.job.status.phase.is_terminal
-    assert deleted(ended.later(3600)) == expected
+    assert ended.job.status.phase is ending.phase
+    assert (deleted(ended.later(3600)), stopped(ended)) == expected, "an operator that crashed repeats it"
 
 
 def test_the_chinese_page_has_the_same_table():
-    words = {"保留": "kept", "删除": "deleted"}
+    words = {"保留": "kept", "删除": "deleted", "停止并保留": "stopped and kept"}
     policies, table = rows(DOCUMENT.with_name("fault-tolerance.zh-CN.md"))
-    translated = [[words[fate] for fate in fates] for _, _, *fates in table]
-    assert (policies, translated) == (rows(DOCUMENT)[0], [fates for _, _, *fates in rows(DOCUMENT)[1]])
+    assert (policies, [[words[fate] for fate in row] for row in table]) == rows(DOCUMENT)
+
+
+@pytest.mark.parametrize(("own", "is_patched"), [(None, True), (3600, True), (1, False)])
+def test_a_pod_is_stopped_once(own, is_patched):
+    built = about_to_end(Ending.FAILURE, "Never")
+    for manifest in built._pods.values():
+        manifest["spec"]["activeDeadlineSeconds"] = own
+    assert stopped(built) == ({RUNNING, WAITING} if is_patched else set())
+    for manifest in built._pods.values():
+        manifest["spec"]["activeDeadlineSeconds"] = 1
+    assert stopped(built.status(built.plan().status)) == set()
+
+
+def test_a_pod_without_a_node_is_marked_if_it_has_not_changed():
+    built = about_to_end(Ending.FAILURE, "Never").pod("worker", 2, node="")
+    stops = [action for action in built.plan().stages[0] if isinstance(action, StopPod)]
+    assert {stop.name: stop.version_without_node for stop in stops} == {RUNNING: "", WAITING: "10"}
+    built.pod("worker", 2, {"phase": "Failed", "reason": "JobEnded"}, node="")
+    assert stopped(built) == {RUNNING}
+
+
+def test_a_stopped_pod_changes_neither_verdict_nor_failure():
+    built = about_to_end(Ending.FAILURE, "Never")
+    ended = built.status(built.plan().status).job.status
+    assert (ended.worker.running, ended.worker.failed) == (1, 1)
+    for index in (1, 2):
+        built.failed("worker", index, code=143)
+        built._pods[built.replicas()[index]]["status"]["reason"] = "DeadlineExceeded"
+    plan = built.later(10).plan()
+    assert plan.stages == ()
+    assert (plan.status.reason, plan.status.last_failure) == (ended.reason, ended.last_failure)
+    assert (plan.status.worker.running, plan.status.worker.failed, plan.status.worker.replicas) == (0, 1, 3)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
-@pytest.mark.parametrize("policy", CleanPodPolicy)
-def test_a_pod_has_ended_before_its_phase_follows(policy, phase):
-    built = about_to_end(Ending.FAILED, policy)
-    at_the_end = deleted(built)
+def test_a_pod_has_ended_before_its_phase_follows(phase):
+    built = about_to_end(Ending.FAILURE, "OnCompletion")
     built.unsettled("worker", 1, phase=phase, seconds_ago=MAX_PHASE_DELAY_SECONDS)
-    assert deleted(built) == at_the_end - (
-        {"demo-worker-1"} if policy == CleanPodPolicy.ON_COMPLETION else set()
-    )
+    assert stopped(built) == {WAITING}
 
 
-def test_a_pod_that_a_sidecar_keeps_alive_has_not_ended():
-    built = about_to_end(Ending.FAILED, "OnCompletion")
+def test_a_pod_that_a_sidecar_keeps_alive_is_stopped():
+    built = about_to_end(Ending.FAILURE, "OnCompletion")
     terminated = {"terminated": {"exitCode": 1, "reason": "Error"}}
     containers = [{"name": "paddle", "state": terminated}, {"name": "proxy", "state": RUNNING_STATE}]
     built.pod("worker", 0, {"phase": "Running", "podIP": "10.0.1.1", "containerStatuses": containers})
     assert built.plan().status.phase is Phase.FAILED
-    assert "demo-worker-0" in deleted(built)
+    assert stopped(built) == PODS
 
 
 def test_a_sidecar_that_runs_does_not_make_a_training_container_started():
-    built = about_to_end(Ending.FAILED, "Never")
+    built = about_to_end(Ending.SUCCESS, "Never")
     waiting = {"waiting": {"reason": "CreateContainerConfigError"}}
     containers = [{"name": "paddle", "state": waiting}, {"name": "proxy", "state": RUNNING_STATE}]
     built.pod("worker", 2, {"phase": "Pending", "podIP": "10.0.1.3", "containerStatuses": containers})
-    assert deleted(built) == {"demo-worker-2"}
+    assert stopped(built) == {WAITING}
+
+
+def test_a_pod_that_is_being_deleted_is_not_stopped():
+    assert stopped(about_to_end(Ending.FAILURE, "Never").leaving("worker", 1)) == {WAITING}
 
 
 def scaled_down() -> SnapshotBuilder:
@@ -115,10 +158,11 @@ def scaled_down() -> SnapshotBuilder:
     return done.running("worker", 1).succeeded("worker", 2)
 
 
-def test_a_worker_in_excess_that_runs_is_stopped_whatever_the_policy():
+def test_a_running_worker_in_excess_is_stopped():
     built = scaled_down()
-    assert (built.plan().status.phase, deleted(built)) == (Phase.COMPLETED, {"demo-worker-1"})
-    assert deleted(built.status(built.plan().status)) == {"demo-worker-1"}, "its deletion was refused"
+    assert (built.plan().status.phase, stopped(built)) == (Phase.COMPLETED, {RUNNING})
+    assert stopped(built.status(built.plan().status)) == {RUNNING}, "it was refused"
+    assert deleted(built) == set()
 
 
 UNKNOWN_SIZES = {
@@ -131,23 +175,25 @@ UNKNOWN_SIZES = {
 def test_no_pod_is_in_excess_of_a_size_that(edit):
     built = scaled_down()
     built.job = msgspec.structs.replace(built.job, status=built.plan().status, **edit)
-    assert deleted(built) == set()
+    assert stopped(built) == set()
 
 
 @pytest.mark.parametrize("behind_seconds", [0, 2, 600])
-@pytest.mark.parametrize("ending", [Ending.COMPLETED, Ending.FAILED])
+@pytest.mark.parametrize("ending", [Ending.SUCCESS, Ending.FAILURE])
 def test_no_pod_of_the_job_itself_counts_as_late_when_the_operators_clock_is_behind(ending, behind_seconds):
     built = about_to_end(ending, "Never")
     for manifest in built._pods.values():
         created = built.now + timedelta(seconds=behind_seconds)
         manifest["metadata"]["creationTimestamp"] = created.isoformat()
     built.status(built.plan().status)
-    assert deleted(built) == {"demo-worker-2"}
-    assert deleted(built.gone("worker", 2)) == set()
+    built.running("worker", 1).failed("worker", 2)
+    for manifest in built._pods.values():
+        manifest["spec"]["activeDeadlineSeconds"] = 1
+    assert deleted(built) == set()
 
 
 def test_a_pod_that_came_after_the_end_is_deleted_even_if_it_runs():
-    built = about_to_end(Ending.COMPLETED, "Never")
+    built = about_to_end(Ending.SUCCESS, "Never")
     built.status(built.plan().status)
     late = (built.now + timedelta(seconds=1)).isoformat()
     built.running("worker", 2)._pods[built.replicas()[2]]["metadata"]["creationTimestamp"] = late

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import re
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 from paddlejob.api.names import PROTECTED_ENV, Env
 from paddlejob.api.v1 import Role
 from paddlejob.core.attempts.elastic import with_rendezvous
-from paddlejob.core.paddle_env import config_data, hosts_of, pod_env
+from paddlejob.core.paddle_env import config_data, hosts_of
 from paddlejob.core.pod_set import Replica, pod_set_of
-from paddlejob.testing.build import JobBuilder, job, snapshot
+from paddlejob.core.render import render_pod
+from simkube.build import JobBuilder, job, snapshot
 
 PAGES = [
     Path(__file__).parents[2] / "docs" / "reference" / name
@@ -21,12 +24,14 @@ PAGES = [
 ]
 TITLES = (
     *("variable", "from", "ps", "worker", "collective", "heter ps", "heter worker", "heter", "etcd"),
-    *("yours", "value"),
+    *("override", "value"),
 )
+GLOO_DIRECTORY = {"env": [{"name": Env.GLOO_FS_PATH, "value": "/shared"}]}
+PS = job().ps(1, **GLOO_DIRECTORY).worker(1, **GLOO_DIRECTORY).spec(withGloo=2)
 HETER = job().ps(1).worker(1).heter(1)
 PODS: dict[str, tuple[JobBuilder, Role]] = {
-    "ps": (job().ps(1).worker(1), Role.PS),
-    "worker": (job().ps(1).worker(1), Role.WORKER),
+    "ps": (PS, Role.PS),
+    "worker": (PS, Role.WORKER),
     "collective": (job().worker(2), Role.WORKER),
     "heter ps": (HETER, Role.PS),
     "heter worker": (HETER, Role.WORKER),
@@ -34,17 +39,37 @@ PODS: dict[str, tuple[JobBuilder, Role]] = {
     "etcd": (job().worker(2).spec(elastic=1), Role.WORKER),
 }
 OURS = re.compile(rf"{Env.ATTEMPT}_\d.*")
+SELECTED = re.compile(Env.SELECTED_DEVICES.format(r"\w+"))
+VARIANTS = (
+    {},
+    {"resources": {"limits": {"huawei.com/Ascend910": 1}}},
+    {"securityContext": {"readOnlyRootFilesystem": True}},
+)
+"""Training containers that get additional variables."""
 
 
 def given(of: JobBuilder, role: Role, *, etcd: bool) -> dict[str, str]:
-    """Return the variables of a pod, each with where it comes from."""
-    built = snapshot(of).pods_with_addresses()
+    """Return the variables that a pod can get, each with its source."""
+    found: dict[str, str] = {}
+    for container, intranet in itertools.product(VARIANTS, ("PodIP", "Host")):
+        found |= given_to(of, role, container, intranet, etcd=etcd)
+    return found
+
+
+def given_to(of: JobBuilder, role: Role, container, intranet: str, *, etcd: bool) -> dict[str, str]:
+    variant = copy.deepcopy(of).spec(intranet=intranet)
+    for each in variant.manifest["spec"].values():
+        if isinstance(each, dict):
+            each["template"]["spec"]["containers"][0].update(container)
+    built = snapshot(variant).pods_with_addresses()
     context = built.context()
     spec = with_rendezvous(context.spec, context.job.spec, "10.0.0.9:2379" if etcd else "")
     context = msgspec.structs.replace(context, spec=spec)
     pod_set = pod_set_of("demo", built.spec.roles, built.build().pods)
     shared = config_data(context, hosts_of(context, pod_set) or {})
-    own = [variable["name"] for variable in pod_env(context, Replica(role, 0))]
+    env = render_pod(context, Replica(role, 0))["spec"]["containers"][0]["env"]
+    names = [variable["name"] for variable in env if variable not in GLOO_DIRECTORY["env"]]
+    own = [SELECTED.sub("FLAGS_selected_<type>s", name) for name in names]
     return {
         **dict.fromkeys((name for name in shared if not OURS.fullmatch(name)), "ConfigMap"),
         **dict.fromkeys(own, "pod"),
@@ -70,5 +95,5 @@ def test_the_page_says_what_a_pod_gets(pod, rows):
 
 
 def test_the_page_says_which_variables_are_the_operators_own(rows):
-    protected = {name for name, cells in rows.items() if cells["yours"] == "refused"}
+    protected = {name for name, cells in rows.items() if cells["override"] == "refused"}
     assert protected == PROTECTED_ENV

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.core.explain import ending, obstacle, refusal, termination_message
-from paddlejob.core.messages import MESSAGE_LENGTH
 from paddlejob.core.pod_set import pod_set_of
 from paddlejob.core.snapshot import WriteFailure
-from paddlejob.testing.build import job, snapshot
+from paddlejob.text import MESSAGE_LENGTH
+from simkube.build import job, snapshot
 
 
 def obstacle_of(built) -> str:

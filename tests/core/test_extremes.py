@@ -12,10 +12,10 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.core.actions import DeleteJob
 from paddlejob.core.explain import termination_message
-from paddlejob.core.messages import MESSAGE_LENGTH, one_line
 from paddlejob.core.network import choose_base_port
 from paddlejob.core.plan import plan
-from paddlejob.testing.build import NOW, job, snapshot
+from paddlejob.text import MESSAGE_LENGTH, one_line
+from simkube.build import NOW, job, snapshot
 
 LARGEST = 2**63 - 1
 MOMENTS = ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z")

@@ -6,7 +6,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.snapshot import MAX_PHASE_DELAY_SECONDS
-from paddlejob.testing.build import NOW, SnapshotBuilder, job, snapshot
+from simkube.build import NOW, SnapshotBuilder, job, snapshot
 
 EXIT_CODES = [0, 1, 137, 143]
 

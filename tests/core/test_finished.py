@@ -7,7 +7,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Create, Kind
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 NO_GLOO = job().ps(1).worker(3).spec(withGloo=0)
 OF = {

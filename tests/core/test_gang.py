@@ -6,7 +6,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Delete, Kind, PatchGroup
-from paddlejob.testing.build import NOW, job, snapshot
+from simkube.build import NOW, job, snapshot
 from tests.core.gang_snapshots import (
     BETA,
     CPU,

@@ -9,7 +9,7 @@ import pytest
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import choose, relevant_systems
 from paddlejob.core.gang.model import GangApis, GangSystem, Scheduling
-from paddlejob.testing.build import job
+from simkube.build import job
 
 VOLCANO, ALPHA, BETA = Kind.POD_GROUP, Kind.POD_GROUP_V1ALPHA2, Kind.POD_GROUP_V1BETA1
 PLAIN = job().ps(2).worker(2)

@@ -8,7 +8,7 @@ import pytest
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, PatchGroup
 from paddlejob.core.gang.kueue import workload_manifest
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 WORKLOAD = Kind.WORKLOAD_V1BETA2
 CPU = {"resources": {"requests": {"cpu": "1"}}}

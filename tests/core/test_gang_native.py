@@ -7,7 +7,7 @@ import pytest
 from paddlejob.api.v1 import Phase, Role
 from paddlejob.core.actions import Delete, Kind, PatchGroup
 from paddlejob.core.pod_set import Replica
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.core.gang_snapshots import (
     ALPHA,
     BETA,

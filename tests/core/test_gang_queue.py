@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.core.gang_snapshots import (
     CPU,
     VOLCANO,

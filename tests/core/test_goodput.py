@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from paddlejob.api.v1 import Failure, Goodput, Phase, ProgressMark, TrainingProgress
-from paddlejob.core.policy.goodput import gets_ahead, goodput_at, in_words, with_goodput
-from paddlejob.core.recording.hangs import Hang
-from paddlejob.testing.build import job, snapshot
+from paddlejob.training.findings import Hang
+from paddlejob.training.goodput import add_goodput, goodput_at, in_words, passes_mark
+from simkube.build import job, snapshot
 
 DEMO = job().worker(1).metadata(creationTimestamp="2020-01-01T00:00:00Z")
 PARTS = [field for field in Goodput.__struct_fields__ if field.endswith("_seconds")]
@@ -24,7 +24,7 @@ def total(spent: Goodput) -> int:
 def changed(demo, phase: Phase, now, hang: Hang | None = None, **fields):
     """Return a job after a phase of it was written."""
     fresh = msgspec.structs.replace(demo.status, phase=phase, **fields)
-    return msgspec.structs.replace(demo, status=with_goodput(demo, fresh, now, hang))
+    return msgspec.structs.replace(demo, status=add_goodput(demo, fresh, now, hang))
 
 
 def test_each_phase_has_its_part():
@@ -74,9 +74,9 @@ def test_steps_that_are_made_again_are_told_apart():
         told = TrainingProgress(step=step, updated=later)
         status = msgspec.structs.replace(demo.status, progress=told)
         assert getattr(goodput_at(msgspec.structs.replace(demo, status=status), later), part) == 60
-        assert gets_ahead(demo.status, told) == (step > 100)
-    assert not gets_ahead(status, told)
-    assert not gets_ahead(msgspec.structs.replace(demo.status, phase=Phase.STARTING), told)
+        assert passes_mark(demo.status, told) == (step > 100)
+    assert not passes_mark(status, told)
+    assert not passes_mark(msgspec.structs.replace(demo.status, phase=Phase.STARTING), told)
 
 
 def test_a_job_that_hangs_is_stalled_since_its_last_step_until_it_makes_one():

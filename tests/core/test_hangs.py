@@ -5,9 +5,10 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.plan import plan
-from paddlejob.core.recording.hangs import Hang, find_awaited, restored_hang
-from paddlejob.core.recording.stacks import position
-from paddlejob.testing.build import SnapshotBuilder, job, snapshot
+from paddlejob.training.findings import Awaited, Hang
+from paddlejob.training.hangs import find_awaited, restored_hang
+from paddlejob.training.stacks import parse_position
+from simkube.build import SnapshotBuilder, job, snapshot
 from tests.core.hang_histories import EVERY, Play, check
 
 
@@ -34,14 +35,14 @@ def test_a_job_that_makes_progress_does_not_hang():
         ),
         pytest.param(
             {"waiting": (0, 2)},
-            "no step for 5m (step 100): worker-1 on node-1 does not join what the others wait for",
+            "no step for 5m (step 100): worker-1 on node-1 does not join the call that the others wait in",
             ("worker-1 on node-1",),
             id="a deadlock in its own code",
         ),
         pytest.param(
             {"waiting": (1,)},
-            "no step for 5m (step 100): worker-0 on node-0, worker-2 on node-2 do not join what the "
-            "others wait for",
+            "no step for 5m (step 100): worker-0 on node-0, worker-2 on node-2 do not join the call "
+            "that the others wait in",
             ("worker-0 on node-0", "worker-2 on node-2"),
             id="two of three",
         ),
@@ -159,7 +160,7 @@ Thread 0x00007f02 (most recent call first):
     [
         (
             ("sync", "sync", "load"),
-            "worker-2 on node-2 is at another place than the others; it is in load (train.py:7)",
+            "worker-2 on node-2 is at a different place than the others; it is in load (train.py:7)",
             2,
         ),
         (("sync", "sync", "sync"), "all 3 ranks are waiting; they are in sync (train.py:7)", 0),
@@ -177,7 +178,7 @@ def test_what_ranks_are_doing_tells_who_is_not_where_the_others_are(functions, w
     play.train(100)
     play.stay(300, 100, waiting=(0, 1, 2))
     for rank, function in zip(play.ranks, functions, strict=True):
-        rank.position = position(dump(function)) if function else None
+        rank.position = parse_position(dump(function)) if function else None
     found = play.hang()
     assert found is not None
     assert found.message == f"no step for 5m (step 100): {why}"
@@ -189,7 +190,7 @@ def test_of_two_ranks_that_do_not_wait_for_each_other_it_is_said_where_each_is()
     play.train(10)
     play.stay(300, 10)
     for rank, function in zip(play.ranks, ("log", "load"), strict=True):
-        rank.position = position(dump(function))
+        rank.position = parse_position(dump(function))
     assert message(play) == (
         "no step for 5m (step 10): worker-0 is in log (train.py:7), worker-1 is in load (train.py:7)"
     )
@@ -201,7 +202,7 @@ def test_one_rank_alone_says_where_it_is():
     play = Play(ranks=1)
     play.train(10)
     play.stay(300, 10)
-    play.ranks[0].position = position(dump("lock"))
+    play.ranks[0].position = parse_position(dump("lock"))
     assert message(play) == "no step for 5m (step 10): it is in lock (train.py:7)"
 
 
@@ -255,7 +256,7 @@ def test_ranks_that_have_ended_are_not_waited_for():
     play.train(100)
     play.ranks[1].add_report(100, "ended", is_waiting=False, now=play.now)
     play.stay(400, 100, waiting=(0,), silent=(1,))
-    assert message(play).endswith(": worker-2 on node-2 does not join what the others wait for")
+    assert message(play).endswith(": worker-2 on node-2 does not join the call that the others wait in")
 
 
 def test_it_is_known_whom_ranks_wait_for_long_before_a_job_hangs():
@@ -268,7 +269,7 @@ def test_it_is_known_whom_ranks_wait_for_long_before_a_job_hangs():
     assert play.hang() is None
     play.stay(5, 100, waiting=(0, 2))
     assert find_awaited(play.ranks, play.now, silent_seconds=15) == (
-        "worker-1 on node-1 does not join what the others wait for"
+        "worker-1 on node-1 does not join the call that the others wait in"
     )
     play.stay(5, 100, waiting=())
     assert find_awaited(play.ranks, play.now, silent_seconds=15) == ""
@@ -284,7 +285,7 @@ HANG = Hang(0, 100, 300, ("demo-worker-1 (rank 1) on node-b",), "no step for 5m 
 
 def hanging(**spec) -> SnapshotBuilder:
     builder = snapshot(job().worker(2).spec(**spec).status(phase="Running")).pods_running().config({})
-    builder.hang = HANG
+    builder.findings = (HANG,)
     return builder
 
 
@@ -296,7 +297,7 @@ def test_a_hang_is_the_reason_a_condition_and_in_the_message():
     found = {each.type: (each.status, each.message) for each in status.conditions}
     assert found["Running"] == ("True", status.message)
     assert found["Hung"] == ("True", HANG.message)
-    builder.hang, builder.job = None, msgspec.structs.replace(builder.job, status=status)
+    builder.findings, builder.job = (), msgspec.structs.replace(builder.job, status=status)
     status = plan(builder.build()).status
     assert (status.reason, status.message) == ("PodsRunning", "2 workers running")
     assert {each.type: each.status for each in status.conditions}["Hung"] == "False"
@@ -308,7 +309,7 @@ def test_a_hang_on_record_is_known_to_the_next_operator():
     assert restored is not None
     assert (restored.attempt, restored.message, restored.is_learned) == (0, HANG.message, False)
     builder = hanging(hangPolicy="Restart")
-    builder.hang, builder.job = restored, msgspec.structs.replace(builder.job, status=status)
+    builder.findings, builder.job = (restored,), msgspec.structs.replace(builder.job, status=status)
     again = plan(builder.build()).status
     assert (again.message, again.attempt, again.conditions) == (status.message, 0, status.conditions)
     assert restored_hang(msgspec.structs.replace(status, phase=Phase.RESTARTING)) is None
@@ -329,7 +330,7 @@ def test_an_operator_that_has_not_seen_all_pauses_is_not_certain_of_a_hang(is_ne
 
 def test_a_job_is_not_restarted_for_a_hang_that_is_not_certain():
     builder = hanging(hangPolicy="Restart")
-    builder.hang = msgspec.structs.replace(HANG, is_learned=False)
+    builder.findings = (msgspec.structs.replace(HANG, is_learned=False),)
     status = plan(builder.build()).status
     assert (status.phase, status.reason, status.attempt) == (Phase.RUNNING, "Hung", 0)
 
@@ -338,7 +339,7 @@ def test_a_job_is_not_restarted_for_a_hang_that_is_not_certain():
 def test_a_rank_that_fails_while_it_waits_says_for_whom(index: int, is_said: bool):
     awaited = "demo-worker-1 (rank 1) on node-b is not reporting"
     builder = snapshot(job().worker(2).status(phase="Running")).pods_running().config({})
-    builder.failed("worker", index, code=1, message="gloo timed out").awaited = awaited
+    builder.failed("worker", index, code=1, message="gloo timed out").findings = (Awaited(0, awaited),)
     message = plan(builder.build()).status.message
     assert message.endswith(f"gloo timed out; it was waiting: {awaited}") == is_said
     assert f"worker-{index} exited with code 1" in message
@@ -355,7 +356,7 @@ def test_a_job_that_asks_for_it_is_restarted_and_the_odd_rank_blamed():
 def test_a_job_without_reports_is_not_restarted():
     """It may train, and only not reach the operator."""
     builder = hanging(hangPolicy="Restart")
-    builder.hang = msgspec.structs.replace(HANG, has_reports=False)
+    builder.findings = (msgspec.structs.replace(HANG, has_reports=False),)
     status = plan(builder.build()).status
     assert (status.phase, status.attempt) == (Phase.RUNNING, 0)
     assert status.message.endswith("no step for 5m (step 100): it is stuck")

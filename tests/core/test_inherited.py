@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from paddlejob.api import names
-from paddlejob.api.v1 import PaddleJobStatus, Phase, WorldSize
+from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Delete, RemoveFinalizer
-from paddlejob.testing.build import SnapshotBuilder, job, snapshot
+from simkube.build import SnapshotBuilder, job, snapshot
 
 FINALIZER = "finalizers.paddlepaddle.org"
 OLD_CONFIG = {"PADDLE_PORT": "41234", "PADDLE_TRAINERS_NUM": "2"}
@@ -63,29 +62,6 @@ class TestPodsOfAnEarlierOperator:
     def test_of_another_size_are_all_made_anew(self):
         running = snapshot(PS_JOB).pods_running().config(OLD_CONFIG).formed(worker=1)
         assert inherited(running).plan().status.base_attempt == 1
-
-
-class TestTheStatusOfVersion010:
-    def upgraded(self) -> SnapshotBuilder:
-        """Return a job that ran under 0.1.0, as its status was stored."""
-        built = snapshot(job().worker(2).spec(intranet="Service")).pods_running().services()
-        built.status(built.config(OLD_CONFIG).plan().status)
-        stored = msgspec.to_builtins(built.job.status)
-        stored["formation"] = stored.pop("worldSize")
-        return built.status(msgspec.convert(stored, PaddleJobStatus))
-
-    def test_a_worker_lost_during_the_upgrade_restarts_those_that_miss_it(self):
-        status = self.upgraded().gone("worker", 1).plan().status
-        assert (status.phase, status.base_attempt) == (Phase.RESTARTING, 1)
-        assert status.message == "worker-1: its pod was deleted"
-
-    def test_the_world_size_gets_its_new_name(self):
-        status = self.upgraded().plan().status
-        assert (status.world_size, status.formation) == (WorldSize(0, 0, 2, 0), None)
-
-    def test_the_new_name_goes_before_the_old_one(self):
-        both = self.upgraded().formed(worker=1)
-        assert both.plan().status.message == "scaling worker from 1 to 2"
 
 
 class TestTheFinalizerOfAnEarlierOperator:

@@ -11,10 +11,10 @@ import pytest
 
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
 from paddlejob.api.validation import validate
-from paddlejob.core.actions import Create, ReplaceConfig
+from paddlejob.core.actions import Create, ReplaceConfig, StopPod
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.snapshot import Scheduling
-from paddlejob.testing.build import NOW, JobBuilder, SnapshotBuilder, job, snapshot
+from simkube.build import NOW, JobBuilder, SnapshotBuilder, job, snapshot
 
 BAD_PORT = [{"containerPort": "http"}]
 JUNK: list[Any] = [None, 0, -1, 10**9, 3.5, True, "", "x", [], [None], ["x"], {}, {"spec": "x"}, [{}]]
@@ -66,6 +66,14 @@ EDITS = {
     "rules about failures": ps_job(backoffLimit=-1),
     "a limit in time": ps_job(activeDeadlineSeconds=0, startupDeadlineSeconds=-1),
 }
+
+
+def test_any_number_of_workers_is_planned_for_a_deleted_or_finished_job():
+    oversized = job().ps(1).worker(10**9)
+    deleted = snapshot(oversized.metadata(deletionTimestamp="2026-01-01T00:00:00Z")).plan()
+    assert deleted.status.phase is Phase.TERMINATING
+    finished = snapshot(job().ps(1).worker(10**9).status(phase="Completed")).plan()
+    assert finished.status.phase is Phase.COMPLETED
 
 
 class TestSuccess:
@@ -226,7 +234,9 @@ class TestTheEnd:
     def test_of_a_job_that_cannot_be_read_stays_with_its_pods(self, phase):
         built = unreadable(running(reason="Ended", message="as it was").phase(phase))
         plan = built.plan()
-        assert (plan.status, plan.stages, plan.events) == (built.job.status, (), ())
+        assert (plan.status, plan.events) == (built.job.status, ())
+        kinds = {type(action) for stage in plan.stages for action in stage}
+        assert kinds == ({StopPod} if phase is Phase.FAILED else set())
 
 
 def test_no_spec_makes_a_decision_fail_or_creates_a_pod_of_a_refused_one():

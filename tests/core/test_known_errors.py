@@ -7,7 +7,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase, TrainingProgress
 from paddlejob.core.attempts import known_errors
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 
 def recall(number: int) -> str:

@@ -8,9 +8,9 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import DeleteJob
 from paddlejob.core.messages import PhaseReason
-from paddlejob.core.observed import Observed
+from paddlejob.core.observed import observe
 from paddlejob.core.status import next_status
-from paddlejob.testing.build import NOW, job, snapshot
+from simkube.build import NOW, job, snapshot
 
 CREATED = {"creationTimestamp": "2026-01-01T12:00:00Z"}
 
@@ -86,8 +86,8 @@ def test_the_clock_of_the_deadline_starts_again_with_pods_that_wait_for_no_gang(
     built.status(built.plan().status)
     built._pods = {}
     built = edited(built, job().worker(2))
-    seen = Observed(built.status(built.plan().status).later(50).pods().build())
-    status = next_status(seen.job, seen.spec, seen.pods, PhaseReason(phase, reason, ""), seen.now)
+    seen = observe(built.status(built.plan().status).later(50).pods().build())
+    status = next_status(seen.trusted, seen.spec, seen.pods, PhaseReason(phase, reason, ""), seen.now)
     assert status.active_since == (seen.now if is_counted else None)
 
 
@@ -215,10 +215,3 @@ def test_a_job_of_another_controller_is_left_alone(manager, is_ours):
     plan = snapshot(job().worker(1).spec(managedBy=manager)).plan()
     assert bool(plan.stages) is is_ours
     assert bool(plan.status.phase) is is_ours
-
-
-def test_a_resumption_that_an_earlier_version_recorded_starts_the_clock():
-    """It had no resumeTime, and wrote the time of the resumption into attemptTime."""
-    of = job().worker(2).metadata(creationTimestamp="2026-01-01T06:00:00Z").spec(startupDeadlineSeconds=600)
-    resumed = of.status(phase="Pending", attempt=1, baseAttempt=1, attemptTime="2026-01-01T11:59:00Z")
-    assert snapshot(resumed).plan().status.phase is Phase.PENDING

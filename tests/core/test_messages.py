@@ -4,8 +4,9 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.actions import Event, EventType
-from paddlejob.core.messages import MESSAGE_LENGTH, PhaseReason, duration, one_line
-from paddlejob.testing.build import job, snapshot
+from paddlejob.core.messages import PhaseReason
+from paddlejob.text import MESSAGE_LENGTH, duration, one_line
+from simkube.build import job, snapshot
 
 DENIAL = (
     'admission webhook "validate.kyverno.svc-fail" denied the request: \n\n'

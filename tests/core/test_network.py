@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 
@@ -10,7 +12,7 @@ from paddlejob.api.v1 import Intranet
 from paddlejob.core.actions import Create, Kind
 from paddlejob.core.network import network_of
 from paddlejob.core.plan import plan
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 IPV6, IPV4 = "fd00::1", "10.0.0.1"
 READS = (
@@ -103,6 +105,28 @@ class TestSharedAddresses:
         assert "recreate the job with intranet: Host" in decided.status.message
         assert [event.message for event in decided.events] == [decided.status.message]
 
+    @pytest.mark.parametrize("fields", [{}, {"pod": {"hostNetwork": True}}], ids=["pod", "node"])
+    @pytest.mark.parametrize("hosts", list(itertools.product("123", repeat=3)), ids="".join)
+    def test_published_endpoints_differ(self, hosts, fields):
+        """A job that ran under an earlier operator may have hostNetwork in its templates."""
+        built = waiting(
+            job().ps(1, **fields).worker(2, **fields).status(startTime="2030-01-01T00:00:00Z"), IPV4
+        )
+        given = built.build()
+        pods = (
+            msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, pod_ip=f"10.0.0.{host}"))
+            for pod, host in zip(given.pods, hosts, strict=True)
+        )
+        stages = plan(msgspec.structs.replace(given, pods=tuple(pods))).stages
+        published = [
+            endpoint
+            for action in itertools.chain(*stages)
+            if isinstance(action, Create) and action.kind is Kind.CONFIG_MAP
+            for name in ("PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS")
+            for endpoint in action.manifest["data"][name].split(",")
+        ]
+        assert len(set(published)) == len(published) == (3 if len(set(hosts)) == 3 else 0)
+
     def test_a_pod_that_is_replaced_alone_does_not_start_either(self):
         built = snapshot(job().ps(1).worker(3).spec(withGloo=0)).pods_with_addresses().config()
         built.pods_running().formed().status(built.plan().status).waiting("worker", 2)
@@ -169,5 +193,9 @@ MODES = {
 @pytest.mark.parametrize("mode", Intranet)
 def test_every_mode_says_what_it_means_to_a_pod(mode):
     network, (settings, forced, ports) = network_of(mode), MODES[mode]
-    assert (network.settings("p"), network.forced(), len(network.ports(36000))) == (settings, forced, ports)
+    assert (network.settings("p"), network.required_settings(), len(network.ports(36000))) == (
+        settings,
+        forced,
+        ports,
+    )
     assert network.has_host_ports is any("hostPort" in port for port in network.ports(36000))

@@ -6,7 +6,7 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.attempts.backoff import EARLY_RESTARTS
-from paddlejob.testing.build import NOW, job, snapshot
+from simkube.build import NOW, job, snapshot
 
 
 def ended(code: int, reason: str, message: str = "") -> dict:

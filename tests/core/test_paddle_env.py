@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from paddlejob.api import names
 from paddlejob.api.names import LABEL_ROLE, PROTECTED_ENV
 from paddlejob.api.v1 import Role
+from paddlejob.core.attempts.elastic import with_rendezvous
 from paddlejob.core.paddle_env import config_data, config_hash, hosts_of, pod_env
 from paddlejob.core.pod_set import Replica, pod_set_of
 from paddlejob.core.render import render_pod
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 PS = {"PADDLE_PSERVERS_IP_PORT_LIST"}
 GLOO = {"PADDLE_WITH_GLOO", "PADDLE_GLOO_RENDEZVOUS", "PADDLE_GLOO_HTTP_ENDPOINT"}
+GLOO_DIRECTORY = {"env": [{"name": "PADDLE_GLOO_FS_PATH", "value": "/shared/gloo"}]}
 COLLECTIVE = {"PADDLE_MASTER", "PADDLE_NNODES"}
 ALWAYS = {
     "PADDLE_PORT",
@@ -69,6 +73,39 @@ def test_the_values_of_a_ps_job():
         "PADDLE_GLOO_HTTP_ENDPOINT": "10.0.1.1:36018",
         "PADDLEJOB_ATTEMPT_0_C28EEFEE": "0",
     }
+
+
+def test_servers_and_workers_meet_in_a_directory_apart_from_other_attempts():
+    of = (
+        job()
+        .ps(1, **GLOO_DIRECTORY)
+        .worker(1, **GLOO_DIRECTORY)
+        .spec(withGloo=2, intranet="Service")
+        .status(attempt=4, baseAttempt=3)
+    )
+    data = config_of(snapshot(of))
+    assert (data["PADDLE_WITH_GLOO"], data["PADDLE_GLOO_RENDEZVOUS"]) == ("2", "2")
+    assert data["SYS_JOB_ID"] == "default-demo-C28EEFEE-3"
+
+
+HTTP_RENDEZVOUS = {
+    "no directory": job().ps(1).worker(1).spec(withGloo=2),
+    "a directory for the servers alone": job().ps(1, **GLOO_DIRECTORY).worker(1).spec(withGloo=2),
+    "a directory for the workers alone": job().ps(1).worker(1, **GLOO_DIRECTORY).spec(withGloo=2),
+    "gloo on workers": job().ps(1, **GLOO_DIRECTORY).worker(1, **GLOO_DIRECTORY),
+    "heter pods, which Paddle would give the ranks of servers": job()
+    .ps(1, **GLOO_DIRECTORY)
+    .worker(1, **GLOO_DIRECTORY)
+    .heter(1, **GLOO_DIRECTORY)
+    .spec(withGloo=2),
+}
+
+
+@pytest.mark.parametrize("of", HTTP_RENDEZVOUS.values(), ids=HTTP_RENDEZVOUS)
+def test_otherwise_the_workers_meet_over_http(of):
+    data = config_of(snapshot(of).pods_with_addresses())
+    assert data["PADDLE_GLOO_RENDEZVOUS"] == "3"
+    assert "SYS_JOB_ID" not in data
 
 
 def test_service_endpoints_are_dotted_names_known_beforehand():
@@ -177,10 +214,116 @@ ENV = {
 }
 
 
+def holding(resource: str, amount: int | str = 1) -> dict:
+    return {"resources": {"limits": {resource: amount}}}
+
+
+ONE_PROCESS = {
+    "PADDLE_LOCAL_SIZE": "1",
+    "PADDLE_LOCAL_RANK": "0",
+    "PADDLE_RANK_IN_NODE": "0",
+    "PADDLE_GLOBAL_RANK": "0",
+    "PADDLE_GLOBAL_SIZE": {"configMapKeyRef": {"name": "demo", "key": "PADDLE_TRAINERS_NUM"}},
+}
+NO_DEVICE = {"PADDLE_XCCL_BACKEND": None, "FLAGS_selected_gpus": None, "PORT_RANGE": None}
+ENV |= {
+    "one process of a collective job": (job().worker(2), "worker", ONE_PROCESS | NO_DEVICE),
+    "one process of a single job": (job().worker(1), "worker", ONE_PROCESS),
+    "a heter pod with an NPU": (
+        job().ps(1).worker(1).heter(1, **holding("huawei.com/Ascend910")),
+        *("heter", {"HETER_DEVICE_TYPE": "npu"}),
+    ),
+    "one GPU": (
+        job().worker(2, **GPU),
+        "worker",
+        {"FLAGS_selected_gpus": "0", "PADDLE_DISTRI_BACKEND": None},
+    ),
+    "a DCU, which is a GPU to Paddle": (
+        job().worker(2, **holding("hygon.com/dcu")),
+        *("worker", {"FLAGS_selected_gpus": "0", "PADDLE_XCCL_BACKEND": None}),
+    ),
+    "a part of a GPU": (
+        job().worker(2, **holding("aliyun.com/gpu-mem", 8)),
+        *("worker", {"FLAGS_selected_gpus": "0"}),
+    ),
+    "a part of a GPU of Baidu's cloud": (
+        job().worker(2, **holding("baidu.com/a100_80g_cgpu")),
+        *("worker", {"FLAGS_selected_gpus": "0", "FLAGS_selected_xpus": None}),
+    ),
+    "a claim": (
+        job().worker(2, resources={"claims": [{"name": "card"}]}),
+        *("worker", {"FLAGS_selected_gpus": "0"}),
+    ),
+    "one XPU": (
+        job().worker(2, **holding("kunlunxin.com/xpu")),
+        *("worker", {"FLAGS_selected_xpus": "0", "PADDLE_DISTRI_BACKEND": None, "FLAGS_selected_gpus": None}),
+    ),
+    "several cards need the launcher": (
+        job().worker(2, **holding("nvidia.com/gpu", "8")),
+        *("worker", {"FLAGS_selected_gpus": None, "PADDLE_DISTRI_BACKEND": None}),
+    ),
+    "several custom devices": (
+        job().worker(2, **holding("huawei.com/ascend-1980", 8)),
+        "worker",
+        {"PADDLE_DISTRI_BACKEND": "xccl", "PADDLE_XCCL_BACKEND": "npu", "FLAGS_selected_npus": None},
+    ),
+    "a GPU of a PS trainer": (job().ps(1).worker(1, **GPU), "worker", {"FLAGS_selected_gpus": None}),
+    "the launcher's ports on the host network": (
+        job().worker(2).spec(intranet="Host").status(hostPort=40020),
+        *("worker", {"PORT_RANGE": "40022:40039"}),
+    ),
+    "the launcher's ports behind services": (
+        job().worker(2).spec(intranet="Service"),
+        *("worker", {"PORT_RANGE": None}),
+    ),
+    "ports of parameter servers": (
+        job().ps(1).worker(1).spec(intranet="Host").status(hostPort=40020),
+        *("ps", {"PORT_RANGE": None}),
+    ),
+    **{
+        f"one {resource}": (
+            job().worker(2, **holding(resource)),
+            "worker",
+            {
+                "PADDLE_DISTRI_BACKEND": "xccl",
+                "PADDLE_XCCL_BACKEND": kind,
+                f"FLAGS_selected_{kind}s": "0",
+                "FLAGS_selected_gpus": None,
+            },
+        )
+        for resource, kind in {
+            "huawei.com/Ascend910": "npu",
+            "huawei.com/Ascend310P": "npu",
+            "cambricon.com/mlu": "mlu",
+            "cambricon.com/mlu370": "mlu",
+            "enflame.com/gcu": "gcu",
+            "iluvatar.com/gpu": "iluvatar_gpu",
+            "metax-tech.com/gpu": "metax_gpu",
+        }.items()
+    },
+}
+
+
 @pytest.mark.parametrize(("of", "role", "expected"), ENV.values(), ids=ENV.keys())
 def test_the_environment_of(of, role, expected):
     env = env_of(snapshot(of), role)
     assert {name: env.get(name) for name in expected} == expected
+
+
+def test_paddles_elastic_launcher_assigns_the_ranks():
+    context = snapshot(job().worker(2, **holding("huawei.com/Ascend910")).spec(elastic=1)).context()
+    spec = with_rendezvous(context.spec, context.job.spec, "10.0.0.9:2379")
+    context = msgspec.structs.replace(context, spec=spec)
+    env = {each["name"]: each.get("value") for each in pod_env(context, Replica(Role.WORKER, 1))}
+    assert (env["PADDLE_RANK"], env["PADDLE_XCCL_BACKEND"]) == ("-1", "npu")
+    assert not {"PADDLE_TRAINER_ID", "PADDLE_GLOBAL_RANK", "PADDLE_GLOBAL_SIZE"} & env.keys()
+
+
+def test_the_launchers_ports_are_the_rest_of_the_block():
+    """It needs one port for the master and one per process: a node has up to 16 cards."""
+    first, last = names.LAUNCHER_PORT_OFFSET, names.PORTS_PER_POD - 1
+    assert first > names.MASTER_PORT_OFFSET
+    assert last - first + 1 >= 1 + 16
 
 
 ABSENT = {

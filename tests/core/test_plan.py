@@ -9,7 +9,7 @@ from paddlejob.api.v1 import Phase
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, RemoveFinalizer, ReplaceConfig
 from paddlejob.core.plan import plan
-from paddlejob.testing.build import NOW, job, snapshot
+from simkube.build import NOW, job, snapshot
 
 PS_JOB = job().ps(2).worker(2)
 
@@ -211,7 +211,7 @@ class TestEnding:
         assert did(self.ended(policy).succeeded("worker", 0).plan()) == [
             ["Delete demo-ps-0", "Delete demo-worker-0"]
         ]
-        assert did(self.ended(policy).failed("worker", 0).plan()) == [["Delete demo-ps-0"]]
+        assert did(self.ended(policy).failed("worker", 0).plan()) == [["StopPod demo-ps-0"]]
 
     def test_services_go_after_the_pods(self):
         built = snapshot(job().worker(1).spec(intranet="Service")).services().pods_running()
@@ -226,10 +226,11 @@ class TestEnding:
         assert (status.worker.succeeded, status.completion_time) == (2, NOW)
 
     def test_no_pod_counts_as_running_that_is_deleted_with_the_end(self):
-        status = snapshot(PS_JOB).pods_running().failed("worker", 1).plan().status
+        of = job().ps(2).worker(2).spec(cleanPodPolicy="Always")
+        status = snapshot(of).pods_running().failed("worker", 1).plan().status
         assert (status.ps.ready, status.ps.running, status.ps.replicas) == ("0/2", 0, 0)
         assert (status.worker.ready, status.worker.running, status.worker.failed) == ("0/2", 0, 1)
-        assert status.worker.replicas == 1
+        assert status.worker.replicas == 0
 
     @pytest.mark.parametrize("policy", ["Always", "OnFailure", "OnCompletion", "Never"])
     @pytest.mark.parametrize("ending", ["succeeded", "failed"])
@@ -260,6 +261,10 @@ class TestEnding:
     @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
     def test_a_finished_job_never_starts_a_pod(self, phase):
         assert snapshot(job().worker(2).spec(cleanPodPolicy="Never")).phase(phase).plan().stages == ()
+
+    def test_pods_that_are_kept_keep_their_services(self):
+        built = snapshot(job().worker(2).spec(intranet="Service")).services().pods_running()
+        assert did(built.failed("worker", 0).plan()) == [["StopPod demo-worker-1"]]
 
     def test_cleaning_goes_on_where_a_crash_interrupted_it(self):
         built = (
@@ -330,6 +335,28 @@ class TestBadInput:
     def test_spellings_found_in_the_wild_are_told_once_a_generation(self):
         built = snapshot(job().worker(1).spec(cleanPolicy="OnCompletion"))
         assert [event.reason for event in built.plan().events] == ["AliasUsed"]
+        assert settled(built).plan().events == ()
+
+    def test_idle_cards_and_another_master_are_told_once_a_generation(self):
+        env = [{"name": "MASTER_ADDR", "value": "10.0.0.1"}]
+        limits = {"limits": {"nvidia.com/gpu": 8}}
+        built = snapshot(job().worker(2, command=["python", "train.py"], env=env, resources=limits))
+        idle, overridden = built.plan().events
+        assert (idle.reason, overridden.reason) == ("IdleAccelerators", "MasterOverridden")
+        assert overridden.message.startswith(
+            "spec.worker.template.spec.containers[0].env[0]: Paddle prefers MASTER_ADDR and MASTER_PORT to"
+        )
+        assert settled(built).plan().events == ()
+
+    @pytest.mark.parametrize("of", [job().worker(1), job().ps(1).worker(2)], ids=["single", "ps"])
+    def test_another_master_matters_to_collective_jobs_only(self, of):
+        first = of.manifest["spec"]["worker"]["template"]["spec"]["containers"][0]
+        first["env"] = [{"name": "MASTER_PORT", "value": "1"}]
+        assert snapshot(of).plan().events == ()
+
+    def test_a_field_without_effect_is_reported_once_a_generation(self):
+        built = snapshot(job().worker(1).spec(sampleSetRef={"name": "imagenet", "mountPath": "/data"}))
+        assert [event.reason for event in built.plan().events] == ["NoEffect"]
         assert settled(built).plan().events == ()
 
 

@@ -6,7 +6,7 @@ import pytest
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Role
 from paddlejob.core.pod_set import PodState, Replica, ending_of, has_ended, pod_set_of, replica_of
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 
 def pod(phase: str = "", **fields) -> Pod:

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddlejob.api.v1 import PaddleJobStatus, ProgressMark, TrainingProgress
-from paddlejob.core.attempts.advance import has_advanced
-from paddlejob.core.recording.progress import Origin, advanced
+from paddlejob.training.steps import Origin, add_report, has_advanced
 
 FROM_SCRATCH, RESUMED = Origin(), Origin(resumed=True)
 STARTED_AGAIN = Origin(restarted=True)
@@ -19,8 +18,13 @@ def of(step: int, **more) -> TrainingProgress:
 
 def numbers(progress: TrainingProgress) -> dict:
     shown = msgspec.to_builtins(progress)
-    names = ("step", "attempt", "attemptStep", "resumedStep", "savedStep", "lostSteps", "percent")
+    names = ("step", "epochStep", "percent", "attempt", "attemptStep")
+    names += ("resumedStep", "savedStep", "lostSteps")
     return {name: shown[name] for name in names if shown.get(name)}
+
+
+def test_the_number_of_processes_is_kept_if_the_log_has_newer_progress():
+    assert add_report(of(5, processes=8), of(9), attempt=0).processes == 8
 
 
 @pytest.mark.parametrize(
@@ -100,26 +104,26 @@ def numbers(progress: TrainingProgress) -> dict:
             id="a program that says its steps",
         ),
         pytest.param(
-            of(400, epoch=1, epochs=2, steps=500),
-            of(10, epoch=2, epochs=2, steps=500),
+            of(400, epoch=1, epochs=2, steps=1000, epoch_step=400),
+            of(510, epoch=2, epochs=2, steps=1000, epoch_step=10),
             0,
             None,
-            {"step": 10},
+            {"step": 510, "epochStep": 10},
             id="the next epoch",
         ),
         pytest.param(
-            of(10, epoch=2, epochs=2, steps=500),
-            of(490, epoch=1, epochs=2, steps=500),
+            of(510, epoch=2, epochs=2, steps=1000, epoch_step=10),
+            of(490, epoch=1, epochs=2, steps=1000, epoch_step=490),
             1,
             None,
-            {"step": 10, "attempt": 1, "attemptStep": 490, "lostSteps": 20},
+            {"step": 510, "epochStep": 10, "attempt": 1, "attemptStep": 490, "lostSteps": 20},
             id="a restart in the epoch before",
         ),
         pytest.param(of(500), of(0), 0, None, {"step": 500}, id="lines that count from 0 in an epoch unsaid"),
     ],
 )
 def test_progress_over_attempts(before, told, attempt, origin, after):
-    assert numbers(advanced(before, told, attempt=attempt, origin=origin)) == after
+    assert numbers(add_report(before, told, attempt=attempt, origin=origin)) == after
 
 
 @given(
@@ -135,7 +139,7 @@ def test_steps_never_fall_and_every_repeated_step_is_lost(runs: list[tuple[int, 
         for step in range(1, steps + 1):
             said_saved = save_at if 0 < save_at <= step else 0
             told = of(step, saved_step=said_saved)
-            before, now = now, advanced(now, told, attempt=attempt, origin=Origin(resumed=resumes))
+            before, now = now, add_report(now, told, attempt=attempt, origin=Origin(resumed=resumes))
             assert before is None or now.step >= before.step
             assert (now.attempt_step or now.step) == start + step
             saved = start + said_saved if said_saved else saved
@@ -147,6 +151,6 @@ def test_steps_never_fall_and_every_repeated_step_is_lost(runs: list[tuple[int, 
 def test_epochs_that_a_resumed_process_counts_again_do_not_hide_its_new_steps():
     before = of(8000, epoch=8, saved_step=8000)
     mark = ProgressMark(epoch=8, step=8000)
-    now = advanced(before, of(1000, epoch=1, saved_step=1000), attempt=1, origin=RESUMED)
+    now = add_report(before, of(1000, epoch=1, saved_step=1000), attempt=1, origin=RESUMED)
     assert (now.epoch, now.step, now.saved_step) == (8, 9000, 9000)
     assert has_advanced(PaddleJobStatus(attempt=1, base_attempt=1, progress=now, progress_mark=mark))

@@ -8,9 +8,9 @@ from paddlejob.core.actions import Create, InstallRecorder, Kind
 from paddlejob.core.gang.model import GangApis
 from paddlejob.core.plan import plan
 from paddlejob.core.pod_set import Replica
-from paddlejob.core.recording.recorder import Recorder
+from paddlejob.core.recorder import Recorder
 from paddlejob.core.render import render_pod
-from paddlejob.testing.build import SnapshotBuilder, job, snapshot
+from simkube.build import SnapshotBuilder, job, snapshot
 
 FILES = {"__init__.py": "code", "site/sitecustomize.py": "start", "ca.crt": "PEM"}
 RECORDER = Recorder.of(FILES, "https://reports.paddle-system.svc:8443")
@@ -56,7 +56,7 @@ def test_who_has_the_recorder(asked: bool | None, available: Recorder | None, is
 
 def test_a_worker_mounts_the_code_and_a_token_for_reports_only():
     spec = spec_of(job().worker(1, pod={"volumes": [{"name": "data"}]}).spec(recorder=True))
-    mine, ours = spec["volumes"]
+    mine, ours, _ = spec["volumes"]
     assert mine == {"name": "data"}
     assert ours == {
         "name": "paddlejob-recorder",
@@ -83,9 +83,11 @@ def test_a_worker_mounts_the_code_and_a_token_for_reports_only():
             ]
         },
     }
-    assert spec["containers"][0]["volumeMounts"] == [
-        {"name": "paddlejob-recorder", "mountPath": "/etc/paddlejob/recorder", "readOnly": True}
-    ]
+    assert spec["containers"][0]["volumeMounts"][0] == {
+        "name": "paddlejob-recorder",
+        "mountPath": "/etc/paddlejob/recorder",
+        "readOnly": True,
+    }
     assert {"name": "PADDLEJOB_REPORT_URL", "value": RECORDER.url} in spec["containers"][0]["env"]
 
 
@@ -124,7 +126,7 @@ def test_the_template_is_left_as_it_was():
     builder = of_recorded(of.spec(recorder=True))
     first, second = (render_pod(builder.context(), Replica(Role.WORKER, 0)) for _ in range(2))
     assert first == second
-    assert len(first["spec"]["containers"][0]["volumeMounts"]) == 2
+    assert len(first["spec"]["containers"][0]["volumeMounts"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -212,7 +214,8 @@ def test_while_the_code_is_not_ours_new_pods_have_none_and_the_job_says_so():
     created = plan(msgspec.structs.replace(builder.build(), recorder_obstacle=OBSTACLE))
     pods = [action for stage in created.stages for action in stage if isinstance(action, Create)]
     assert [action.kind for action in pods] == [Kind.POD, Kind.POD]
-    assert not any("volumes" in action.manifest["spec"] for action in pods)
+    volumes = [volume for action in pods for volume in action.manifest["spec"].get("volumes", ())]
+    assert "paddlejob-recorder" not in [volume["name"] for volume in volumes]
 
     running = builder.pods_running().config({}).build()
     decided = plan(msgspec.structs.replace(running, recorder_obstacle=OBSTACLE))

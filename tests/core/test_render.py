@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from paddlejob.api.v1 import Role
 from paddlejob.core.pod_set import Replica
 from paddlejob.core.render import render_config_map, render_pod, render_service
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 WORKER = Replica(Role.WORKER, 0)
 
@@ -212,3 +213,77 @@ def test_the_config_map_is_named_after_the_job():
     assert config["metadata"]["name"] == "demo"
     assert config["metadata"]["labels"]["paddle-res-name"] == "demo"
     assert config["data"] == {"A": "1"}
+
+
+READ_ONLY = {"securityContext": {"readOnlyRootFilesystem": True}}
+LAUNCH = ["python", "-m", "paddle.distributed.launch"]
+OWN_LOG_DIR = [{"name": "PADDLE_LOG_DIR", "value": "/output/log"}]
+
+
+@pytest.mark.parametrize(
+    ("of", "role", "is_recorded", "has_logs"),
+    [
+        pytest.param(job().worker(2), Role.WORKER, True, True, id="recorded"),
+        pytest.param(job().worker(1), Role.WORKER, True, True, id="recorded, single"),
+        pytest.param(job().worker(2), Role.WORKER, False, False, id="not recorded"),
+        pytest.param(job().worker(2, **READ_ONLY), Role.WORKER, False, True, id="read-only"),
+        pytest.param(
+            job().worker(2, securityContext={"readOnlyRootFilesystem": False}),
+            *(Role.WORKER, False, False),
+            id="writable",
+        ),
+        pytest.param(job().ps(1).worker(1), Role.PS, True, False, id="ps"),
+        pytest.param(job().ps(1).worker(1, **READ_ONLY), Role.WORKER, True, False, id="trainer of a ps job"),
+        pytest.param(
+            job().worker(2, env=OWN_LOG_DIR), Role.WORKER, True, False, id="a variable of the template"
+        ),
+        pytest.param(
+            job().worker(2, command=[*LAUNCH, "--log_dir=/output", "train.py"]),
+            *(Role.WORKER, True, False),
+            id="a flag of the command",
+        ),
+        pytest.param(
+            job().worker(2, command=["sh", "-c"], args=["fleetrun --log_dir /output train.py"]),
+            *(Role.WORKER, True, False),
+            id="a flag in the arguments of a shell",
+        ),
+    ],
+)
+def test_the_launcher_logs_to_a_volume(of, role: Role, is_recorded: bool, has_logs: bool):
+    context = msgspec.structs.replace(snapshot(of).context(), keeps_launcher_logs=is_recorded)
+    spec = render_pod(context, Replica(role, 0))["spec"]
+    first = spec["containers"][0]
+    assert ({"name": "paddlejob-logs", "emptyDir": {}} in spec.get("volumes", ())) is has_logs
+    assert ("/var/log/paddlejob" in [each["mountPath"] for each in first.get("volumeMounts", ())]) is has_logs
+    logs = [each["value"] for each in first["env"] if each["name"] == "PADDLE_LOG_DIR"]
+    assert (logs == ["/var/log/paddlejob"]) is has_logs
+    assert len(logs) <= 1
+
+
+@pytest.mark.parametrize("path", ["/var/log/paddlejob", "/var/log/paddlejob/"])
+def test_the_launcher_logs_to_a_volume_of_the_template(path):
+    mount = {"name": "shared", "mountPath": path}
+    of = job().worker(2, volumeMounts=[mount])
+    context = msgspec.structs.replace(snapshot(of).context(), keeps_launcher_logs=True)
+    pod_spec = render_pod(context, Replica(Role.WORKER, 0))["spec"]
+    (first,) = pod_spec["containers"]
+    assert first["volumeMounts"] == [mount]
+    assert {"name": "PADDLE_LOG_DIR", "value": "/var/log/paddlejob"} in first["env"]
+    assert pod_spec["volumes"] == []
+
+
+def test_a_volume_of_the_template_with_the_name_of_the_launchers_is_not_added_twice():
+    volume, mount = (
+        {"name": "paddlejob-logs", "emptyDir": {}},
+        {"name": "paddlejob-logs", "mountPath": "/logs"},
+    )
+    spec = spec_of(job().worker(1, pod={"volumes": [volume]}, volumeMounts=[mount], **READ_ONLY))
+    assert spec["volumes"] == [volume]
+    assert spec["containers"][0]["volumeMounts"] == [mount, {**mount, "mountPath": "/var/log/paddlejob"}]
+
+
+def test_the_volumes_of_the_template_are_kept():
+    mount, volume = {"name": "data", "mountPath": "/data"}, {"name": "data"}
+    spec = spec_of(job().worker(1, pod={"volumes": [volume]}, volumeMounts=[mount], **READ_ONLY))
+    assert spec["volumes"][0] == volume
+    assert spec["containers"][0]["volumeMounts"][0] == mount

@@ -5,10 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from paddlejob.api import names
 from paddlejob.api.v1 import Phase, TrainingProgress
-from paddlejob.core.actions import ReplaceConfig
-from paddlejob.kubelet.restart import back_off_message
-from paddlejob.testing.build import NOW, job, snapshot
+from paddlejob.core.actions import ReplaceConfig, StopPod
+from paddlejob.core.paddle_env import config_hash
+from paddlejob.kubelet.lifecycle import back_off_message
+from simkube.build import NOW, job, snapshot
 
 COLLECTIVE = job().worker(3)
 GLOO = job().ps(1).worker(2)
@@ -219,6 +221,22 @@ def test_a_worker_that_nobody_waits_for_is_replaced_alone():
     following = built.status(plan.status).plan()
     assert created(following) == ["demo-worker-1"]
     assert following.status.attempt == 1
+
+
+def test_running_pods_keep_the_rendezvous_of_gloo_that_they_began_with():
+    """The templates were changed, or the pods were created by an operator that did not know the directory."""
+    directory = {"env": [{"name": "PADDLE_GLOO_FS_PATH", "value": "/shared"}]}
+    shared = {"volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}]}
+    container = {**directory, "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
+    with_directory = job().ps(1, pod=shared, **container).worker(2, pod=shared, **container).spec(withGloo=2)
+    built = live(job().ps(1).worker(2).spec(withGloo=2))
+    for pod in built._pods.values():
+        pod["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] = config_hash(built._config)
+    plan = built.respecified(with_directory).plan()
+    assert (plan.status.phase, plan.stages) == (Phase.RUNNING, ())
+    again = restarted(built.failed("worker", 0, code=143)).pods_with_addresses()
+    data = again.plan().stages[0][0].manifest["data"]
+    assert (data["PADDLE_GLOO_RENDEZVOUS"], data["SYS_JOB_ID"]) == ("2", f"default-demo-{OF_DEMO}-1")
 
 
 def test_the_config_names_every_attempt_that_lives():
@@ -464,4 +482,5 @@ class TestServersWhileAWorkerIsReplacedOrAdded:
 @pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
 def test_an_ended_job_is_never_restarted(phase):
     built = live(job().worker(2).spec(cleanPodPolicy="Never")).failed("worker", 1, code=137).phase(phase)
-    assert built.plan().stages == ()
+    stops = [StopPod("demo-worker-0", "uid-demo-worker-0")] if phase is Phase.FAILED else []
+    assert [action for stage in built.plan().stages for action in stage] == stops

@@ -5,19 +5,14 @@ import pytest
 
 from paddlejob.api.v1 import Phase
 from paddlejob.core.plan import plan
-from paddlejob.core.recording.stragglers import (
-    WINDOW_STEPS,
-    Slowdown,
-    StepTime,
-    StepTimer,
-    find_stragglers,
-)
 from paddlejob.core.snapshot import Snapshot
-from paddlejob.testing.build import JobBuilder, job, snapshot
+from paddlejob.training.findings import Slowdown
+from paddlejob.training.stragglers import WINDOW_STEPS, StepTime, StepTimer, find_stragglers
+from simkube.build import JobBuilder, job, snapshot
 
 
-def named(*pairs: tuple[float, float]) -> list[str]:
-    ranks = [(f"worker-{index}", StepTime(*pair)) for index, pair in enumerate(pairs)]
+def named(*times: tuple[float, float] | tuple[float, float, int]) -> list[str]:
+    ranks = [(f"worker-{index}", StepTime(*time)) for index, time in enumerate(times)]
     return [straggler.name for straggler in find_stragglers(ranks)]
 
 
@@ -35,6 +30,13 @@ def named(*pairs: tuple[float, float]) -> list[str]:
         pytest.param([(0.1, 0.02), (0.1, 0.02), (0.3, 0.01)], [], id="three that do not wait for each other"),
         pytest.param([(0.1, 0.02), (0.3, 0.01)], [], id="two that do not wait for each other"),
         pytest.param([(0.1, 0.2), (0.1, 0.22), (0.3, 0.05)], ["worker-2"], id="windows of other steps"),
+        pytest.param([(0.05, 0.25, 0), (0.2, 0.1, 1)], [], id="two stages of a pipeline"),
+        pytest.param(
+            [(0.05, 0.25, 0)] * 2 + [(0.2, 0.1, 1)] * 2, [], id="a stage with more layers, two ranks each"
+        ),
+        pytest.param(
+            [(0.05, 0.25, 0), (0.1, 0.2, 0), (0.2, 0.1, 1), (0.2, 0.1, 1)], ["worker-1"], id="within a stage"
+        ),
     ],
 )
 def test_who_works_longest_and_waits_least_is_the_straggler(pairs: list, expected: list):
@@ -49,16 +51,22 @@ def test_the_sentence_has_both_times():
     )
 
 
+def test_the_sentence_names_the_stage_of_a_pipeline():
+    times = StepTime(0.05, 0.25, 1), StepTime(0.2, 0.1, 1), StepTime(0.1, 0.2, 0)
+    [straggler] = find_stragglers(zip("abc", times, strict=True))
+    assert str(straggler).endswith("most other ranks of stage 1 for 0.05s: they wait for it")
+
+
 def test_times_are_averaged_over_the_last_steps():
     timer = StepTimer()
     own = 0.0
     for step in range(0, 3 * WINDOW_STEPS, 5):
-        timer.add_report(step, own, step * 0.3)
-        timer.add_report(step, own, step * 0.3 + 9.9)
+        timer.add_report(step, own, step * 0.3, stage=1)
+        timer.add_report(step, own, step * 0.3 + 9.9, stage=1)
         assert (timer.last is None) == (step < WINDOW_STEPS)
         own += 5 * (0.1 if step < WINDOW_STEPS else 0.4)
     assert timer.last is not None
-    assert (timer.last.own, timer.last.waiting) == (pytest.approx(0.4), pytest.approx(0.3))
+    assert timer.last == StepTime(pytest.approx(0.4), pytest.approx(0.3), 1)
     timer.add_report(1, 0.0, 0.0)
     assert timer.last is None
 
@@ -95,7 +103,7 @@ SLOW = Slowdown(0, "demo-worker-1", "demo-worker-1 (rank 1) on node-b works 0.4s
 def slowed(of: JobBuilder, slow: Slowdown = SLOW) -> Snapshot:
     """A running job whose worker-1 is on node-b, and slow."""
     builder = snapshot(of.status(phase="Running")).pods_running().config({})
-    builder.slowdown = slow
+    builder.findings = (slow,)
     built = builder.build()
     pods = (
         msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="node-b"))

@@ -5,7 +5,7 @@ import pytest
 from paddlejob.api.v1 import Phase
 from paddlejob.core.pod_set import pod_set_of
 from paddlejob.core.policy.success import success
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 PS_JOB = job().ps(1).worker(2)
 

@@ -12,9 +12,9 @@ from local.jobs import role
 from paddlejob.api.names import Reason
 from paddlejob.client.job import JobEvent, job_of
 from paddlejob.client.logs.model import LogLine
-from paddlejob.core.recording.hangs import HangLimits, RankPace, find_hang
 from paddlejob.dashboard.activity import LogActivity, _Report, from_events, from_reports
-from paddlejob.testing.build import job
+from paddlejob.training.hangs import HangLimits, RankPace, find_hang
+from simkube.build import job
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

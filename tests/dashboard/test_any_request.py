@@ -20,7 +20,7 @@ from paddlejob.dashboard.server import Dashboard
 from paddlejob.dashboard.shared import SharedDashboard
 from paddlejob.dashboard.users import plain_token
 from paddlejob.kube.transport.cluster import ClusterConfig
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.support.fuzz import TEXT, VALUES, changed, encodable, mangled, refusal
 
 PATHS = st.sampled_from(

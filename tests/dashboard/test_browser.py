@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from playwright.async_api import expect
 
-from local.jobs import job, role, text
+from local.jobs import LAUNCHER, job, role, text
 from paddlejob.client.cluster import Cluster
 from paddlejob.dashboard.server import Dashboard
 from paddlejob.history.record import Point
 from paddlejob.kube.resource import EVENTS
-from paddlejob.testing.build import job as build
+from simkube.build import job as build
 from tests.dashboard.browser import Tab, chromium, tab
 from tests.dashboard.test_activity import hang
 from tests.dashboard.test_cluster import GONE, RECORD, keep
@@ -88,9 +88,9 @@ async def training(runs, name="resnet50", workers=4):
         job(name, worker=role(workers, TRAINS), restartPolicy={"delaySeconds": 0, "maxDelaySeconds": 0})
     )
     async with asyncio.timeout(60):
-        async for look in demo.looks():
-            progress = look.state.status.progress
-            if look.state.status.attempt == 1 and progress and progress.step == 120:
+        async for current in demo.watch_with_pods():
+            progress = current.state.status.progress
+            if current.state.status.attempt == 1 and progress and progress.step == 120:
                 return demo
     raise AssertionError("the run ended")
 
@@ -250,7 +250,7 @@ async def test_what_can_be_undone_is_undone_and_the_rest_is_asked_about(runs, pa
     await expect(phase).to_have_text("Running")
     await page.page.get_by_role("button", name="Stop", exact=True).click()
     await page.page.get_by_role("dialog").get_by_role("button", name="Stop").click()
-    await expect(phase).to_have_text("Failed")
+    await expect(phase).to_have_text("Stopped")
     await page.page.get_by_role("button", name="Retry", exact=True).click()
     await expect(phase).to_have_text("Running")
     again = page.page.url.rpartition("/")[2]
@@ -259,6 +259,8 @@ async def test_what_can_be_undone_is_undone_and_the_rest_is_asked_about(runs, pa
     await page.page.get_by_role("main").get_by_role("button", name="Resume").click()
     await expect(phase).to_have_text("Running")
     await (await runs.get(again)).stop()
+    await page.open("")
+    await expect(page.page.get_by_role("button", name="Failed 2")).to_be_visible()
     for name in (again, demo.name):
         await page.open(f"jobs/default/{name}")
         await page.page.get_by_role("button", name="Delete", exact=True).click()
@@ -290,6 +292,17 @@ async def test_what_a_program_prints_is_text(runs, page):
     await expect(page.page.locator(".line").first).to_contain_text(evil)
     assert await page.page.locator("img:not([alt=''])").count() == 0
     assert await page.page.title() == f"{demo.name} · PaddleJob"
+
+
+async def test_the_ranks_of_a_pod_open_its_processes(runs, page):
+    demo = await runs.submit(job("cards", worker=role(2, LAUNCHER)))
+    await demo.wait(timeout_seconds=60)
+    await page.open(f"jobs/default/{demo.name}/ranks")
+    await page.page.get_by_role("button", name="Processes of worker-1").click()
+    rows = page.page.locator("dialog .processes tbody tr")
+    await expect(rows).to_have_count(2)
+    await expect(rows.nth(1)).to_contain_text("hello from 1 of 1")
+    assert await page.violations() == []
 
 
 async def test_all_is_said_in_chinese_to_who_reads_chinese(runs, browser, link):

@@ -12,7 +12,7 @@ import pytest
 
 from local.jobs import config_map, job, role, text
 from paddlejob.dashboard import changes
-from paddlejob.dashboard.desk import MAX_TEXTS
+from paddlejob.dashboard.session import MAX_TEXTS
 from tests.dashboard.test_streams import LIVE
 
 
@@ -42,7 +42,7 @@ async def test_a_run_is_submitted_suspended_resumed_scaled_stopped_retried_and_d
     assert "is running; stop it first" in refused.json["error"]
     assert (await pages.post(f"{path}/stop")).status == 200
     await (await runs.get(name)).wait(timeout_seconds=60)
-    await shown(pages, name, "Failed")
+    await shown(pages, name, "Stopped")
     again = await pages.post(f"{path}/retry")
     assert again.json["key"] != key
     assert (await pages.post(f"{path}/delete")).json == {"message": "deleted"}

@@ -12,13 +12,14 @@ import msgspec
 import pytest
 from yarl import URL
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import Failure
 from paddlejob.client.cluster import Cluster
 from paddlejob.dashboard import job_stream
 from paddlejob.history.record import AttemptRecord, Point, RankEnd, Record, Summary, manifest
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.dashboard.pages import Pages, opened
 from tests.support.served_api import ServedCluster, served_cluster
 
@@ -79,6 +80,19 @@ async def test_a_job_with_its_pods_is_followed_over_a_restart(cluster, pages):
         assert any("exited with code 137" in each["message"] for each in found)
 
 
+async def test_the_ranks_of_pods_are_shown_when_the_number_of_processes_becomes_known(cluster, pages):
+    async with pages.stream("/api/jobs") as events:
+        await do(cluster, lambda scene: scene.submit(job().worker(2)))
+        await events.until("change", running("demo"))
+    async with pages.stream("/api/jobs/default/demo/stream") as events:
+        told = await events.until("ranks")
+        assert [rank["ranks"] for rank in told["changed"]] == ["", ""]
+        patch = {"status": {"progress": {"step": 1, "processes": 4}}}
+        cluster.scene.server.patch(PADDLE_JOBS, "default", "demo", patch, subresource="status")
+        told = await events.until("ranks")
+        assert [rank["ranks"] for rank in told["changed"]] == ["0-3", "4-7"]
+
+
 async def test_what_ranks_print_tells_what_they_did(cluster, pages):
     async with pages.stream("/api/jobs") as events:
         await do(cluster, lambda scene: scene.submit(job().worker(2)))
@@ -91,7 +105,7 @@ async def test_what_ranks_print_tells_what_they_did(cluster, pages):
 
 
 async def test_a_page_gets_the_newest_events_of_pods_and_all_of_the_job(cluster, pages, monkeypatch):
-    monkeypatch.setattr(job_stream, "MOST_EVENTS", 3)
+    monkeypatch.setattr(job_stream, "MAX_EVENTS", 3)
 
     async def report(scene) -> None:
         await scene.submit(job().worker(1))

@@ -11,7 +11,7 @@ import pytest
 from yarl import URL
 
 from paddlejob.client.errors import ClientError
-from paddlejob.dashboard import desk
+from paddlejob.dashboard import session
 from paddlejob.dashboard.pages import STATIC
 from paddlejob.dashboard.server import Dashboard
 from tests.dashboard.pages import opened
@@ -105,7 +105,7 @@ async def test_what_a_user_may_see_is_not_kept_by_the_browser(pages):
 
 
 async def test_nobody_can_open_streams_without_end(pages, monkeypatch):
-    monkeypatch.setattr(desk, "MOST_STREAMS", 2)
+    monkeypatch.setattr(session, "MAX_STREAMS", 2)
     async with pages.stream("/api/jobs") as first, pages.stream("/api/jobs") as second:
         for events in (first, second):
             await events.until("state")

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from paddlejob.client.cluster import Cluster
 from paddlejob.dashboard import shared, users
-from paddlejob.dashboard.desk import MOST_WATCHED, Desk
+from paddlejob.dashboard.session import MAX_WATCHED, UserSession
 from paddlejob.dashboard.shared import Certificate, SharedDashboard
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.cluster import ClusterConfig
@@ -69,7 +69,7 @@ async def test_tokens_are_reviewed_whatever_happens(monkeypatch, caplog):
         monkeypatch.setattr(dashboard.users, "review", review)
         async with asyncio.timeout(30):
             await reviewed.wait()
-    assert "tokens are reviewed again" in caplog.text
+    assert "the next token review is in" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ async def test_an_address_that_is_none_is_refused(headers, status):
 
 async def test_namespaces_that_nobody_looks_at_are_not_all_watched():
     cluster = Cluster(Client(HttpTransport(NOWHERE)))
-    desk = Desk(cluster, scope="default", user="somebody")
-    for number in range(5 * MOST_WATCHED):
-        desk.watch(f"namespace-{number}")
-    assert len(desk._watched) <= MOST_WATCHED
-    await desk.close()
+    session = UserSession(cluster, scope="default", user="somebody")
+    for number in range(5 * MAX_WATCHED):
+        session.watch(f"namespace-{number}")
+    assert len(session._watched) <= MAX_WATCHED
+    await session.close()
     await cluster.close()
 
 
@@ -171,19 +171,19 @@ def transports() -> int:
 
 async def test_requests_with_the_same_token_share_one_review(reviewer):
     found = users.Users(reviewer.config)
-    desks = [asyncio.create_task(found.desk("good")) for _ in range(5)]
+    sessions = [asyncio.create_task(found.session("good")) for _ in range(5)]
     while not reviewer.asked:
         await asyncio.sleep(0)
-    desks[0].cancel()
+    sessions[0].cancel()
     reviewer.released.set()
-    assert len({await each for each in desks[1:]}) == 1
+    assert len({await each for each in sessions[1:]}) == 1
     assert reviewer.asked == ["good"]
     await found.close()
 
 
 async def test_closing_ends_the_reviews(reviewer):
     found = users.Users(reviewer.config)
-    waiting = asyncio.create_task(found.desk("good"))
+    waiting = asyncio.create_task(found.session("good"))
     while not reviewer.asked:
         await asyncio.sleep(0)
     await found.close()
@@ -199,6 +199,6 @@ async def test_users_without_a_known_name_do_not_share_their_sessions(reviewer, 
     reviewer.released.set()
     found = users.Users(reviewer.config)
     first = await found.sign_in("good-1")
-    others = [await found.sign_in("good-2") for _ in range(users.MOST_OF_USER)]
+    others = [await found.sign_in("good-2") for _ in range(users.MAX_PER_USER)]
     assert sum(bool(found.token_of(each)) for each in (first, *others)) == kept
     await found.close()

@@ -8,8 +8,8 @@ import struct
 
 from yarl import URL
 
-from local.jobs import job, role
-from paddlejob.testing.build import job as build
+from local.jobs import LAUNCHER, job, role
+from simkube.build import job as build
 from tests.dashboard.pages import opened
 
 LIVE = "echo epoch 1/2 step 3/10 loss: 0.5 ips: 7 samples/s; trap 'exit 0' TERM; while :; do sleep 0.1; done"
@@ -150,3 +150,17 @@ async def test_a_job_is_found_as_soon_as_the_dashboard_answers(runs):
     async with opened(runs) as pages:
         await pages.get("/", query=pages.query)
         assert (await pages.get(f"/api/jobs/default/{demo.name}/manifest")).status == 200
+
+
+async def test_the_processes_of_a_pod_are_read_on_request(runs, pages):
+    demo = await runs.submit(job(worker=role(2, LAUNCHER)))
+    await demo.wait(timeout_seconds=60)
+    path = f"/api/jobs/default/{demo.name}"
+    async with pages.stream(f"{path}/stream") as events:
+        told = await events.until("ranks")
+        assert [each["ranks"] for each in told["changed"]] == ["0-1", "2-3"]
+    found = (await pages.get(f"{path}/processes/worker-1")).json
+    assert [(each["rank"], each["lastLine"]) for each in found] == [
+        (2, "hello from 0 of 1"),
+        (3, "hello from 1 of 1"),
+    ]

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.tools, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PLACE = "paddlejob/dashboard/static/"
-MOST_BYTES = 120 * 1024
+MAX_BYTES = 120 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -54,4 +54,4 @@ def test_the_wheel_has_the_licence_of_each_vendored_file_beside_it(pages):
 
 def test_the_pages_in_the_wheel_are_small(pages):
     served = {name: each for name, each in pages.items() if not name.endswith((".LICENSE", ".md"))}
-    assert sum(len(gzip.compress(each)) for each in served.values()) <= MOST_BYTES
+    assert sum(len(gzip.compress(each)) for each in served.values()) <= MAX_BYTES

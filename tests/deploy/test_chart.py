@@ -13,8 +13,8 @@ import yaml
 
 import paddlejob
 from paddlejob.api.crd.definition import crd_v1
-from paddlejob.cli.dashboard import command as dashboard_command
-from paddlejob.cli.operator import command
+from paddlejob.cli.setup.dashboard import command as dashboard_command
+from paddlejob.cli.setup.operator import command
 from scripts import manifests
 from scripts.manifests import Install
 
@@ -264,6 +264,7 @@ def test_records_may_be_left_out_with_their_right(render):
 
 def test_every_choice_of_the_operator_is_one_of_its_own(render):
     chosen = render("operator.scheduling=auto", "operator.etcdServer=etcd:2379", "operator.logFormat=json")
+    assert meaning(container(render("operator.basePort=2379"))["args"])["base_port"] == 2379
     meant = meaning(container(chosen)["args"])
     assert (meant["scheduling"], meant["etcd_server"], meant["log_format"]) == ("auto", "etcd:2379", "json")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from devcluster import ControlPlane
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.apiserver.test_crd import open_crd
 from tests.deploy.test_chart import CHART
 

@@ -25,7 +25,7 @@ def test_every_path_that_a_document_names_exists(document):
     assert sorted(path for path in named if not exists(path)) == []
 
 
-@pytest.mark.parametrize("header", ["| to change | go to |", "| change | files |"])
+@pytest.mark.parametrize("header", ["| subject | place |", "| change | files |"])
 def test_every_row_of_a_map_leads_somewhere(header):
     table = (ROOT / "CONTRIBUTING.md").read_text().split(f"{header}\n|---|---|\n")[1].partition("\n\n")[0]
     places = {row: re.findall(r"`([^`]+)`", row.split("|")[2]) for row in table.splitlines()}
@@ -42,12 +42,13 @@ def test_every_link_and_make_target_exists(document):
     assert set(re.findall(r"`make ([a-z0-9-]+)", text)) - targets == set()
 
 
-MODULES = [path for top in ("src", "devcluster", "scripts", "bench") for path in (ROOT / top).rglob("*.py")]
-MOST_LINES, MOST_MODULES = 500, 15
+TOPS = ("src", "simkube", "devcluster", "scripts", "bench")
+MODULES = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
+MAX_LINES, MAX_MODULES = 500, 15
 
 
 def test_no_module_and_no_package_is_too_large_to_be_read():
     assert len(MODULES) > 200
-    assert [path for path in MODULES if len(path.read_text().splitlines()) > MOST_LINES] == []
+    assert [path for path in MODULES if len(path.read_text().splitlines()) > MAX_LINES] == []
     packages = Counter(path.parent for path in MODULES)
-    assert {str(package): count for package, count in packages.items() if count > MOST_MODULES} == {}
+    assert {str(package): count for package, count in packages.items() if count > MAX_MODULES} == {}

@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[2]
 GUIDES = (ROOT / "docs" / "install.md", ROOT / "docs" / "install.zh-CN.md")
 ORDER = (
     "From the package, without a clone",
-    "In three lines",
-    "Which namespaces",
-    "Running it",
+    "Quick install",
+    "Namespaces",
+    "Operating the operator",
     "Upgrade",
     "From paddle-operator",
     "From manifests to Helm",

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import paddlejob
-from paddlejob.cli.operator import command
+from paddlejob.cli.setup.operator import command
 from scripts import manifests
 from scripts.manifests import Install
 

@@ -29,6 +29,7 @@ def test_containerd_starts_pods_with_our_image_and_our_network(files):
     settings = tomllib.loads(files["containerd.toml"])["plugins"]["io.containerd.grpc.v1.cri"]
     assert settings["sandbox_image"] == PAUSE_IMAGE
     assert settings["cni"] == {"bin_dir": "/plugins", "conf_dir": "/c/node/networks"}
+    assert settings["registry"] == {"config_path": "/c/node/registries"}
 
 
 def test_the_kubelet_speaks_to_that_containerd(kubelet):

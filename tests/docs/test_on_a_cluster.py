@@ -24,8 +24,8 @@ from devcluster import Cluster, ControlPlane, ensure
 from docs.blocks import ENGLISH, ROOT, RUN_ELSEWHERE, Command, blocks, matches
 from docs.endless import until_it_speaks
 from paddlejob.operator.settings import HistorySettings
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, Outcome, RunForever
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit, Outcome, RunForever
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]

@@ -14,6 +14,8 @@ import pytest
 from docs.blocks import ENGLISH, ROOT, RUN_ELSEWHERE, Command, blocks, matches
 from docs.endless import until_it_speaks
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import os
 os.makedirs("output", exist_ok=True)

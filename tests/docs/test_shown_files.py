@@ -54,6 +54,12 @@ def test_the_parts_of_files_in_the_tutorial(language, position, file):
     assert list(missing(block.text, (ROOT / file).read_text())) == []
 
 
+@pytest.mark.parametrize("position", [0, 1])
+def test_the_parts_of_files_for_language_models(position):
+    block = blocks("docs/llm.md", "yaml")[position]
+    assert list(missing(block.text, (ROOT / "examples/llm/finetune.yaml").read_text())) == []
+
+
 def test_images_are_built_as_they_are_on_the_node():
     builds = {
         (name, file or f"{context}/Dockerfile", context)

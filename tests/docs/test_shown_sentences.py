@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from docs.blocks import blocks
 from paddlejob.api.training import Goodput
-from paddlejob.core.policy import goodput
-from paddlejob.testing.build import job, snapshot
+from paddlejob.training import goodput
+from simkube.build import job, snapshot
 from tests.core.test_elastic import elastic_job
 from tests.core.test_network import IPV6, RUNNING, named
 

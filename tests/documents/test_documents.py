@@ -52,6 +52,7 @@ MEANINGS = {
     "wild/nerver": Meaning(PS, SERVICE, NEVER, 1, PS_AND_WORKERS, ("cleanPodPolicy",)),
     "wild/on-failed": Meaning(PS, POD_IP, ON_FAILURE, 1, PS_AND_WORKERS, ("cleanPodPolicy",)),
     "wild/oncompletion": Meaning(PS, POD_IP, ON_COMPLETION, 1, PS_AND_WORKERS, ("cleanPodPolicy",)),
+    "wild/sample-set-ref": Meaning(PS, POD_IP, ON_COMPLETION, 1, PS_AND_WORKERS),
     "wild/servers-of-zero-replicas": Meaning(COLLECTIVE, POD_IP, NEVER, 0, WORKERS),
 }
 

@@ -20,7 +20,7 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from tests.support.waiting import eventually
 
-PLUGIN = (sys.executable, "-c", "from paddlejob.cli.cluster.main import main; main()")
+PLUGIN = (sys.executable, "-c", "from paddlejob.cli.kubectl import main; main()")
 HOG = "x = bytearray(120 * 2**20); print(len(x))"
 NO_IMAGE = "registry.baidubce.com/paddle-operator/no-such-image:v1"
 

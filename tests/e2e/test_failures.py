@@ -12,8 +12,10 @@ CRASH = (
     'test "$PADDLE_TRAINER_ID" = 0 || { echo "line 7 of the data is broken" >&2; exit 3; }; exec sleep 600'
 )
 LAST_WORDS = "worker-1 cannot read line 7"
+PEERS_WORDS = "worker-0 waits for its peer"
+SERVE = f"echo {PEERS_WORDS}; trap 'exit 143' TERM; sleep 600 & wait"
 FAIL_LATE = (
-    f'test "$PADDLE_TRAINER_ID" = 0 && exec sleep 600; sleep 4; echo "ValueError: {LAST_WORDS}"; exit 1'
+    f'if test "$PADDLE_TRAINER_ID" = 0; then {SERVE}; fi; sleep 4; echo "ValueError: {LAST_WORDS}"; exit 1'
 )
 JOBS = 8
 """Enough for a kubelet to report the phase of one of the pods later than its containers."""
@@ -27,20 +29,28 @@ def test_a_worker_that_crashes_fails_the_job_and_is_quoted(space: Space) -> None
     assert status["message"] == "worker-1 exited with code 3: line 7 of the data is broken"
 
 
-def test_the_log_of_the_worker_that_failed_stays_by_default(space: Space) -> None:
+def test_a_failed_job_stops_its_pods_and_keeps_them_with_their_logs(space: Space) -> None:
     jobs = []
     for number in range(JOBS):
-        body = collective(f"late-{number}", WIDE_AND_DEEP, ["bash", "-c", FAIL_LATE], replicas=2)
-        del body["spec"]["cleanPodPolicy"]
+        policy = ("OnCompletion", "Never")[number % 2]
+        command = ["bash", "-c", FAIL_LATE]
+        body = collective(f"late-{number}", WIDE_AND_DEEP, command, replicas=2, cleanPodPolicy=policy)
+        for template in templates(body):
+            template["terminationGracePeriodSeconds"] = 30
         jobs.append(space.submit(body))
-    for job in jobs:
-        job.await_phase("Failed", within_seconds=120)
-    for job in jobs:
-        eventually(lambda job=job: list(job.uids()) == [f"{job.name}-worker-1"], says=job.uids)
+    uids = [job.uids() for job in jobs if job.await_phase("Failed", within_seconds=120)]
+    for job, before in zip(jobs, uids, strict=True):
+        eventually(lambda job=job: job.status()["worker"]["running"] == 0, says=job.status)
+        worker = job.status()["worker"]
+        assert (worker["failed"], worker["ready"], worker["replicas"]) == (1, "0/2", 2)
+        assert job.uids() == before
+        peer = next(pod["status"] for pod in job.pods() if pod["metadata"]["name"] == f"{job.name}-worker-0")
+        assert (peer["phase"], peer["reason"]) == ("Failed", "DeadlineExceeded")
+        assert peer["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+        assert PEERS_WORDS in job.log("worker-0")
         assert LAST_WORDS in job.log("worker-1")
         assert LAST_WORDS in first_error(job)
-        worker = job.status()["worker"]
-        assert (worker["running"], worker["failed"], worker["ready"]) == (0, 1, "0/2")
+        assert LAST_WORDS in job.status()["message"]
 
 
 def first_error(job: Job) -> str:

@@ -22,7 +22,7 @@ from e2e.jobs import Body, Job, Space, collective, eventually, example, template
 from e2e.network import disconnect
 from e2e.report import REPORT
 from e2e.test_recorder import recorded
-from paddlejob.cli.cluster.main import group
+from paddlejob.cli.kubectl import group
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
 
@@ -207,7 +207,7 @@ def test_a_throttled_rank_and_a_deadlock_are_named_and_slow_evaluations_and_chec
     with REPORT.timed(f"a deadlock is named, with --hang-seconds={HANG_SECONDS}"):
         message = told(job, "Hung")
     assert re.search(
-        r"troubled-worker-1 \(rank 1\) on \S+ does not join what the others wait for; "
+        r"troubled-worker-1 \(rank 1\) on \S+ does not join the call that the others wait in; "
         r"it is in take_a_lock_twice \(<string>:\d+\)$",
         message,
     )

@@ -36,10 +36,10 @@ def context(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def build(context: Path, **options: Any) -> Image:
+def build(context: Path, name: str = "x:1", **options: Any) -> Image:
     arguments, progress = {"BASE": "python:3.11-slim"}, Progress(io.StringIO())
     dockerfile = context / "Dockerfile"
-    return build_image("x:1", dockerfile, context, arguments=arguments, progress=progress, **options)
+    return build_image(name, dockerfile, context, arguments=arguments, progress=progress, **options)
 
 
 def unpack(image: Image, target: Path) -> dict[str, Any]:
@@ -60,6 +60,14 @@ def test_stages_files_and_settings_end_up_in_the_image(context: Path, tmp_path: 
     assert config["Entrypoint"] == ["cat", "/opt/made"]
     assert config["User"] == "65532:65532"
     assert "NAME=world" in config["Env"]
+
+
+def test_an_image_starts_from_one_that_was_built_before(context: Path, tmp_path: Path) -> None:
+    (context / "Dockerfile").write_text("FROM scratch\nENV NAME=world\nCOPY greeting /\n")
+    build(context, "example.org/first:1")
+    (context / "Dockerfile").write_text("FROM example.org/first:1\nUSER 5\nCOPY greeting /again\n")
+    config = unpack(build(context), tmp_path / "image")
+    assert (config["User"], "NAME=world" in config["Env"]) == ("5", True)
 
 
 def test_an_image_is_the_same_until_something_changes(context: Path) -> None:

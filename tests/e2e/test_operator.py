@@ -13,6 +13,12 @@ def test_its_metrics_are_served_by_the_service_that_comes_with_it(node: Cluster)
     assert "\npaddlejob_" in node.kubectl("get", "--raw", path)
 
 
+def test_its_log_is_read_with_kubectl_as_the_guide_does(node: Cluster) -> None:
+    [pod] = node.kubectl(SYSTEM, "get", "pods", "--output=name").split()
+    assert pod.startswith("pod/paddle-controller-manager-")
+    eventually(lambda: "reconciling jobs" in node.kubectl(SYSTEM, "logs", pod), within_seconds=60)
+
+
 def test_it_runs_on_uvloop(node: Cluster) -> None:
     program = (
         "from paddlejob.operator.ports.server import new_event_loop; print(type(new_event_loop()).__module__)"

@@ -18,7 +18,7 @@ from devcluster import ensure
 from e2e.images import RESNET, WIDE_AND_DEEP
 from e2e.jobs import Space, collective
 from paddlejob import Job, JobFailed, train
-from sdk.notebooks import NOTEBOOKS, executed
+from sdk.notebooks import NOTEBOOKS, executed, snapshot_of
 from tests.support.editor import editor_kubeconfig
 from tests.support.terminal import PATIENCE_SECONDS, Terminal, ended, on_terminal
 
@@ -192,8 +192,10 @@ def test_the_cluster_notebook_trains_and_explains(space: Space, editor: Path, tm
     )
     (html,) = next(cell for cell in cells if "job.watch()" in cell.source).shown("text/html")
     assert "Completed" in html
-    assert "epoch 3/3 step 40/40" in html
-    assert "<polyline" in html
+    assert "epoch 3/3 step 120/120" in html
+    points = snapshot_of(html)["points"]
+    assert {each["epoch"] for each in points} == {1, 2, 3}
+    assert points[-1]["loss"] < points[0]["loss"]
     logs = next(cell for cell in cells if "job.logs(" in cell.source).text
     assert "worker-0 done: rank 0 of 2" in logs
     explained = next(cell for cell in cells if "explain()" in cell.source).text

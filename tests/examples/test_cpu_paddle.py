@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from paddlejob.api.v1 import RoleSpec
-from paddlejob.core.accelerators import left_idle
+from paddlejob.core.accelerators import idle_accelerators
 
 pytestmark = [pytest.mark.paddle, pytest.mark.timeout(600)]
 
@@ -33,4 +33,4 @@ def test_only_a_program_that_asks_for_a_gpu_is_told_that_there_is_none(statement
         check=False,
     )
     asks = statement in ASKS
-    assert (bool(left_idle(ROLE, ended.stdout)), ended.returncode != 0) == (asks, asks), ended.stdout
+    assert (bool(idle_accelerators(ROLE, ended.stdout)), ended.returncode != 0) == (asks, asks), ended.stdout

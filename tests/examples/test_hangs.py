@@ -11,12 +11,12 @@ import pytest
 
 from devcluster import Cluster
 from examples.conftest import RunningJob
-from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import EVENTS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.testing.build import JobBuilder, job
+from paddlejob.training.hangs import HangLimits
+from simkube.build import JobBuilder, job
 from tests.apiserver import installed
 from tests.support.reporting import Reporting
 from tests.support.waiting import eventually_async
@@ -149,7 +149,7 @@ async def test_a_slow_rank_and_a_deadlock_are_named_and_slow_evaluations_are_not
         (stage.directory / "demo-worker-1" / "trouble").touch()
         message = await told(stage, "Hung")
         assert "demo-worker-1 (rank 1) on " in message
-        assert "does not join what the others wait for" in message
+        assert "does not join the call that the others wait in" in message
         assert "it is in take_a_lock_twice (troubled.py:" in message
         assert "in all_reduce" in caplog.text, "the stack of the other rank"
         await eventually_async(lambda: has_failed(stage), says=stage.status)

@@ -38,11 +38,22 @@ def test_an_image_of_the_documents_is_found_with_its_program(name, directory, pr
         assert (image.directory / script).is_file()
 
 
+GPU_BASE = f"{REGISTRY}/paddle-base-gpu:cuda11.8-cudnn8-devel-ubuntu22.04"
+
+
 def test_the_image_for_gpus_is_that_for_the_cpu_with_another_paddle():
     cpu, gpu = ((EXAMPLES / "resnet" / name).read_text() for name in ("Dockerfile", "Dockerfile.gpu"))
     assert parse(gpu) == parse(cpu)
-    steps = dict.fromkeys(rest for name, rest in instructions(gpu) if name in ("FROM", "RUN"))
-    assert "paddlepaddle/paddle:3.3.1-gpu-cuda12.6-cudnn9.5" in steps
-    assert "python3 -m pip show paddlepaddle-gpu" in steps
-    assert "python3 prepare_data.py" in steps
+    steps = list(instructions(gpu))
+    assert ("ARG", "BASE=paddlepaddle/paddle:3.3.1-gpu-cuda12.6-cudnn9.5") in steps
+    assert ("RUN", "python3 -m pip show paddlepaddle-gpu") in steps
+    assert ("RUN", "python3 prepare_data.py") in steps
     assert "paddlepaddle==3.3.1" in cpu, "the same version of Paddle in both"
+
+
+def test_the_base_image_for_gpus_fails_to_build_with_a_paddle_for_the_cpu():
+    base = (EXAMPLES / "paddle_base_gpu" / "Dockerfile").read_text()
+    assert f"-t {GPU_BASE} ." in base
+    assert ("ARG", "BASE=nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04") in instructions(base)
+    assert "paddlepaddle-gpu==2.6.2" in base
+    assert "assert paddle.is_compiled_with_cuda()" in base

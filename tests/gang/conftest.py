@@ -11,11 +11,11 @@ import yaml
 
 from devcluster import ControlPlane, ensure
 from devcluster.settings import DEFAULT_CONTROLLERS
+from paddlejob.api.resources import POD_GROUPS_V1ALPHA2
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage
 

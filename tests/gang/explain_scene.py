@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from paddlejob.client.explain import Advice, Change, Explanation, Then, explain_job
+from paddlejob.api.resources import PADDLE_JOBS
+from paddlejob.client.explain import Advice, Change, Explanation, FollowUp, explain_job
 from paddlejob.client.explain.gather import CLAIMS, QUOTAS, VOLUMES
 from paddlejob.kube.client import PatchType
 from paddlejob.kube.resource import NODES, PODS, Resource
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import JobBuilder
+from simkube.build import JobBuilder
 from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage
 
@@ -60,7 +60,7 @@ class Scene:
     async def change(self, op: dict[str, Any], *, recreate: bool = False) -> None:
         """Change the job, and create its pods again if wanted."""
         change = Change("pdj", "demo", (op,))
-        await self.follow(Advice("", change, Then.RECREATE if recreate else Then.NOTHING))
+        await self.follow(Advice("", change, FollowUp.RECREATE if recreate else FollowUp.NOTHING))
 
     async def explained(self, case: Case) -> Explanation:
         """Wait until a job is explained as it should be."""
@@ -84,7 +84,7 @@ class Scene:
         namespace = self.stage.namespace if resource.namespaced else None
         patch, kind = list(advice.change.patch), PatchType.JSON
         await self.stage.client.patch(resource, namespace, advice.change.name, patch, patch_type=kind)
-        if advice.then is Then.RECREATE:
+        if advice.then is FollowUp.RECREATE:
             await self.stage.edit(suspend=True)
             await self.stage.gone(PODS)
             await self.stage.edit(suspend=False)

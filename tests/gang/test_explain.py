@@ -6,7 +6,7 @@ import pytest
 
 from paddlejob.client.explain.gather import LIMIT_RANGES
 from paddlejob.kube.resource import NAMESPACES
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.gang.explain_scene import Case, Scene, an_hdd_node, cpu, mounting
 from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage

@@ -13,6 +13,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from devcluster import ControlPlane
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.client.explain import Explanation, explain, explain_job
 from paddlejob.client.explain.gather import gather
 from paddlejob.kube.client import Client
@@ -21,8 +22,7 @@ from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator.reports.certificate import shared_certificate
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.gang.explain_scene import Case, Scene, an_hdd_node, cpu, mounting
 from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage
@@ -195,7 +195,7 @@ BY_HAND = {
             job().worker(1),
             a_quota_of_memory_limits,
             "QuotaNeedsLimits",
-            "quota team-a requires worker-0 to specify limits.memory for: paddle",
+            "quota team-a requires worker-0 to specify limits.memory for paddle",
             ("set the resources of spec.worker.template",),
         ),
         set_limits,
@@ -379,7 +379,7 @@ def test_a_person_who_sees_no_nodes(plane: ControlPlane, perform, nodes: Nodes) 
         assert (
             found.summary == "the scheduler has no node for worker-0: 1 of 1 nodes have too little cpu left"
         )
-        assert "requests of cpu (now 8)" in found.advice[0].text
+        assert "the cpu request of each worker (now 8)" in found.advice[0].text
         assert "cannot see nodes: needs list on nodes" in found.unseen
         assert any(line.startswith("cannot see PersistentVolume ") for line in found.unseen)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from paddlejob.api.resources import POD_GROUPS_V1ALPHA2
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, crash
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit, crash
 from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage
 

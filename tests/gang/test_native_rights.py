@@ -6,10 +6,10 @@ import pytest
 
 from behaviour.stage import Stage
 from devcluster import ControlPlane
+from paddlejob.api.resources import POD_GROUPS_V1ALPHA2
 from paddlejob.kube.client import Client, RequestRecord
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.operator.resources import POD_GROUPS_V1ALPHA2
 from scripts import manifests
 from tests.apiserver import gang_acts, installed
 from tests.gang.nodes import Nodes

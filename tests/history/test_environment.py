@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from paddlejob.history import compose
-from paddlejob.history.environment import changes, environment_of
-from paddlejob.history.redaction import redact
-from paddlejob.testing.build import job, snapshot
+from paddlejob.history.environment import changes, environment_of, redact
+from simkube.build import job, snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY, OTHER_KEY = b"k" * 16, b"o" * 16

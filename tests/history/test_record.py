@@ -27,15 +27,15 @@ from paddlejob.history.record import (
     RankEnd,
     Record,
     Summary,
-    bounded,
+    bound_record,
     manifest,
     outline_of_record,
     pack,
     summary_of_object,
-    thinned,
+    thin_curve,
     unpack,
 )
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ("demo", "default", "0123456789")
@@ -56,7 +56,7 @@ def attempt(number: int, ranks: int, length: int) -> AttemptRecord:
     ("attempts", "ranks", "length"),
     [(1, 1, 10), (1, 1000, 180), (64, 8, 8192), (200, 3, 100), (1, 1, 500_000)],
 )
-def test_a_packed_record_is_never_too_large_and_keeps_who_failed_first(attempts, ranks, length):
+def test_a_packed_record_is_never_too_large_and_keeps_the_first_failed_rank(attempts, ranks, length):
     full = Record(
         DEMO,
         attempts=tuple(attempt(number, ranks, length) for number in range(attempts)),
@@ -97,7 +97,7 @@ def test_a_record_without_attempts_is_bounded_too():
     assert unpack(pack(Record(DEMO, environment=environment))) == Record(DEMO)
 
 
-def test_the_last_attempt_of_many_keeps_its_ranks_and_the_others_who_failed_first():
+def test_the_last_attempt_keeps_its_ranks_and_earlier_ones_the_first_failed_rank():
     ends = tuple(RankEnd(f"worker-{index}", "failed", 1, text=f"last words {index}") for index in range(1000))
     attempts = tuple(AttemptRecord(number, "Restarting", ranks=ends) for number in range(30))
     read = unpack(pack(Record(DEMO, attempts=attempts)))
@@ -129,15 +129,15 @@ def test_ranks_beyond_the_limit_are_counted():
     ],
     ids=["empty", "not gzip", "another object", "deep", "cut", "bomb"],
 )
-def test_what_is_not_a_record_is_not_read(packed):
+def test_an_invalid_record_is_not_read(packed):
     assert unpack(packed) is None
 
 
 def test_the_first_and_the_newest_attempts_stay():
-    kept = bounded(Record(DEMO, attempts=tuple(AttemptRecord(number) for number in range(100))))
+    kept = bound_record(Record(DEMO, attempts=tuple(AttemptRecord(number) for number in range(100))))
     assert [each.attempt for each in kept.attempts] == [0, *range(37, 100)]
     assert kept.more_attempts == 36
-    again = bounded(msgspec.structs.replace(kept, attempts=(*kept.attempts, AttemptRecord(100))))
+    again = bound_record(msgspec.structs.replace(kept, attempts=(*kept.attempts, AttemptRecord(100))))
     assert again.more_attempts == 37
 
 
@@ -145,7 +145,7 @@ def test_the_first_and_the_newest_attempts_stay():
 @pytest.mark.parametrize("per_second", [1, 1000])
 def test_a_curve_is_thinned_out_evenly_and_keeps_its_ends(count, per_second):
     points = tuple(Point(at // per_second, step=at) for at in range(count))
-    kept = thinned(points, MAX_POINTS)
+    kept = thin_curve(points, MAX_POINTS)
     assert len(kept) == min(count, MAX_POINTS)
     assert (kept[:1], kept[-1:]) == (points[:1], points[-1:])
     gaps = [later.step - sooner.step for sooner, later in itertools.pairwise(kept)]
@@ -156,7 +156,7 @@ def test_the_curve_of_a_job_that_trains_for_days_shows_all_of_them():
     curve: tuple[Point, ...] = ()
     end = 5 * 86400
     for saved in range(0, end, 600):
-        curve = thinned((*curve, *(Point(time) for time in range(saved, saved + 600, 15))), MAX_POINTS)
+        curve = thin_curve((*curve, *(Point(time) for time in range(saved, saved + 600, 15))), MAX_POINTS)
     gaps = [later.time - sooner.time for sooner, later in itertools.pairwise(curve)]
     assert (curve[0].time, curve[-1].time) == (0, end - 15)
     assert max(gaps) <= 3 * end / MAX_POINTS
@@ -209,13 +209,13 @@ def test_a_summary_with_an_impossible_time_is_not_read(year):
     assert summary_of_object(msgspec.convert(manifest(Record(forged))["metadata"], ObjectMeta)) is None
 
 
-def test_an_attempt_nobody_saw_end_is_made_up_from_the_status():
+def test_an_unrecorded_attempt_is_reconstructed_from_the_status():
     failure = Failure(attempt=3, pod="demo-worker-1", message="worker-1 exited with code 137")
     demo = job().worker(2).status(phase="Restarting", attempt=4).build()
     status = msgspec.structs.replace(demo.status, last_failure=failure, attempt_time=NOW)
-    made_up = compose.remembered_attempt(msgspec.structs.replace(demo, status=status))
+    made_up = compose.reconstruct_attempt(msgspec.structs.replace(demo, status=status))
     assert (made_up.attempt, made_up.failure, made_up.ended) == (3, failure, NOW)
-    deleted = compose.remembered_attempt(demo, deleted_at=NOW + timedelta(hours=1))
+    deleted = compose.reconstruct_attempt(demo, deleted_at=NOW + timedelta(hours=1))
     assert (deleted.attempt, deleted.result, deleted.message) == (
         4,
         "Deleted",

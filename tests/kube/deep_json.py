@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from paddlejob.testing.apiserver.fake_api import FakeTransport
+from simkube.apiserver.server import SimulatedTransport
 
 DEPTHS = (500, 992, 1100, 9900, 9978, 9984, 9992, 9999)
 """Around the limits of Python 3.11, of Python 3.12 and later, and of the API server."""
@@ -24,7 +24,7 @@ def nested(levels: int, inside: bytes = b'"}]"') -> bytes:
     return b'{"a":[' * (levels // 2) + inside + b"]}" * (levels // 2)
 
 
-class DeepTransport(FakeTransport):
+class DeepTransport(SimulatedTransport):
     """A connection to an in-memory server, which itself holds only the marks."""
 
     async def request(self, method, path, **options):

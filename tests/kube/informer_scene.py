@@ -16,9 +16,9 @@ from paddlejob.kube.errors import TransportError
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import CONFIG_MAPS, Resource
 from paddlejob.kube.transport import Response
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
-from paddlejob.testing.apiserver.rules.fake_types import custom_resource
+from simkube import virtual_loop
+from simkube.apiserver.rules.kinds import custom_resource
+from simkube.apiserver.server import ApiServer, SimulatedTransport
 
 
 class Settings(View, frozen=True):
@@ -38,7 +38,7 @@ class SizedSpec(View, frozen=True):
 SIZED = Resource("example.org", "v1", "sizeds", "Sized")
 
 
-class UnrulyTransport(FakeTransport):
+class UnrulyTransport(SimulatedTransport):
     """Opens streams as the test says: each entry of `streams` spoils one of them."""
 
     def __init__(self, server: ApiServer) -> None:
@@ -161,7 +161,7 @@ class Scene:
     async def settled(self) -> None:
         """Wait until the cache has reached the server."""
         async with asyncio.timeout(3600):
-            await self.cache.reached(str(self.server.version))
+            await self.cache.wait_for_version(str(self.server.version))
 
     @asynccontextmanager
     async def running(self, informer: Informer | None = None):

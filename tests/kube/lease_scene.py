@@ -11,11 +11,11 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.errors import TransportError
 from paddlejob.kube.lease import LeaderElector
 from paddlejob.kube.resource import LEASES
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer, SimulatedTransport
 
 
-class CutOffTransport(FakeTransport):
+class CutOffTransport(SimulatedTransport):
     """Answers nothing while it is cut."""
 
     is_cut = False

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from kube.informer_scene import Scene, play
 from paddlejob.kube import errors, responses, transport
 from paddlejob.kube.decoding import MAX_DEPTH, without_deeper
-from paddlejob.kube.transport import exec_plugin
-from paddlejob.kube.transport.cluster import ExecPlugin
-from paddlejob.kube.transport.config import load_config
+from paddlejob.kube.transport import auth
+from paddlejob.kube.transport.cluster import ExecPlugin, parse_url, proxy_from_env
+from paddlejob.kube.transport.config import load_config, read_kubeconfig
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.kube.transport.kubeconfig import read_kubeconfig
-from paddlejob.kube.transport.url import parse_url, proxy_from_env
 from tests.support.fuzz import TEXT, VALUES, WORDS, changed, encodable, mangled, refusal
 
 KUBECONFIG = {
@@ -106,7 +104,7 @@ def test_no_kubeconfig_makes_an_error_show_its_secrets(file: Path, text: str):
 
 
 @given(server=TEXT, variables=st.dictionaries(st.sampled_from(["HTTPS_PROXY", "NO_PROXY"]), TEXT | WORDS))
-def test_any_url_is_taken_or_refused(server: str, variables: dict[str, str]):
+def test_any_url_is_accepted_or_a_config_error(server: str, variables: dict[str, str]):
     def use() -> None:
         parts = parse_url(f"https://{server}", "server", "https://HOST:PORT")
         proxy_from_env(parts.geturl(), variables)
@@ -116,7 +114,7 @@ def test_any_url_is_taken_or_refused(server: str, variables: dict[str, str]):
 
 @given(host=TEXT, port=TEXT, namespace=st.binary(max_size=20))
 @example(host="0", port="[", namespace=b"")
-def test_any_environment_of_a_pod_is_taken_or_refused(tmp_path_factory, host, port, namespace):
+def test_any_pod_environment_is_accepted_or_a_config_error(tmp_path_factory, host, port, namespace):
     account = tmp_path_factory.getbasetemp() / "account"
     account.mkdir(exist_ok=True)
     (account / "token").write_text("t")
@@ -202,7 +200,7 @@ def test_any_body_is_decoded_or_undecodable(body: bytes):
 @given(body=VALUES.map(lambda value: json.dumps(value).encode()), levels=st.integers(0, 5))
 @example(body=b"[" * 500 + b"]" * 500, levels=MAX_DEPTH)
 @example(body=b'"["', levels=0)
-def test_what_is_cut_is_not_too_deep_any_more(body: bytes, levels: int):
+def test_a_cut_text_is_not_too_deep(body: bytes, levels: int):
     cut = without_deeper(body, levels)
     assert without_deeper(cut, levels) is cut
     json.loads(cut)
@@ -228,5 +226,5 @@ PLUGIN = ExecPlugin(api_version=CREDENTIAL["apiVersion"], command="plugin", inte
 )
 @example(printed=b"[" * 100_000)
 @example(printed=json.dumps(CREDENTIAL).replace("2026-01", "0000-00").encode())
-def test_whatever_a_plugin_prints_is_a_credential_or_an_error(printed: bytes):
-    refusal(lambda: exec_plugin._parse(printed, PLUGIN, ""), errors.CredentialsError)
+def test_any_plugin_output_is_a_credential_or_an_error(printed: bytes):
+    refusal(lambda: auth._parse(printed, PLUGIN, ""), errors.CredentialsError)

@@ -11,10 +11,10 @@ from paddlejob.kube.transport.auth import (
     Credentials,
     FileAuthenticator,
     PluginAuthenticator,
+    PluginCredentials,
     authenticator_for,
 )
 from paddlejob.kube.transport.cluster import ExecPlugin, User
-from paddlejob.kube.transport.exec_plugin import PluginCredentials
 from paddlejob.kube.transport.tls import ClientCertificate
 
 
@@ -48,7 +48,7 @@ def time():
         ),
     ],
 )
-async def test_what_stands_in_the_kubeconfig(user, authorization):
+async def test_credentials_in_the_kubeconfig(user, authorization):
     authenticator = authenticator_for(user)
     assert await authenticator.credentials() == Credentials(authorization)
     assert not await authenticator.renew(Credentials(authorization))
@@ -79,7 +79,7 @@ def token_file(tmp_path):
     return path
 
 
-async def test_the_file_comes_before_the_token(token_file):
+async def test_the_token_file_takes_precedence_over_the_token(token_file):
     assert (
         await authenticator_for(User(token="t", token_file=token_file)).credentials()
     ).authorization == "Bearer one"
@@ -207,7 +207,7 @@ async def test_renewed_before_the_end(plugin, time, lifetime, kept, renewed):
     assert set(identities) == {Credentials("Bearer token-2")}
 
 
-async def test_credentials_that_come_expired_make_no_storm(plugin, time):
+async def test_expired_credentials_do_not_run_the_plugin_in_a_loop(plugin, time):
     plugin.lifetime_seconds = -10
     authenticator = plugin.authenticator()
     for _ in range(50):
@@ -218,7 +218,7 @@ async def test_credentials_that_come_expired_make_no_storm(plugin, time):
     assert plugin.runs == 2
 
 
-async def test_a_refusal_makes_one_run_for_all_who_met_it(plugin, time):
+async def test_concurrent_refusals_run_the_plugin_once(plugin, time):
     authenticator = plugin.authenticator()
     rejected = await authenticator.credentials()
     time.seconds += 5
@@ -282,7 +282,7 @@ async def test_a_failing_plugin_leaves_the_refusal_as_it_is(plugin, time, caplog
     assert not await authenticator.renew(rejected)
 
 
-async def test_what_stands_beside_a_plugin_is_used_too(plugin):
+async def test_kubeconfig_credentials_complement_a_plugin(plugin):
     beside = User(client_certificate=b"cert", client_key=b"key")
     identity = await plugin.authenticator(beside).credentials()
     assert identity == Credentials("Bearer token-1", ClientCertificate(b"cert", b"key"))

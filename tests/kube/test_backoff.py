@@ -48,7 +48,7 @@ def delay(error, *, reading=True, tries=1, elapsed_seconds=0.0, policy=DEFAULT, 
         pytest.param(errors.UndecodableError(), False, False, id="an answer that does not decode stays so"),
     ],
 )
-def test_what_is_safe_to_repeat(error, reading, writing):
+def test_is_safe_to_repeat(error, reading, writing):
     assert is_safe_to_repeat(error, reading=True) is reading
     assert is_safe_to_repeat(error, reading=False) is writing
 

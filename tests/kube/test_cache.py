@@ -9,7 +9,7 @@ import pytest
 from paddlejob.api.meta import ObjectKey, ObjectMeta, OwnerReference
 from paddlejob.api.pod import Pod, PodStatus, share_parts
 from paddlejob.kube.cache import Cache, Change
-from paddlejob.testing import virtual_loop
+from simkube import virtual_loop
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ def test_an_unknown_index_is_a_programming_error(cache: Cache[Thing]):
         cache.find("colour", "blue")
 
 
-def test_apply_tells_what_changed(cache: Cache[Thing]):
+def test_apply_returns_the_change(cache: Cache[Thing]):
     assert cache.apply(thing("a", 1)) == (Change(None, thing("a", 1)),)
     assert cache.apply(thing("a", 2)) == (Change(thing("a", 1), thing("a", 2)),)
 
@@ -74,7 +74,7 @@ def test_the_version_already_known_is_no_change(cache: Cache[Thing]):
     assert cache.apply(thing("a", 1)) == ()
 
 
-def test_a_namesake_is_reported_as_one_gone_and_one_come(cache: Cache[Thing]):
+def test_a_recreated_object_is_a_removal_and_an_addition(cache: Cache[Thing]):
     first, second = thing("a", 1, uid="first"), thing("a", 2, uid="second")
     cache.apply(first)
     assert cache.apply(second) == (Change(first, None), Change(None, second))
@@ -104,7 +104,7 @@ def test_find_keeps_the_order_of_arrival(cache: Cache[Thing]):
     assert names(cache.find("team", "blue")) == ["c", "a", "b"]
 
 
-def test_remove_tells_what_went(cache: Cache[Thing]):
+def test_remove_returns_the_removed_object(cache: Cache[Thing]):
     cache.apply(thing("a"))
     assert cache.remove(key("a"), "2") == (Change(thing("a"), None),)
     assert cache.remove(key("a"), "3") == ()
@@ -159,8 +159,8 @@ def test_versions_are_compared_as_numbers_or_not_at_all(known: str, wanted: str,
     assert cache.has_reached(wanted) is reached
 
 
-async def test_reached_returns_when_the_version_has_come(cache: Cache[Thing]):
-    waiting = asyncio.create_task(cache.reached("5"))
+async def test_wait_for_version_returns_when_the_version_is_reached(cache: Cache[Thing]):
+    waiting = asyncio.create_task(cache.wait_for_version("5"))
     await asyncio.sleep(0)
     cache.advance("4")
     await asyncio.sleep(0)
@@ -169,19 +169,19 @@ async def test_reached_returns_when_the_version_has_come(cache: Cache[Thing]):
     await waiting
 
 
-async def test_reached_stays_reached_when_more_comes_before_the_one_who_waits_wakes(cache: Cache[Thing]):
-    waiting = asyncio.create_task(cache.reached("5"))
+async def test_a_reached_version_stays_reached_if_more_changes_precede_the_wakeup(cache: Cache[Thing]):
+    waiting = asyncio.create_task(cache.wait_for_version("5"))
     await asyncio.sleep(0)
     cache.advance("5")
     cache.advance("6")
     await waiting
 
 
-async def test_wait_for_returns_at_once_when_the_predicate_holds(cache: Cache[Thing]):
+async def test_wait_for_returns_immediately_if_the_predicate_holds(cache: Cache[Thing]):
     await cache.wait_for(lambda: len(cache) == 0)
 
 
-async def test_a_replace_wakes_those_who_wait_only_when_it_is_complete(cache: Cache[Thing]):
+async def test_replace_wakes_waiters_only_when_it_is_complete(cache: Cache[Thing]):
     sizes: list[int] = []
 
     def has_both() -> bool:
@@ -195,7 +195,7 @@ async def test_a_replace_wakes_those_who_wait_only_when_it_is_complete(cache: Ca
     assert sizes == [0, 2]
 
 
-async def test_a_predicate_that_fails_fails_for_the_one_who_waits_only(cache: Cache[Thing]):
+async def test_a_failing_predicate_fails_only_its_waiter(cache: Cache[Thing]):
     failing = asyncio.create_task(cache.wait_for(lambda: len(cache) > 0 and 1 // 0 == 0))
     other = asyncio.create_task(cache.wait_for(lambda: len(cache) > 0))
     await asyncio.sleep(0)
@@ -209,7 +209,7 @@ def test_a_cancelled_wait_leaves_nothing_behind(cache: Cache[Thing]):
     async def impatient() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
-                await cache.reached("9")
+                await cache.wait_for_version("9")
 
     virtual_loop.run(impatient())
     assert cache._waiters == []
@@ -257,7 +257,7 @@ def test_pods_share_their_conditions_and_those_of_one_second_their_containers():
     assert [each.status.pod_ip for each in pods] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
 
 
-def test_what_all_pods_without_a_status_have_is_not_changed():
+def test_the_shared_default_status_is_not_changed():
     pods: Cache[Pod] = Cache(share_parts=share_parts)
     pods.apply(msgspec.json.decode(b'{"metadata": {"name": "a"}}', type=Pod))
     assert Pod(ObjectMeta("b")).status is next(iter(pods)).status

@@ -10,7 +10,7 @@ from paddlejob.kube import errors
 from paddlejob.kube.client import Client, PatchType, RequestRecord, ServerVersion
 from paddlejob.kube.resource import CONFIG_MAPS, LEASES, NODES, PODS, Resource
 from paddlejob.kube.responses import Written, error_from_stream
-from paddlejob.testing import virtual_loop
+from simkube import virtual_loop
 
 POD = {"metadata": {"name": "p", "namespace": "ns", "resourceVersion": "7"}, "spec": {"nodeName": "n"}}
 PODS_PATH = "/api/v1/namespaces/ns/pods"
@@ -66,7 +66,6 @@ async def test_list_gives_typed_items_and_the_way_to_the_next_page():
             {"field_selector": "status.phase=Failed"}, "?fieldSelector=status.phase%3DFailed", id="fields"
         ),
         pytest.param({"limit": 500, "continue_token": "tok"}, "?limit=500&continue=tok", id="a later page"),
-        pytest.param({"resource_version": "0"}, "?resourceVersion=0", id="from the server's cache"),
     ],
 )
 async def test_list_parameters(options, query):
@@ -96,13 +95,9 @@ async def test_create_returns_the_metadata():
     ],
 )
 async def test_write_parameters(options, query):
-    writes = [
-        lambda client: client.create(PODS, "ns", {}, **options),
-        lambda client: client.replace(PODS, "ns", "p", {}, **options),
-        lambda client: client.patch(PODS, "ns", "p", {}, **options),
-    ]
-    assert [(await sent(write)).url.partition("/p?")[2] or "" for write in writes[1:]] == [query[1:]] * 2
-    assert (await sent(writes[0])).url == PODS_PATH + query
+    created = await sent(lambda client: client.create(PODS, "ns", {}, **options))
+    patched = await sent(lambda client: client.patch(PODS, "ns", "p", {}, **options))
+    assert (created.url, patched.url) == (PODS_PATH + query, f"{PODS_PATH}/p{query}")
 
 
 async def test_create_a_binding():
@@ -114,7 +109,7 @@ async def test_create_cluster_wide():
     assert (await sent(lambda client: client.create(NODES, None, {}))).url == "/api/v1/nodes"
 
 
-async def test_structs_are_encoded_as_they_say():
+async def test_structs_are_encoded_with_their_field_names():
     class Named(msgspec.Struct, rename="camel"):
         node_name: str
 
@@ -192,11 +187,6 @@ async def test_delete(options, extra):
     request = await sent(lambda client: client.delete(PODS, "ns", "p", **options))
     defaults = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
     assert (request.method, request.url, request.body) == ("DELETE", f"{PODS_PATH}/p", defaults | extra)
-
-
-async def test_delete_dry_run():
-    request = await sent(lambda client: client.delete(PODS, "ns", "p", dry_run=True))
-    assert request.url == f"{PODS_PATH}/p?dryRun=All"
 
 
 async def test_a_refusal_is_raised():

@@ -46,7 +46,7 @@ class Place:
         return load_config(kubeconfig, context, env=self.env | env, service_account=self.service_account)
 
 
-def test_the_given_file_comes_first(place):
+def test_the_given_file_takes_precedence(place):
     place.pod()
     given, other = place.kubeconfig("given"), place.kubeconfig("other")
     assert place.load(given, KUBECONFIG=str(other)).server == "https://given.test"
@@ -86,7 +86,7 @@ def test_a_context_means_a_kubeconfig_even_in_a_pod(place):
     assert place.load(context="config").server == "https://config.test"
 
 
-def test_nothing_found_says_what_was_tried(place):
+def test_a_missing_configuration_lists_all_sources(place):
     with pytest.raises(ConfigError) as caught:
         place.load()
     for tried in ("no kubeconfig was given", "KUBECONFIG is not set", "KUBERNETES_SERVICE_HOST is not set"):
@@ -143,7 +143,7 @@ def test_the_proxy_of_the_environment(place):
     assert place.load(HTTPS_PROXY="http://proxy:1", NO_PROXY="config.test").proxy_url == ""
 
 
-def test_the_proxy_of_the_kubeconfig_comes_before(place):
+def test_the_proxy_of_the_kubeconfig_takes_precedence(place):
     path = place.kubeconfig("given")
     content = yaml.safe_load(path.read_text())
     content["clusters"][0]["cluster"]["proxy-url"] = "http://mine:1"

@@ -11,7 +11,7 @@ from paddlejob.api.meta import ObjectKey, ObjectMeta
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
-from paddlejob.testing import virtual_loop
+from simkube import virtual_loop
 
 OWNER = ObjectKey("default", "job")
 POD = ObjectKey("default", "job-worker-0")
@@ -50,43 +50,43 @@ async def caches() -> Caches:
 
 
 async def test_an_owner_nothing_was_written_for_is_ready(caches: Caches):
-    assert caches.consistency.ready(OWNER)
+    assert caches.consistency.is_ready(OWNER)
 
 
 async def test_an_owner_waits_until_the_cache_has_seen_the_write(caches: Caches):
-    caches.consistency.wrote(OWNER, PODS, "12")
-    assert not caches.consistency.ready(OWNER)
+    caches.consistency.record_write(OWNER, PODS, "12")
+    assert not caches.consistency.is_ready(OWNER)
     caches.pods.advance("12")
-    assert caches.consistency.ready(OWNER)
+    assert caches.consistency.is_ready(OWNER)
     assert len(caches.consistency) == 0
 
 
 async def test_versions_are_numbers_not_text(caches: Caches):
-    caches.consistency.wrote(OWNER, PODS, "9")
-    assert caches.consistency.ready(OWNER)
+    caches.consistency.record_write(OWNER, PODS, "9")
+    assert caches.consistency.is_ready(OWNER)
 
 
-async def test_the_highest_of_many_writes_counts_whatever_their_order(caches: Caches):
+async def test_the_highest_version_counts_in_any_order_of_writes(caches: Caches):
     for version in ("12", "100", "99"):
-        caches.consistency.wrote(OWNER, PODS, version)
+        caches.consistency.record_write(OWNER, PODS, version)
     caches.pods.advance("99")
-    assert not caches.consistency.ready(OWNER)
+    assert not caches.consistency.is_ready(OWNER)
     caches.pods.advance("100")
-    assert caches.consistency.ready(OWNER)
+    assert caches.consistency.is_ready(OWNER)
 
 
 async def test_each_kind_has_its_own_mark(caches: Caches):
-    caches.consistency.wrote(OWNER, PODS, "12")
-    caches.consistency.wrote(OWNER, CONFIG_MAPS, "13")
+    caches.consistency.record_write(OWNER, PODS, "12")
+    caches.consistency.record_write(OWNER, CONFIG_MAPS, "13")
     caches.pods.advance("50")
-    assert not caches.consistency.ready(OWNER)
+    assert not caches.consistency.is_ready(OWNER)
     caches.config_maps.advance("13")
-    assert caches.consistency.ready(OWNER)
+    assert caches.consistency.is_ready(OWNER)
 
 
 async def test_one_owner_does_not_wait_for_the_writes_of_another(caches: Caches):
-    caches.consistency.wrote(OWNER, PODS, "12")
-    assert caches.consistency.ready(ObjectKey("default", "other"))
+    caches.consistency.record_write(OWNER, PODS, "12")
+    assert caches.consistency.is_ready(ObjectKey("default", "other"))
 
 
 @pytest.mark.parametrize(
@@ -100,51 +100,51 @@ async def test_one_owner_does_not_wait_for_the_writes_of_another(caches: Caches)
 )
 async def test_a_delete_is_waited_for_by_uid(caches: Caches, seen: Callable[[Cache[Thing]], object]):
     caches.pods.apply(pod(10))
-    caches.consistency.deleting(OWNER, PODS, POD, "uid-1")
+    caches.consistency.record_delete(OWNER, PODS, POD, "uid-1")
     caches.pods.apply(pod(11))
-    assert not caches.consistency.ready(OWNER)
+    assert not caches.consistency.is_ready(OWNER)
     seen(caches.pods)
-    assert caches.consistency.ready(OWNER)
+    assert caches.consistency.is_ready(OWNER)
 
 
 async def test_versions_that_cannot_be_compared_are_not_waited_for(caches: Caches):
-    caches.consistency.wrote(OWNER, PODS, "opaque")
-    assert caches.consistency.ready(OWNER)
+    caches.consistency.record_write(OWNER, PODS, "opaque")
+    assert caches.consistency.is_ready(OWNER)
 
 
 async def test_a_kind_without_a_cache_is_not_waited_for(caches: Caches):
-    caches.consistency.wrote(OWNER, SERVICES, "99")
-    caches.consistency.deleting(OWNER, SERVICES, POD, "uid")
-    assert caches.consistency.ready(OWNER)
+    caches.consistency.record_write(OWNER, SERVICES, "99")
+    caches.consistency.record_delete(OWNER, SERVICES, POD, "uid")
+    assert caches.consistency.is_ready(OWNER)
 
 
 async def test_a_forgotten_owner_is_ready(caches: Caches):
-    caches.consistency.wrote(OWNER, PODS, "12")
+    caches.consistency.record_write(OWNER, PODS, "12")
     caches.consistency.forget(OWNER)
     caches.consistency.forget(OWNER)
-    assert caches.consistency.ready(OWNER)
+    assert caches.consistency.is_ready(OWNER)
 
 
 def test_nothing_waits_for_ever():
     async def scenario(caches: Caches) -> None:
-        caches.consistency.wrote(OWNER, PODS, "12")
+        caches.consistency.record_write(OWNER, PODS, "12")
         await asyncio.sleep(29)
-        assert not caches.consistency.ready(OWNER)
+        assert not caches.consistency.is_ready(OWNER)
         await asyncio.sleep(1)
-        assert caches.consistency.ready(OWNER)
-        assert caches.consistency.opened_unseen == 1
-        assert caches.consistency.ready(OWNER)
-        assert caches.consistency.opened_unseen == 1
+        assert caches.consistency.is_ready(OWNER)
+        assert caches.consistency.expired == 1
+        assert caches.consistency.is_ready(OWNER)
+        assert caches.consistency.expired == 1
 
     in_virtual_time(scenario)
 
 
 def test_the_time_limit_counts_from_the_last_write():
     async def scenario(caches: Caches) -> None:
-        caches.consistency.wrote(OWNER, PODS, "12")
+        caches.consistency.record_write(OWNER, PODS, "12")
         await asyncio.sleep(20)
-        caches.consistency.deleting(OWNER, PODS, POD, "uid-1")
+        caches.consistency.record_delete(OWNER, PODS, POD, "uid-1")
         await asyncio.sleep(20)
-        assert not caches.consistency.ready(OWNER)
+        assert not caches.consistency.is_ready(OWNER)
 
     in_virtual_time(scenario)

@@ -27,7 +27,7 @@ def an_object(levels: int) -> bytes:
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_what_is_shallow_is_read_however_deep_the_rest_is(levels):
+def test_shallow_fields_are_read_at_any_depth_of_the_rest(levels):
     found = decode(msgspec.json.Decoder(Named), an_object(levels))
     assert (found.metadata.name, found.metadata.resource_version) == ("demo", "7")
     assert responses.decode(an_object(levels), responses.Written).metadata.resource_version == "7"

@@ -42,7 +42,7 @@ def test_the_sentence_is_the_best_there_is(status, sentence):
     assert str(errors.api_error(status)) == sentence
 
 
-def test_the_header_comes_before_the_details():
+def test_the_retry_after_header_takes_precedence_over_the_details():
     status = errors.Status(429, details=errors.StatusDetails(retry_after_seconds=3))
     assert errors.api_error(status).retry_after_seconds == 3
     assert errors.api_error(status, retry_after_seconds=5).retry_after_seconds == 5

@@ -11,16 +11,16 @@ import pytest
 from paddlejob.api.meta import ObjectMeta
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import TransportError
-from paddlejob.kube.events import EventLimits, EventRecorder, ObjectReference, timestamp, truncated
+from paddlejob.kube.events import EventLimits, EventRecorder, ObjectReference, timestamp, truncate_message
 from paddlejob.kube.resource import EVENTS, PODS
 from paddlejob.kube.transport import Response
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer, SimulatedTransport
 
 POD = ObjectReference.to(PODS, ObjectMeta("worker-0", "default", "uid-0", "7"))
 
 
-class FailingTransport(FakeTransport):
+class FailingTransport(SimulatedTransport):
     """Fails as the test says: a Response or an exception instead of an answer; LOST after it took effect."""
 
     def __init__(self, server: ApiServer) -> None:
@@ -75,7 +75,7 @@ def play(scenario: Callable[[Scene], Awaitable[None]], **limits: object) -> None
     virtual_loop.run(main())
 
 
-def test_an_event_says_what_happened_to_whom_and_when():
+def test_the_body_of_an_event():
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
             scene.record("pod worker-0 started")
@@ -105,7 +105,7 @@ def test_an_event_says_what_happened_to_whom_and_when():
     play(scenario)
 
 
-def test_what_happens_to_a_cluster_wide_object_is_told_in_default():
+def test_events_of_cluster_scoped_objects_are_in_default():
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
             scene.record(about=ObjectReference("v1", "Node", name="node-1"))
@@ -163,7 +163,7 @@ def test_a_repeat_while_the_first_is_being_written_waits_too():
     ],
     ids=["reason", "message", "object", "namesake"],
 )
-def test_different_events_are_told_apart_by(other: dict):
+def test_events_are_distinguished_by(other: dict):
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
             scene.record()
@@ -220,7 +220,7 @@ def test_repeats_do_not_hurry_a_retry():
     play(scenario)
 
 
-def test_a_failure_that_stays_is_given_up_and_counted(caplog: pytest.LogCaptureFixture):
+def test_a_permanent_failure_drops_and_counts_the_event(caplog: pytest.LogCaptureFixture):
     async def scenario(scene: Scene) -> None:
         scene.transport.failures = [TransportError("refused")] * 5
         async with scene.recorder:
@@ -248,7 +248,7 @@ def test_a_refusal_is_not_retried(code: int):
     play(scenario)
 
 
-def test_an_event_whose_answer_was_lost_is_not_written_twice():
+def test_an_event_with_a_lost_response_is_not_written_twice():
     async def scenario(scene: Scene) -> None:
         scene.transport.failures = [LOST]
         async with scene.recorder:
@@ -259,7 +259,7 @@ def test_an_event_whose_answer_was_lost_is_not_written_twice():
     play(scenario)
 
 
-def test_an_event_that_the_server_has_forgotten_is_written_anew():
+def test_an_event_that_the_server_deleted_is_created_again():
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
             scene.record()
@@ -272,7 +272,7 @@ def test_an_event_that_the_server_has_forgotten_is_written_anew():
     play(scenario)
 
 
-def test_leaving_writes_what_is_left():
+def test_leaving_writes_the_remaining_events():
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
             scene.record()
@@ -298,7 +298,7 @@ def test_leaving_does_not_wait_for_ever():
     play(scenario)
 
 
-def test_what_is_recorded_after_the_end_is_not_written_and_does_not_fail():
+def test_recording_after_the_end_does_nothing():
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
             pass
@@ -319,11 +319,11 @@ def test_an_unexpected_error_does_not_stop_the_writer(caplog: pytest.LogCaptureF
             assert "it stopped" in scene.counts()
 
     play(scenario)
-    assert "an event could not be written" in caplog.text
+    assert "cannot write an event" in caplog.text
 
 
 @pytest.mark.parametrize("length", [1, 236, 240, 253])
-def test_the_name_of_an_event_is_a_name_whatever_the_name_of_its_object(length: int):
+def test_an_event_name_is_valid_for_any_object_name(length: int):
     async def scenario(scene: Scene) -> None:
         name = ("a." * length)[: length - 1] + "a"
         async with scene.recorder:
@@ -338,8 +338,8 @@ def test_the_name_of_an_event_is_a_name_whatever_the_name_of_its_object(length: 
     [("short", 5), ("x" * 1024, 1024), ("x" * 1025, 1024), ("训" * 400, 1023), ("\ud800", 1)],
     ids=["short", "exact", "one-too-long", "chinese", "no-text"],
 )
-def test_a_message_is_cut_to_what_the_server_takes(message: str, expected_bytes: int):
-    assert len(truncated(message).encode()) == expected_bytes
+def test_a_message_is_cut_to_the_limit_of_the_server(message: str, expected_bytes: int):
+    assert len(truncate_message(message).encode()) == expected_bytes
 
 
 def test_dates_are_written_in_utc():
@@ -373,7 +373,7 @@ def test_a_recorder_remembers_a_bounded_number_of_events():
     play(scenario, remembered=5)
 
 
-def test_what_happens_again_is_remembered_longer():
+def test_a_repeated_event_is_remembered_longer():
     async def scenario(scene: Scene) -> None:
         async with scene.recorder:
             for number in range(20):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from paddlejob.kube.errors import CredentialsError
+from paddlejob.kube.transport.auth import PluginCredentials, run_plugin
 from paddlejob.kube.transport.cluster import ExecPlugin
-from paddlejob.kube.transport.exec_plugin import PluginCredentials, run_plugin
 from paddlejob.kube.transport.tls import ClientCertificate
 
 V1 = "client.authentication.k8s.io/v1"
@@ -82,12 +82,12 @@ async def told(script, tmp_path, **options):
     return json.loads((tmp_path / "info").read_text())
 
 
-async def test_the_plugin_is_told_its_version(script, tmp_path):
+async def test_the_plugin_gets_its_api_version(script, tmp_path):
     expected = {"kind": "ExecCredential", "apiVersion": V1, "spec": {"interactive": False}}
     assert await told(script, tmp_path) == expected
 
 
-async def test_the_plugin_is_told_of_the_cluster(script, tmp_path):
+async def test_the_plugin_gets_the_cluster_info(script, tmp_path):
     info = await told(script, tmp_path, cluster_info={"server": "https://kube.test"})
     assert info["spec"]["cluster"] == {"server": "https://kube.test"}
 
@@ -119,7 +119,7 @@ async def test_whether_there_is_a_terminal_is_found_out(script, monkeypatch):
         await run_plugin(script("", interactive_mode="Always"))
 
 
-async def test_a_person_reads_what_an_interactive_plugin_says(script, capsys):
+async def test_stderr_of_an_interactive_plugin_is_forwarded(script, capsys):
     plugin = script(f"echo 'open this page' >&2; echo '{printed({'token': 't'})}'", interactive_mode="Always")
     await run_plugin(plugin, terminal=True)
     assert capsys.readouterr().err == "open this page\n"
@@ -174,7 +174,7 @@ async def test_a_long_complaint_is_cut(script):
         ),
     ],
 )
-async def test_what_a_plugin_prints_wrong(script, output, sentence):
+async def test_invalid_plugin_output(script, output, sentence):
     with pytest.raises(CredentialsError, match=sentence) as caught:
         await run_plugin(script(f"printf '{output}'"))
     assert "hunter2" not in str(caught.value)

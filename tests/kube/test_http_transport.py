@@ -28,7 +28,7 @@ async def test_a_request_arrives_as_it_was_meant():
     }
 
 
-async def test_an_answer_comes_whole_with_its_code_and_headers():
+async def test_a_response_has_body_code_and_headers():
     async def handler(request):
         return web.Response(status=429, text="slow down", headers={"Retry-After": "3"})
 
@@ -148,7 +148,7 @@ async def test_insecure_trusts_anybody():
         assert (await transport.request("GET", "/")).status == 200
 
 
-def test_a_broken_authority_is_found_at_once():
+def test_an_invalid_authority_is_reported_on_construction():
     with pytest.raises(ConfigError, match="not a PEM certificate"):
         HttpTransport(ClusterConfig(server="https://kube.test", certificate_authority=b"text"))
 
@@ -169,6 +169,6 @@ def test_a_broken_authority_is_found_at_once():
         ),
     ],
 )
-def test_an_address_that_leads_nowhere_is_found_at_once(config, sentence):
+def test_an_invalid_address_is_reported_on_construction(config, sentence):
     with pytest.raises(ConfigError, match=sentence):
         HttpTransport(ClusterConfig(**config))

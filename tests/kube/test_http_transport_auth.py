@@ -141,7 +141,7 @@ class LoggedOut:
         raise CredentialsError("log in again")
 
 
-async def test_a_renewal_that_fails_says_why():
+async def test_a_failed_renewal_has_a_reason():
     options = {"authenticator": LoggedOut()}
     async with serve(only("new")) as server, transport_to(server, options=options) as transport:
         with pytest.raises(CredentialsError, match="log in again"):

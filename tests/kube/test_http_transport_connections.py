@@ -24,7 +24,7 @@ def open_sockets(transport):
     return [sock for sock in transport._sockets if sock.fileno() >= 0]
 
 
-async def test_a_request_larger_than_the_socket_takes_at_once():
+async def test_a_request_larger_than_the_socket_buffer():
     async def handler(request):
         return web.Response(text=str(len(await request.read())))
 
@@ -34,7 +34,7 @@ async def test_a_request_larger_than_the_socket_takes_at_once():
             assert (await transport.request("POST", "/", body=body)).body == b"20000000"
 
 
-async def test_a_server_waits_while_nobody_reads():
+async def test_a_slow_reader_blocks_the_server():
     sent, everything = 0, 50_000_000
 
     async def handler(request):
@@ -93,7 +93,7 @@ async def test_a_connection_that_is_not_used_again(answer):
     assert connections == 3
 
 
-async def test_an_unasked_response_on_an_idle_connection_is_not_taken_for_the_next():
+async def test_unexpected_data_on_an_idle_connection_is_not_the_next_response():
     async def talk(reader, writer):
         writer.write(OK)
         await asyncio.wait_for(received.wait(), 20)
@@ -109,7 +109,7 @@ async def test_an_unasked_response_on_an_idle_connection_is_not_taken_for_the_ne
         assert (await transport.request("GET", "/")).body == b"{}"
 
 
-async def test_a_request_given_up_takes_its_connection_along():
+async def test_a_timed_out_request_closes_its_connection():
     closed = asyncio.Event()
 
     async def talk(reader, writer):
@@ -221,7 +221,7 @@ def addresses(monkeypatch, *hosts):
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", answer)
 
 
-async def test_the_second_address_is_taken_when_the_first_refuses(monkeypatch):
+async def test_the_second_address_is_used_if_the_first_refuses(monkeypatch):
     async with serve() as server:
         port = urlsplit(server.url).port
         addresses(monkeypatch, "127.0.0.9", "127.0.0.1")
@@ -282,7 +282,7 @@ async def test_closing_while_requests_wait_leaves_nothing_open(tls):
     gc.collect()
 
 
-async def test_closing_while_connections_are_made_leaves_nothing_open():
+async def test_closing_while_connecting_leaves_no_socket_open():
     accepted = asyncio.Event()
 
     async def talk(reader, writer):
@@ -346,7 +346,7 @@ async def test_closing_ends_streams_whether_read_or_not():
             await reading
 
 
-async def test_a_server_that_does_not_say_goodbye_does_not_keep_the_socket():
+async def test_a_server_without_tls_shutdown_does_not_keep_the_socket_open():
     """The server is half closed and holds on; closing does not wait for it."""
     asked = asyncio.Event()
 

@@ -51,7 +51,7 @@ async def read_all(transport, *, received=None, **options):
     return lines, None
 
 
-async def test_a_stream_is_read_as_it_comes():
+async def test_a_stream_is_read_as_it_arrives():
     go_on = asyncio.Event()
 
     async def handler(request):
@@ -180,7 +180,7 @@ def nobody():
     return server
 
 
-async def test_nobody_listens():
+async def test_connection_refused():
     server = nobody()
     async with transport_to(server) as transport:
         with pytest.raises(TransportError, match=f"^unable to connect to {server.url}: connection refused$"):
@@ -248,7 +248,7 @@ async def test_after_closing_nothing_is_sent():
         assert await read_all(transport) == ([], TransportError)
 
 
-async def test_closing_ends_what_is_under_way():
+async def test_closing_ends_requests_in_flight():
     asked = asyncio.Event()
 
     async def talk(reader, writer):

@@ -65,7 +65,7 @@ async def test_an_endless_body_is_refused():
     assert peak < 24 * MIB
 
 
-async def test_a_body_of_just_the_limit_is_taken():
+async def test_a_body_of_exactly_the_limit_is_accepted():
     async def handler(request):
         return web.Response(body=bytes(MIB))
 
@@ -136,7 +136,7 @@ async def test_a_header_that_cannot_be_sent_is_a_transport_error():
 
 
 @pytest.mark.parametrize("name", ["api..example", ".example", f"{'a' * 64}.example"])
-def test_an_invalid_host_name_is_found_at_once(name):
+def test_an_invalid_host_name_is_reported_on_construction(name):
     with pytest.raises(ConfigError, match=r"the server: invalid URL .*: invalid host name"):
         HttpTransport(ClusterConfig(server=f"https://{name}:6443"))
     with pytest.raises(ConfigError, match="tls-server-name: invalid host name"):

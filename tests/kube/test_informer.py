@@ -66,7 +66,7 @@ def test_everything_is_listed_again_though_a_watch_is_silent(streaming_list: boo
 
 
 @pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
-def test_what_was_there_at_the_start_is_told_as_initial(streaming_list: bool):
+def test_existing_objects_are_initial(streaming_list: bool):
     async def scenario(scene: Scene) -> None:
         scene.put("a")
         async with scene.running():
@@ -81,7 +81,7 @@ def test_what_was_there_at_the_start_is_told_as_initial(streaming_list: bool):
     play(scenario, streaming_list=streaming_list)
 
 
-def test_the_cache_shows_a_change_before_it_is_told():
+def test_the_cache_has_a_change_before_the_callback():
     async def scenario(scene: Scene) -> None:
         sizes: list[int] = []
         scene.changed = lambda old, new, *, initial: sizes.append(len(scene.cache))
@@ -208,7 +208,7 @@ def test_a_server_that_does_not_answer_at_all_makes_the_watch_old():
 
 
 @pytest.mark.parametrize("expired_as_status", [True, False], ids=["as-http-status", "as-error-event"])
-def test_what_changed_in_a_gap_is_told_after_a_new_list(expired_as_status: bool):
+def test_changes_in_a_gap_are_notified_after_a_new_list(expired_as_status: bool):
     async def scenario(scene: Scene) -> None:
         scene.put("kept")
         scene.put("changed")
@@ -235,7 +235,7 @@ def test_what_changed_in_a_gap_is_told_after_a_new_list(expired_as_status: bool)
     play(scenario, expired_as_status=expired_as_status)
 
 
-def test_an_object_that_was_replaced_in_a_gap_is_told_as_gone_and_come():
+def test_an_object_recreated_in_a_gap_is_a_removal_and_an_addition():
     async def scenario(scene: Scene) -> None:
         scene.put("a")
         async with scene.running():
@@ -267,7 +267,7 @@ def test_a_line_cut_in_the_middle_is_not_believed(cut: int):
 
 
 @pytest.mark.parametrize("framing", [byte_by_byte, with_crlf_and_empty_lines])
-def test_lines_may_come_in_any_pieces(framing: Callable[..., object]):
+def test_lines_may_arrive_in_any_pieces(framing: Callable[..., object]):
     async def scenario(scene: Scene) -> None:
         scene.put("a", size="1")
         scene.transport.streams = [framing]
@@ -296,7 +296,7 @@ def test_a_last_line_without_its_end_counts_when_the_stream_ends_in_good_order()
     play(scenario)
 
 
-def test_an_object_that_goes_while_the_list_is_streamed_never_comes():
+def test_an_object_deleted_during_a_streamed_list_never_appears():
     async def scenario(scene: Scene) -> None:
         scene.put("a")
         scene.put("b")
@@ -352,7 +352,7 @@ def test_an_informer_works_without_callbacks():
         async with scene.running(informer):
             await informer.synced.wait()
             scene.server.delete(SIZED, "default", "bad")
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
         assert (len(cache), informer.undecodable, informer.resource) == (1, 0, SIZED)
 
     play(scenario)

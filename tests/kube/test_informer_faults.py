@@ -23,7 +23,7 @@ from paddlejob.kube.cache import Cache
 from paddlejob.kube.errors import TransportError
 from paddlejob.kube.resource import CONFIG_MAPS, Resource
 from paddlejob.kube.transport import Response
-from paddlejob.testing.apiserver.rules.fake_types import custom_resource
+from simkube.apiserver.rules.kinds import custom_resource
 
 
 def test_garbage_is_a_broken_stream():
@@ -100,7 +100,7 @@ def test_a_definition_may_be_installed_later(caplog: pytest.LogCaptureFixture):
     assert sum("install its definition" in record.message for record in caplog.records) == 1
 
 
-def test_a_callback_that_fails_concerns_nobody_else(caplog: pytest.LogCaptureFixture):
+def test_a_failing_callback_affects_nothing_else(caplog: pytest.LogCaptureFixture):
     async def scenario(scene: Scene) -> None:
         def failing(old, new, *, initial: bool) -> None:
             scene.told.append((None, new.metadata.name, initial))
@@ -154,7 +154,7 @@ def test_run_can_be_run_again():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_cache_ends_equal_to_the_server_whatever_happens(seed: int):
+def test_the_cache_converges_to_the_server_after_any_faults(seed: int):
     async def scenario(scene: Scene) -> None:
         rng = random.Random(seed)
         async with scene.running():

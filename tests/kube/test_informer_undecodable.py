@@ -15,7 +15,7 @@ from paddlejob.kube.errors import TransportError
 
 
 @pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
-def test_an_object_that_does_not_decode_concerns_nobody_else(streaming_list: bool, caplog):
+def test_an_undecodable_object_affects_nothing_else(streaming_list: bool, caplog):
     async def scenario(scene: Scene) -> None:
         cache: Cache[Sized] = Cache()
         informer = scene.make(SIZED, Sized, cache)
@@ -24,7 +24,7 @@ def test_an_object_that_does_not_decode_concerns_nobody_else(streaming_list: boo
         async with scene.running(informer):
             await informer.synced.wait()
             scene.server.create(SIZED, sized("worse", None))
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
             assert [found.metadata.name for found in cache] == ["good"]
         assert informer.undecodable == 2
 
@@ -33,7 +33,7 @@ def test_an_object_that_does_not_decode_concerns_nobody_else(streaming_list: boo
     assert [report.split()[1] for report in reports] == ["default/bad", "default/worse"]
 
 
-def test_an_object_that_stops_decoding_goes_and_may_come_back():
+def test_an_object_that_stops_decoding_is_removed_and_may_return():
     async def scenario(scene: Scene) -> None:
         cache: Cache[Sized] = Cache()
         informer = scene.make(SIZED, Sized, cache)
@@ -41,11 +41,11 @@ def test_an_object_that_stops_decoding_goes_and_may_come_back():
         async with scene.running(informer):
             await informer.synced.wait()
             scene.server.patch(SIZED, "default", "a", {"spec": {"size": "large"}})
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
             assert ObjectKey("default", "a") not in cache
             assert informer.undecodable == 1
             scene.server.patch(SIZED, "default", "a", {"spec": {"size": 2}})
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
         assert scene.told == [(None, "a", True), ("a", None, False), (None, "a", False)]
         assert informer.undecodable == 0
 
@@ -68,7 +68,7 @@ def test_the_end_of_an_object_that_did_not_decode_is_seen(in_a_gap: bool):
             scene.server.delete(SIZED, "default", "bad")
             if in_a_gap:
                 scene.server.compact()
-            await informer.cache.reached(str(scene.server.version))
+            await informer.cache.wait_for_version(str(scene.server.version))
         assert informer.undecodable == 1
 
     play(scenario)
@@ -80,7 +80,7 @@ def on_decode_error(encoded: msgspec.Raw, metadata, message: str) -> Sized:
     return Sized(metadata, SizedSpec(0))
 
 
-def test_what_stands_for_an_undecodable_object_is_an_object_like_others():
+def test_the_substitute_of_an_undecodable_object_is_cached():
     async def scenario(scene: Scene) -> None:
         cache: Cache[Sized] = Cache()
         informer = scene.make(SIZED, Sized, cache, on_decode_error=on_decode_error)
@@ -88,10 +88,10 @@ def test_what_stands_for_an_undecodable_object_is_an_object_like_others():
         async with scene.running(informer):
             await informer.synced.wait()
             scene.server.create(SIZED, sized("watched", "large"))
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
             assert [found.metadata.name for found in cache] == ["listed", "watched"]
             scene.server.delete(SIZED, "default", "listed")
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
         assert scene.told == [(None, "listed", True), (None, "watched", False), ("listed", None, False)]
         assert informer.undecodable == 0
 
@@ -101,7 +101,7 @@ def test_what_stands_for_an_undecodable_object_is_an_object_like_others():
 @pytest.mark.parametrize("handled", [True, False], ids=["handled", "ignored"])
 @pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_an_object_that_is_nested_too_deeply_concerns_nobody_else(levels, streaming_list, handled):
+def test_a_deeply_nested_object_affects_nothing_else(levels, streaming_list, handled):
     """Its name and version are known all the same: the watch goes on from there, without another list."""
 
     async def scenario(scene: Scene) -> None:
@@ -115,13 +115,13 @@ def test_an_object_that_is_nested_too_deeply_concerns_nobody_else(levels, stream
             await informer.synced.wait()
             scene.server.create(SIZED, sized("watched", 1) | {"extra": deep(levels)})
             scene.server.patch(SIZED, "default", "good", {"spec": {"size": 2}})
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
             sizes = {found.metadata.name: found.spec.size for found in cache}
             # Sized has no field for the extra part; whoever asks to be told of errors wants all or nothing.
             assert sizes == {"listed": int(not handled), "good": 2, "watched": int(not handled)}
             scene.server.delete(SIZED, "default", "listed")
             scene.server.patch(SIZED, "default", "watched", {"extra": None})
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
             assert {found.metadata.name: found.spec.size for found in cache} == {"good": 2, "watched": 1}
         assert (informer.lists, informer.undecodable, informer.last_error) == (1, 0, "")
 
@@ -129,7 +129,7 @@ def test_an_object_that_is_nested_too_deeply_concerns_nobody_else(levels, stream
 
 
 @pytest.mark.parametrize("streaming_list", [True, False], ids=["streamed-list", "paged-list"])
-def test_an_object_that_is_left_out_is_removed_and_comes_back(streaming_list):
+def test_a_skipped_object_is_removed_and_may_return(streaming_list):
     def decode(encoded: msgspec.Raw) -> Sized | None:
         found = msgspec.json.decode(encoded, type=Sized)
         return found if found.spec.size < 10 else None
@@ -144,7 +144,7 @@ def test_an_object_that_is_left_out_is_removed_and_comes_back(streaming_list):
             assert [found.metadata.name for found in cache] == ["grows"]
             scene.server.patch(SIZED, "default", "grows", {"spec": {"size": 10}})
             scene.server.patch(SIZED, "default", "large", {"spec": {"size": 1}})
-            await cache.reached(str(scene.server.version))
+            await cache.wait_for_version(str(scene.server.version))
             assert [found.metadata.name for found in cache] == ["large"]
         assert scene.told == [(None, "grows", True), ("grows", None, False), (None, "large", False)]
         assert informer.undecodable == 0

@@ -7,7 +7,7 @@ import yaml
 
 from paddlejob.kube.errors import ConfigError
 from paddlejob.kube.transport.cluster import Impersonation, User
-from paddlejob.kube.transport.kubeconfig import read_kubeconfig
+from paddlejob.kube.transport.config import read_kubeconfig
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"
@@ -73,7 +73,7 @@ def test_the_authority_as_a_file_beside_the_kubeconfig(read, tmp_path):
     assert read(kubeconfig(cluster={"certificate-authority": "pki/ca.crt"})).certificate_authority == CA
 
 
-def test_data_comes_before_the_file(read):
+def test_inline_data_takes_precedence_over_the_file(read):
     cluster = {"certificate-authority": "missing", "certificate-authority-data": b64(CA)}
     assert read(kubeconfig(cluster=cluster)).certificate_authority == CA
 
@@ -154,7 +154,7 @@ def test_a_relative_command_lies_beside_the_kubeconfig(read, tmp_path):
     assert read(kubeconfig(user={"exec": plugin})).user.exec_plugin.command == str(tmp_path / "bin/login")
 
 
-def test_a_plugin_is_told_of_the_cluster(read):
+def test_a_plugin_gets_the_cluster_info(read):
     plugin = {"apiVersion": V1BETA1, "command": "login", "provideClusterInfo": True}
     cluster = {
         "certificate-authority-data": b64(CA),
@@ -311,7 +311,7 @@ def test_files_complete_each_other_and_paths_start_from_their_own(tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_named(read, content, sentence):
+def test_an_error_names_the_field(read, content, sentence):
     with pytest.raises(ConfigError, match=sentence):
         read(content)
 

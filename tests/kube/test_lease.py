@@ -12,11 +12,11 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.errors import TransportError
 from paddlejob.kube.lease import LeaderElector, LeaseLostError, LeaseTiming
 from paddlejob.kube.resource import LEASES
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer, SimulatedTransport
 
 
-def test_a_lease_that_does_not_exist_is_made_as_client_go_makes_it():
+def test_a_missing_lease_is_created_like_client_go():
     async def scenario(scene: Scene) -> None:
         one = scene.candidate()
         one.run()
@@ -98,7 +98,7 @@ def test_a_silent_leader_stops_before_another_starts():
     play(scenario)
 
 
-def test_a_lease_given_back_is_taken_within_a_few_seconds():
+def test_a_released_lease_is_acquired_within_a_few_seconds():
     async def scenario(scene: Scene) -> None:
         one, two = scene.candidate("one"), scene.candidate("two")
         running = one.run()
@@ -175,7 +175,7 @@ def test_a_foreign_field_of_the_record_survives():
     play(scenario)
 
 
-def test_a_lease_that_was_deleted_is_made_again():
+def test_a_deleted_lease_is_created_again():
     async def scenario(scene: Scene) -> None:
         one = scene.candidate()
         running = one.run()
@@ -189,7 +189,7 @@ def test_a_lease_that_was_deleted_is_made_again():
 
 
 @pytest.mark.parametrize("thief", ["two", ""], ids=["given-to-another", "taken-from-everybody"])
-def test_a_lease_taken_by_hand_is_lost_at_the_next_renewal(thief: str):
+def test_a_lease_changed_by_hand_is_lost_at_the_next_renewal(thief: str):
     async def scenario(scene: Scene) -> None:
         one = scene.candidate()
         running = one.run()
@@ -203,7 +203,7 @@ def test_a_lease_taken_by_hand_is_lost_at_the_next_renewal(thief: str):
     play(scenario)
 
 
-def test_an_acquisition_whose_answer_was_lost_is_found_out():
+def test_an_acquisition_with_a_lost_response_is_detected():
     async def scenario(scene: Scene) -> None:
         one = scene.candidate()
         send = one.transport.request
@@ -251,7 +251,7 @@ def test_a_renewal_counts_from_when_it_was_sent_not_from_its_answer():
 
         async def answer_slowly(*arguments, **options):
             one.transport.is_cut, one.transport.request = True, send
-            answer = await FakeTransport.request(one.transport, *arguments, **options)
+            answer = await SimulatedTransport.request(one.transport, *arguments, **options)
             await asyncio.sleep(4)
             return answer
 

@@ -14,8 +14,10 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.errors import KubeError, TransportError
 from paddlejob.kube.lease import LeaderElector, LeaseLostError
 from paddlejob.kube.resource import LEASES
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer, FakeTransport
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer, SimulatedTransport
+
+pytestmark = pytest.mark.slow
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
 
@@ -58,7 +60,7 @@ def stop_tasks_with_their_process() -> None:
     loop.create_task = create_pausable
 
 
-class BadNetwork(FakeTransport):
+class BadNetwork(SimulatedTransport):
     """Loses requests and answers, delays them by up to half a minute, and lets some take effect after all."""
 
     def __init__(self, server: ApiServer, identity: str, rng: random.Random) -> None:

@@ -111,14 +111,14 @@ async def test_a_large_response_is_left_to_the_other(transport_to, monkeypatch):
     [{"user": User(impersonate=Impersonation(user="eve"))}, {"tls_server_name": "kubernetes.test"}],
     ids=["impersonation", "tls-server-name"],
 )
-async def test_what_is_unusual_is_left_to_the_other(transport_to, unusual):
+async def test_unusual_requests_use_the_http_transport(transport_to, unusual):
     async with serve() as server:
         transport = transport_to(server, **unusual)
         assert (await transport.request("GET", "/")).status == 200
         assert not is_quick(transport)
 
 
-async def test_errors_are_told_as_by_the_other(transport_to):
+async def test_errors_are_the_same_as_in_the_http_transport(transport_to):
     async with serve() as server:
         untrusting = transport_to(server, certificate_authority=OTHER_CA)
         with pytest.raises(TransportError, match=r"certificate is not trusted: .*; check"):
@@ -129,6 +129,6 @@ async def test_errors_are_told_as_by_the_other(transport_to):
 
 
 def test_help_and_lists_do_not_import_aiohttp():
-    for module in ("paddlejob.cli.cluster.main", "paddlejob.cli.cluster.get", "paddlejob.client.cluster"):
+    for module in ("paddlejob.cli.kubectl", "paddlejob.cli.show.get", "paddlejob.client.cluster"):
         code = f"import sys, {module}; sys.exit('aiohttp' in sys.modules)"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, module

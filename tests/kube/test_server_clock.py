@@ -14,7 +14,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.kube.server_clock import ServerClock
 from paddlejob.kube.transport import Response
-from paddlejob.testing.apiserver.fake_api import ApiServer
+from simkube.apiserver.server import ApiServer
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -43,7 +43,7 @@ def test_unknown_until_a_response_came():
 
 
 @pytest.mark.parametrize("offset", [600.0, -600.0, 3.0, -3.0, 0.4, -0.4, 0.0])
-def test_one_response_tells_the_offset_to_a_second(offset):
+def test_one_response_gives_the_offset_to_within_a_second(offset):
     clock = ServerClock()
     observe(clock, sent=0.3, offset=offset)
     assert abs(offset_of(clock) - offset) <= 1.02
@@ -58,7 +58,7 @@ def test_many_responses_narrow_it_down(seed):
     assert abs(offset_of(clock) - offset) < 0.1
 
 
-def test_time_goes_on_between_responses():
+def test_time_advances_between_responses():
     clock = ServerClock()
     observe(clock, sent=0.0, offset=600)
     assert clock.now(50.0) - clock.now(20.0) == timedelta(seconds=30)
@@ -72,7 +72,7 @@ def test_a_slow_response_changes_nothing():
     assert offset_of(clock) == known
 
 
-def test_a_clock_that_is_set_is_followed_at_once():
+def test_a_change_of_the_server_clock_is_followed_immediately():
     clock = ServerClock()
     observe(clock, sent=0, offset=600)
     observe(clock, sent=1, offset=-30)
@@ -89,7 +89,7 @@ def test_a_drifting_clock_is_followed():
 @pytest.mark.parametrize(
     "date", ["", "soon", "Sun, 99 Mar 2026 12:00:00 GMT", "Fri, 31 Dec 9999 12:00:00 GMT"]
 )
-def test_what_is_not_a_date_is_ignored(date):
+def test_an_invalid_date_is_ignored(date):
     clock = ServerClock()
     observe(clock, sent=0, offset=600)
     known = offset_of(clock)
@@ -124,7 +124,7 @@ async def test_only_successes_of_a_server_count():
     assert abs(client.server_now() - NOON) < timedelta(seconds=2)
 
 
-async def test_a_watch_tells_the_time_too():
+async def test_a_watch_updates_the_clock():
     server = ApiServer(now=lambda: NOON)
     client = Client(server.transport())
     async with client.watch_stream(PODS, None, {"watch": "1"}, idle_timeout_seconds=1):

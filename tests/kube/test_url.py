@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.kube.errors import ConfigError
-from paddlejob.kube.transport.url import parse_url, port_of, proxy_from_env, usable_proxy, without_password
+from paddlejob.kube.transport.cluster import check_proxy, parse_url, port_of, proxy_from_env, without_password
 
 PROXY = "http://proxy:3128"
 
@@ -142,9 +142,9 @@ def test_no_proxy_in_lower_case():
 )
 def test_unusable(url, sentence):
     with pytest.raises(ConfigError, match=sentence):
-        usable_proxy(url, "proxy-url")
+        check_proxy(url, "proxy-url")
 
 
-def test_an_unusable_proxy_of_the_environment_is_named():
+def test_an_uncheck_proxy_of_the_environment_is_named():
     with pytest.raises(ConfigError, match="environment variable HTTPS_PROXY: socks5://"):
         proxy_from_env("https://a.test", {"HTTPS_PROXY": "socks5://proxy"})

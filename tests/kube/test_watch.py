@@ -29,9 +29,9 @@ from paddlejob.kube.watch import (
     Streaming,
     Unstage,
     Wait,
+    WaitOver,
     Warn,
     Watching,
-    Woke,
     step,
 )
 
@@ -65,7 +65,7 @@ WATCHING = Watching(resource_version="7")
 
 
 def test_a_watch_starts_with_a_streamed_list():
-    assert step(Empty(), Woke()) == (Streaming(), (Begin(), OpenStream()))
+    assert step(Empty(), WaitOver()) == (Streaming(), (Begin(), OpenStream()))
 
 
 def test_nothing_reaches_the_cache_before_the_streamed_list_is_complete():
@@ -73,14 +73,14 @@ def test_nothing_reaches_the_cache_before_the_streamed_list_is_complete():
     assert effects == [Stage("a"), Stage("b"), Unstage("a")]
 
 
-def test_the_initial_events_end_bookmark_replaces_everything_and_the_same_stream_goes_on():
+def test_the_initial_events_end_bookmark_replaces_the_cache_and_continues_the_stream():
     state, effects = step(Streaming(), bookmark("9", ends_list=True))
     assert effects == (Replace("9"),)
     assert state == Watching(resource_version="9", received=True)
 
 
 def test_a_version_is_not_resumed_from_before_the_streamed_list_is_complete():
-    state, effects = replay(Streaming(), added(version="8"), Eof(60.0), Woke())
+    state, effects = replay(Streaming(), added(version="8"), Eof(60.0), WaitOver())
     assert isinstance(state, Streaming)
     assert effects[-2:] == [Begin(), OpenStream()]
 
@@ -103,8 +103,8 @@ def test_a_server_that_overlooks_the_question_is_listed_page_by_page():
     [Eof(60.0), Idle(130.0), Broken("reset", 2.0), InStreamError(500, open_seconds=2.0)],
     ids=["closed", "silent", "reset", "given-up-by-the-server"],
 )
-def test_a_streamed_list_that_twice_does_not_come_to_its_end_is_listed_page_by_page(ending: Input):
-    state, effects = replay(Streaming(), ending, Woke(), ending, Woke())
+def test_after_two_incomplete_streamed_lists_pages_are_used(ending: Input):
+    state, effects = replay(Streaming(), ending, WaitOver(), ending, WaitOver())
     assert isinstance(state, Listing)
     assert effects[-2:] == [Begin(), FetchPage()]
 
@@ -112,8 +112,8 @@ def test_a_streamed_list_that_twice_does_not_come_to_its_end_is_listed_page_by_p
 @pytest.mark.parametrize(
     "ending", [Broken("refused"), HttpError(500)], ids=["connection-refused", "server-error"]
 )
-def test_a_server_that_is_down_says_nothing_about_streamed_lists(ending: Input):
-    state, _ = replay(Streaming(), *(ending, Woke()) * 5)
+def test_an_unreachable_server_does_not_disable_streamed_lists(ending: Input):
+    state, _ = replay(Streaming(), *(ending, WaitOver()) * 5)
     assert isinstance(state, Streaming)
 
 
@@ -124,7 +124,7 @@ def test_a_refused_streamed_list_is_not_tried_again():
     assert effects[-1] == FetchPage()
 
 
-def test_pages_are_staged_and_replace_everything_at_once():
+def test_pages_are_staged_and_replace_the_cache_atomically():
     first = Page(("a", "b"), "5", "more")
     state, effects = replay(Listing(streams_left=0), first, Page(("c",), "5"))
     staged = [Stage("a"), Stage("b"), FetchPage("more"), Stage("c")]
@@ -146,7 +146,7 @@ def test_pages_that_expire_between_two_requests_are_asked_for_in_one_piece():
 def test_a_whole_list_that_expires_too_starts_from_the_beginning():
     state, effects = step(Listing(whole=True, failures=1), HttpError(410))
     assert isinstance(state, Empty)
-    assert wait_in(effects).at_least_seconds > 0
+    assert wait_in(effects).min_seconds > 0
 
 
 @pytest.mark.parametrize(
@@ -170,13 +170,13 @@ def test_an_event_of_an_unknown_type_is_passed_over():
     assert step(Streaming(), Line("NOVEL", "")) == (Streaming(), ())
 
 
-def test_a_stream_that_ends_in_good_order_is_resumed_at_once():
+def test_a_stream_that_ends_normally_is_resumed_immediately():
     state, effects = replay(WATCHING, added(version="8"), Eof(300.0))
     assert effects[-1] == OpenStream("8")
     assert isinstance(state, Watching)
 
 
-def test_a_silent_stream_is_resumed_at_once():
+def test_a_silent_stream_is_resumed_immediately():
     state, effects = replay(WATCHING, Idle(70.0))
     assert effects == [OpenStream("7")]
     assert isinstance(state, Watching)
@@ -200,7 +200,7 @@ def test_very_short_streams_back_off(words: tuple[Line, ...]):
     assert wait_in(tuple(effects)) == Wait(0.5, 1.0)
 
 
-def test_short_streams_are_resumed_at_once_while_each_brings_something_new():
+def test_short_streams_with_news_are_resumed_immediately():
     ends = [(added(version=str(version)), Eof(0.2)) for version in range(8, 28)]
     state, effects = replay(WATCHING, *(received for pair in ends for received in pair))
     assert [each for each in effects if isinstance(each, (OpenStream, Wait))] == [
@@ -214,7 +214,7 @@ def test_short_streams_are_resumed_at_once_while_each_brings_something_new():
     [HttpError(410, "too old"), InStreamError(410, "too old", open_seconds=30.0)],
     ids=["as-http-status", "as-error-event"],
 )
-def test_an_expired_version_means_a_new_list_at_once(expired: Input):
+def test_an_expired_version_causes_an_immediate_list(expired: Input):
     state, effects = step(WATCHING, expired)
     assert effects == (Begin(), OpenStream())
     assert isinstance(state, Streaming)
@@ -224,18 +224,18 @@ def test_versions_that_expire_again_and_again_back_off():
     listing = Watching(streams_left=0, resource_version="7")
     state, effects = replay(listing, HttpError(410), Page((), "9"), HttpError(410))
     assert isinstance(state, Empty)
-    assert wait_in(tuple(effects)).at_least_seconds > 0
+    assert wait_in(tuple(effects)).min_seconds > 0
 
 
 @pytest.mark.parametrize("code", [429, 500, 503, 504])
 def test_a_busy_server_is_asked_again_from_the_same_version_after_a_backoff(code: int):
-    state, effects = replay(WATCHING, HttpError(code), Woke())
+    state, effects = replay(WATCHING, HttpError(code), WaitOver())
     assert effects[-1] == OpenStream("7")
     assert state == Watching(failures=1, resource_version="7")
 
 
 def test_the_backoff_doubles_up_to_its_bound():
-    waits = [wait_in(step(Watching(failures=n), HttpError(500))[1]).at_most_seconds for n in range(8)]
+    waits = [wait_in(step(Watching(failures=n), HttpError(500))[1]).max_seconds for n in range(8)]
     assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
@@ -255,7 +255,7 @@ def test_retry_after_is_honoured(refusal: Input):
 
 def test_an_absurd_retry_after_is_bounded():
     wait = wait_in(step(WATCHING, HttpError(429, retry_after_seconds=86400.0))[1])
-    assert wait.at_most_seconds < 301
+    assert wait.max_seconds < 301
 
 
 @pytest.mark.parametrize(
@@ -267,12 +267,12 @@ def test_a_refusal_that_a_person_must_lift_is_explained_and_retried_for_ever(cod
     for _ in range(100):
         state, effects = step(state, HttpError(code, "no"))
         assert advice in warning_in(effects)
-        assert wait_in(effects).at_most_seconds <= 30
-        state, _ = step(state, Woke())
+        assert wait_in(effects).max_seconds <= 30
+        state, _ = step(state, WaitOver())
     assert isinstance(state, Streaming)
 
 
-def test_a_resource_that_is_gone_is_listed_anew_when_it_is_back():
+def test_a_removed_resource_is_listed_again_when_it_returns():
     state, _ = step(WATCHING, HttpError(404))
     assert isinstance(state, Empty)
 
@@ -283,19 +283,19 @@ def test_a_refused_watch_keeps_its_version():
 
 
 def test_a_broken_connection_backs_off_and_resumes():
-    _, effects = replay(WATCHING, Broken("reset by peer", 40.0), Woke())
+    _, effects = replay(WATCHING, Broken("reset by peer", 40.0), WaitOver())
     assert Warn("reset by peer") in effects
     assert effects[-1] == OpenStream("7")
 
 
 def test_a_stream_that_lived_makes_up_for_earlier_failures():
     struggling = Watching(failures=6, resource_version="7")
-    assert wait_in(step(struggling, Broken("reset", 40.0))[1]).at_most_seconds == 1
-    assert wait_in(step(struggling, Broken("reset", 0.1))[1]).at_most_seconds == 30
+    assert wait_in(step(struggling, Broken("reset", 40.0))[1]).max_seconds == 1
+    assert wait_in(step(struggling, Broken("reset", 0.1))[1]).max_seconds == 30
 
 
 def test_a_page_that_fails_starts_the_list_again():
-    state, effects = replay(Listing(streams_left=0), Page(("a",), "5", "more"), Broken("reset"), Woke())
+    state, effects = replay(Listing(streams_left=0), Page(("a",), "5", "more"), Broken("reset"), WaitOver())
     assert state == Listing(streams_left=0, failures=1)
     assert effects[-2:] == [Begin(), FetchPage()]
 
@@ -307,7 +307,7 @@ def test_a_page_that_fails_starts_the_list_again():
         (Ready(), Eof(1.0)),
         (Watching(), Page((), "1")),
         (Listing(), Idle(70.0)),
-        (Streaming(), Woke()),
+        (Streaming(), WaitOver()),
     ],
 )
 def test_an_impossible_input_is_a_programming_error(state: State, received: Input):

@@ -105,7 +105,7 @@ class ModelDriver:
     def answer(self) -> watch.Input:
         match self.request:
             case watch.Wait():
-                return watch.Woke()
+                return watch.WaitOver()
             case watch.FetchPage():
                 return self.page(self.request)
             case watch.OpenStream():

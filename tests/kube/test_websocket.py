@@ -83,7 +83,7 @@ async def test_a_refusal_has_the_reason_of_the_server():
 
 async def test_a_server_without_websockets_is_named():
     async with serve() as server, transport_to(server) as transport:
-        with pytest.raises(UpgradeRefusedError, match="does not open a WebSocket: HTTP 200"):
+        with pytest.raises(UpgradeRefusedError, match="refused to open a WebSocket: HTTP 200"):
             await transport.websocket("/", query=(), protocols=PROTOCOLS).__aenter__()
 
 
@@ -112,7 +112,7 @@ async def test_an_unreachable_server_is_an_error_of_the_transport():
             pass
 
 
-async def test_a_transport_without_websockets_says_so():
-    with pytest.raises(TransportError, match="no WebSockets"):
+async def test_a_transport_without_websockets_raises_an_error():
+    with pytest.raises(TransportError, match="does not support WebSockets"):
         async with opened(Client(ScriptedTransport())):
             pass

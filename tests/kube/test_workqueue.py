@@ -9,7 +9,7 @@ import pytest
 
 from paddlejob.kube.backoff import Backoff
 from paddlejob.kube.workqueue import Priority, WorkQueue
-from paddlejob.testing import virtual_loop
+from simkube import virtual_loop
 
 LOOPS = [
     pytest.param(asyncio.new_event_loop, id="asyncio"),
@@ -40,7 +40,7 @@ async def take_all(queue: WorkQueue[str]) -> list[str]:
     return taken
 
 
-async def test_keys_come_in_the_order_they_were_added(queue: WorkQueue[str]):
+async def test_keys_are_served_in_the_order_they_were_added(queue: WorkQueue[str]):
     for key in "cab":
         queue.add(key)
     assert await take_all(queue) == ["c", "a", "b"]
@@ -56,7 +56,7 @@ async def test_groups_take_turns_whoever_adds_more():
     assert queue.depth == 0
 
 
-async def test_a_group_that_comes_back_waits_for_one_key_of_each_other():
+async def test_a_returning_group_waits_for_one_key_of_each_other_group():
     queue: WorkQueue[str] = WorkQueue(rng=random.Random(0), group_of=lambda key: key[0])
     for number in range(100):
         queue.add(f"a{number}")
@@ -192,7 +192,7 @@ async def test_a_key_keeps_the_priority_it_was_given_while_running(queue: WorkQu
     assert await take_all(queue) == ["a", "b"]
 
 
-async def test_a_stream_of_changes_starves_nobody(queue: WorkQueue[str]):
+async def test_a_stream_of_changes_starves_no_key(queue: WorkQueue[str]):
     queue.add("patient", priority=Priority.RESYNC)
     taken = []
     for number in range(10):
@@ -203,7 +203,7 @@ async def test_a_stream_of_changes_starves_nobody(queue: WorkQueue[str]):
     assert "patient" in taken
 
 
-def test_a_delayed_key_comes_when_its_time_has_come():
+def test_a_delayed_key_is_served_at_its_deadline():
     async def scenario(queue: WorkQueue[str]) -> None:
         queue.add("a", after_seconds=5)
         assert (queue.depth, queue.delayed) == (0, 1)
@@ -227,7 +227,7 @@ def test_the_earliest_deadline_wins(delays: tuple[int, ...]):
     in_virtual_time(scenario)
 
 
-def test_delayed_keys_come_in_the_order_of_their_deadlines():
+def test_delayed_keys_are_served_in_the_order_of_their_deadlines():
     async def scenario(queue: WorkQueue[str]) -> None:
         for key, seconds in (("c", 3), ("a", 1), ("b", 2)):
             queue.add(key, after_seconds=seconds)
@@ -325,7 +325,7 @@ def test_there_is_one_timer_for_all_delays():
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_deadline_that_is_past_when_its_timer_is_set_rings_at_once(new_loop):
+def test_a_deadline_in_the_past_fires_immediately(new_loop):
     """A worker that held the loop for longer than the delay comes back to it: uvloop then sets no timer."""
 
     async def scenario() -> list[str]:
@@ -361,7 +361,7 @@ def test_each_failure_doubles_the_wait_up_to_a_bound():
         assert least <= backoff.delay_seconds(failures, rng) <= least * 1.25
 
 
-def test_a_retried_key_comes_after_the_wait_that_retry_returned():
+def test_a_retried_key_is_served_after_the_returned_delay():
     async def scenario(queue: WorkQueue[str]) -> None:
         delay = queue.retry("a")
         assert await queue.get() == "a"
@@ -392,7 +392,7 @@ async def test_closing_sends_every_worker_home(queue: WorkQueue[str]):
     assert await queue.get() is None
 
 
-async def test_a_closed_queue_drops_what_waits_and_takes_no_more(queue: WorkQueue[str]):
+async def test_a_closed_queue_drops_waiting_keys_and_rejects_new_ones(queue: WorkQueue[str]):
     queue.add("ready")
     queue.add("delayed", after_seconds=5)
     queue.close()

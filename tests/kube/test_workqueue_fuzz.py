@@ -8,7 +8,7 @@ import random
 import pytest
 
 from paddlejob.kube.workqueue import Priority, WorkQueue
-from paddlejob.testing import virtual_loop
+from simkube import virtual_loop
 
 
 class ModelQueue:

@@ -13,12 +13,10 @@ from click.testing import CliRunner
 
 from paddlejob.cli.main import main
 from paddlejob.client import manifest as manifests
-from paddlejob.kubeflow.convert import convert
-from paddlejob.kubeflow.environment import differences
-from paddlejob.kubeflow.findings import Level
-from paddlejob.testing.build import JobBuilder
-from paddlejob.testing.kubelet.outcomes import exit_soon
-from paddlejob.testing.volcano import Volcano
+from paddlejob.kubeflow import Level, convert, differences
+from simkube.build import JobBuilder
+from simkube.kubelet.outcomes import exit_soon
+from simkube.volcano import Volcano
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 

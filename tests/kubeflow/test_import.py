@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from apiserver.real_cluster import RealCluster
 from apiserver.test_crd import open_crd
 from devcluster import ApiError, Cluster, ControlPlane
-from paddlejob.cli.cluster.main import group
+from paddlejob.cli.kubectl import group
 from tests.kubeflow.test_convert import read
 from tests.support.waiting import eventually
 

@@ -165,12 +165,12 @@ MISSING = {
         "couldn't find key Z in ConfigMap there/words",
     ),
     "a field": ({"fieldRef": {"fieldPath": "spec.none"}}, "field label not supported: spec.none"),
-    "a source": ({"otherRef": {}}, "none of the known sources: otherRef"),
+    "a source": ({"otherRef": {}}, "no supported source: otherRef"),
 }
 
 
 @pytest.mark.parametrize(("origin", "sentence"), MISSING.values(), ids=MISSING)
-def test_what_is_missing_is_named_as_a_kubelet_does(origin, sentence):
+def test_a_missing_source_is_reported_like_the_kubelet(origin, sentence):
     with pytest.raises(ConfigError) as missing:
         value_of(origin)
     assert sentence in str(missing.value)

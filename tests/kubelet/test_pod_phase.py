@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.kubelet.pod_phase import ContainerOutcome, phase_of
+from paddlejob.kubelet.lifecycle import ContainerOutcome, phase_of
 
 RUNNING = ContainerOutcome(has_started=True, exit_code=None)
 WAITING = ContainerOutcome(has_started=False, exit_code=None)
@@ -41,5 +41,5 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(("policy", "containers", "phase"), ENDINGS.values(), ids=ENDINGS)
-def test_a_pod_whose_containers_are_not_started_again_ends(policy, containers, phase):
+def test_a_pod_without_restarts_ends(policy, containers, phase):
     assert phase_of(policy, (), containers, ends=True) == phase

@@ -55,7 +55,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("volume", "sentence"), MISSING.values(), ids=MISSING)
-def test_what_is_missing_is_waited_for(volume, sentence):
+def test_a_missing_object_is_an_error(volume, sentence):
     with pytest.raises(ConfigError, match=sentence):
         list(files_of(volume, SOURCES))
 

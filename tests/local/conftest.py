@@ -17,11 +17,10 @@ from local.jobs import text
 from local.processes import fresh_mark, marked
 from paddlejob.api.pod import Pod
 from paddlejob.core.snapshot import Settings
-from paddlejob.local.local_run import prepared
-from paddlejob.local.options import Options
 from paddlejob.local.pod import capabilities
 from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.runner import Ending
+from paddlejob.local.session import Options, prepare
 from tests.support.waiting import eventually_async
 
 
@@ -51,13 +50,13 @@ class Notebook:
 class Run:
     """A run that is going on, or has ended."""
 
-    def __init__(self, local_run, notebook, mark):
-        self.local_run = local_run
-        self.runner = local_run.runner
-        self.directory = local_run.run_directory
+    def __init__(self, session, notebook, mark):
+        self.session = session
+        self.runner = session.runner
+        self.directory = session.directory
         self.notebook = notebook
         self.mark = mark
-        self.task = asyncio.create_task(local_run.run())
+        self.task = asyncio.create_task(session.run())
 
     @property
     def status(self):
@@ -121,10 +120,10 @@ async def start(tmp_path, allowed):
                 back_off_seconds=options.pop("back_off_seconds", 0.05),
                 settings=options.pop("settings", Settings(server_exit_grace_seconds=0.3)),
             )
-            local_run = await stack.enter_async_context(
-                prepared(msgspec.structs.replace(chosen, **options), (notebook,))
+            session = await stack.enter_async_context(
+                prepare(msgspec.structs.replace(chosen, **options), (notebook,))
             )
-            runs.append(Run(local_run, notebook, mark))
+            runs.append(Run(session, notebook, mark))
             return runs[-1]
 
         yield begin

@@ -37,3 +37,14 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 def text(*documents: dict[str, Any]) -> str:
     """Return a file of these documents."""
     return "\n---\n".join(json.dumps(document) for document in documents)
+
+
+LAUNCHER = """
+mkdir -p "$PADDLE_LOG_DIR"
+for n in 0 1; do
+  echo "hello from $n of $PADDLE_TRAINER_ID" >"$PADDLE_LOG_DIR/workerlog.$n"
+  echo "PADDLE_TRAINER_ID=$((2 * PADDLE_TRAINER_ID + n))" >"$PADDLE_LOG_DIR/envlog.$n"
+done
+echo "step 3/10 loss 0.5"
+"""
+"""Writes files as Paddle's launcher does for two processes."""

@@ -37,7 +37,7 @@ def test_without_accelerators_the_job_runs_on_the_cpu_and_says_so(devices):
     assert resources == {"limits": {"cpu": "1"}, "requests": {}}
 
 
-def test_strict_refuses(devices):
+def test_strict_refuses_missing_accelerators(devices):
     with pytest.raises(InputError, match="this machine has 1; without --strict"):
         provide(asking(1), strict=True, devices=devices(1))
 
@@ -55,7 +55,7 @@ IDLE = (
 )
 
 
-def test_gpus_for_a_paddle_that_cannot_use_them_are_told(devices):
+def test_gpus_with_a_cpu_only_paddle_are_reported(devices):
     provision = provide(asking(1), strict=False, python=CPU_ONLY, devices=devices(2))
     assert (provision.note, provision.visible["job-worker-1"]) == (IDLE, "1")
     with pytest.raises(InputError) as refusal:
@@ -68,22 +68,22 @@ def test_a_paddle_for_gpus_uses_them(devices):
     assert provide(asking(1), strict=True, python=with_cuda, devices=devices(2)).note == ""
 
 
-def test_other_makes_are_not_handed_out(devices):
+def test_accelerators_of_other_vendors_are_not_assigned(devices):
     assert (
         "huawei.com/Ascend910"
         in provide(asking(1, "huawei.com/Ascend910"), strict=False, devices=devices(4)).note
     )
 
 
-def test_a_job_that_asks_for_none_is_left_alone(devices):
+def test_a_job_without_accelerators_is_unchanged(devices):
     plain = read(text(job())).job
     assert provide(plain, strict=True, devices=devices(0)).job is plain
 
 
-async def test_the_documents_gpu_job_gets_the_cpus_communication_library(finish):
+async def test_the_gpu_job_of_the_docs_gets_the_cpu_communication_library(finish):
     one = container(
         "echo $PADDLE_DISTRI_BACKEND[$CUDA_VISIBLE_DEVICES]", resources={"limits": {"amd.com/gpu": 1}}
     )
     run = await finish(job(worker=role(2, containers=[one])))
     assert run.log("worker-0") == "gloo[]\n"
-    assert "it runs on the CPU" in run.local_run.notes[0]
+    assert "it runs on the CPU" in run.session.record.notes[0]

@@ -6,7 +6,7 @@ import pytest
 
 from local.jobs import config_map, container, job, role
 from paddlejob.local.errors import InputError
-from paddlejob.local.pod.capabilities import NO_OVERLAYS, NONE, WAY_OUT, Capabilities
+from paddlejob.local.pod.capabilities import NO_NAMESPACES, NO_OVERLAYS, NONE, Capabilities
 
 MISSING = {
     "a whole config map": ({"envFrom": [{"configMapRef": {"name": "gone"}}]}, "needs the ConfigMap gone"),
@@ -19,13 +19,13 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("fields", "sentence"), MISSING.values(), ids=MISSING)
-async def test_objects_that_nobody_will_create_are_named(start, fields, sentence):
+async def test_missing_config_maps_and_secrets_are_named(start, fields, sentence):
     with pytest.raises(InputError) as refusal:
         await start(job(worker=role(1, containers=[container("true", **fields)])))
     assert sentence in str(refusal.value)
 
 
-async def test_everything_that_is_wrong_is_told_at_once(start):
+async def test_all_errors_are_reported_together(start):
     one = {"name": "main", "image": "unknown:v1", "envFrom": [{"configMapRef": {"name": "gone"}}]}
     with pytest.raises(InputError) as refusal:
         await start(job(worker=role(1, containers=[one], volumes=[{"name": "v", "nfs": {}}])))
@@ -38,30 +38,32 @@ async def test_optional_objects_may_be_missing(finish):
     assert run.log("worker-0") == "fine\n"
 
 
-async def test_a_template_that_cannot_be_read_is_refused(start):
+async def test_an_unreadable_template_is_refused(start):
     with pytest.raises(InputError, match="a pod template cannot be read"):
         await start(job(worker=role(1, volumes=[{"name": "v", "hostPath": {}}])))
 
 
-async def test_what_a_cluster_would_run_and_we_do_not_is_noted(finish):
+async def test_ignored_probes_and_hooks_are_noted(finish):
     probed = container("true", livenessProbe={"exec": {}}, lifecycle={"preStop": {}})
     run = await finish(job(worker=role(1, containers=[probed])), config_map("c"))
     path = "spec.worker.template.spec.containers[0]"
-    assert run.local_run.notes == (f"{path}: livenessProbe and lifecycle of container main ignored locally",)
+    assert run.session.record.notes == (
+        f"{path}: livenessProbe and lifecycle of container main ignored locally",
+    )
 
 
 @pytest.mark.parametrize(
-    ("allowed", "reason"), [(NONE, WAY_OUT), (Capabilities("full", can_overlay=False), NO_OVERLAYS)]
+    ("allowed", "reason"), [(NONE, NO_NAMESPACES), (Capabilities("full", can_overlay=False), NO_OVERLAYS)]
 )
-async def test_a_program_that_changes_files_in_place_is_noted(start, tmp_path, allowed, reason):
+async def test_running_without_a_copy_of_the_files_is_noted(start, tmp_path, allowed, reason):
     run = await start(job(), allowed=allowed)
-    assert run.local_run.notes == (
-        f"programs change the files of {tmp_path} itself and not a copy: {reason}",
+    assert run.session.record.notes == (
+        f"programs change the files in {tmp_path} directly, not a copy: {reason}",
     )
     elsewhere = job(worker=role(1, containers=[container("true", workingDir="/tmp")]))
-    assert (await start(elsewhere, allowed=allowed)).local_run.notes == ()
+    assert (await start(elsewhere, allowed=allowed)).session.record.notes == ()
 
 
-async def test_who_manages_the_job_elsewhere_does_not_matter_here(finish):
+async def test_managed_by_has_no_effect(finish):
     run = await finish(job(managedBy="another.example/controller"))
     assert str(run.status.phase) == "Completed"

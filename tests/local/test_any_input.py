@@ -14,7 +14,7 @@ from paddlejob.client import manifest
 from paddlejob.client.errors import ClientError
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import dockerfile, documents, images
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.support.fuzz import TEXT, changed, encodable, mangled, refusal
 
 JOB = job().ps(1).worker(2).spec(cleanPodPolicy="Always", intranet="Service").manifest

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from local.jobs import container, job, role, text
 from paddlejob.local.pod.capabilities import Capabilities, probe
+
+pytestmark = pytest.mark.slow
 
 PADDLEJOB = str(Path(sys.executable).with_name("paddlejob"))
 PROBE = """
@@ -29,20 +33,21 @@ async def test_this_kernel_allows_everything_that_the_tests_need(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_kernel_that_allows_nothing_is_noticed(tmp_path):
+def test_a_kernel_without_namespaces_is_detected(tmp_path):
     assert forbidden(sys.executable, "-c", PROBE, tmp_path).stdout == "none\n"
 
 
-def test_a_job_runs_where_nothing_is_allowed(tmp_path):
+def test_a_job_runs_without_namespaces(tmp_path):
     (tmp_path / "job.yaml").write_text(
-        text(job(worker=role(2, "echo $PADDLE_TRAINER_ID of $PADDLE_TRAINERS_NUM")))
+        text(job(worker=role(2, "mkdir -p $PADDLE_LOG_DIR; echo $PADDLE_TRAINER_ID of $PADDLE_TRAINERS_NUM")))
     )
     done = forbidden(PADDLEJOB, "run", tmp_path / "job.yaml", "--run-dir", tmp_path / "runs")
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == ["worker-0 | 0 of 2", "worker-1 | 1 of 2"]
+    assert len(list(tmp_path.glob("runs/*/launcher/job-worker-*"))) == 2
 
 
-def test_what_cannot_be_had_there_is_refused_with_the_way_out(tmp_path):
+def test_unavailable_features_are_refused_with_advice(tmp_path):
     one = container("true", volumeMounts=[{"name": "v", "mountPath": "/nas"}])
     worker = role(1, containers=[one], volumes=[{"name": "v", "emptyDir": {}}])
     (tmp_path / "job.yaml").write_text(text(job(worker=worker)))

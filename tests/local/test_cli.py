@@ -13,11 +13,13 @@ import pytest
 from local.commands import FOREVER, PADDLEJOB, in_terminal, says_up
 from local.jobs import job, role
 from local.processes import marked
+from paddlejob.local.command import file_limit, run
 from paddlejob.local.errors import InputError
-from paddlejob.local.options import Options
-from paddlejob.local.run import raised_file_limit, run
+from paddlejob.local.session import Options
 from paddlejob.local.ui.plain import PlainOutput
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
 
@@ -36,25 +38,25 @@ def test_the_exit_code_is_the_jobs_result(command, file, script, code):
     assert command("run", file(job(worker=role(1, script)))).returncode == code
 
 
-def test_pods_speak_on_stdout_and_we_on_stderr(command, file):
+def test_pod_output_goes_to_stdout_and_messages_to_stderr(command, file):
     done = command("run", file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID"))))
     assert sorted(done.stdout.splitlines()) == ["worker-0 | I am 0", "worker-1 | I am 1"]
     assert re.search(r"^job Completed in \d+\.\d s: all 2 workers succeeded$", done.stderr, re.MULTILINE)
 
 
-def test_a_result_is_told_in_the_last_line(command, file):
+def test_the_last_line_shows_the_result(command, file):
     done = command("run", file(job(worker=role(1, "echo 'done auc 0.94 rows/s 20000'; echo bye"))))
     assert done.stderr.splitlines()[-1].endswith(" s: done auc 0.94 rows/s 20000")
 
 
-def test_a_failure_is_told_with_the_last_words(command, file):
+def test_a_failure_shows_the_last_lines_of_the_log(command, file):
     done = command("run", file(job(worker=role(1, "echo about to fail; exit 3"))), "--logs", "none")
     assert "  worker-0 | about to fail" in done.stderr
     assert "worker-0 exited with code 3: about to fail" in done.stderr
     assert "see `paddlejob logs job-" in done.stderr
 
 
-def test_machines_get_one_object_a_line(command, file):
+def test_json_output_is_one_object_per_line(command, file):
     script = "echo hello; echo done auc 0.9"
     done = command("run", file(job(worker=role(1, script))), "--output", "json", "--logs", "all")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
@@ -67,11 +69,11 @@ def test_machines_get_one_object_a_line(command, file):
     assert (lines[-1]["summary"], lines[-1]["metrics"]) == ("done auc 0.9", {"auc": 0.9})
 
 
-def test_machines_get_errors_as_objects_too(command, file):
+def test_json_output_includes_errors(command, file):
     done = command("run", file(job(worker=role(0))), "-o", "json")
     [line] = map(json.loads, done.stdout.splitlines())
     assert line["type"] == "error"
-    assert done.stderr == f"paddlejob: {line['message']}\n"
+    assert done.stderr == f"error: {line['message']}\n"
     assert done.returncode == 2
 
 
@@ -86,7 +88,7 @@ def test_ctrl_c_lets_the_pods_save_their_work(background, command, file, output)
     assert not marked(command.mark)
 
 
-def test_ctrl_c_twice_ends_everything_at_once(background, command, file, output):
+def test_a_second_ctrl_c_kills_all_pods(background, command, file, output):
     process = background(file(job(worker=role(2, STUBBORN, terminationGracePeriodSeconds=3600))))
     says_up(output, 2)
     process.send_signal(signal.SIGINT)
@@ -97,7 +99,7 @@ def test_ctrl_c_twice_ends_everything_at_once(background, command, file, output)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "a closed terminal"])
-def test_other_ways_to_stop(background, command, file, output, number):
+def test_other_signals_stop_the_run(background, command, file, output, number):
     process = background(file(job(worker=role(1, FOREVER))))
     says_up(output)
     process.send_signal(number)
@@ -105,7 +107,7 @@ def test_other_ways_to_stop(background, command, file, output, number):
     assert not marked(command.mark)
 
 
-def test_a_second_hang_up_does_not_cut_the_saving_short(background, command, file, output):
+def test_a_second_sighup_does_not_shorten_the_grace_period(background, command, file, output):
     script = "trap 'echo saving; sleep 1; echo saved; exit 143' TERM; echo up; while :; do sleep 0.1; done"
     process = background(file(job(worker=role(1, script))))
     says_up(output)
@@ -117,7 +119,7 @@ def test_a_second_hang_up_does_not_cut_the_saving_short(background, command, fil
     assert not marked(command.mark)
 
 
-def test_a_reader_that_leaves_does_not_end_the_run(command, file):
+def test_a_closed_stdout_does_not_end_the_run(command, file):
     path = file(job(worker=role(1, "seq 1 100000; sleep 0.5; echo done")))
     words = ["bash", "-c", f"{' '.join(PADDLEJOB)} run {path} | head -1; exit ${{PIPESTATUS[0]}}"]
     done = subprocess.run(words, env=command.environ, capture_output=True, text=True, check=False)
@@ -126,7 +128,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(command, file):
     assert "Completed" in command("runs").stdout
 
 
-def test_nothing_survives_when_the_runner_is_killed(background, command, file, output):
+def test_no_process_survives_a_killed_runner(background, command, file, output):
     process = background(file(job(worker=role(3, FORKS))))
     says_up(output, 3)
     process.kill()
@@ -135,7 +137,7 @@ def test_nothing_survives_when_the_runner_is_killed(background, command, file, o
     assert "Lost" in command("runs").stdout
 
 
-def test_a_flood_reaches_the_reader_whole(command, file, tmp_path):
+def test_a_flood_of_output_is_complete(command, file, tmp_path):
     lines = 13_000_000
     with (tmp_path / "flood").open("wb") as flood:
         subprocess.run(
@@ -153,7 +155,7 @@ def test_a_flood_reaches_the_reader_whole(command, file, tmp_path):
     assert log.read_bytes() == whole
 
 
-def test_a_line_without_end_and_binary_junk_do_no_harm(command, file):
+def test_endless_lines_and_binary_output_are_harmless(command, file):
     script = "head -c 20000000 /dev/zero | tr '\\0' x; head -c 1000000 /dev/urandom"
     done = subprocess.run(
         [*PADDLEJOB, "run", str(file(job(worker=role(1, script))))],
@@ -169,36 +171,36 @@ def test_a_live_run_is_controlled_from_another_terminal(background, command, fil
     says_up(output)
     assert "scaling to 2 workers" in command("scale", "job", 2).stdout
     eventually(lambda: "2 workers running" in output())
-    assert "suspending" in command("suspend").stdout
+    assert "suspending" in command("suspend", "job").stdout
     eventually(lambda: "Suspended" in command("runs").stdout)
-    assert "resuming" in command("resume").stdout
+    assert "resuming" in command("resume", "job").stdout
     eventually(lambda: output().count("2 workers running") == 2)
     refused = command("rm", "job")
     assert (refused.returncode, "is running; stop it first" in refused.stderr) == (2, True)
     assert "stopping; logs and files are kept" in command("stop", "job").stdout
     assert process.wait() == 130
     assert "is not running" in command("stop", "job").stderr
-    assert "removed" in command("rm", "job").stdout
-    assert "there are no runs" in command("runs").stderr
+    assert "deleted" in command("rm", "job").stdout
+    assert "No PaddleJobs found" in command("runs").stderr
 
 
-def test_a_person_at_a_terminal_sees_the_pods_move(command, file):
-    script = "for i in 1 2 3; do echo epoch 1 step $i/3 loss 0.$i; sleep 0.3; done; echo done acc 0.9"
+def test_the_live_view_shows_progress(command, file):
+    script = "for i in 1 2 3; do echo epoch 1/1 step $i/3 loss 0.$i; sleep 0.3; done; echo done acc 0.9"
     shown = in_terminal(command, "run", file(job(ps=role(1, FOREVER), worker=role(2, script))))
-    assert "epoch 1 step 3/3 loss 0.3" in shown
+    assert "epoch 1/1 step 3/3 loss 0.3" in shown
     for words in ("ps-0", "worker-1", "Running", "Completed", "LAST LINE", "100%", "Ctrl-C stops it"):
         assert words in shown
     assert re.search(r"job Completed in \d+\.\d s: done acc 0.9", shown.splitlines()[-2])
 
 
-def test_a_person_sees_the_output_of_worker_0_above_the_view(command, file):
+def test_the_live_view_shows_the_output_of_worker_0(command, file):
     shown = in_terminal(command, "run", file(job(worker=role(2, "echo hello; echo there; sleep 0.5"))))
     assert "worker-0 | hello\nworker-0 | there\n" in shown
     assert "worker-1 | hello" not in shown
     assert "logs: paddlejob logs job-" in shown
 
 
-def test_a_person_may_read_all_logs_above_the_view(command, file):
+def test_the_live_view_can_show_all_logs(command, file):
     shown = in_terminal(command, "run", file(job(worker=role(2, "echo hello; sleep 0.5"))), "--logs", "all")
     assert "worker-0 | hello" in shown
     assert "worker-1 | hello" in shown
@@ -224,7 +226,7 @@ FILE_LIMITS = {
 
 @pytest.mark.parametrize(("soft", "hard", "expected"), FILE_LIMITS.values(), ids=FILE_LIMITS)
 def test_the_limit_of_open_files_is_raised(soft, hard, expected):
-    assert raised_file_limit(soft, hard) == expected
+    assert file_limit(soft, hard) == expected
 
 
 @pytest.mark.parametrize("refusal", [ValueError, OSError])

@@ -10,6 +10,8 @@ import yaml
 
 from local.jobs import container, job, role, text
 
+pytestmark = pytest.mark.slow
+
 GPU = {"limits": {"amd.com/gpu": 1}}
 
 
@@ -17,9 +19,9 @@ ON_GPU = job(worker=role(1, containers=[container("true", resources=GPU)]))
 
 
 BAD_INPUT = {
-    "a bad job": (text(job(worker=role(0))), (), "paddlejob: spec.worker.replicas: Invalid value: 0"),
+    "a bad job": (text(job(worker=role(0))), (), "error: spec.worker.replicas: Invalid value: 0"),
     "a file that is no YAML": ("a: [", (), "job.yaml is not valid YAML: line 2"),
-    "a bad option": (text(job()), ("--image", "x"), "paddlejob: --image x: write IMAGE=DIR"),
+    "a bad option": (text(job()), ("--image", "x"), "error: --image x: write IMAGE=DIR"),
     "logs of no pod": (
         text(job()),
         ("--logs", "7"),
@@ -39,7 +41,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize(("written", "options", "sentence"), BAD_INPUT.values(), ids=BAD_INPUT)
-def test_bad_input_is_2_and_one_sentence(command, tmp_path, written, options, sentence):
+def test_invalid_input_exits_2_with_one_sentence(command, tmp_path, written, options, sentence):
     (tmp_path / "job.yaml").write_bytes(written if isinstance(written, bytes) else written.encode())
     done = command("run", tmp_path / "job.yaml", *options)
     assert done.returncode == 2
@@ -72,9 +74,7 @@ def test_a_job_is_changed_without_editing_its_file(command, tmp_path):
     assert command(*words).stdout == "worker-0 | file file None kept\n"
     done = command(*words, "--workers", "2", "-e", "A=option=1", "--env", "C", "--", "--lr", "0.1")
     assert sorted(done.stdout.splitlines()) == [f"worker-{n} | option=1 file shell --lr 0.1" for n in (0, 1)]
-    assert (
-        json.loads(command("runs", "-o", "json", "--limit", "1").stdout)["status"]["worldSize"]["worker"] == 2
-    )
+    assert json.loads(command("get", "@latest", "-o", "json").stdout)["status"]["worldSize"]["worker"] == 2
 
 
 WRONG_OPTIONS = {
@@ -90,7 +90,7 @@ WRONG_OPTIONS = {
 
 
 @pytest.mark.parametrize(("options", "sentence"), WRONG_OPTIONS.values(), ids=WRONG_OPTIONS)
-def test_a_wrong_option_is_2_and_one_sentence(command, file, tmp_path, options, sentence):
+def test_an_invalid_option_exits_2_with_one_sentence(command, file, tmp_path, options, sentence):
     done = command("run", file(job()), *options)
     assert done.returncode == 2
     assert sentence in done.stderr
@@ -121,20 +121,20 @@ def test_a_dry_run_checks_everything_and_starts_nothing(command, tmp_path):
     assert not list((tmp_path / "runs").glob("*/job.yaml"))
 
 
-def test_a_python_without_paddle_is_noted_where_it_matters(command, file):
+def test_a_python_without_paddle_is_noted_if_it_is_used(command, file):
     python = {"name": "main", "image": "x", "command": ["python3", "-c", "pass"]}
     done = command("run", file(job(worker=role(1, containers=[python]))), "--python", sys.executable)
     assert f"note: python is {sys.executable} (--python), which has no Paddle; choose another" in done.stderr
     assert "has no Paddle" not in command("run", file(job()), "--python", sys.executable).stderr
 
 
-def test_one_rank_or_none_may_be_listened_to(command, file):
+def test_logs_of_one_rank_or_none_can_be_shown(command, file):
     path = file(job(worker=role(2, "echo I am $PADDLE_TRAINER_ID")))
     assert command("run", path, "--logs", "1").stdout == "worker-1 | I am 1\n"
     assert command("run", path, "--logs", "none").stdout == ""
 
 
-def test_a_missing_paddle_is_told_with_the_way_out(command, file):
+def test_a_missing_paddle_is_reported_with_advice(command, file):
     script = "echo \"ModuleNotFoundError: No module named 'paddle'\"; exit 1"
     done = command("run", file(job(worker=role(1, script), backoffLimit=0)), "--python", sys.executable)
     assert f"python is {sys.executable} (--python), which has no Paddle; choose another with" in done.stderr

@@ -7,29 +7,36 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 import paddlejob
 from local.commands import PADDLEJOB
-from paddlejob.cli.main import VERBS, main
+from local.jobs import job, role
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.cli.catalog import VERBS
+from paddlejob.cli.main import main
 from paddlejob.local.store import run_directory
+from paddlejob.local.store.run_directory import RunRecord
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("word", "verb"), {"rnu": "run", "ps": "runs", "remove": "rm", "kill": "stop"}.items()
+    ("word", "verb"), {"rnu": "run", "ps": "get", "remove": "delete", "kill": "stop"}.items()
 )
-def test_a_misspelt_verb_is_told_the_right_one(word, verb):
+def test_a_misspelt_verb_gets_a_suggestion(word, verb):
     assert f"did you mean {verb}?" in CliRunner().invoke(main, [word]).output
 
 
 @pytest.mark.parametrize("words", [("version",), ("--version",), ("-V",)], ids=" ".join)
-def test_the_version_is_told(words):
+def test_the_version_is_printed(words):
     assert paddlejob.__version__ in CliRunner().invoke(main, words).output
 
 
 COMPLETIONS = {
-    "a verb": (("ru",), ["run", "runs"]),
+    "a verb": (("ru",), ["run"]),
     "an option": (("logs", "--t"), ["--tail", "--timestamps"]),
     "a run": (("logs", "on"), ["one-"]),
     "a rank": (("logs", "one", "-r", "w"), ["worker-0"]),
@@ -42,7 +49,7 @@ def test_a_shell_completes_verbs_runs_and_ranks(command, tmp_path, words, expect
     for name in ("one", "two"):
         run = run_directory.create(tmp_path / "runs", name)
         (run.path / "job.yaml").touch()
-        (run.path / "logs" / f"{name}-worker-0").mkdir()
+        run.write_record(RunRecord(job=msgspec.convert(job(name, worker=role(1)), PaddleJob)))
     typed = " ".join(f"'{word}'" for word in ("paddlejob", *words))
     script = (
         f"PATH={Path(PADDLEJOB[0]).parent}:$PATH; source <(paddlejob completion bash); COMP_WORDS=({typed}); "

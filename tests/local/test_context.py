@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from local.jobs import container, job, role
-from paddlejob.local.pod.context import inherited
+from paddlejob.local.pod.context import base_environment
 
 
-def test_only_what_a_cluster_would_not_change_is_kept_of_our_own_environment():
+def test_only_a_few_variables_of_the_shell_are_inherited():
     own = {"HOME": "/home/me", "PADDLE_PORT": "1", "PYTHONPATH": "/x", "PATH": "/other"}
-    kept = inherited(own, "/shims:/bin", threads=2)
+    kept = base_environment(own, "/shims:/bin", threads=2)
     assert kept == {"LANG": "C.UTF-8", "HOME": "/home/me", "PATH": "/shims:/bin", "OMP_NUM_THREADS": "2"}
 
 

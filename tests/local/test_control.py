@@ -19,7 +19,7 @@ FOREVER = "while :; do sleep 60; done"
 async def live(start):
     run = await start(job(worker=role(1, FOREVER)))
     await run.phase("Running")
-    async with control.serving(run.runner, run.directory):
+    async with control.serve_commands(run.runner, run.directory):
         yield run
 
 
@@ -41,14 +41,14 @@ async def test_a_run_is_suspended_resumed_and_deleted(live):
     assert str(await live.ended()) == "Stopped"
 
 
-async def test_an_order_that_cannot_be_obeyed_is_explained(live):
+async def test_a_rejected_command_is_explained(live):
     with pytest.raises(InputError, match=r"spec\.worker\.replicas: Invalid value: -1"):
         await order(live, "scale", -1)
     with pytest.raises(InputError, match="unknown command dance"):
         await order(live, "dance")
 
 
-async def test_nonsense_is_answered(live):
+async def test_an_invalid_command_gets_an_error(live):
     with pytest.raises(InputError, match="invalid command"):
         await asyncio.to_thread(send, live.directory, 5)
 

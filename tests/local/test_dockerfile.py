@@ -24,7 +24,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize(("lines", "entrypoint", "command"), STARTS.values(), ids=STARTS)
-def test_how_the_program_starts(lines, entrypoint, command):
+def test_entrypoint_and_command(lines, entrypoint, command):
     config = parse(f"FROM x\n{lines}\n")
     assert (config.entrypoint, config.command) == (entrypoint, command)
 
@@ -67,13 +67,13 @@ LEFT_OUT = ["COPY --from=build /a /b", "ADD https://example.org/x /x"]
 
 
 @pytest.mark.parametrize("line", LEFT_OUT)
-def test_what_needs_a_build_is_named(line):
+def test_instructions_that_need_a_build_are_noted(line):
     config = parse(f"FROM x\n{line}\n")
     assert config.copies == ()
     assert line in config.notes[0]
 
 
-def test_working_directories_add_up():
+def test_relative_workdirs_are_joined():
     assert parse("FROM x\nWORKDIR /a\nWORKDIR b\n").workdir == "/a/b"
 
 
@@ -83,7 +83,7 @@ def test_the_last_stage_counts_and_may_build_on_an_earlier_one():
     assert (config.workdir, config.command, config.environment) == ("/a", ("b",), {"A": "1"})
 
 
-def test_a_known_base_image_is_inherited_but_for_its_command_under_a_new_entrypoint():
+def test_a_new_entrypoint_resets_the_command_of_the_base_image():
     base = ImageConfig(command=("old",), workdir="/base", environment={"A": "1"})
     config = parse('FROM known\nENTRYPOINT ["new"]\n', {"known": base}.get)
     assert (config.entrypoint, config.command, config.workdir) == (("new",), (), "/base")
@@ -94,10 +94,10 @@ def test_an_argument_may_name_the_base_image():
     assert parse("ARG V=1\nFROM known:$V\n", {"known:1": base}.get).workdir == "/base"
 
 
-def test_a_file_without_from_is_no_dockerfile():
+def test_a_dockerfile_without_from_is_refused():
     with pytest.raises(ValueError, match="no FROM"):
         parse("CMD x\n")
 
 
-def test_comments_and_blank_lines_are_no_instructions():
+def test_comments_and_blank_lines_are_skipped():
     assert list(instructions("# c\n\nFROM x\n")) == [("FROM", "x")]

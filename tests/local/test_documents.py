@@ -16,11 +16,11 @@ JOBS = sorted(path for path in DOCUMENTS.glob("*.yaml") if "-paddlejob" in path.
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_every_job_of_the_documents_is_read(path):
+def test_every_job_of_the_docs_is_read(path):
     assert read(path.read_text()).job.spec.roles()
 
 
-def test_a_job_is_as_the_api_server_would_have_made_it():
+def test_metadata_is_completed_as_by_the_api_server():
     metadata = read(text(job())).job.metadata
     assert (metadata.namespace, metadata.generation) == ("default", 1)
     assert metadata.uid
@@ -32,7 +32,7 @@ def test_options_rename_the_job():
     assert (found.name, found.metadata.namespace) == ("two", "there")
 
 
-def test_a_name_chooses_one_of_several_jobs():
+def test_a_name_selects_one_of_several_jobs():
     assert read(text(job("one"), job("two")), name="two").job.name == "two"
 
 
@@ -41,7 +41,7 @@ def test_a_list_is_read_like_its_items():
 
 
 @pytest.mark.parametrize("namespace", ["..", "/etc", "a/b", "A"])
-def test_a_namespace_given_as_an_option_is_no_path(namespace):
+def test_a_namespace_option_cannot_be_a_path(namespace):
     with pytest.raises(InputError, match=r"metadata\.namespace: Invalid value"):
         read(text(job()), namespace=namespace)
 
@@ -106,7 +106,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("written", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_run_is_refused_with_a_sentence(written, sentence):
+def test_invalid_files_are_refused_with_one_sentence(written, sentence):
     with pytest.raises(InputError) as refusal:
         read(written)
     assert sentence in str(refusal.value)
@@ -125,7 +125,7 @@ def test_config_maps_and_secrets_are_kept():
     assert found.secrets == {"s": {"a": b"one", "b": b"two"}}
 
 
-def test_what_has_no_effect_is_named_in_a_note():
+def test_objects_without_effect_are_noted():
     group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "honoured"}}
     notes = read(text(job(), group, claim)).notes

@@ -15,6 +15,8 @@ from local.processes import marked
 from paddlejob.cli.main import main
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 GUIDES = [ROOT / "docs" / name for name in ("local.md", "local.zh-CN.md")]
 READMES = [ROOT / "README.md", ROOT / "README.zh-CN.md"]
@@ -105,7 +107,7 @@ def verbs_and_options(guide):
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.name)
 def test_every_option_of_the_guide_exists(guide):
     found = list(verbs_and_options(guide))
-    assert {"run", "runs", "logs", "rm", "init"} <= {verb for verb, _ in found}
+    assert {"run", "get", "logs", "delete", "init"} <= {verb for verb, _ in found}
     helps = {verb: CliRunner().invoke(main, [verb, "--help"]).stdout for verb in {verb for verb, _ in found}}
     for verb, options in found:
         assert helps[verb], verb

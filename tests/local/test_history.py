@@ -8,7 +8,7 @@ import pytest
 
 from paddlejob.local.sandbox.supervisor import STAMP_FORMAT
 from paddlejob.local.store import run_directory
-from paddlejob.local.store.history import History, note_start
+from paddlejob.local.store.history import History, record_start
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_lines_of_all_pods_come_in_order_of_time(run):
     assert [text for _, text in read(run, "a", "b")] == [b"one\n", b"two\n", b"three\n", b"four\n"]
 
 
-def test_a_line_that_was_written_in_pieces_counts_from_its_end(run):
+def test_a_line_written_in_pieces_has_the_time_of_its_end(run):
     write(run, "a", (1.0, b"on"), (3.0, b"e\n"))
     write(run, "b", (2.0, b"two\n"))
     assert read(run, "a", "b") == [(2.0, b"two\n"), (3.0, b"one\n")]
@@ -52,7 +52,7 @@ def test_only_the_last_lines_of_each_container(run):
     assert read(run, "a", "b", tail=0) == []
 
 
-def test_what_has_no_time_yet_is_not_lost(run):
+def test_output_without_a_recorded_time_is_read(run):
     log = write(run, "a", (1.0, b"1\n"), unstamped=b"2\n")
     assert read(run, "a") == [(1.0, b"1\n"), (log.stat().st_mtime, b"2\n")]
 
@@ -63,11 +63,11 @@ def test_logs_without_times_are_read_too(run):
     assert [text for _, text in read(run, "a")] == [b"1\n2\n"]
 
 
-def test_what_the_last_start_but_one_wrote(run):
+def test_previous_reads_the_second_to_last_start(run):
     log = run.log("a", "main")
     log.parent.mkdir(parents=True)
     for number in range(3):
-        note_start(log)
+        record_start(log)
         write(run, "a", *((float(each), b"start %d\nend" % each) for each in range(number + 1)))
     history = History(run, ("a",), previous=True)
     assert [(each.time, each.lines.text) for each in history.read()] == [(1.0, b"start 1\n"), (1.0, b"end\n")]
@@ -78,13 +78,13 @@ def test_what_the_last_start_but_one_wrote(run):
 def test_a_container_that_was_not_restarted_has_no_previous_log(run, starts):
     log = write(run, "a", (1.0, b"1\n"))
     for _ in range(starts):
-        note_start(log)
+        record_start(log)
     history = History(run, ("a",), previous=True)
     assert history.is_empty
     assert list(history.read()) == []
 
 
-def test_a_line_without_its_end_is_left_for_later(run):
+def test_an_incomplete_line_is_not_read_yet(run):
     log = write(run, "a", (1.0, b"1\n23"))
     history = History(run, ("a",))
     assert [piece.lines.text for piece in history.read()] == [b"1\n"]

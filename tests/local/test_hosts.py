@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paddlejob.local.pod.hosts import hosts_file
+from paddlejob.local.runner import hosts_file
 
 
 def addresses(text, name):
@@ -24,7 +24,7 @@ def test_without_services_only_its_own_name_is_known():
     assert addresses(hosts_file("a", "127.1.0.1", [], "x"), "localhost")[0] == "127.0.0.1"
 
 
-def test_a_new_peer_only_adds_to_the_file():
+def test_a_new_service_only_appends_to_the_hosts_file():
     before = hosts_file("a", "127.1.0.1", [("a", "127.1.0.1")], "x")
     after = hosts_file("a", "127.1.0.1", [("a", "127.1.0.1"), ("b", "127.1.0.2")], "x")
     assert after.startswith(before)

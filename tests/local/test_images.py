@@ -11,7 +11,7 @@ from paddlejob.local.errors import InputError
 from paddlejob.local.input.dockerfile import Copy
 from paddlejob.local.input.images import collect
 from paddlejob.local.pod.capabilities import Capabilities
-from paddlejob.local.pod.layers import Layers, Placed, placements
+from paddlejob.local.pod.layers import HostPath, Layers, copied_paths
 from paddlejob.local.runner import Ending
 
 NAME = "registry.example/demo:v1"
@@ -56,7 +56,7 @@ def test_an_option_comes_before_every_registry(image):
     assert known.find(NAME).config.command == ("chosen",)
 
 
-def test_images_that_are_based_on_each_other_are_read_all_the_same(tmp_path):
+def test_images_based_on_each_other_are_read(tmp_path):
     for name, base in (("a", "b"), ("b", "a")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "Dockerfile").write_text(f'FROM {base}\nWORKDIR /{name}\nCMD ["{name}"]\n')
@@ -65,7 +65,7 @@ def test_images_that_are_based_on_each_other_are_read_all_the_same(tmp_path):
     assert (known.find("a").config.command, known.find("b").config.workdir) == (("a",), "/b")
 
 
-def test_nobody_knows_an_image_that_nobody_named():
+def test_an_unknown_image_is_not_found():
     assert collect((), Path.cwd()).find("unheard/of:v1") is None
 
 
@@ -83,7 +83,7 @@ def test_a_missing_dockerfile_is_named(tmp_path):
         collect((f"a:v1={tmp_path}",), Path.cwd()).find("a:v1")
 
 
-def test_a_registry_that_is_no_mapping_is_refused(tmp_path):
+def test_a_registry_must_be_a_mapping(tmp_path):
     (tmp_path / "images.yaml").write_text("- a\n")
     with pytest.raises(InputError, match="write one line per image"):
         collect((), tmp_path)
@@ -104,7 +104,7 @@ async def test_arguments_replace_the_images_command_but_not_its_entrypoint(finis
     assert run.log("worker-0") == "entry given 0\n"
 
 
-async def test_pods_do_not_see_what_others_write_and_the_originals_stay(finish, image, directory):
+async def test_pods_write_to_private_copies(finish, image, directory):
     script = "echo $HOSTNAME > own; echo changed > code; cat own code"
     option = image(
         f"COPY code /app/\nWORKDIR /app\nCOPY data data\nCMD {script}", code="original\n", data__x="1"
@@ -131,6 +131,7 @@ async def test_images_work_on_kernels_that_allow_less(finish, image, directory, 
     assert (directory / "code").read_text() == "original\n"
 
 
+@pytest.mark.slow
 async def test_a_restarted_container_begins_with_the_files_of_its_image(finish, image):
     option = image("COPY code /app/\nWORKDIR /app\nCMD ls; touch new; exit 1", code="x")
     worker = without_command()
@@ -182,31 +183,31 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("copy", "targets"), PLACES.values(), ids=PLACES)
-def test_where_copies_go(directory, copy, targets):
+def test_copied_paths(directory, copy, targets):
     (directory / "code").mkdir()
     for name in ("a", "b", "code/inner"):
         (directory / name).write_text(name)
-    assert [placed.target for placed in placements(copy, directory)] == targets
+    assert [each.target for each in copied_paths(copy, directory)] == targets
 
 
 def test_without_overlays_directories_are_copied(directory, tmp_path):
     (directory / "file").write_text("x")
     layers = Layers(tmp_path / "scratch", can_overlay=False)
-    layers.add(Placed(directory, "/app"))
+    layers.add(HostPath(directory, "/app"))
     [mount] = layers.mounts()
     assert mount["kind"] == "bind"
     assert (Path(mount["source"]) / "file").read_text() == "x"
-    assert layers.outside("/app/deep") == f"{mount['source']}/deep"
+    assert layers.host_path("/app/deep") == f"{mount['source']}/deep"
 
 
 def test_a_file_into_a_directory_of_this_machine_does_not_hide_the_others(directory, tmp_path):
     (directory / "tool").write_text("x")
     layers = Layers(tmp_path / "scratch", can_overlay=True)
-    layers.add(Placed(directory / "tool", "/usr/bin/tool"))
+    layers.add(HostPath(directory / "tool", "/usr/bin/tool"))
     assert [mount["target"] for mount in layers.mounts()] == ["/usr/bin/tool"]
 
 
-async def test_a_misspelt_image_is_told_the_known_one(start, image):
+async def test_a_misspelt_image_gets_a_suggestion(start, image):
     option = image("CMD true")
     worker = without_command()
     worker["template"]["spec"]["containers"][0]["image"] = NAME[:-1]
@@ -216,4 +217,4 @@ async def test_a_misspelt_image_is_told_the_known_one(start, image):
 
 async def test_an_image_that_no_container_uses_is_noted(finish, image):
     run = await finish(job(worker=role(1)), images=(image("CMD true"),))
-    assert f"--image {NAME}: no container uses this image" in run.local_run.notes
+    assert f"--image {NAME}: no container uses this image" in run.session.record.notes

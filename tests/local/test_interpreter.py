@@ -32,7 +32,7 @@ CHOICES = {
 
 
 @pytest.mark.parametrize(("python", "active", "origin"), CHOICES.values(), ids=CHOICES)
-def test_the_interpreter_is_the_one_that_people_expect(environments, python, active, origin):
+def test_the_interpreter_is_found_as_the_shell_would(environments, python, active, origin):
     variables = {"venv": "VIRTUAL_ENV", "conda": "CONDA_PREFIX"}
     environ = {variables[name]: str(environments / name) for name in active}
     environ["PATH"] = f"{environments / 'system' / 'bin'}:/bin"
@@ -41,12 +41,12 @@ def test_the_interpreter_is_the_one_that_people_expect(environments, python, act
     assert Path(found.path).exists()
 
 
-def test_an_environment_that_was_removed_is_passed_over(environments):
+def test_a_removed_environment_is_skipped(environments):
     environ = {"VIRTUAL_ENV": "/no/such", "PATH": str(environments / "system" / "bin")}
     assert locate("", environ).origin == "python3 on the PATH"
 
 
-def test_without_any_other_it_is_our_own(environments):
+def test_the_fallback_is_our_own_interpreter(environments):
     found = locate("", {"PATH": str(environments)})
     assert found.path == sys.executable
 
@@ -66,10 +66,10 @@ def program(tmp_path):
 
 
 async def find(chosen, environ):
-    return await interpreter.ask(locate(chosen, environ), environ)
+    return await interpreter.inspect(locate(chosen, environ), environ)
 
 
-async def test_a_missing_paddle_is_noticed_before_the_start():
+async def test_a_missing_paddle_is_detected_before_the_start():
     found = await find(sys.executable, {})
     assert (found.paddle, found.defect) == ("", "has no Paddle")
     assert found.advice == (
@@ -89,7 +89,7 @@ async def test_an_interpreter_with_paddle_has_no_defect(tmp_path):
 
 
 @pytest.mark.parametrize(("cuda", "is_cpu_only"), [("False", True), ("12.6", False)])
-async def test_a_paddle_that_was_built_for_the_cpu_only_is_noticed(tmp_path, cuda, is_cpu_only):
+async def test_a_cpu_only_paddle_is_detected(tmp_path, cuda, is_cpu_only):
     version = tmp_path / "paddle" / "version" / "__init__.py"
     version.parent.mkdir(parents=True)
     (tmp_path / "paddle" / "__init__.py").touch()
@@ -98,13 +98,13 @@ async def test_a_paddle_that_was_built_for_the_cpu_only_is_noticed(tmp_path, cud
     assert found.is_cpu_only is is_cpu_only
 
 
-async def test_a_directory_beside_the_job_is_not_taken_for_paddle(tmp_path, monkeypatch):
+async def test_a_directory_called_paddle_is_not_imported(tmp_path, monkeypatch):
     (tmp_path / "paddle").mkdir()
     monkeypatch.chdir(tmp_path)
     assert (await find(sys.executable, {})).paddle == ""
 
 
-async def test_what_was_chosen_and_does_not_run_is_refused(program):
+async def test_a_chosen_interpreter_that_does_not_run_is_refused(program):
     path = program("echo pyenv: python2.7: command not found >&2; echo more >&2; exit 127")
     with pytest.raises(
         InputError, match=r"python3 \(--python\), which does not run: pyenv: python2\.7: command"
@@ -112,25 +112,25 @@ async def test_what_was_chosen_and_does_not_run_is_refused(program):
         await find(str(path), {})
 
 
-async def test_what_was_not_chosen_may_not_be_needed(program):
+async def test_a_default_interpreter_that_does_not_run_is_accepted(program):
     path = program("exit 3")
     found = await find("", {"PATH": str(path.parent)})
     assert found.defect == "does not run: exit code 3"
 
 
-async def test_what_only_passes_for_python_is_let_through(program):
+async def test_a_program_that_resembles_python_is_accepted(program):
     path = program("echo hello")
     found = await find(str(path), {"PATH": "/bin"})
     assert (found.path, found.defect) == (str(path), "")
 
 
-async def test_one_that_hangs_is_ended(program, monkeypatch):
-    monkeypatch.setattr(interpreter, "PATIENCE_SECONDS", 0.2)
+async def test_a_hanging_interpreter_is_killed(program, monkeypatch):
+    monkeypatch.setattr(interpreter, "PROBE_SECONDS", 0.2)
     path = program("exec sleep 600")
     assert (await find("", {"PATH": f"{path.parent}:/bin"})).defect == "does not run: no answer"
 
 
-async def test_a_shim_is_replaced_by_what_it_stands_for(program):
+async def test_a_pyenv_shim_is_resolved(program):
     path = program(f'exec {sys.executable} "$@"', directory="shims")
     found = await find("", {"PATH": str(path.parent)})
     assert (found.path, found.origin) == (sys.executable, "python3 on the PATH")

@@ -7,14 +7,13 @@ import pytest
 from paddlejob.local.store import run_directory
 from paddlejob.local.store.logs import (
     CHUNK_BYTES,
-    LONGEST_LINE_BYTES,
+    MAX_LINE_BYTES,
     Follower,
     LogLines,
-    Prefixes,
     chosen_pods,
-    speaker,
-    tame,
+    log_label,
 )
+from paddlejob.terminal import Prefixes, tame
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def texts(lines):
     return [each.text for each in lines]
 
 
-def test_a_line_is_shown_when_it_is_whole(follower, write):
+def test_only_complete_lines_are_shown(follower, write):
     write(b"one\ntw")
     assert texts(follower.poll()) == [b"one\n"]
     write(b"o\n")
@@ -52,12 +51,12 @@ def test_a_line_is_shown_when_it_is_whole(follower, write):
     assert texts(follower.poll()) == []
 
 
-def test_a_last_line_without_an_end_is_shown_at_the_end(follower, write):
+def test_an_incomplete_last_line_is_shown_at_the_end(follower, write):
     write(b"one\ntwo")
     assert b"".join(texts(follower.rest())) == b"one\ntwo\n"
 
 
-def test_a_flood_is_read_in_pieces_that_add_up(follower, write):
+def test_a_flood_is_read_completely_in_pieces(follower, write):
     flood = b"".join(b"line %d\n" % number for number in range(400_000))
     assert len(flood) > 3 * CHUNK_BYTES
     write(flood)
@@ -66,11 +65,11 @@ def test_a_flood_is_read_in_pieces_that_add_up(follower, write):
     assert all(piece.endswith(b"\n") for piece in pieces)
 
 
-def test_a_line_without_an_end_does_not_fill_the_memory(follower, write):
+def test_an_endless_line_is_split(follower, write):
     write(b"x" * (3 * CHUNK_BYTES))
     pieces = texts(follower.rest())
     assert b"".join(pieces).replace(b"\n", b"") == b"x" * (3 * CHUNK_BYTES)
-    assert max(map(len, pieces)) <= CHUNK_BYTES + LONGEST_LINE_BYTES + 1
+    assert max(map(len, pieces)) <= CHUNK_BYTES + MAX_LINE_BYTES + 1
 
 
 def test_a_view_may_skip_to_the_end_of_a_flood(follower, write):
@@ -81,21 +80,21 @@ def test_a_view_may_skip_to_the_end_of_a_flood(follower, write):
     assert lines.text.endswith(b"line 0299999\n")
 
 
-def test_pods_that_come_later_are_followed_too(follower, write):
+def test_pods_that_start_later_are_followed(follower, write):
     write(b"one\n")
     assert [lines.pod for lines in follower.poll()] == ["job-worker-0"]
     write(b"two\n", pod="job-worker-1", container="other")
     assert [(lines.pod, lines.container) for lines in follower.poll()] == [("job-worker-1", "other")]
 
 
-def test_logs_are_followed_from_where_they_were_read_to(run, write):
+def test_logs_are_followed_from_an_offset(run, write):
     write(b"one\ntwo\n")
     follower = Follower(run, {run.log("job-worker-0", "main"): 4})
     assert texts(follower.rest()) == [b"two\n"]
     follower.close()
 
 
-def test_every_line_says_who_said_it():
+def test_every_line_has_a_label():
     prefixes = Prefixes(colours=False)
     assert prefixes.apply(b"one\ntwo\n", "worker-0") == b"worker-0 | one\nworker-0 | two\n"
 
@@ -106,10 +105,10 @@ def test_labels_are_aligned():
     assert prefixes.apply(b"x\n", "ps-0") == b"ps-0      | x\n"
 
 
-def test_a_container_that_does_not_train_is_named():
+def test_other_containers_are_part_of_the_label():
     lines = LogLines("job-ps-0", "side", b"x\n")
-    assert speaker("job", lines, is_training=True) == "ps-0"
-    assert speaker("job", lines, is_training=False) == "ps-0/side"
+    assert log_label("job", lines, is_training=True) == "ps-0"
+    assert log_label("job", lines, is_training=False) == "ps-0/side"
 
 
 def test_colours_differ_from_rank_to_rank():
@@ -133,7 +132,7 @@ TAMED = {
 
 
 @pytest.mark.parametrize(("raw", "shown"), TAMED.values(), ids=TAMED)
-def test_what_would_disturb_a_terminal_is_taken_out(raw, shown):
+def test_control_characters_are_removed(raw, shown):
     assert tame(raw) == shown
 
 
@@ -150,5 +149,5 @@ SELECTIONS = {
 
 
 @pytest.mark.parametrize(("selection", "expected"), SELECTIONS.values(), ids=SELECTIONS)
-def test_whose_logs_are_meant(selection, expected):
+def test_selection_of_pods(selection, expected):
     assert sorted(chosen_pods("job", selection, PODS)) == expected

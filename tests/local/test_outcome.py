@@ -32,7 +32,7 @@ def put(run, name, pod="job-worker-0", start=0):
     return path
 
 
-def test_the_result_is_what_worker_0s_training_container_told_last(run):
+def test_the_result_is_the_last_result_line_of_worker_0(run):
     say(run, b"step 1/2 loss 3\ndone auc 0.9 seconds 3\nLAUNCH INFO exit code 0\n")
     say(run, b"done auc 0.1\n", pod="job-worker-1")
     say(run, b"done auc 0.2\n", container="side")
@@ -40,8 +40,8 @@ def test_the_result_is_what_worker_0s_training_container_told_last(run):
     assert (found.summary, found.metrics) == ("done auc 0.9 seconds 3", {"auc": 0.9, "seconds": 3.0})
 
 
-def test_without_a_result_it_is_how_far_the_program_came(run):
-    say(run, b"x\n" * outcome.END_BYTES + b"step 1/2 loss nan\n")
+def test_without_a_result_the_summary_is_the_progress(run):
+    say(run, b"x\n" * outcome.LOG_BYTES + b"step 1/2 loss nan\n")
     found = outcome.read(run, JOB)
     assert (found.summary, found.metrics) == ("step 1/2 loss nan", {})
     run.write_record(RunRecord(job=JOB, outcome=found))
@@ -52,19 +52,19 @@ def test_without_a_log_there_is_no_result(run):
     assert outcome.read(run, JOB).summary == ""
 
 
-def test_models_come_first_and_only_so_many_files_are_named(run):
+def test_models_come_first_and_the_list_is_limited(run):
     model = put(run, "output/final.pdparams")
-    for number in range(outcome.MOST_FILES):
+    for number in range(outcome.MAX_FILES):
         put(run, f"a{number:02d}.txt")
     put(run, "__pycache__/x.pyc")
     found = outcome.read(run, JOB)
     assert (found.files[0].path, found.files[0].location) == ("output/final.pdparams", str(model))
     assert [each.path for each in found.files[1:3]] == ["a00.txt", "a01.txt"]
-    assert (len(found.files), found.has_more_files) == (outcome.MOST_FILES, True)
+    assert (len(found.files), found.has_more_files) == (outcome.MAX_FILES, True)
 
 
-def test_only_so_many_files_are_looked_at(run, monkeypatch):
-    monkeypatch.setattr(files, "MOST_LOOKED_AT", 3)
+def test_the_scan_for_files_is_limited(run, monkeypatch):
+    monkeypatch.setattr(files, "MAX_SCANNED", 3)
     for number in range(5):
         put(run, f"{number}.txt")
-    assert len(files.written(run, 10)) == 3
+    assert len(files.written_files(run, 10)) == 3

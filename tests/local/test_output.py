@@ -22,6 +22,7 @@ from paddlejob.api.pod import (
     ContainerWaiting,
     Pod,
     PodStatus,
+    kubectl_status,
 )
 from paddlejob.api.v1 import Failure, PaddleJobStatus, Phase
 from paddlejob.core.actions import Event, EventType
@@ -29,14 +30,13 @@ from paddlejob.local.input.documents import read
 from paddlejob.local.runner import Ending
 from paddlejob.local.store import run_directory
 from paddlejob.local.store.logs import LogLines
-from paddlejob.local.store.run_directory import Outcome, WrittenFile
+from paddlejob.local.store.run_directory import Outcome, RunRecord, WrittenFile
 from paddlejob.local.ui import summary
 from paddlejob.local.ui.json_lines import JsonOutput
 from paddlejob.local.ui.live import LiveOutput
-from paddlejob.local.ui.output import Shown
 from paddlejob.local.ui.plain import SLOW_SECONDS, PlainOutput
 from paddlejob.local.ui.table import LINES_AROUND, clock, render, sparkline
-from paddlejob.local.ui.view import RunView, describe
+from paddlejob.local.ui.view import RunView
 
 JOB = read(text(job(ps=role(1), worker=role(2)))).job
 RUNNING = ContainerState(running=ContainerRunning())
@@ -75,20 +75,19 @@ STATES = {
 
 
 @pytest.mark.parametrize(("seen", "state"), STATES.values(), ids=STATES)
-def test_a_pods_state_is_a_word_or_two(seen, state):
-    assert describe(seen) == state
+def test_pod_states(seen, state):
+    assert kubectl_status(seen) == state
 
 
 @pytest.fixture
 def info(tmp_path):
-    return Shown(
-        JOB, run_directory.create(tmp_path, "job"), notes=("a note",), python="/bin/python (--python)"
-    )
+    record = RunRecord(job=JOB, notes=("a note",), python="/bin/python (--python)")
+    return run_directory.create(tmp_path, "job"), record
 
 
 @pytest.fixture
 def view(info):
-    view = RunView(info)
+    view = RunView(*info)
     for name in ("worker-1", "ps-0", "worker-0"):
         view.on_pod(pod(name))
     return view
@@ -98,12 +97,12 @@ def test_pods_are_in_order_of_role_and_rank(view):
     assert [str(row.replica) for row in view.rows()] == ["ps-0", "worker-0", "worker-1"]
 
 
-def test_only_what_a_person_would_notice_is_a_change(view):
+def test_only_visible_changes_are_reported(view):
     assert view.on_pod(pod("worker-0")) == ""
     assert view.on_pod(pod("worker-0", restarts=1)) == "Running"
 
 
-def test_how_a_pod_ended_outlives_its_cleaning_up(view):
+def test_cleanup_keeps_the_final_state_of_a_pod(view):
     view.on_pod(pod("worker-0", ended(3), "Failed"))
     assert view.on_pod(pod("worker-0", ended(3), "Failed", leaving=True)) == ""
     assert view.on_pod_gone("job-worker-0") == ""
@@ -115,7 +114,7 @@ def test_a_pod_that_was_stopped_is_stopped(view):
     assert view.on_pod_gone("job-ps-0") == "Stopped"
 
 
-def test_the_board_keeps_the_last_line_and_the_last_progress(view):
+def test_the_view_keeps_the_last_line_and_the_last_progress(view):
     view.on_log(LogLines("job-worker-0", "main", b"step 3/9 loss 0.5\nsaving\n"))
     row = view.rows()[1]
     assert (row.last_line, str(row.progress)) == ("saving", "step 3/9 loss 0.5")
@@ -123,7 +122,7 @@ def test_the_board_keeps_the_last_line_and_the_last_progress(view):
     assert (row.last_line, str(row.progress)) == ("", "step 4/9 loss 0.4")
 
 
-def test_a_bar_that_draws_over_itself_is_progress_before_its_line_ends(view):
+def test_a_progress_bar_counts_before_its_line_ends(view):
     view.on_log(
         LogLines("job-worker-0", "main", b"", unfinished=b"\b\b\rstep 3/9 [>..] - loss: 0.5 - ETA: 1s")
     )
@@ -137,16 +136,16 @@ def test_restarts_of_the_whole_job_are_restarts_of_its_pods(view):
     assert "RESTARTS" in shown(view)
 
 
-def test_a_suspended_run_says_how_it_is_resumed_here(view, info):
+def test_a_suspended_run_shows_how_to_resume_it(view, info):
     view.on_job(at_phase(Phase.SUSPENDED, "set spec.suspend to false to resume"))
-    assert view.message == f"resume it with `paddlejob resume {info.directory.name}`"
+    assert view.message == f"resume it with `paddlejob resume {info[0].name}`"
 
 
-def test_a_sidecars_words_are_not_the_trainers(view):
+def test_sidecar_output_is_not_progress(view):
     lines = LogLines("job-worker-0", "side", b"hello\n")
     view.on_log(lines)
     assert view.rows()[1].last_line == ""
-    assert view.speaker(lines) == "worker-0/side"
+    assert view.label(lines) == "worker-0/side"
 
 
 def test_a_pod_that_was_scaled_away_is_not_shown(view):
@@ -157,7 +156,7 @@ def test_a_pod_that_was_scaled_away_is_not_shown(view):
     assert [str(row.replica) for row in view.rows()][-1] == "worker-0"
 
 
-def test_the_last_view_of_a_stopped_run_does_not_say_running(view):
+def test_the_last_view_of_a_stopped_run_shows_its_ending(view):
     view.on_job(at_phase(Phase.RUNNING, "2 workers running"))
     head = shown(view, ending=Ending.INTERRUPTED).splitlines()[0]
     assert "Interrupted" in head
@@ -177,15 +176,15 @@ def test_the_percentage_is_rounded(view):
 
 def test_the_view_has_the_job_its_pods_and_their_progress(view):
     view.on_job(at_phase(Phase.RUNNING, "1 ps and 2 workers running"))
-    view.on_log(LogLines("job-worker-1", "main", b"epoch 2 step 3/9 loss 0.5\n"))
+    view.on_log(LogLines("job-worker-1", "main", b"epoch 2/3 step 3/9 loss 0.5\n"))
     lines = shown(view).splitlines()
     assert re.match(r"job  Running  (\d+m)?\d+s  1 ps and 2 workers running", lines[0])
     assert lines[1].split() == ["POD", "STATE", "STEP", "DONE", "LOSS"]
-    assert lines[4].split() == ["worker-1", "Running", "2", "3/9", "━━━───────", "33%", "0.5"]
+    assert lines[4].split() == ["worker-1", "Running", "2/3", "12/27", "━━━━──────", "44%", "0.5"]
     assert lines[-1].startswith("footer")
 
 
-def test_time_and_level_of_a_last_line_are_left_out(view):
+def test_time_and_level_are_removed_from_the_last_line(view):
     view.on_log(
         LogLines("job-worker-0", "main", b"[2026-11-16 06:04:43,073] [    INFO] distributed: joined\n")
     )
@@ -193,7 +192,7 @@ def test_time_and_level_of_a_last_line_are_left_out(view):
 
 
 def test_more_pods_than_lines_are_counted_and_the_footer_stays(info):
-    view = RunView(info)
+    view = RunView(*info)
     for index in range(30):
         view.on_pod(pod(f"worker-{index}"))
     view.on_pod(pod("worker-29", ended(3), "Failed"))
@@ -216,16 +215,33 @@ def test_losses_are_a_curve(losses, curve):
     assert sparkline(losses, 10) == curve
 
 
-def test_a_worker_that_says_nothing_for_long_is_noticed(view):
-    view.on_log(LogLines("job-worker-0", "main", b"about to hang\n"))
+def test_a_quiet_worker_is_marked(view):
+    view.on_log(LogLines("job-worker-0", "main", b"step 1/9 eta: 1:00:00\nabout to hang\n"))
+    assert "ETA" in shown(view)
     view.rows()[1].last_output -= 75
     assert "(quiet for 1m15s) about to hang" in shown(view)
+    assert "ETA" not in shown(view)
 
 
-def test_a_live_flood_is_cut_to_what_a_person_can_read(info):
+def test_only_a_completed_pod_is_at_100_percent(view):
+    view.on_log(LogLines("job-worker-0", "main", b"step 9/9\n"))
+    assert "99%" in shown(view)
+    view.on_pod(pod("worker-0", ended(0, "Completed"), "Succeeded"))
+    assert "100%" in shown(view)
+
+
+def test_a_restarted_program_begins_no_second_pass(view):
+    lines = LogLines("job-worker-0", "main", b"step 9/9\n")
+    view.on_log(lines)
+    view.on_pod(pod("worker-0", restarts=1))
+    view.on_log(LogLines("job-worker-0", "main", b"step 1/9\n"))
+    assert str(view.rows()[1].progress) == "step 1/9"
+
+
+def test_the_live_view_limits_a_flood(info):
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     output = LiveOutput("all", console)
-    output.on_start(info)
+    output.on_start(*info)
     output.on_pod(pod("worker-0"))
     output.on_log(
         LogLines("job-worker-0", "main", b"".join(b"line %d\n" % n for n in range(1000)), skipped=5)
@@ -259,11 +275,11 @@ def plain(info, lines):
             pass
 
     output = PlainOutput("all", output=Words(), messages=lines)
-    output.on_start(info)
+    output.on_start(*info)
     return output
 
 
-def test_plain_lines_leave_out_what_is_no_news(plain, lines):
+def test_plain_output_skips_unimportant_changes(plain, lines):
     for count in (3, 2, 1):
         plain.on_job(at_phase(Phase.STARTING, f"waiting for {count} of 3 pods to start"))
     plain.on_pod(pod("worker-0", waiting("ContainerCreating"), "Pending"))
@@ -279,7 +295,7 @@ def test_plain_lines_leave_out_what_is_no_news(plain, lines):
     ]
 
 
-def test_a_job_that_does_not_start_says_what_it_waits_for(plain, lines, monkeypatch):
+def test_a_job_that_does_not_start_shows_the_reason(plain, lines, monkeypatch):
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     plain.on_job(at_phase(Phase.STARTING, "waiting for 3 of 3 pods to start"))
@@ -291,7 +307,7 @@ def test_a_job_that_does_not_start_says_what_it_waits_for(plain, lines, monkeypa
     assert lines.getvalue().count("job: Starting: waiting for 3 of 3 pods to start") == 1
 
 
-def test_the_end_of_a_pod_stands_below_its_last_line(plain, lines):
+def test_the_end_of_a_pod_is_printed_after_its_last_line(plain, lines):
     plain.on_pod(pod("worker-0"))
     plain.on_pod(pod("worker-0", ended(3), "Failed"))
     plain.on_event(Event(EventType.WARNING, "Restarting", "attempt 1"))
@@ -307,7 +323,7 @@ def test_the_end_of_a_pod_stands_below_its_last_line(plain, lines):
     ]
 
 
-def test_what_is_held_is_said_at_the_end(plain, lines):
+def test_held_lines_are_printed_at_the_end(plain, lines):
     plain.on_pod(pod("worker-0", ended(3), "Failed"))
     plain.on_log(LogLines("job-worker-0", "main", b"last\n"))
     plain.on_job(at_phase(Phase.FAILED, "worker-0 exited with code 3"))
@@ -322,41 +338,43 @@ def test_what_is_held_is_said_at_the_end(plain, lines):
 def test_json_lines_are_complete_objects(info):
     stream = io.BytesIO()
     output = JsonOutput("worker-0", stream)
-    output.on_start(info)
+    output.on_start(*info)
     output.on_job(at_phase(Phase.RUNNING, "fine"))
     output.on_job(at_phase(Phase.RUNNING, "fine"))
-    output.on_pod(pod("worker-0", ended(3), "Failed"))
-    output.on_pod_gone("job-worker-0")
+    output.on_pod(pod("worker-0"))
     output.on_log(LogLines("job-worker-0", "main", b"one\nstep 1/2 loss 3 eta: 0:00:09\n"))
     output.on_log(LogLines("job-worker-1", "main", b"three\n"))
     output.on_event(Event(EventType.NORMAL, "Running", "fine"))
     output.tick()
     output.tick()
+    output.on_pod(pod("worker-0", ended(3), "Failed"))
+    output.on_pod_gone("job-worker-0")
     output.on_interrupt(1)
     output.on_end(
         Ending.FAILED, Outcome("done auc 0.9", {"auc": 0.9}, (WrittenFile("job-worker-0", "a", "/a"),))
     )
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    kinds = ["run", "note", "job", "pod", "pod", "log", "log", "event", "progress", "interrupted", "result"]
+    kinds = ["run", "note", "job", "pod", "log", "log", "event", "progress", "pod", "pod"]
+    kinds += ["interrupted", "result"]
     assert [line["type"] for line in lines] == kinds
     assert all(line["time"].endswith("Z") for line in lines)
-    assert (lines[3]["state"], lines[3]["exitCode"]) == ("Error 3", 3)
+    assert (lines[8]["state"], lines[8]["exitCode"]) == ("Error 3", 3)
     told = {"step": 1, "steps": 2, "loss": 3.0, "etaSeconds": 9, "fraction": 0.5, "pod": "job-worker-0"}
-    assert lines[8].items() >= told.items()
+    assert lines[7].items() >= told.items()
     result = {"result": "Failed", "exitCode": 1, "summary": "done auc 0.9", "metrics": {"auc": 0.9}}
     assert lines[-1].items() >= result.items()
     assert lines[-1]["files"] == [{"pod": "job-worker-0", "path": "a", "location": "/a"}]
 
 
 def test_a_failure_ends_with_the_last_lines_of_the_pod_that_failed(view, info):
-    log = info.directory.log("job-worker-1", "main")
+    log = info[0].log("job-worker-1", "main")
     log.parent.mkdir()
     log.write_text("".join(f"line {number}\n" for number in range(100)))
     failure = Failure(attempt=2, pod="job-worker-1", message="worker-1 exited with code 1")
     view.on_job(at_phase(Phase.FAILED, failure.message, attempt=2, last_failure=failure))
-    told = list(summary.details(view, Ending.FAILED, Outcome(), info, selection="none"))
+    told = list(summary.details(view, Ending.FAILED, Outcome(), selection="none"))
     assert (told[0], len(told)) == ("  worker-1 | line 85", 15)
-    assert not list(summary.details(view, Ending.FAILED, Outcome(), info, selection="all"))
+    assert not list(summary.details(view, Ending.FAILED, Outcome(), selection="all"))
     assert summary.verdict(view, Ending.FAILED, Outcome()).endswith("s: worker-1 exited with code 1")
 
 
@@ -364,12 +382,12 @@ def test_a_failure_of_an_earlier_attempt_did_not_end_the_job(view, info):
     failure = Failure(attempt=0, pod="job-worker-1", message="worker-1 exited with code 137")
     message = "ran longer than activeDeadlineSeconds 60"
     view.on_job(at_phase(Phase.FAILED, message, attempt=1, last_failure=failure))
-    assert not list(summary.details(view, Ending.FAILED, Outcome(), info, selection="none"))
+    assert not list(summary.details(view, Ending.FAILED, Outcome(), selection="none"))
 
 
 CLOCKS = {0: "0s", 59: "59s", 60: "1m00s", 3599: "59m59s", 3600: "1h00m"}
 
 
 @pytest.mark.parametrize(("seconds", "expected"), CLOCKS.items(), ids=CLOCKS.values())
-def test_the_clock_reads_well(seconds, expected):
+def test_durations(seconds, expected):
     assert clock(seconds) == expected

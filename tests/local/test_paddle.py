@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local import jobs
 from local.processes import marked
+from paddlejob.client.local_runs import LocalRuns
+from paddlejob.client.logs.model import LogQuery
 from paddlejob.local.runner import Ending
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +78,7 @@ async def said(run, pod, pattern):
     await run.said(pod, pattern, "paddle")
 
 
+@pytest.mark.training
 async def test_a_stopped_wide_and_deep_job_resumes_and_reaches_its_auc(
     start, example, parameter_server_python, directory
 ):
@@ -105,11 +109,12 @@ async def test_a_killed_server_is_the_jobs_failure(start, example, parameter_ser
     assert not marked(run.mark)
 
 
+@pytest.mark.training
 async def test_a_killed_resnet_worker_costs_a_restart_and_the_accuracy_is_reached(
     start, example, collective_python
 ):
     run = await start(example("resnet", restartPolicy=NO_DELAY), python=collective_python)
-    assert "it runs on the CPU" in run.local_run.notes[0]
+    assert "it runs on the CPU" in run.session.record.notes[0]
     await said(run, "worker-0", "checkpoint pass-00001")
     await run.kill("worker-1")
     assert await run.ended() is Ending.COMPLETED
@@ -118,3 +123,34 @@ async def test_a_killed_resnet_worker_costs_a_restart_and_the_accuracy_is_reache
     assert found(r"^resumed from (\S+)$", log).startswith("pass-")
     assert float(found(r"^done accuracy (\S+) ", log)) >= 0.95
     assert not marked(run.mark)
+
+
+PROCESS = """
+import paddle
+import paddle.distributed as dist
+dist.init_parallel_env()
+model = paddle.DataParallel(paddle.nn.Linear(4, 1))
+optimizer = paddle.optimizer.SGD(0.001, parameters=model.parameters())
+for step in range(1, 6):
+    loss = model(paddle.ones([2, 4])).mean()
+    loss.backward()
+    optimizer.step()
+    print(f"rank {dist.get_rank()} of {dist.get_world_size()}: step {step}/5 loss {float(loss):.4f}")
+"""
+
+
+async def test_every_process_of_a_pod_is_a_rank(tmp_path):
+    (tmp_path / "train.py").write_text(PROCESS)
+    runs = LocalRuns(tmp_path / "runs", python=made_by("paddle_env.py", "3.3.1"))
+    launch = f"exec python -m paddle.distributed.launch --nproc_per_node 2 {tmp_path}/train.py"
+    demo = await runs.submit(jobs.job(worker=jobs.role(2, launch)))
+    assert (await demo.wait(timeout_seconds=240)).status.phase == "Completed"
+    found = await demo.processes()
+    assert [(each.rank, each.pod, each.step) for each in found] == [
+        (rank, f"worker-{rank // 2}", 5) for rank in range(4)
+    ]
+    assert all(each.last_line.startswith(f"rank {each.rank} of 4: step 5/5 loss ") for each in found)
+    lines = [line.text async for line in demo.lines(LogQuery(rank="3"))]
+    assert [line for line in lines if line.startswith("rank 3 of 4: step ")] == lines[-5:]
+    assert (await demo.environment("3"))["PADDLE_TRAINER_ID"] == "3"
+    assert (await demo.refresh()).status.progress.processes == 2

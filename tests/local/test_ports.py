@@ -82,17 +82,17 @@ async def test_a_live_run_does_not_grow_beyond_its_addresses(start):
         run.runner.scale(4094)
 
 
-def test_blocks_stay_out_of_the_kernels_own_range():
+def test_blocks_avoid_the_ephemeral_range():
     blocks = candidate_blocks((32768, 60999))
     assert all(port + names.PORTS_PER_POD <= 32768 or port > 60999 for port in blocks)
     assert len(blocks) > 500
 
 
-def test_where_everything_is_the_kernels_any_block_will_do():
+def test_any_block_is_used_if_all_ports_are_ephemeral():
     assert len(candidate_blocks((1024, 65535))) > 2000
 
 
-def test_a_block_with_a_busy_port_is_passed_over(monkeypatch):
+def test_a_block_with_a_busy_port_is_skipped(monkeypatch):
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
         busy.listen()

@@ -94,7 +94,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(("script", "code"), ENDINGS.values(), ids=ENDINGS)
-async def test_the_exit_code_is_that_of_container_runtimes(spec, script, code):
+async def test_exit_codes_match_container_runtimes(spec, script, code):
     process = await ContainerProcess.start(spec("sh", "-c", script))
     assert await process.wait() == code
 
@@ -111,7 +111,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("argv", "options", "named"), REFUSALS.values(), ids=REFUSALS)
-async def test_what_cannot_start_is_named(spec, argv, options, named):
+async def test_start_errors_name_the_cause(spec, argv, options, named):
     with pytest.raises(StartError, match=named):
         await ContainerProcess.start(spec(*argv, **options))
 
@@ -166,7 +166,7 @@ async def test_terminate_reaches_the_children_of_a_shell(spec, log):
     assert "saved" in log()
 
 
-async def test_terminate_leaves_what_a_program_has_started_to_the_program(spec, log):
+async def test_terminate_does_not_signal_children_of_a_program(spec, log):
     process = await ContainerProcess.start(spec(sys.executable, "-c", ENDS_ITS_READER_ON_SIGTERM))
     await eventually_async(lambda: "up" in log())
     process.terminate()
@@ -174,7 +174,7 @@ async def test_terminate_leaves_what_a_program_has_started_to_the_program(spec, 
     assert "the reader ended with 0" in log()
 
 
-async def test_a_program_that_took_the_request_to_end_is_not_outlived(spec, log):
+async def test_children_of_a_terminated_program_do_not_survive(spec, log):
     script = "trap 'exit 7' TERM; sh -c 'trap \"\" TERM; sleep 60' & echo up; while :; do sleep 0.05; done"
     process = await ContainerProcess.start(spec("sh", "-c", script))
     await eventually_async(lambda: "up" in log())
@@ -182,7 +182,7 @@ async def test_a_program_that_took_the_request_to_end_is_not_outlived(spec, log)
     assert await process.wait() == 7
 
 
-async def test_kill_ends_processes_that_hide(spec, log):
+async def test_kill_ends_detached_processes(spec, log):
     mark = fresh_mark()
     process = await ContainerProcess.start(spec(sys.executable, "-c", FORKS_OF_ALL_KINDS, mark=mark))
     await eventually_async(lambda: "ready" in log() and len(marked(mark)) == FORKED)
@@ -192,7 +192,7 @@ async def test_kill_ends_processes_that_hide(spec, log):
     assert not marked(mark)
 
 
-async def test_what_outlives_the_program_is_ended_with_it(spec):
+async def test_background_children_end_with_the_program(spec):
     mark = fresh_mark()
     process = await ContainerProcess.start(spec("sh", "-c", "setsid sleep 60 & sleep 60 & exit 0", mark=mark))
     assert await process.wait() == 0
@@ -210,7 +210,7 @@ asyncio.run(main())
 """
 
 
-def test_nothing_survives_a_runner_that_is_killed(spec, log):
+def test_no_process_survives_a_killed_runner(spec, log):
     mark = fresh_mark()
     description = json.dumps(spec(sys.executable, "-c", FORKS_OF_ALL_KINDS, mark=mark))
     with subprocess.Popen([sys.executable, "-c", RUNNER, description]) as runner:
@@ -227,7 +227,7 @@ async def test_a_killed_supervisor_is_a_killed_container(spec):
     await eventually_async(lambda: not marked(mark))
 
 
-async def test_a_start_that_is_given_up_leaves_nothing(spec):
+async def test_a_cancelled_start_leaves_no_process(spec):
     mark = fresh_mark()
     starting = asyncio.ensure_future(ContainerProcess.start(spec("sleep", "60", mark=mark)))
     await asyncio.sleep(0)
@@ -292,16 +292,16 @@ class TestMounts:
         mount = _bind(volume / "file", "/etc/hosts")
         assert await output("cat /etc/hosts", mount) == "content\n"
 
-    async def test_read_only_is_read_only(self, output, volume):
+    async def test_read_only_mounts_cannot_be_written(self, output, volume):
         shown = await output("touch /data/new || echo refused", _bind(volume, "/data", read_only=True))
         assert shown.endswith("refused\n")
         assert not (volume / "new").exists()
 
-    async def test_what_is_written_lands_in_the_volume(self, output, volume):
+    async def test_writes_go_to_the_volume(self, output, volume):
         await output("echo news > /data/new", _bind(volume, "/data"))
         assert (volume / "new").read_text() == "news\n"
 
-    async def test_an_overlay_never_changes_what_is_below(self, output, volume, tmp_path):
+    async def test_an_overlay_does_not_change_its_lower_directory(self, output, volume, tmp_path):
         upper, work = tmp_path / "upper", tmp_path / "work"
         upper.mkdir()
         work.mkdir()

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from local.jobs import job, role
-from paddlejob.local.store import reports
-from paddlejob.progress import Progress
+from paddlejob.local.store import outcome
+from paddlejob.training.log_lines import Progress
 
 
 @pytest.mark.parametrize(
@@ -28,12 +28,12 @@ from paddlejob.progress import Progress
         (b"\xff\xfe", None),
     ],
 )
-def test_a_line_is_read_or_passed_over(line, expected):
-    assert reports.parse(line) == expected
+def test_parsing_of_report_lines(line, expected):
+    assert outcome.parse_report(line) == expected
 
 
 def test_a_loss_that_is_not_finite_is_read():
-    told = reports.parse(b'{"step": 1, "loss": "nan"}')
+    told = outcome.parse_report(b'{"step": 1, "loss": "nan"}')
     assert told is not None
     assert math.isnan(told.loss)
 
@@ -49,20 +49,20 @@ def test_a_loss_that_is_not_finite_is_read():
 )
 def test_the_last_whole_line_counts(tmp_path, content, step):
     (tmp_path / "demo-worker-0").write_bytes(content)
-    assert reports.newest(tmp_path / "demo-worker-0").step == step
+    assert outcome.reported_progress(tmp_path / "demo-worker-0").step == step
 
 
 @pytest.mark.parametrize("content", [None, b"", b"3/9"])
-def test_nothing_is_told_before_a_line_is_whole(tmp_path, content):
+def test_an_incomplete_line_is_not_a_report(tmp_path, content):
     if content is not None:
         (tmp_path / "demo-worker-0").write_bytes(content)
-    assert reports.newest(tmp_path / "demo-worker-0") is None
+    assert outcome.reported_progress(tmp_path / "demo-worker-0") is None
 
 
-async def test_a_program_that_prints_nothing_is_followed_all_the_same(finish):
+async def test_a_silent_program_reports_progress(finish):
     script = "python -c 'from paddlejob.recorder import report; report(7, total=10, loss=0.5)'"
     run = await finish(job(worker=role(1, script)))
-    told = reports.newest(run.directory.progress("job-worker-0"))
+    told = outcome.reported_progress(run.directory.progress("job-worker-0"))
     assert told == Progress(step=7, steps=10, loss=0.5)
 
 

@@ -87,7 +87,7 @@ async def test_a_killed_process_is_reported_as_a_kubelet_does(start):
     assert (ended.exit_code, ended.signal, ended.reason) == (137, 0, "Error")
 
 
-async def test_a_process_that_the_kernel_kills_for_want_of_memory_is_told_apart(start, monkeypatch):
+async def test_a_process_killed_by_the_oom_killer_is_reported_as_such(start, monkeypatch):
     run = await start(job(worker=role(1, FOREVER), backoffLimit=0))
     await run.phase("Running")
     monkeypatch.setattr(container_loop, "_kernel_kills", lambda: 10**9)
@@ -96,7 +96,7 @@ async def test_a_process_that_the_kernel_kills_for_want_of_memory_is_told_apart(
     assert run.container("worker-0").state.terminated.reason == "OOMKilled"
 
 
-async def test_a_program_that_cannot_start_says_why(finish):
+async def test_a_start_error_is_the_failure_message(finish):
     broken = container("", command=["no-such-program"])
     run = await finish(job(worker=role(1, containers=[broken]), backoffLimit=0))
     ended = run.container("worker-0").state.terminated
@@ -120,7 +120,7 @@ async def test_a_container_is_restarted_in_place_with_its_pods_volumes(finish):
     assert status.last_state.terminated.exit_code == 1
 
 
-async def test_a_container_that_keeps_crashing_waits_longer_each_time(start):
+async def test_back_off_of_a_crashing_container(start):
     run = await start(
         job(worker=role(1, "exit 7", restartPolicy="OnFailure"), backoffLimit=9), back_off_seconds=30
     )
@@ -249,8 +249,8 @@ async def test_a_deleted_job_ends(start):
 CLEANINGS = {
     "Always removes the pods of a failed job": ("Always", 2),
     "OnFailure removes the pods of a failed job": ("OnFailure", 2),
-    "OnCompletion stops the one that runs": ("OnCompletion", 1),
-    "Never leaves them": ("Never", 0),
+    "OnCompletion stops and keeps them": ("OnCompletion", 0),
+    "Never stops and keeps them": ("Never", 0),
 }
 
 
@@ -258,18 +258,21 @@ CLEANINGS = {
 async def test_clean_pod_policy(start, tmp_path, policy, removed):
     worker = role(1, f"until [ -e {tmp_path}/fail ]; do sleep 0.1; done; exit 1")
     run = await start(job(ps=role(1, FOREVER), worker=worker, cleanPodPolicy=policy))
-    removed_by_core = []
-    original = run.runner._clear
+    removed_by_core, reasons = [], {}
+    original = run.runner._delete_pods
 
     async def clear():
         removed_by_core.extend(run.notebook.gone)
+        reasons.update({pod.name: pod.view().status.reason for pod in run.runner.pods})
         await original()
 
-    run.runner._clear = clear
+    run.runner._delete_pods = clear
     await run.phase("Running")
     (tmp_path / "fail").touch()
     await run.ended()
     assert len(removed_by_core) == removed
+    assert reasons == ({} if removed else {"job-ps-0": "DeadlineExceeded", "job-worker-0": ""})
+    assert "worker-0 exited with code 1" in run.status.message
 
 
 async def test_a_job_in_service_mode_finds_its_peers_by_name(finish):
@@ -301,7 +304,7 @@ async def test_a_config_map_of_the_same_file_reaches_the_pods(finish):
     assert run.log("worker-0") == "hello\n"
 
 
-async def test_a_key_that_a_config_map_lacks_is_waited_for_and_named(start):
+async def test_a_missing_key_of_a_config_map_is_awaited_and_named(start):
     wanted = {"configMapKeyRef": {"name": "words", "key": "x"}}
     one = container("true", env=[{"name": "X", "valueFrom": wanted}])
     run = await start(job(worker=role(1, containers=[one])), config_map("words", y="1"))
@@ -309,14 +312,24 @@ async def test_a_key_that_a_config_map_lacks_is_waited_for_and_named(start):
     await eventually_async(lambda: "couldn't find key x in ConfigMap default/words" in run.status.message)
 
 
-async def test_a_pod_is_given_up_when_its_own_deadline_is_over(finish):
-    run = await finish(
-        job(worker=role(1, STUBBORN, activeDeadlineSeconds=1, restartPolicy="Never"), backoffLimit=0)
-    )
+@pytest.mark.parametrize(("script", "code"), [(FOREVER, 143), (STUBBORN, 137)])
+async def test_a_pod_ends_at_its_active_deadline_within_its_grace_period(finish, script, code):
+    limits = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}
+    run = await finish(job(worker=role(1, script, restartPolicy="Never", **limits), backoffLimit=0))
     assert "DeadlineExceeded" in run.status.message
+    assert run.status.last_failure.exit_code == code
 
 
-async def test_a_runner_that_makes_a_mistake_says_so_and_stops_everything(start):
+async def test_a_pod_of_a_failed_job_that_has_not_started_is_stopped(start):
+    wanted = {"configMapKeyRef": {"name": "words", "key": "x"}}
+    late = container("true", env=[{"name": "X", "valueFrom": wanted}])
+    workers = {"ps": role(1, containers=[late]), "worker": role(1, "exit 1")}
+    run = await start(job(**workers, cleanPodPolicy="Never", withGloo=0), config_map("words", y="1"))
+    assert await run.ended() is Ending.FAILED
+    assert run.pods["job-ps-0"].status.reason == "DeadlineExceeded"
+
+
+async def test_a_bug_in_the_runner_ends_the_run(start):
     run = await start(job(worker=role(2, FOREVER)))
     await run.phase("Running")
 
@@ -336,7 +349,7 @@ def _waiting(run, pod):
     return waiting.reason if waiting else ""
 
 
-async def test_a_pod_that_does_not_go_leaves_the_run_responsive(start, monkeypatch):
+async def test_a_slow_pod_removal_does_not_block_the_run(start, monkeypatch):
     leaving, released, decide = threading.Event(), threading.Event(), runner.plan
     monkeypatch.setattr(PodVolumes, "remove", lambda _: (leaving.set(), released.wait(60)))
     snapshots = []

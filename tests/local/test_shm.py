@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from paddlejob.local.store import run_directory, shm
+from paddlejob.local.store import run_directory
 
 CLAIM = """
 import sys
 from pathlib import Path
-from paddlejob.local.store import shm
+from paddlejob.local.store import run_directory
 from paddlejob.local.store.run_directory import RunDirectory
-with shm.claim(RunDirectory(Path(sys.argv[1])), Path(sys.argv[2])):
+with run_directory.claim_memory(RunDirectory(Path(sys.argv[1])), Path(sys.argv[2])):
     print("claimed", flush=True)
     input()
 """
@@ -34,7 +34,7 @@ def run(tmp_path):
 
 
 def test_a_directory_goes_with_its_run(run, space):
-    with shm.claim(run, space) as place:
+    with run_directory.claim_memory(run, space) as place:
         (place / "file").touch()
     assert not list(space.iterdir())
 
@@ -45,10 +45,10 @@ def test_a_live_run_keeps_its_directory_and_a_killed_one_does_not(run, space):
         assert holder.stdout.readline() == b"claimed\n"
         # As seen from another container: the run directory is not there, the memory is.
         run.path.rename(run.path.with_name("elsewhere"))
-        shm.sweep(space)
+        run_directory.sweep_memory(space)
         assert len(list(space.iterdir())) == 1
         holder.kill()
-    shm.sweep(space)
+    run_directory.sweep_memory(space)
     assert not list(space.iterdir())
 
 
@@ -70,14 +70,14 @@ STRANGERS = {"no lock": without_a_lock, "a FIFO": with_a_fifo, "a link": with_a_
 
 
 @pytest.mark.parametrize("make", STRANGERS.values(), ids=STRANGERS)
-def test_what_is_not_ours_is_never_removed(space, make):
+def test_directories_of_other_users_are_kept(space, make):
     stranger = space / "paddlejob-stranger"
     stranger.mkdir()
     make(stranger)
-    shm.sweep(space)
+    run_directory.sweep_memory(space)
     assert stranger.exists()
 
 
-def test_without_memory_the_disk_will_do(run, tmp_path):
-    with shm.claim(run, tmp_path / "nowhere") as place:
+def test_without_shared_memory_the_disk_is_used(run, tmp_path):
+    with run_directory.claim_memory(run, tmp_path / "nowhere") as place:
         assert place.parent == run.path

@@ -86,7 +86,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("document", "sentence"), REFUSED.values(), ids=REFUSED)
-def test_what_a_cluster_refuses_is_refused(document, sentence):
+def test_files_that_a_cluster_refuses_are_refused(document, sentence):
     with pytest.raises(InputError) as refusal:
         read(text(document))
     assert sentence in str(refusal.value)
@@ -107,11 +107,11 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("document", ACCEPTED.values(), ids=ACCEPTED)
-def test_what_a_cluster_accepts_is_accepted(document):
+def test_files_that_a_cluster_accepts_are_accepted(document):
     assert read(text(document)).job.spec.worker
 
 
-def test_every_mistake_is_told_at_once():
+def test_all_mistakes_are_reported_together():
     with pytest.raises(InputError) as refusal:
         read(text(job(worker={**role("two"), "replica": 1}, intranet="Nowhere", suspend="no")))
     assert len(refusal.value.sentences) == 3

@@ -72,15 +72,15 @@ async def test_the_files_of_a_claim_are_for_this_user_alone(finish, tmp_path):
     assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700, 0o700]
 
 
-async def test_where_a_claim_is_and_whether_it_has_files_is_noted(finish, tmp_path, directory):
+async def test_the_directory_of_a_claim_is_noted(finish, tmp_path, directory):
     where = f"claim data is {tmp_path}/volumes/default/data"
     way_out = "choose another with --volume data=DIR"
     first = await finish(job(worker=worker("touch /volume/x", CLAIM)))
-    assert first.local_run.notes == (f"{where} (new and empty); {way_out}",)
+    assert first.session.record.notes == (f"{where} (new and empty); {way_out}",)
     second = await finish(job(worker=worker("true", CLAIM)))
-    assert second.local_run.notes == (f"{where} (with files of earlier runs); {way_out}",)
+    assert second.session.record.notes == (f"{where} (with files of earlier runs); {way_out}",)
     chosen = await finish(job(worker=worker("true", CLAIM)), volumes=(f"data={directory}",))
-    assert chosen.local_run.notes == ()
+    assert chosen.session.record.notes == ()
 
 
 async def test_a_claim_can_be_any_directory(finish, directory):
@@ -89,7 +89,7 @@ async def test_a_claim_can_be_any_directory(finish, directory):
     assert run.log("worker-0") == "mine\n"
 
 
-async def test_read_only_mounts_are(finish, directory):
+async def test_read_only_volume_mounts(finish, directory):
     script = "touch /volume/x || echo refused"
     run = await finish(
         job(worker=worker(script, {"hostPath": {"path": str(directory)}}, mount={"readOnly": True}))
@@ -139,7 +139,7 @@ async def test_a_pod_can_read_about_itself(finish):
     assert run.log("worker-0") == "job-worker-0a\nname\n"
 
 
-async def test_a_part_of_a_volume_can_differ_from_pod_to_pod(finish, directory):
+async def test_sub_path_expr_differs_between_pods(finish, directory):
     mount = {"subPathExpr": "$(PADDLE_TRAINER_ID)"}
     worker_ = worker(
         "echo $HOSTNAME > /volume/x", {"hostPath": {"path": str(directory)}}, mount=mount, replicas=2
@@ -196,13 +196,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("volume", "mount", "sentence"), REFUSED.values(), ids=REFUSED)
-async def test_what_cannot_be_mounted_is_refused_before_anything_starts(start, volume, mount, sentence):
+async def test_unsupported_volumes_are_refused_before_the_start(start, volume, mount, sentence):
     with pytest.raises(InputError) as refusal:
         await start(job(worker=worker("true", volume, mount=mount)))
     assert sentence in str(refusal.value)
 
 
-async def test_a_part_outside_of_the_volume_is_refused(finish):
+async def test_a_sub_path_outside_the_volume_is_refused(finish):
     run = await finish(
         job(worker=worker("true", {"emptyDir": {}}, mount={"subPath": "../x"}), backoffLimit=0)
     )
@@ -217,7 +217,7 @@ async def test_a_link_does_not_lead_out_of_the_volume(finish, directory, tmp_pat
     run = await finish(
         job(worker=worker("touch /volume/x", volume, mount={"subPath": "link/made"}), backoffLimit=0)
     )
-    assert "leads out of the volume" in run.status.message
+    assert "leaves the volume" in run.status.message
     assert not list(outside.iterdir())
 
 
@@ -233,13 +233,13 @@ def test_bad_claims_are_refused(option, tmp_path):
 class TestWithoutNamespaces:
     """A kernel that allows nothing."""
 
-    async def test_a_host_path_at_its_own_path_needs_none(self, finish, directory):
+    async def test_a_host_path_at_its_own_path_needs_no_namespace(self, finish, directory):
         volume, mount = {"hostPath": {"path": str(directory)}}, {"mountPath": str(directory)}
         run = await finish(job(worker=worker(f"touch {directory}/x", volume, mount=mount)), allowed=NONE)
         assert await run.ended() is Ending.COMPLETED
         assert (directory / "x").exists()
 
-    async def test_memory_is_in_its_place_everywhere(self, finish):
+    async def test_dev_shm_needs_no_namespace(self, finish):
         volume, mount = {"emptyDir": {"medium": "Memory"}}, {"mountPath": "/dev/shm"}
         run = await finish(job(worker=worker("test -d /dev/shm", volume, mount=mount)), allowed=NONE)
         assert await run.ended() is Ending.COMPLETED
@@ -247,15 +247,15 @@ class TestWithoutNamespaces:
     @pytest.mark.parametrize(
         "volume", [{"emptyDir": {}}, CLAIM, {"hostPath": {"path": "/tmp"}}], ids=json.dumps
     )
-    async def test_other_volumes_are_refused_with_a_way_out(self, start, volume):
+    async def test_other_volumes_need_a_namespace(self, start, volume):
         with pytest.raises(InputError, match=r"cannot be mounted at /volume.*sysctl"):
             await start(job(worker=worker("true", volume)), allowed=NONE)
 
-    async def test_services_are_refused_with_a_way_out(self, start):
+    async def test_services_need_a_namespace(self, start):
         with pytest.raises(InputError, match=r"intranet is Service.*sysctl.*or write PodIP"):
             await start(job(intranet="Service"), allowed=NONE)
 
-    async def test_a_job_runs_beside_its_file(self, finish, tmp_path):
+    async def test_a_job_runs_in_the_directory_of_its_file(self, finish, tmp_path):
         run = await finish(job(worker=role(2, "pwd")), allowed=NONE)
         assert run.log("worker-0") == f"{tmp_path}\n"
 
@@ -266,3 +266,19 @@ class TestWithoutNamespaces:
         run = await finish(job(worker=role(1, containers=[one])), images=(f"i:v1={directory}",), allowed=NONE)
         assert run.log("worker-0").split() == ["Dockerfile", "made", "main"]
         assert not (directory / "made").exists()
+
+
+async def test_the_launcher_logs_into_the_directory_of_the_run(finish):
+    script = 'mkdir -p "$PADDLE_LOG_DIR"; echo "rank $PADDLE_RANK" > "$PADDLE_LOG_DIR/workerlog.0"'
+    run = await finish(job(worker=role(2, script)))
+    logs = [run.directory.launcher_logs(f"job-worker-{index}") / "workerlog.0" for index in range(2)]
+    assert [each.read_text() for each in logs] == ["rank 0\n", "rank 1\n"]
+    assert run.directory.read_env("job-worker-1")["PADDLE_LOG_DIR"] == str(logs[1].parent)
+
+
+async def test_a_volume_of_the_template_may_have_the_name_of_the_launchers(finish):
+    mount = {"name": "paddlejob-logs", "mountPath": "/volume"}
+    one = {**container("echo kept > /volume/file; cat /volume/file"), "volumeMounts": [mount]}
+    volume = {"name": "paddlejob-logs", "emptyDir": {}}
+    run = await finish(job(worker=role(1, containers=[one], volumes=[volume])))
+    assert run.log("worker-0") == "kept\n"

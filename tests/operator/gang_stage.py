@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from behaviour.stage import Stage
+from paddlejob.api.resources import VOLCANO_POD_GROUPS
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS, Resource
-from paddlejob.operator.resources import VOLCANO_POD_GROUPS
-from paddlejob.testing.volcano import Volcano
+from simkube.volcano import Volcano
 
 
 class GangStage(Stage):

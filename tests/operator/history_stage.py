@@ -6,15 +6,15 @@ import msgspec
 import yaml
 
 from paddlejob.api import names
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.history.record import Record, StoredRecord, Summary, manifest, summary_of_object
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.fake_log import WriteRecord
-from paddlejob.testing.operator import Operator
+from simkube import virtual_loop
+from simkube.apiserver.request_log import WriteRecord
+from simkube.apiserver.server import ApiServer
+from simkube.operator import Operator
 from tests.client.scene import CRD, Scene
 from tests.operator.log_transport import Logs
 

@@ -7,11 +7,11 @@ import yaml
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import TrainingProgress
-from paddlejob.core.recording.progress import Origin
 from paddlejob.kube.client import Client
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.operator import Operator
+from paddlejob.training.steps import Origin
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer
+from simkube.operator import Operator
 from tests.client.scene import CRD, Scene
 from tests.operator.log_transport import Logs
 
@@ -40,14 +40,14 @@ class Read(Scene):
         pod = pod or state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
         told = TrainingProgress(step=step, **more)
         origin = Origin(resumed=resumed) if is_counted else None
-        self.running.progress.writer.report(job, pod, told, origin)
+        self.running.progress.writer.add_report(job, pod, told, origin)
 
     def say(self, **told) -> None:
         """Let the program of worker 0 say how far it is."""
         state = self.running.controller.state
         [job] = state.jobs
         pod = state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
-        self.running.progress.writer.say(job, pod, TrainingProgress(**told))
+        self.running.progress.writer.add_update(job, pod, TrainingProgress(**told))
 
     async def progress(self, name: str = "demo") -> dict:
         return (await self.status(name)).get("progress") or {}

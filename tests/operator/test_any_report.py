@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from paddlejob.api.meta import ObjectKey, ObjectMeta
 from paddlejob.api.pod import Pod, PodSpec
 from paddlejob.kube.decoding import DECODE_ERRORS
-from paddlejob.operator.reports.book import Book, read_report
+from paddlejob.operator.reports.rank_registry import RankRegistry
 from paddlejob.operator.reports.tokens import RefusedError, TokenReviewer
-from paddlejob.operator.reports.trainjob import progress_in
+from paddlejob.training.reports import read_report
+from paddlejob.training.trainjob import parse_update
 from tests.operator.test_reports import NOW
 from tests.support.fuzz import TEXT, changed, encodable, mangled
 
@@ -29,6 +30,7 @@ REPORT = {
     "loss": 0.5,
     "ownSeconds": 0.1,
     "waitingSeconds": 0.2,
+    "stage": 1,
     "waiting": True,
     "ended": False,
     "savedStep": 5,
@@ -61,13 +63,16 @@ def bodies(good: object) -> st.SearchStrategy[bytes]:
 @example(body=b'{"step": 9007199254740991}', later=b'{"step": 1, "loss": "inf"}', seconds=0)
 @example(body=b'{"ownSeconds": 1e308, "step": 1}', later=b'{"ownSeconds": 0, "step": 2}', seconds=0)
 def test_any_report_of_a_recorder(body: bytes, later: bytes, seconds: float):
-    book, pod = Book(), Pod(ObjectMeta("demo-worker-0", "team", uid="uid-0"), PodSpec(node_name="node-a"))
+    registry, pod = (
+        RankRegistry(),
+        Pod(ObjectMeta("demo-worker-0", "team", uid="uid-0"), PodSpec(node_name="node-a")),
+    )
     for at, each in ((0.0, body), (seconds, later)):
         try:
             report = read_report(each, pods=1)
         except DECODE_ERRORS:
             continue
-        rank = book.take(ObjectKey("team", "demo"), pod, report, at)
+        rank = registry.add_report(ObjectKey("team", "demo"), pod, report, at)
         assert report.phase in PHASES
         assert rank.steps_per_second is None or math.isfinite(rank.steps_per_second)
 
@@ -79,7 +84,7 @@ def test_any_report_of_a_recorder(body: bytes, later: bytes, seconds: float):
 @example(body=json.dumps(UPDATE).replace("795649", "1e308").encode())
 def test_any_update_of_kubeflows_protocol(body: bytes):
     try:
-        told = progress_in(body)
+        told = parse_update(body)
     except DECODE_ERRORS:
         return
     assert min(told.step, told.epoch or 0, told.epochs or 0) >= 0

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import enum
 import re
 
+import msgspec
 import pytest
 
-from paddlejob.operator.limits.budgets import BUDGETS, Budget
+from paddlejob.core import network
+from paddlejob.core.snapshot import Settings as JobSettings
+from paddlejob.kube.events import EventLimits
+from paddlejob.kube.transport import fair_limiter
+from paddlejob.operator import history, progress
+from paddlejob.operator.reports import writer
+from paddlejob.operator.settings import OperatorSettings
+from paddlejob.training import report_rate
 from tests.support.simulated_cluster import ROOT
 
 SOURCES = ROOT / "src"
@@ -14,11 +23,67 @@ SHARES = re.compile(r"^from paddlejob\.fair_share import|= WorkQueue\(|\bnamespa
 """Matches code that divides something between namespaces."""
 MECHANISMS = {
     "paddlejob.kube.workqueue",
-    "paddlejob.operator.limits.budgets",
-    "paddlejob.operator.reports.book",
+    "paddlejob.operator.reports.rank_registry",
 }
 """Modules that divide on behalf of others."""
 PAGES = ["docs/install.md", "docs/install.zh-CN.md"]
+
+
+class Rule(enum.Enum):
+    """How a budget is divided."""
+
+    HALF = "a namespace gets another slot only while more are free than it holds"
+    EQUAL = "each namespace gets an equal part; parts that are not needed go to the others"
+    LARGEST = "when all is taken, the namespace that holds most gives up first"
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """An amount that all namespaces share."""
+
+    name: str
+    size: int
+    module: str
+    """The module that enforces it."""
+    rule: Rule = Rule.HALF
+
+    @property
+    def alone(self) -> int:
+        """The amount that a namespace gets while no other needs any."""
+        return (self.size + 1) // 2 if self.rule is Rule.HALF else self.size
+
+
+BUDGETS = (
+    Budget("connections for requests in namespaces", fair_limiter.CONNECTION_LIMIT, fair_limiter.__name__),
+    Budget("jobs reconciled concurrently", OperatorSettings().workers, "paddlejob.operator.controller"),
+    Budget("events written concurrently", EventLimits().writers, "paddlejob.kube.events"),
+    Budget("events remembered or waiting", EventLimits().remembered, "paddlejob.kube.events", Rule.LARGEST),
+    Budget(
+        "logs read for progress, each second",
+        int(progress.MAX_READS / progress.SLOT_SECONDS),
+        progress.__name__,
+    ),
+    Budget(
+        "progress written, each second", int(writer.MAX_WRITES / writer.WRITE_SLOT_SECONDS), writer.__name__
+    ),
+    Budget(
+        "logs read for records, each second",
+        int(history.MAX_LOGS / history.LOGS_PERIOD_SECONDS),
+        history.__name__,
+    ),
+    Budget(
+        "records written or deleted, each second",
+        int(history.MAX_WRITES / history.WRITE_SLOT_SECONDS),
+        history.__name__,
+    ),
+    Budget("MiB of records that wait to be written", history.MAX_WAITING_BYTES >> 20, history.__name__),
+    Budget(
+        "reports of ranks, each second",
+        int(report_rate.REQUESTS_PER_SECOND),
+        report_rate.__name__,
+        Rule.EQUAL,
+    ),
+    Budget("blocks of host ports", network.port_blocks(JobSettings().host_port_range), network.__name__),
+)
 
 
 def sharing_modules() -> set[str]:
@@ -27,6 +92,7 @@ def sharing_modules() -> set[str]:
         *(SOURCES / "paddlejob" / "kube").rglob("*.py"),
         *(SOURCES / "paddlejob" / "core").rglob("*.py"),
         *(SOURCES / "paddlejob" / "operator").rglob("*.py"),
+        *(SOURCES / "paddlejob" / "training").rglob("*.py"),
     ]
     return {
         ".".join(file.relative_to(SOURCES).with_suffix("").parts)

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import RunForever
-from paddlejob.testing.kubelet.pod_worker import Timing
+from simkube.build import job
+from simkube.kubelet.outcomes import RunForever
+from simkube.kubelet.pod_worker import Timing
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 
@@ -28,7 +28,7 @@ async def started(cluster: SimulatedCluster, *, workers: int) -> None:
 
 
 @simulated
-async def test_a_job_whose_pods_come_one_by_one_is_looked_at_now_and_then(cluster):
+async def test_a_job_with_pods_that_start_one_by_one_is_reconciled_rarely(cluster):
     await started(cluster, workers=WORKERS)
     passes = cluster.controller.metrics.reconciles.collect()[0].samples
     assert sum(sample.value for sample in passes if sample.name.endswith("_total")) < 30

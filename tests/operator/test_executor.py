@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from paddlejob.api.resources import VOLCANO_POD_GROUPS
 from paddlejob.core.actions import (
     AnnotatePod,
     Create,
@@ -13,16 +14,16 @@ from paddlejob.core.actions import (
     PatchGroup,
     RemoveFinalizer,
     ReplaceConfig,
+    StopPod,
 )
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.errors import TransportError
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.kube.transport.fair_limiter import CONNECTION_LIMIT
 from paddlejob.operator.executor import FIRST_BATCH, Executor
-from paddlejob.operator.resources import VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing.apiserver import fake_refusals
-from paddlejob.testing.build import job, snapshot
+from simkube.apiserver import refusals
+from simkube.build import job, snapshot
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import VOLCANO_CRD
 
@@ -79,7 +80,7 @@ async def test_a_refusal_costs_one_batch_not_the_whole_stage(cluster):
 
 def _no_pods(request) -> None:
     if request.resource.plural == "pods":
-        raise fake_refusals.forbidden(
+        raise refusals.forbidden(
             request.resource, request.name, "exceeded quota: team, used: pods=4, limited: pods=4"
         )
 
@@ -135,7 +136,7 @@ async def test_an_object_of_ours_that_is_about_to_go_makes_the_pass_stale(cluste
 
 @pytest.mark.parametrize("error", [None, TransportError("no route")], ids=["gone", "out of reach"])
 @simulated
-async def test_what_exists_may_be_gone_or_out_of_reach_when_it_is_looked_at(cluster, error, monkeypatch):
+async def test_an_existing_object_may_be_deleted_or_unreadable(cluster, error, monkeypatch):
     submitted, executor, stage = await executor_of(cluster, 1)
     await executor.run(submitted, (stage,))
 
@@ -157,7 +158,8 @@ FAILURES = {
     "create Pod demo-worker-0": Create(Kind.POD, "demo-worker-0", CONFIG),
     "update ConfigMap demo": ReplaceConfig("demo", CONFIG, "1"),
     "update PodGroup demo": PatchGroup(Kind.POD_GROUP, "demo", {}, "spec", {}),
-    "wake Pod demo-worker-0": AnnotatePod("demo-worker-0", "uid", "hash"),
+    "annotate Pod demo-worker-0": AnnotatePod("demo-worker-0", "uid", "hash"),
+    "stop Pod demo-worker-0": StopPod("demo-worker-0", "uid"),
     "delete Pod demo-worker-0": Delete(Kind.POD, "demo-worker-0", "uid"),
     "delete PaddleJob demo": DeleteJob("demo", "uid"),
     "update PaddleJob example.org/old": RemoveFinalizer("example.org/old"),
@@ -166,7 +168,7 @@ FAILURES = {
 
 @pytest.mark.parametrize(("what", "action"), FAILURES.items(), ids=FAILURES.keys())
 @simulated
-async def test_every_failure_says_what_could_not_be_done(cluster, what, action, monkeypatch):
+async def test_every_failure_names_the_action_and_the_object(cluster, what, action, monkeypatch):
     submitted, executor, _ = await executor_of(cluster, 1)
 
     async def fail(*_, **__):
@@ -181,13 +183,15 @@ async def test_every_failure_says_what_could_not_be_done(cluster, what, action, 
 GONE = {
     "a pod to delete": Delete(Kind.POD, "demo-worker-0", "uid-gone"),
     "a pod to wake": AnnotatePod("demo-worker-0", "uid-gone", "hash"),
+    "a pod to stop": StopPod("demo-worker-0", "uid-gone"),
+    "a pod to mark": StopPod("demo-worker-0", "uid-gone", "1"),
 }
 
 
 @pytest.mark.parametrize("action", GONE.values(), ids=GONE.keys())
 @pytest.mark.parametrize("namesake", [False, True], ids=["nobody there", "another of that name"])
 @simulated
-async def test_what_is_gone_is_done(cluster, action, namesake):
+async def test_a_deleted_object_is_not_a_failure(cluster, action, namesake):
     submitted, executor, stage = await executor_of(cluster, 1)
     if namesake:
         await executor.run(submitted, (stage,))
@@ -195,8 +199,27 @@ async def test_what_is_gone_is_done(cluster, action, namesake):
     assert len(cluster.pod_names()) == namesake
 
 
+@pytest.mark.parametrize("is_bound", [False, True], ids=["unchanged", "bound in the meantime"])
 @simulated
-async def test_a_config_that_changed_meanwhile_makes_the_pass_stale(cluster):
+async def test_a_pod_is_marked_as_failed_only_if_it_has_no_node(cluster, is_bound):
+    submitted, executor, stage = await executor_of(cluster, 1)
+    await executor.run(submitted, (stage,))
+    metadata = cluster.server.get(PODS, "default", "demo-worker-0")["metadata"]
+    if is_bound:
+        binding = {"metadata": {"name": "demo-worker-0"}, "target": {"kind": "Node", "name": "node-0"}}
+        await cluster.client.create(
+            PODS, "default", binding, name="demo-worker-0", subresource="binding", type=dict
+        )
+    mark = StopPod("demo-worker-0", metadata["uid"], metadata["resourceVersion"])
+    assert (await executor.run(submitted, ((mark,),))).went_well
+    status = cluster.server.get(PODS, "default", "demo-worker-0")["status"]
+    assert (status["phase"], status.get("reason")) == (
+        ("Pending", None) if is_bound else ("Failed", "JobEnded")
+    )
+
+
+@simulated
+async def test_a_config_map_changed_by_others_makes_the_reconcile_stale(cluster):
     submitted, executor, _ = await executor_of(cluster, 1)
     manifest = {"metadata": {"name": "demo", "namespace": "default"}, "data": {"a": "1"}}
     await executor.run(submitted, ((Create(Kind.CONFIG_MAP, "demo", manifest),),))

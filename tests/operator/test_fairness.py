@@ -11,12 +11,14 @@ from paddlejob.kube.client import Client
 from paddlejob.operator.history import LOOK_SECONDS
 from paddlejob.operator.progress import READ_SECONDS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.build import job
-from paddlejob.testing.faults.tenants import LimitedTransport
-from paddlejob.testing.operator import Operator
+from simkube import virtual_loop
+from simkube.build import job
+from simkube.faults.tenants import LimitedTransport
+from simkube.operator import Operator
 from tests.support.simulated import simulated
 from tests.support.tenants import WORST, Tenants
+
+pytestmark = pytest.mark.slow
 
 REQUEST_SECONDS = 0.15
 """Over all connections that makes about 200 a second, as a server on two cores answers."""
@@ -80,13 +82,13 @@ def check(beside: dict[str, float], alone: dict[str, float]) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("worst", WORST.values(), ids=WORST.keys())
 @simulated
-async def test_a_tenant_is_as_fast_beside_one_with(alone, worst):
+async def test_a_tenant_is_as_fast_next_to_one_with(alone, worst):
     check(await Tenants().play(worst), alone)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(3))
 @simulated
-async def test_a_tenant_is_as_fast_beside_several_others(alone, seed):
+async def test_a_tenant_is_as_fast_next_to_several_others(alone, seed):
     rng = random.Random(f"tenants {seed}")
     check(await Tenants().play(*rng.sample(list(WORST.values()), k=rng.choice((2, 3)))), alone)

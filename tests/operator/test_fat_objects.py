@@ -16,22 +16,23 @@ from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey, ObjectMeta
 from paddlejob.api.pod import Pod, Service
 from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.validation.job import MAX_SPEC_BYTES
 from paddlejob.history.record import outline_of_record
 from paddlejob.kube.resource import PODS
-from paddlejob.operator import state
-from paddlejob.operator.limits import views
-from paddlejob.operator.limits.packed import MAX_PACKED_BYTES, PackedParts
+from paddlejob.operator import limits, state
+from paddlejob.operator.limits import MAX_PACKED_BYTES, PackedParts
 from paddlejob.operator.manager import MAX_RESPONSE_BYTES
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, RunForever
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit, RunForever
 from tests.apiserver.installed import OPERATOR, objects
 from tests.support import hostile
 from tests.support.hostile import fat_config_map, fat_job, fat_pod, fat_record, fat_texts, owned
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
+
+pytestmark = pytest.mark.slow
 
 MAX_KEPT_BYTES = 12 * 1024
 """An ordinary job with its status takes 3 KiB."""
@@ -51,19 +52,19 @@ CONDITIONS = [{"type": f"t{number}", "status": "True"} for number in range(20_00
 def decode_job(encoded: msgspec.Raw) -> object:
     """Read a job as the informer of the operator does."""
     try:
-        return views.decode_job(encoded)[0]
+        return limits.decode_job(encoded)[0]
     except msgspec.ValidationError as error:
-        return views.readable_job(encoded, ObjectMeta("hostile"), str(error))
+        return limits.readable_job(encoded, ObjectMeta("hostile"), str(error))
 
 
 def decode_config_map(encoded: msgspec.Raw) -> object:
-    found = views.decode_config_map(encoded)
+    found = limits.decode_config_map(encoded)
     return found and found[0]
 
 
-decode_pod = views.decoder_of(Pod, owned=True)
-decode_service = views.decoder_of(Service, owned=True)
-decode_group = views.decoder_of(PodGroup, owned=False)
+decode_pod = limits.decoder_of(Pod, owned=True)
+decode_service = limits.decoder_of(Service, owned=True)
+decode_group = limits.decoder_of(PodGroup, owned=False)
 recorder_name = f"{names.RECORDER}-0123456789"
 
 
@@ -127,7 +128,7 @@ def traced() -> Iterator[None]:
 
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_kept_of_a_fat_object(case):
+def test_a_view_of_a_huge_object_is_small(case):
     decode, body = CASES[case]
     text = json.dumps(body(), ensure_ascii=False).encode()
     assert len(text) > 100_000
@@ -146,7 +147,7 @@ def test_what_is_kept_of_a_fat_object(case):
 
 
 @simulated
-async def test_a_job_that_is_too_large_says_so_and_how_to_go_on():
+async def test_a_job_that_is_too_large_is_reported_with_a_remedy():
     cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     async with cluster.running(volcano=False):
         cluster.submit(job("grows").worker(1))
@@ -189,7 +190,7 @@ JOBS = {
 
 @pytest.mark.parametrize("kind", JOBS)
 @simulated
-async def test_a_job_whose_parts_are_not_in_memory_runs_restarts_and_completes(monkeypatch, kind):
+async def test_a_job_with_parts_not_in_memory_runs_restarts_and_completes(monkeypatch, kind):
     monkeypatch.setattr(state, "PackedParts", lambda: PackedParts(0))
     failures = iter([Exit(139, 20.0)])
 

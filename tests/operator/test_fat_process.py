@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from paddlejob.api import names
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.build import job
+from simkube.apiserver.server import ApiServer
+from simkube.build import job
 from tests.support.hostile import fat_config_map, fat_job, fat_record
 from tests.support.served_api import Front
 from tests.support.simulated_cluster import PADDLE_JOB_CRD
+
+pytestmark = pytest.mark.slow
 
 LIMIT_BYTES = 512 << 20
 TENANT = "mallory"

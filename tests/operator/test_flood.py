@@ -19,18 +19,20 @@ import pytest
 import yaml
 from aiohttp import web
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.resource import CONFIG_MAPS, LEASES, PODS, SECRETS
 from paddlejob.operator.manager import LEASE_NAME
 from paddlejob.operator.reports.tokens import PodIdentity
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.recorder.operator_sink import OperatorSink
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.rules.fake_types import ResourceType
-from paddlejob.testing.build import job
+from simkube.apiserver.rules.kinds import ResourceType
+from simkube.apiserver.server import ApiServer
+from simkube.build import job
 from tests.operator.test_reports import token_of
 from tests.support.reporting import free_port
 from tests.support.served_api import CRD, Front
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 JOBS = 400

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from paddlejob.api import names
-from paddlejob.core.recording.recorder import Recorder
+from paddlejob.core.recorder import Recorder
 from paddlejob.kube.resource import CONFIG_MAPS
-from paddlejob.testing.apiserver import fake_refusals
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import RunForever
+from simkube.apiserver import refusals
+from simkube.build import job
+from simkube.kubelet.outcomes import RunForever
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 
@@ -95,7 +95,7 @@ async def test_while_it_cannot_be_created_no_pod_mounts_its_name():
 
     def refuse(request: Any) -> None:
         if request.name == RECORDER.name:
-            raise fake_refusals.forbidden(request.resource, request.name, "exceeded quota: team")
+            raise refusals.forbidden(request.resource, request.name, "exceeded quota: team")
 
     cluster.server.admission.append(refuse)
     async with cluster.running(volcano=False):

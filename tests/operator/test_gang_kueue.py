@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from paddlejob.api.resources import PADDLE_JOBS, WORKLOADS_V1BETA1, WORKLOADS_V1BETA2
 from paddlejob.core.actions import Kind
+from paddlejob.core.gang.model import FLAVORS
 from paddlejob.kube.resource import PODS, Resource
-from paddlejob.operator.resources import FLAVORS_OF, PADDLE_JOBS, WORKLOADS_V1BETA1, WORKLOADS_V1BETA2
-from paddlejob.testing.apiserver.rules.fake_types import custom_resource
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import RunForever
+from simkube.apiserver.rules.kinds import custom_resource
+from simkube.build import job
+from simkube.kubelet.outcomes import RunForever
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 
@@ -29,8 +30,8 @@ class Kueue:
     def install(self, *, flavor: bool = True) -> None:
         kind = Kind.WORKLOAD_V1BETA2 if self.workloads is WORKLOADS_V1BETA2 else Kind.WORKLOAD_V1BETA1
         self.cluster.server.register(custom_resource(self.workloads))
-        self.cluster.server.register(custom_resource(FLAVORS_OF[kind], status=False))
-        self.flavors = FLAVORS_OF[kind]
+        self.cluster.server.register(custom_resource(FLAVORS[kind], status=False))
+        self.flavors = FLAVORS[kind]
         if flavor:
             self.add_flavor()
 
@@ -163,7 +164,7 @@ async def test_suspending_leaves_the_queue_and_resuming_joins_it_again():
 
 
 @simulated
-async def test_a_job_of_another_size_asks_anew():
+async def test_a_resized_job_requests_admission_again():
     cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     kueue = Kueue(cluster)
     kueue.install()

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
+from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
 from paddlejob.kube import errors
 from paddlejob.kube.errors import Status
-from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS, VOLCANO_QUEUES
-from paddlejob.testing.apiserver.rules.fake_types import custom_resource
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, RunForever, crash
+from simkube.apiserver.rules.kinds import custom_resource
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit, RunForever, crash
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 
@@ -45,7 +45,7 @@ class TestTheDocumentsFiles:
         assert cluster.volcano.phases["default/demo"][:2] == ["Inqueue", "Running"]
 
     @simulated
-    async def test_without_a_group_the_job_says_so_and_starts_nothing(self):
+    async def test_a_job_without_a_group_reports_it_and_starts_nothing(self):
         cluster = SimulatedCluster()
         async with cluster.running():
             cluster.submit(DOCUMENTED)
@@ -58,7 +58,7 @@ class TestTheDocumentsFiles:
 
 class TestQueues:
     @simulated
-    async def test_a_job_says_what_is_wrong_with_its_queue_until_that_is_mended(self):
+    async def test_a_job_reports_a_queue_error_until_it_is_fixed(self):
         cluster = SimulatedCluster(behaviour=serve_for_ever)
         cluster.volcano.capacity = {"cpu": "0"}
         cluster.server.register(custom_resource(VOLCANO_QUEUES, status=False))
@@ -231,7 +231,7 @@ class TestVolcanoComesAndGoes:
             await cluster.until_phase("Completed")
 
     @simulated
-    async def test_nobody_asks_for_it_until_a_job_does(self):
+    async def test_discovery_starts_with_the_first_job_that_needs_it(self):
         cluster = SimulatedCluster()
         async with cluster.running():
             cluster.submit(PLAIN)
@@ -257,7 +257,7 @@ class TestVolcanoComesAndGoes:
             await cluster.until_phase("Completed")
 
     @simulated
-    async def test_an_operator_that_may_not_read_groups_says_so(self):
+    async def test_an_operator_that_may_not_read_groups_reports_it(self):
         cluster = SimulatedCluster()
         answer = cluster.server.open_stream
 

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from types import FrameType
 
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import RunForever
+from simkube.build import job
+from simkube.kubelet.outcomes import RunForever
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 

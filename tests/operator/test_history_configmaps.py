@@ -9,20 +9,20 @@ import msgspec
 import pytest
 
 from paddlejob.api import names
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.client.errors import NoSuchJobError
 from paddlejob.history.record import MAX_BYTES, Record, Summary, manifest, object_key
 from paddlejob.kube import errors
 from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.kube.transport import Response
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.operator.history_stage import Kept, play
 from tests.operator.log_transport import Logs
 
 
-def test_a_record_belongs_to_nobody_and_is_small():
+def test_a_record_has_no_owner_and_is_small():
     async def act(stage: Kept) -> None:
         stage.fates.set("demo-worker-0", Exit(1, 1))
         await stage.submit(job().worker(1))
@@ -53,7 +53,7 @@ def test_the_oldest_records_of_a_namespace_go_first_and_do_not_come_back():
     play(act, HistorySettings(per_namespace=2))
 
 
-def test_of_many_jobs_that_end_at_once_only_those_are_recorded_whose_records_stay():
+def test_only_records_within_the_limit_are_written_for_many_jobs_that_end_together():
     async def act(stage: Kept) -> None:
         names = [f"job-{number}" for number in range(40)]
         for name in names:

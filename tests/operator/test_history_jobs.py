@@ -6,16 +6,15 @@ import asyncio
 
 import msgspec
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import Phase
-from paddlejob.core.recording.hangs import Hang
 from paddlejob.history import compose
-from paddlejob.history.page import render
 from paddlejob.history.record import object_key
 from paddlejob.operator.history import CATCH_UP
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from paddlejob.training.findings import Hang
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.operator.history_stage import Kept, play
 
 
@@ -50,7 +49,7 @@ def test_a_failed_job_can_be_looked_into_when_job_and_pods_are_gone():
     play(act)
 
 
-def test_what_ranks_were_doing_when_their_job_hung_is_kept():
+def test_stacks_of_a_hung_job_are_recorded():
     async def act(stage: Kept) -> None:
         await stage.submit(job().worker(2).spec(hangPolicy="Restart"))
         await stage.phase("Running")
@@ -58,14 +57,12 @@ def test_what_ranks_were_doing_when_their_job_hung_is_kept():
         [running] = stage.running.controller.state.jobs
         stacks = (("demo-worker-1 (rank 1)", "in lock"), ("demo-worker-0 (rank 0)", "in wait"))
         hang = Hang(0, 9, 600, ("demo-worker-1 (rank 1) on a",), "no step for 10m (step 9)", stacks=stacks)
-        stage.running.controller.state.notice(running.metadata.key, Hang, hang)
+        stage.running.controller.state.note(running.metadata.key, Hang, hang)
         (attempt,) = (await stage.recorded("Restarting")).attempts
         assert (attempt.reason, [each.rank for each in attempt.ranks]) == ("Hung", ["worker-1", "worker-0"])
         assert attempt.ranks[0].text == "stack of demo-worker-1 (rank 1):\nin lock"
         assert attempt.ranks[1].text == "step 9\n\nstack of demo-worker-0 (rank 0):\nin wait"
-        page = render(await stage.record())
-        assert "worker-1 running on " in page
-        assert "exited with code" not in page
+        assert [(each.state, each.exit_code) for each in attempt.ranks] == [("running", 0)] * 2
 
     play(act)
 
@@ -77,7 +74,7 @@ def test_where_the_ranks_of_a_hung_job_are_is_kept_when_it_is_deleted():
         [running] = stage.running.controller.state.jobs
         stacks = (("demo-worker-0 (rank 0)", "in lock"),)
         hang = Hang(0, 9, 600, (), "no step for 10m (step 9)", stacks=stacks)
-        stage.running.controller.state.notice(running.metadata.key, Hang, hang)
+        stage.running.controller.state.note(running.metadata.key, Hang, hang)
         (attempt,) = (await stage.recorded("Running")).attempts
         assert (attempt.result, attempt.reason) == ("Running", "Hung")
         assert attempt.ranks[0].text == "stack of demo-worker-0 (rank 0):\nin lock"
@@ -93,7 +90,7 @@ def test_where_the_ranks_of_a_hung_job_are_is_kept_when_it_is_deleted():
     play(act)
 
 
-def test_every_restart_is_recorded_with_what_changed():
+def test_every_restart_is_recorded_with_the_changes():
     async def act(stage: Kept) -> None:
         stage.hold("demo-worker-0", 137)
         await stage.submit(job().worker(2, image="paddle:1"))
@@ -118,7 +115,7 @@ def test_every_restart_is_recorded_with_what_changed():
     play(act)
 
 
-def test_the_curve_follows_the_progress_that_the_log_tells():
+def test_the_curve_follows_the_progress_in_the_log():
     async def act(stage: Kept) -> None:
         stage.hold("demo-worker-0", 0)
         await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
@@ -171,7 +168,7 @@ def test_a_job_that_is_deleted_while_it_runs_is_recorded_as_deleted():
     play(act)
 
 
-def test_a_job_that_goes_after_its_pods_is_recorded_with_what_it_was_doing():
+def test_a_job_deleted_after_its_pods_is_recorded_with_its_last_phase():
     async def act(stage: Kept) -> None:
         await stage.submit(job().worker(1))
         await stage.phase("Running")

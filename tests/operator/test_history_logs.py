@@ -7,12 +7,11 @@ from contextlib import nullcontext
 
 import pytest
 
-from paddlejob.fair_share import alone
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.operator.history import LOG_SECONDS, MAX_LOGS
 from paddlejob.operator.pod_log import REFUSALS, REFUSED_SECONDS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.operator.history_stage import Kept, play
 from tests.operator.log_transport import Refused
 
@@ -97,7 +96,7 @@ def test_a_log_that_does_not_come_holds_nothing_up():
     play(act)
 
 
-def test_many_jobs_that_fail_at_once_cost_few_log_reads_and_all_are_recorded():
+def test_many_jobs_that_fail_together_cost_few_log_reads_and_all_are_recorded():
     async def act(stage: Kept) -> None:
         names = [f"job-{number}" for number in range(40)]
         await stage.stop_operator()
@@ -112,7 +111,7 @@ def test_many_jobs_that_fail_at_once_cost_few_log_reads_and_all_are_recorded():
             stage.let_go(f"{name}-worker-0")
         for name in names:
             await stage.phase("Failed", name)
-        assert alone(MAX_LOGS) <= stage.logs.asked < alone(MAX_LOGS) + 10
+        assert MAX_LOGS // 2 <= stage.logs.asked < MAX_LOGS // 2 + 10
         for name in names:
             assert (await stage.recorded("Failed", name)).summary.message.endswith(f"boom of {name}")
 
@@ -141,7 +140,7 @@ def test_a_job_that_is_deleted_while_its_logs_are_read_is_recorded_with_its_end(
         keeper = stage.running.controller.history
         while list(stage.running.controller.state.jobs):
             await asyncio.sleep(0.01)
-        keeper._look()
+        keeper._update_tracks()
         record = await stage.recorded("Failed")
         assert [each.result for each in record.attempts] == ["Failed"]
         assert record.attempts[0].ranks[0].text == "the end"

@@ -15,16 +15,18 @@ from hypothesis import strategies as st
 
 from behaviour.stage import QUICK, Stage
 from paddlejob.api import names
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import KubeError
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer
+from simkube.build import job
+from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.outcomes import Exit
 from tests.support import hostile
 from tests.support.hostile import CORPUS, Hostile
+
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parents[1]
 CRD = yaml.safe_load((HERE.parent / "deploy" / "v1" / "crd.yaml").read_text())
@@ -97,7 +99,7 @@ async def put(stage: Stage, case: Hostile) -> bool:
 
 @pytest.mark.parametrize("volcano", [False, True], ids=["without Volcano", "with Volcano"])
 @pytest.mark.parametrize("name", IN_MEMORY)
-def test_a_job_beside_it_is_as_fast_and_it_says_what_is_wrong(name, volcano):
+def test_a_neighbouring_job_is_as_fast_and_the_error_is_reported(name, volcano):
     case = IN_MEMORY[name]
     if case.needs_volcano and not volcano:
         pytest.skip("it is harmless without Volcano")
@@ -140,5 +142,5 @@ def test_no_quantity_harms_another_job(text, field):
     play(case, volcano=True)
 
 
-def test_the_bound_is_what_a_job_takes_alone():
+def test_the_bound_is_the_time_of_a_job_alone():
     play(hostile.hostile(job().worker(1)), volcano=False)

@@ -7,12 +7,14 @@ import pytest
 
 from kube.deep_json import DEPTHS, DeepTransport, deep
 from paddlejob.api import names
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
+
+pytestmark = pytest.mark.slow
 
 
 async def _submit_too_deep(cluster: SimulatedCluster, levels: int) -> None:
@@ -25,7 +27,7 @@ async def _submit_too_deep(cluster: SimulatedCluster, levels: int) -> None:
 
 @pytest.mark.parametrize("levels", DEPTHS)
 @simulated
-async def test_a_job_that_is_nested_too_deeply_says_so_and_harms_no_other(cluster, levels):
+async def test_a_job_that_is_nested_too_deeply_is_reported_and_harms_no_other(cluster, levels):
     await _submit_too_deep(cluster, levels)
     cluster.submit(job(name="innocent").worker(1))
     await cluster.operate(30)

@@ -21,10 +21,10 @@ from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.operator import manager
 from paddlejob.operator.ports.server import new_event_loop
 from paddlejob.operator.settings import HistorySettings, OperatorSettings, ProcessSettings
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver import fake_refusals
-from paddlejob.testing.build import job
-from paddlejob.testing.operator import Operator
+from simkube import virtual_loop
+from simkube.apiserver import refusals
+from simkube.build import job
+from simkube.operator import Operator
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 
@@ -118,7 +118,7 @@ def test_the_loop_is_uvloops_where_it_is_installed(monkeypatch):
 
 
 @simulated
-async def test_what_is_under_way_when_the_process_is_asked_to_end_is_finished(cluster):
+async def test_running_reconciles_finish_when_the_process_is_stopped(cluster):
     """All pods of the job are created, its event is recorded, and only then is the lease given back."""
 
     operator = Candidate(cluster, latency=0.2)
@@ -137,7 +137,7 @@ async def test_what_is_under_way_when_the_process_is_asked_to_end_is_finished(cl
 
 
 @simulated
-async def test_what_is_under_way_when_the_lease_is_lost_is_given_up(cluster):
+async def test_running_reconciles_are_dropped_when_the_lease_is_lost(cluster):
     operator = Candidate(cluster, latency=0.5)
     running = operator.start()
     await asyncio.sleep(8)
@@ -155,20 +155,20 @@ async def test_what_is_under_way_when_the_lease_is_lost_is_given_up(cluster):
 
 @simulated
 async def test_a_write_that_waited_to_be_repeated_is_not_sent_without_the_lease(cluster):
-    refusals = 0
+    refused = 0
 
     def busy(request) -> None:
-        nonlocal refusals
+        nonlocal refused
         if request.resource == PODS:
-            refusals += 1
-            raise fake_refusals.refusal(429, "TooManyRequests", "busy", retry_after_seconds=20)
+            refused += 1
+            raise refusals.refusal(429, "TooManyRequests", "busy", retry_after_seconds=20)
 
     cluster.server.admission.append(busy)
     operator = Candidate(cluster)
     running = operator.start()
     cluster.submit(job().worker(1))
     await asyncio.sleep(5)
-    assert refusals == 1
+    assert refused == 1
     writing = asyncio.create_task(operator.client.create(PODS, "default", {"metadata": {}}))
     await asyncio.sleep(1)
     _steal_lease(cluster)
@@ -176,7 +176,7 @@ async def test_a_write_that_waited_to_be_repeated_is_not_sent_without_the_lease(
         await writing
     with pytest.raises(LeaseLostError):
         await running
-    assert refusals == 2
+    assert refused == 2
 
 
 async def test_a_lease_is_renewed_while_other_requests_hang(monkeypatch):
@@ -208,7 +208,7 @@ async def test_a_lease_is_renewed_while_other_requests_hang(monkeypatch):
 
 
 @simulated
-async def test_what_a_leader_does_besides_ends_with_a_word(cluster, monkeypatch, caplog):
+async def test_a_failed_background_task_is_logged(cluster, monkeypatch, caplog):
     operator = Operator(
         Client(cluster.server.transport("operator")), OperatorSettings(history=HistorySettings())
     )

@@ -7,15 +7,19 @@ import functools
 import gc
 import sys
 
+import pytest
+
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube import cache
 from paddlejob.kube.events import EventLimits
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing.build import job
-from paddlejob.testing.operator import Operator
+from simkube.build import job
+from simkube.operator import Operator
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
+
+pytestmark = pytest.mark.slow
 
 CONTAINERS = (dict, list, set, tuple)
 PACKAGES = ("paddlejob.api", "paddlejob.core", "paddlejob.history", "paddlejob.kube", "paddlejob.operator")
@@ -52,7 +56,7 @@ async def _churn(cluster: SimulatedCluster, numbers: range) -> None:
 
 
 @simulated
-async def test_what_is_remembered_does_not_grow_with_the_jobs_that_are_gone(cluster, monkeypatch):
+async def test_memory_does_not_grow_with_deleted_jobs(cluster, monkeypatch):
     monkeypatch.setattr(cache, "_SPARE_PARTS", 20)
 
     settings, limits = OperatorSettings(workers=4), EventLimits(remembered=20)

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import re
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.client import RequestRecord
 from paddlejob.operator.metrics import Metrics
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.support.simulated import simulated
 
 
@@ -29,7 +29,7 @@ async def test_jobs_watches_and_queue_are_read_when_asked(cluster):
 
 
 @simulated
-async def test_what_the_parts_count_is_exported_with_a_help_text(cluster):
+async def test_counters_of_components_are_exported_with_help_texts(cluster):
     cluster.submit(job().worker(1))
     await cluster.operate(3)
     text = cluster.controller.metrics.render().decode()

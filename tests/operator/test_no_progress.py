@@ -9,7 +9,7 @@ import pytest
 
 from paddlejob.operator.progress import CATCH_UP_SECONDS
 from paddlejob.operator.reports.writer import WRITE_SECONDS
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.operator.progress_stage import Read, play
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from paddlejob.api.meta import ObjectMeta
-from paddlejob.operator.limits.packed import ENTRY_BYTES, PackedParts
+from paddlejob.operator.limits import ENTRY_BYTES, PackedParts
 
 KIB = 1024
 

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from paddlejob.operator.ports import http, server
-from paddlejob.operator.ports.http import Request, Response, Route
+from paddlejob.operator.ports.http import Endpoint, Request, Response
 from paddlejob.operator.ports.server import Limits
 from tests.support.waiting import eventually_async
 
@@ -34,13 +34,13 @@ async def large(_: Request) -> Response:
 
 
 async def named(request: Request) -> Response:
-    return Response(200, str(request.place).encode())
+    return Response(200, str(request.placeholders).encode())
 
 
 ROUTES = [
-    Route("POST", "/echo", echo),
-    Route("GET", "/large", large),
-    Route("GET", "/jobs/{namespace}/{name}", named),
+    Endpoint("POST", "/echo", echo),
+    Endpoint("GET", "/large", large),
+    Endpoint("GET", "/jobs/{namespace}/{name}", named),
 ]
 
 

@@ -9,26 +9,25 @@ import pytest
 
 from paddlejob.api.meta import ObjectMeta
 from paddlejob.api.pod import Pod
-from paddlejob.fair_share import alone
 from paddlejob.kube.errors import TransportTimeoutError
 from paddlejob.kube.resource import EVENTS, PODS
 from paddlejob.operator.pod_log import (
-    MOST_BYTES,
+    MAX_BYTES,
     READ_TIMEOUT_SECONDS,
     REFUSALS,
     REFUSED_SECONDS,
     SILENCE_BACKOFF,
     LogReader,
 )
-from paddlejob.operator.progress import MAX_READS, READ_SECONDS, SLOT_SECONDS, progress_of
-from paddlejob.progress import Tracker
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from paddlejob.operator.progress import MAX_READS, READ_SECONDS, SLOT_SECONDS
+from paddlejob.training.log_lines import Tracker, training_progress
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.operator.log_transport import Refused
 from tests.operator.progress_stage import Read, line, play
 
 
-def test_a_running_job_tells_its_step_loss_and_eta():
+def test_a_running_job_shows_its_step_loss_and_eta():
     async def act(stage: Read) -> None:
         await stage.submit(job().worker(2))
         await stage.phase("Running")
@@ -37,9 +36,10 @@ def test_a_running_job_tells_its_step_loss_and_eta():
         assert told.pop("updated")
         assert told == {
             "step": 10,
-            "steps": 500,
+            "steps": 1000,
             "epoch": 1,
             "epochs": 2,
+            "epochStep": 10,
             "percent": 1,
             "loss": "0.5",
             "throughput": "12.5 samples/s",
@@ -59,7 +59,7 @@ def test_a_loss_that_is_not_finite_is_shown_as_such():
     play(act)
 
 
-def test_what_was_said_last_is_kept_when_the_job_ends():
+def test_the_last_progress_is_kept_when_the_job_ends():
     async def act(stage: Read) -> None:
         stage.fates.set("demo-worker-0", Exit(0, 30.0))
         await stage.submit(job().worker(1).spec(cleanPodPolicy="Never"))
@@ -68,7 +68,8 @@ def test_what_was_said_last_is_kept_when_the_job_ends():
         await stage.reaches(1)
         await stage.phase("Completed")
         stage.write("demo-worker-0", line(500))
-        assert (await stage.reaches(500))["percent"] == 50
+        told = await stage.reaches(500)
+        assert (told["percent"], told.get("eta")) == (100, None)
 
     play(act)
 
@@ -80,7 +81,7 @@ def test_many_jobs_cost_a_bounded_number_of_requests():
         await asyncio.sleep(30)
         asked = stage.logs.asked
         await asyncio.sleep(60)
-        reads = 60 * alone(MAX_READS) / SLOT_SECONDS
+        reads = 60 * ((MAX_READS + 1) // 2) / SLOT_SECONDS
         assert reads / 2 < stage.logs.asked - asked <= reads + MAX_READS
 
     play(act)
@@ -163,7 +164,7 @@ def test_a_log_without_end_is_read_no_further_than_needed():
         stage.logs.stream = lambda *_, **__: nullcontext(endless)
         pod = Pod(ObjectMeta("x", "default"))
         text = await LogReader(stage.operator_client).read_end(pod, "", lines=9, keep_bytes=2048)
-        assert endless.sent == MOST_BYTES // 1024
+        assert endless.sent == MAX_BYTES // 1024
         assert text.split() == [str(endless.sent - 1), str(endless.sent)]
 
     play(act)
@@ -237,7 +238,7 @@ def test_finished_jobs_whose_pods_are_gone_do_not_slow_down_the_others():
 NO_CUDA = "ValueError: The device should not be 'gpu', since PaddlePaddle is not compiled with CUDA"
 
 
-def test_a_running_job_is_told_once_that_its_paddle_cannot_use_the_gpus_of_its_pods():
+def test_idle_gpus_of_a_running_job_are_reported_once():
     async def act(stage: Read) -> None:
         await stage.submit(job().worker(1, resources={"limits": {"nvidia.com/gpu": 1}}))
         await stage.phase("Running")
@@ -263,11 +264,11 @@ def test_a_running_job_is_told_once_that_its_paddle_cannot_use_the_gpus_of_its_p
 
 
 @pytest.mark.parametrize("step", range(101))
-def test_the_percentage_is_rounded(step):
+def test_the_percentage_is_rounded_and_below_100_until_the_end(step):
     tracker = Tracker()
     tracker.feed(f"step {step}/100 loss 0.5", 0.0)
-    assert progress_of(tracker, 0.0).percent == step
+    assert training_progress(tracker, 0.0).percent == min(99, step)
 
 
-def test_nothing_is_said_of_a_program_that_tells_nothing():
-    assert progress_of(Tracker(), 0.0) is None
+def test_a_program_without_output_gets_no_progress():
+    assert training_progress(Tracker(), 0.0) is None

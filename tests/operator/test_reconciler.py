@@ -6,20 +6,20 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJobStatus, Phase, RoleStatus, TrainingProgress
 from paddlejob.core.actions import Plan
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import reconciler
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.operator.status.patch import status_patch
-from paddlejob.testing.apiserver import fake_refusals
-from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.kubelet.outcomes import RunForever
+from paddlejob.operator.status import status_patch
+from simkube.apiserver import refusals
+from simkube.build import JobBuilder, job
+from simkube.kubelet.outcomes import RunForever
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 
 
-def test_a_patch_has_what_changed_and_null_for_what_is_gone():
+def test_a_patch_has_changed_fields_and_null_for_removed_ones():
     old = PaddleJobStatus(phase=Phase.RUNNING, message="x", worker=RoleStatus(running=2))
     new = msgspec.structs.replace(old, message="", phase=Phase.COMPLETED)
     assert status_patch(old, new) == {"phase": "Completed", "message": None}
@@ -45,7 +45,7 @@ async def test_a_refusal_is_in_the_message_and_is_gone_when_it_is_over(cluster):
 
 def _no_pods(request) -> None:
     if request.resource.plural == "pods":
-        raise fake_refusals.forbidden(request.resource, request.name, "exceeded quota")
+        raise refusals.forbidden(request.resource, request.name, "exceeded quota")
 
 
 @simulated
@@ -64,16 +64,16 @@ async def test_a_job_may_ask_to_be_reconciled_after_a_whole_number_of_seconds(cl
 
 
 REJECTIONS = {
-    "a broken rule": fake_refusals.invalid(
-        "Pod", "", "demo-worker-0", [fake_refusals.duplicate("spec.containers[0].ports[1].name", "a")]
+    "a broken rule": refusals.invalid(
+        "Pod", "", "demo-worker-0", [refusals.duplicate("spec.containers[0].ports[1].name", "a")]
     ),
-    "an unknown field": fake_refusals.bad_request('strict decoding error: unknown field "spec.x"'),
+    "an unknown field": refusals.bad_request('strict decoding error: unknown field "spec.x"'),
 }
 
 
 @pytest.mark.parametrize("rejection", REJECTIONS.values(), ids=REJECTIONS.keys())
 @simulated
-async def test_a_pod_that_is_wrong_is_told_to_be_corrected_in_its_template(cluster, rejection):
+async def test_a_rejected_pod_is_reported_as_an_error_of_its_template(cluster, rejection):
     def reject(request) -> None:
         if request.resource.plural == "pods":
             raise rejection
@@ -113,7 +113,7 @@ async def test_a_defect_with_one_job_harms_no_other(cluster, monkeypatch):
 
 
 @simulated
-async def test_a_job_that_does_not_decode_is_told_and_harms_no_other(cluster):
+async def test_a_job_that_does_not_decode_is_reported_and_harms_no_other(cluster):
     bad = job("bad").worker(1)
     bad.manifest["spec"]["worker"]["replicas"] = "two"
     manifest = {**bad.manifest, "metadata": {"name": "bad", "namespace": "default"}}
@@ -126,7 +126,7 @@ async def test_a_job_that_does_not_decode_is_told_and_harms_no_other(cluster):
 
 
 @simulated
-async def test_a_job_whose_status_cannot_be_read_at_all_says_what_is_wrong_with_it(cluster):
+async def test_a_job_with_an_unreadable_status_reports_its_spec_error(cluster):
     cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
     _write_status(cluster, {"phase": ["Completed"]})
     await cluster.operate(60)
@@ -162,7 +162,27 @@ async def test_a_job_that_ended_stays_so_when_it_no_longer_decodes(cluster):
 
 
 @simulated
-async def test_a_job_that_does_not_decode_is_told_once(cluster):
+async def test_a_running_job_keeps_its_pods_when_its_spec_and_one_field_of_its_status_do_not_decode():
+    cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
+    async with cluster.running(volcano=False):
+        cluster.submit(job().worker(1))
+        await cluster.until(lambda: cluster.status().get("phase") == "Running")
+        cluster.server.delete(PODS, "default", "demo-worker-0", options={"gracePeriodSeconds": 0})
+        await cluster.until(
+            lambda: cluster.status().get("attempt") and cluster.status()["phase"] == "Running"
+        )
+        uid = cluster.server.get(PODS, "default", "demo-worker-0")["metadata"]["uid"]
+        _write_status(cluster, {"progress": "half"})
+        cluster.server.patch(PADDLE_JOBS, "default", "demo", {"spec": {"worker": {"replicas": "two"}}})
+        await cluster.until(lambda: cluster.status()["reason"] == "InvalidSpec")
+        status = cluster.status()
+        assert (status["phase"], status["attempt"]) == ("Running", 1)
+        assert status["message"].startswith("1 worker running; no pod is created or replaced until")
+        assert cluster.server.get(PODS, "default", "demo-worker-0")["metadata"]["uid"] == uid
+
+
+@simulated
+async def test_a_job_that_does_not_decode_is_reported_once(cluster):
     cluster.server.create(PADDLE_JOBS, _unreadable().manifest)
     await cluster.operate(5)
     assert cluster.status()["reason"] == "InvalidSpec"
@@ -202,7 +222,7 @@ async def test_a_quiet_cluster_is_not_written_to(cluster):
 
 
 @simulated
-async def test_a_pod_that_comes_and_goes_while_nobody_watches_is_missed_all_the_same(cluster):
+async def test_a_pod_created_and_deleted_while_a_watch_is_interrupted_is_replaced(cluster):
     def vanish(write) -> None:
         if write.resource == "paddlejobs" and write.identity == "operator":
             cluster.server.drop_watches()
@@ -234,14 +254,14 @@ async def test_a_job_that_is_deleted_while_its_status_is_written_is_forgotten(cl
     assert cluster.controller.metrics.reconciles.labels("stale")._value.get() == 0
 
 
-@pytest.mark.parametrize("refusals", [0, 2])
+@pytest.mark.parametrize("refused", [0, 2])
 @simulated
-async def test_a_pod_that_a_deleted_job_left_on_a_lost_node_is_removed_by_force(cluster, refusals):
+async def test_a_pod_that_a_deleted_job_left_on_a_lost_node_is_removed_by_force(cluster, refused):
     def refuse(request) -> None:
-        nonlocal refusals
-        if request.verb == "delete" and request.identity == "operator" and refusals:
-            refusals -= 1
-            raise fake_refusals.forbidden(PODS, request.name, "not now")
+        nonlocal refused
+        if request.verb == "delete" and request.identity == "operator" and refused:
+            refused -= 1
+            raise refusals.forbidden(PODS, request.name, "not now")
 
     cluster.submit(job().worker(1, pod={"nodeName": "lost"}))
     await cluster.operate(5)
@@ -259,7 +279,7 @@ async def test_an_elastic_job_runs_with_the_workers_that_a_quota_allows():
 
     def two_pods(request) -> None:
         if request.verb == "create" and request.resource == PODS and len(cluster.pods()) >= 2:
-            raise fake_refusals.forbidden(PODS, request.name, "exceeded quota: team")
+            raise refusals.forbidden(PODS, request.name, "exceeded quota: team")
 
     cluster.server.admission.append(two_pods)
     async with cluster.running(volcano=False):

@@ -22,9 +22,9 @@ from paddlejob.operator.reports.certificate import (
     shared_certificate,
 )
 from paddlejob.operator.settings import ReportSettings
-from paddlejob.testing.apiserver import fake_refusals
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.rules.fake_types import ResourceType
+from simkube.apiserver import refusals
+from simkube.apiserver.rules.kinds import ResourceType
+from simkube.apiserver.server import ApiServer
 from tests.support.waiting import eventually_async
 
 HOST = "paddle-controller-manager-reports.paddle-system.svc"
@@ -117,7 +117,7 @@ async def test_a_certificate_is_verified_before_use(server, made, other, content
 
 async def test_a_secret_that_may_not_be_created_is_explained(server):
     def refuse(request) -> None:
-        raise fake_refusals.refusal(403, "Forbidden", "cannot create resource secrets")
+        raise refusals.refusal(403, "Forbidden", "cannot create resource secrets")
 
     server.admission.append(refuse)
     with pytest.raises(CertificateError, match="apply the manifests of this version"):

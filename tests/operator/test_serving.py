@@ -9,10 +9,10 @@ from urllib.request import urlopen
 import aiohttp
 import pytest
 
+from paddlejob.api.resources import VOLCANO_POD_GROUPS
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import serving
 from paddlejob.operator.metrics import Metrics
-from paddlejob.operator.resources import VOLCANO_POD_GROUPS
 
 
 def informer_with(age: float, *, synced: bool = True, error: str = "", resource=PODS):
@@ -36,14 +36,14 @@ def test_a_fresh_watch_is_healthy():
     assert serving.stale_watches(state_with(60)) == []
 
 
-def test_a_silent_watch_is_not_whatever_the_port_answers():
+def test_a_silent_watch_is_unhealthy():
     assert serving.stale_watches(state_with(200, error="connection refused")) == [
         "the watch on pods has been silent for 200 s: connection refused"
     ]
 
 
 def test_before_the_first_list_the_operator_is_not_ready():
-    assert serving.unsynced(state_with(0, synced=False)) == ["pods have not been listed yet"]
+    assert serving.unsynced_kinds(state_with(0, synced=False)) == ["pods have not been listed yet"]
 
 
 def test_the_watch_of_a_gang_scheduler_counts_once_it_has_worked():
@@ -54,10 +54,10 @@ def test_the_watch_of_a_gang_scheduler_counts_once_it_has_worked():
 
 
 def test_a_gang_scheduler_is_waited_for_while_it_is_being_listed_but_not_when_it_refuses():
-    assert serving.unsynced(state_with_gangs(0, synced=False)) == [
+    assert serving.unsynced_kinds(state_with_gangs(0, synced=False)) == [
         "podgroups.scheduling.volcano.sh have not been listed yet"
     ]
-    assert serving.unsynced(state_with_gangs(200, synced=False, error="not allowed")) == []
+    assert serving.unsynced_kinds(state_with_gangs(200, synced=False, error="not allowed")) == []
 
 
 @pytest.mark.parametrize(("problems", "code", "text"), [([], 200, "ok\n"), (["a", "b"], 503, "a\nb\n")])
@@ -111,12 +111,12 @@ def get(url: str) -> tuple[int, bytes]:
 
 
 @pytest.mark.parametrize("address", ["0", "", ":0"])
-async def test_nothing_is_served_where_nobody_wants_it(address):
+async def test_a_disabled_port_is_not_served(address):
     async with serving.serve(address, {}) as port:
         assert port == 0
 
 
-async def test_metrics_are_told_in_prometheus_text():
+async def test_metrics_are_in_prometheus_text_format():
     metrics = Metrics()
     metrics.leader.set(1)
     _, text = await answer_of({"/metrics": serving.text(metrics.render)}, "/metrics")

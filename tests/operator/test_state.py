@@ -10,17 +10,16 @@ import pytest
 from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
-from paddlejob.core.recording.hangs import Hang
-from paddlejob.core.recording.stragglers import Slowdown
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import state
-from paddlejob.operator.predicates import needs_reconcile, progress
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import RunForever
+from paddlejob.operator.state import needs_reconcile, startup_stage
+from paddlejob.training.findings import Awaited, Hang, Slowdown
+from simkube import virtual_loop
+from simkube.build import job
+from simkube.kubelet.outcomes import RunForever
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 
@@ -145,7 +144,7 @@ async def test_suspended_jobs_leave_their_host_ports_to_others(cluster):
 )
 def test_a_pod_that_has_ended_is_furthest_on_its_way(pod_status, expected):
     pod = {"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never"}, "status": pod_status}
-    assert progress(msgspec.convert(pod, Pod)) == expected
+    assert startup_stage(msgspec.convert(pod, Pod)) == expected
 
 
 @simulated
@@ -174,15 +173,15 @@ async def test_a_spec_is_validated_once_for_each_of_its_generations(cluster, mon
 
 @pytest.mark.parametrize("in_a_gap", [False, True], ids=["watched", "listed"])
 @simulated
-async def test_what_was_found_about_a_job_does_not_concern_the_next_of_its_name(in_a_gap):
+async def test_findings_do_not_apply_to_the_next_job_with_the_name(in_a_gap):
     cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
     async with cluster.running(volcano=False):
         cluster.submit(job().worker(1).spec(hangPolicy="Restart", stragglerPolicy="Replace"))
         await cluster.until_phase("Running")
         known, key = cluster.controller.state, ObjectKey("default", "demo")
-        known.notice(key, Hang, Hang(0, 7, 900, (), "no progress"))
-        known.notice(key, Slowdown, Slowdown(0, "demo-worker-0", "slow", is_lasting=True))
-        known.awaited[key] = (0, "demo-worker-0")
+        known.note(key, Hang, Hang(0, 7, 900, (), "no progress"))
+        known.note(key, Slowdown, Slowdown(0, "demo-worker-0", "slow", is_lasting=True))
+        known.note(key, Awaited, Awaited(0, "demo-worker-0"))
         old = known.job(key)
         if in_a_gap:
             cluster.server.drop_watches()
@@ -191,7 +190,7 @@ async def test_what_was_found_about_a_job_does_not_concern_the_next_of_its_name(
         if in_a_gap:
             cluster.server.compact()
         await cluster.until(lambda: (found := known.job(key)) is not None and found is not old)
-        found = known.snapshot(known.job(key), virtual_loop.now(), ())
-        assert (found.hang, found.slowdown, found.awaited) == (None, None, "")
+        found = known.snapshot(known.job(key), virtual_loop.now())
+        assert found.findings == ()
         await asyncio.sleep(60)
         assert cluster.status().get("attempt", 0) == 0

@@ -11,17 +11,17 @@ import yaml
 
 from paddlejob.api.crd.definition import CRD_NAME, crd_v1, crd_v1beta1
 from paddlejob.api.crd.served import dropped_status_fields, sample_status
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJobStatus
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from paddlejob.kube.transport import Transport
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.operator.status import schema
-from paddlejob.operator.status.schema import DroppedFieldsError, StatusSchema
-from paddlejob.testing.apiserver import fake_refusals
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import RunForever, crash
+from paddlejob.operator import status
+from paddlejob.operator.status import DroppedFieldsError, StatusSchema
+from simkube.apiserver import refusals
+from simkube.build import job
+from simkube.kubelet.outcomes import RunForever, crash
 from tests.operator.log_transport import Logs
 from tests.support import inherited
 from tests.support.simulated import simulated
@@ -179,7 +179,7 @@ class NoDryRuns(Logs):
 
     async def request(self, method: str, path: str, **options):
         if "dryRun" in (options.get("query") or {}):
-            return fake_refusals.response(self._refusal)
+            return refusals.response(self._refusal)
         return await self._transport.request(method, path, **options)
 
 
@@ -196,7 +196,7 @@ async def test_an_old_definition_stays_a_problem_while_it_cannot_be_read_again()
     async with cluster.running(volcano=False):
         await cluster.until(lambda: bool(cluster.controller.schema.problems()))
         cluster.server.forbidden.add(CUSTOM_RESOURCE_DEFINITIONS)
-        await asyncio.sleep(10 * schema.RETRY_SECONDS)
+        await asyncio.sleep(10 * status.RETRY_SECONDS)
         assert cluster.controller.metrics.leader._value.get() == 0
         cluster.server.forbidden.clear()
         _upgrade(cluster)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
-from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.kube.resource import EVENTS
-from paddlejob.operator.reports.book import SILENT_SECONDS, Book, Report
+from paddlejob.operator.reports.rank_registry import SILENT_SECONDS, RankRegistry
 from paddlejob.operator.reports.watchdog import Watchdog
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.build import job
+from paddlejob.training.hangs import HangLimits
+from paddlejob.training.reports import Report
+from simkube import virtual_loop
+from simkube.build import job
 from tests.operator.progress_stage import Read, play
 
 LIMITS = HangLimits(floor_seconds=60, ceiling_seconds=600)
@@ -25,9 +27,9 @@ class Ranks:
     def __init__(self, stage: Read) -> None:
         self.stage = stage
         self.controller = stage.running.controller
-        self.book = Book()
+        self.registry = RankRegistry()
         self.watchdog = Watchdog(
-            self.controller.state, self.book, self.controller.record_event, LIMITS, straggler_seconds=60.0
+            self.controller.state, self.registry, self.controller.record_event, LIMITS, straggler_seconds=60.0
         )
         self.asked: set[str] = set()
 
@@ -40,11 +42,11 @@ class Ranks:
             [job] = self.controller.state.jobs
             phase = "training" if step else "starting"
             report = Report(rank=int(name[-1]), step=step, phase=phase, waiting=waiting)
-            self.book.take(job.metadata.key, pod, report, clock)
+            self.registry.add_report(job.metadata.key, pod, report, clock)
             if self.watchdog.wants_stacks(job.metadata.key):
                 self.asked.add(name)
                 where = msgspec.structs.replace(report, stacks=STACK)
-                self.book.take(job.metadata.key, pod, where, clock)
+                self.registry.add_report(job.metadata.key, pod, where, clock)
         await asyncio.sleep(5)
 
     def watch(self) -> None:
@@ -56,9 +58,9 @@ class Ranks:
         await self.stage.stop_operator()
         self.stage.start_operator()
         ranks = Ranks(self.stage)
-        ranks.book.since = virtual_loop.now()
+        ranks.registry.since = virtual_loop.now()
         ranks.watch()
-        await ranks.controller.synced()
+        await ranks.controller.wait_until_synced()
         return ranks
 
     async def told(self) -> int:
@@ -80,7 +82,7 @@ def watched(act, **spec) -> None:
     play(main)
 
 
-def test_a_hang_is_told_with_the_rank_that_is_out_of_reach(caplog):
+def test_a_hang_is_reported_with_the_unreachable_rank(caplog):
     async def act(stage: Read, ranks: Ranks) -> None:
         for _ in range(30):
             await ranks.report(9, silent="demo-worker-1")
@@ -110,7 +112,7 @@ def test_a_rank_that_is_out_of_reach_is_named_however_long_the_others_wait(monke
     watched(act)
 
 
-def test_a_job_whose_ranks_all_fall_silent_is_told_of_and_not_restarted():
+def test_a_job_with_only_silent_ranks_is_reported_and_not_restarted():
     async def act(stage: Read, ranks: Ranks) -> None:
         await asyncio.sleep(1200)
         assert "Hung" in await stage.reasons()
@@ -216,7 +218,9 @@ def test_a_job_that_hangs_is_restarted_once_where_it_asks_for_that():
     watched(act, hangPolicy="Restart")
 
 
-async def train_unevenly(ranks: Ranks, *, seconds: int, slow: str, waiting: bool = True) -> None:
+async def train_unevenly(
+    ranks: Ranks, *, seconds: int, slow: str, waiting: bool = True, slow_stage: int = 0
+) -> None:
     """Let all ranks make four steps a second, one of them with more work of its own.
 
     Where they do not wait for each other, the slow one makes fewer steps.
@@ -232,8 +236,9 @@ async def train_unevenly(ranks: Ranks, *, seconds: int, slow: str, waiting: bool
                 phase="training",
                 own_seconds=times[0] * number,
                 waiting_seconds=times[1] * number,
+                stage=slow_stage if is_slow else 0,
             )
-            ranks.book.take(found.metadata.key, pod, report, asyncio.get_running_loop().time())
+            ranks.registry.add_report(found.metadata.key, pod, report, asyncio.get_running_loop().time())
         await asyncio.sleep(5)
 
 
@@ -242,7 +247,7 @@ async def stragglers_told(stage: Read) -> list[dict]:
     return [each for each in listed.items if each["reason"] == "Straggler" and each["type"] == "Warning"]
 
 
-def test_a_straggler_is_told_with_its_node_once_until_it_is_none():
+def test_a_straggler_is_reported_once_with_its_node():
     async def act(stage: Read, ranks: Ranks) -> None:
         await train_unevenly(ranks, seconds=200, slow="demo-worker-2")
         told = await stragglers_told(stage)
@@ -258,9 +263,10 @@ def test_a_straggler_is_told_with_its_node_once_until_it_is_none():
     watched(act)
 
 
-def test_ranks_that_do_not_wait_for_each_other_have_no_straggler():
+@pytest.mark.parametrize("how", [{"waiting": False}, {"slow_stage": 1}], ids=["asynchronous", "pipeline"])
+def test_ranks_that_are_not_comparable_have_no_straggler(how):
     async def act(stage: Read, ranks: Ranks) -> None:
-        await train_unevenly(ranks, seconds=600, slow="demo-worker-2", waiting=False)
+        await train_unevenly(ranks, seconds=600, slow="demo-worker-2", **how)
         assert await stragglers_told(stage) == []
         status = await stage.status()
         assert (status["message"], status.get("attempt", 0)) == ("3 workers running", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paddlejob.plainjob.data.progress import Silent
+from paddlejob.plainjob.data.progress import ProgressSink
 from paddlejob.plainjob.data.split import SplitReport, SplitRequest, split
 
 
@@ -19,7 +19,7 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def run_split(job: Path, count: int, *inputs: Path, **options) -> SplitReport:
-    return split(SplitRequest(job=job, split_count=count, inputs=inputs, **options), Silent())
+    return split(SplitRequest(job=job, split_count=count, inputs=inputs, **options), ProgressSink())
 
 
 def shard(job: Path, index: int, name: str = "train.txt") -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,8 +126,11 @@ def test_the_training_job_trains_on_what_the_data_job_wrote(root, tmp_path):
     assert sorted(path.relative_to(output).as_posix() for path in output.rglob("*.log")) == [
         f"node_{node}/{name}.log" for node in range(3) for name in ("server", "train")
     ]
-    header = (output / "node_0/train.log").read_text().splitlines()[0]
+    header, settings, *servers = (output / "node_0/train.log").read_text().splitlines()[:5]
     assert header.endswith(f" trainer 0 commandline: {sys.executable} train.py")
+    assert re.match(r"--- --nics=eth0 --port=\d+ --ports_num=2 --comment=", settings)
+    assert settings.endswith(f" --trainer_id=0 --save_dir={output}")
+    assert [line.split()[:3] for line in servers] == [["---", "pserver", str(node)] for node in range(3)]
 
 
 def test_start_paddle_is_paddlejob_start(root):

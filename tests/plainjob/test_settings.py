@@ -62,6 +62,11 @@ def test_refused(change, message):
         read_settings(DOCUMENT | change)
 
 
+def test_the_binary_from_before_fleet_needs_one_port():
+    change = {"CONF_PADDLE_PORTS_NUM": "1", "CONF_PADDLE_PORTS_NUM_SPARSE": "0"}
+    assert read_settings(DOCUMENT | change, minimum_ports=1).ports == 1
+
+
 def test_all_problems_are_told_at_once():
     with pytest.raises(
         SettingsError, match=r"JOB_NAME is not set.*; JOB_PATH is not set.*; TRAIN_CONFIG_DIR is not set"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paddlejob.recorder.devices import idle_gpus
+from paddlejob.recorder.hooks import idle_gpus
 
 SENTENCE = (
     "paddlejob: this container holds 2 x nvidia.com/gpu, but its Paddle 3.3.1 was built for the CPU only; "
@@ -24,7 +24,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("environ", "files", "with_cuda", "sentence"), CASES.values(), ids=CASES)
-def test_only_gpus_that_are_held_in_vain_are_told(tmp_path, environ, files, with_cuda, sentence):
+def test_only_unusable_gpus_are_reported(tmp_path, environ, files, with_cuda, sentence):
     for name in files:
         (tmp_path / name).touch()
     paddle = SimpleNamespace(is_compiled_with_cuda=lambda: with_cuda, __version__="3.3.1")

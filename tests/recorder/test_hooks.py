@@ -56,13 +56,50 @@ def test_the_loss_of_mixed_precision_is_the_one_before_it_is_scaled(scale: float
     assert it.progress.loss == 3.5
 
 
-def test_a_loss_that_cannot_be_kept_costs_the_loss_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_neither_recomputation_nor_a_micro_batch_has_the_loss() -> None:
+    it = hooked()
+    backward = it._backward(lambda _: None)
+    # A tensor with more elements is not a loss either, and the next one is read immediately.
+    backward(SimpleNamespace(size=2))
+    it._backward(lambda loss: backward(Value(1.5)))(Value(4.5))
+    assert it.progress.loss == 4.5
+    it.progress._loss_read = -math.inf
+    it._pipeline(lambda _, batch: backward(Value(0.5)) or batch)(None, Value(2.5))
+    assert it.progress.loss == 2.5
+
+
+class Unreadable:
+    """A value without a gradient scaler, a size or a stage."""
+
+    @property
+    def size(self) -> int:
+        raise RuntimeError("unreadable")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda it, value: it._scale(lambda _, loss: loss)(None, value), id="scale"),
+        pytest.param(lambda it, value: it._backward(lambda loss: loss)(value), id="backward"),
+        pytest.param(lambda it, value: it._pipeline(lambda model: model)(value), id="pipeline"),
+    ],
+)
+def test_an_unreadable_value_costs_the_value_only(
+    call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PADDLEJOB_PROGRESS_FILE", str(tmp_path / "progress"))
-    it = hooked()
-    assert it._scale(lambda _, loss: loss)(None, "loss") == "loss"
+    it, value = hooked(), Unreadable()
+    assert call(it, value) is value
     assert it.sender.is_on
+    assert (it.progress.loss, it.progress.stage) == (None, None)
+
+
+def test_a_step_that_fails_is_not_counted() -> None:
+    it = hooked()
+    with pytest.raises(ZeroDivisionError):
+        it._step(lambda: 1 // 0)()
+    it._step(lambda: None)()
+    assert (it.progress.step, it.progress.is_waiting) == (1, False)
 
 
 LOSS, ACCURACY = Value(name="mean_0.tmp_loss"), Value(name="acc")

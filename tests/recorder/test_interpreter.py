@@ -15,7 +15,7 @@ for step in range(1, 4):
 """
 
 
-def test_a_program_says_how_far_it_is(tmp_path):
+def test_a_program_reports_its_progress(tmp_path):
     done = run(REPORTS, tmp_path, PADDLE_TRAINER_ID="7")
     assert (done.returncode, done.stderr) == (0, "")
     last = reports(tmp_path)[-1]
@@ -90,7 +90,7 @@ os.wait()
     assert {report["step"] for report in reports(tmp_path)} == {1}
 
 
-def test_reports_become_rare():
+def test_reports_become_less_frequent():
     day = 24 * 3600
     moments = itertools.takewhile(lambda moment: moment < day, itertools.accumulate(pauses()))
     assert len(list(moments)) < day / LAST_SECONDS + 300
@@ -99,3 +99,33 @@ def test_reports_become_rare():
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.name)
 def test_its_syntax_is_that_of_python_3_8(path):
     ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+@pytest.mark.parametrize("size", ["1", "4"])
+def test_one_of_several_processes_writes_its_state_beside_its_log(tmp_path, size):
+    (tmp_path / "logs").mkdir()
+    variables = {
+        "PADDLE_LOCAL_RANK": "2",
+        "PADDLE_LOCAL_SIZE": size,
+        "PADDLE_LOG_DIR": str(tmp_path / "logs"),
+    }
+    done = run(REPORTS, tmp_path, PADDLE_TRAINER_ID="6", **variables)
+    assert done.stderr == ""
+    if size == "1":
+        assert list((tmp_path / "logs").iterdir()) == []
+        assert "localSize" not in reports(tmp_path)[-1]
+        return
+    assert [each.name for each in (tmp_path / "logs").iterdir()] == ["progress.2"]
+    [state] = reports(tmp_path / "logs", "progress.2")
+    assert (state["rank"], state["localSize"], state["step"], state["total"]) == (6, 4, 3, 3)
+    assert reports(tmp_path)[-1]["localSize"] == 4
+
+
+def test_a_directory_that_cannot_be_written_costs_the_file_only(tmp_path):
+    variables = {
+        "PADDLE_LOCAL_RANK": "2",
+        "PADDLE_LOCAL_SIZE": "4",
+        "PADDLE_LOG_DIR": str(tmp_path / "missing"),
+    }
+    assert run(REPORTS, tmp_path, **variables).stderr == ""
+    assert reports(tmp_path)[-1]["step"] == 3

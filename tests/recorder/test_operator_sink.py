@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from paddlejob.operator.ports.server import Limits
-from paddlejob.operator.reports import certificate, server
+from paddlejob.operator.reports import certificate, intake
 from paddlejob.operator.reports.certificate import Certificate
-from paddlejob.operator.reports.server import Answer
+from paddlejob.operator.reports.intake import Answer
 from paddlejob.operator.reports.tokens import PodIdentity
 from paddlejob.recorder import operator_sink
 from paddlejob.recorder.operator_sink import OperatorSink
@@ -80,8 +80,8 @@ class Operator:
 
     async def serve(self, identity: Certificate, act: Callable[[str], object]) -> None:
         context = identity.server_context()
-        routes = {server.PATH: self.handle}
-        async with server.serve("127.0.0.1:0", context, self.admit, routes) as port:
+        routes = {intake.REPORT_PATH: self.handle}
+        async with intake.serve("127.0.0.1:0", context, self.admit, routes) as port:
             await act(f"https://127.0.0.1:{port}")
 
 
@@ -119,7 +119,7 @@ async def test_every_python_of_a_users_image_can_report(tmp_path: Path, made, py
     assert operator.got[-1][1]["step"] == 3
 
 
-async def test_without_an_operator_training_goes_on_and_gives_the_same(tmp_path: Path, made, other):
+async def test_without_an_operator_training_continues_with_the_same_results(tmp_path: Path, made, other):
     place = mount(tmp_path, made)
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"https://127.0.0.1:{closed.getsockname()[1]}"
@@ -144,7 +144,7 @@ async def test_nothing_is_sent_to_whoever_is_not_the_operator(tmp_path: Path, ma
     assert impostor.got == []
 
 
-async def test_the_answer_says_when_the_next_report_is_due(tmp_path: Path, made):
+async def test_the_response_sets_the_time_of_the_next_report(tmp_path: Path, made):
     answers = (
         Answer(200, {"nextSeconds": 40.0}),
         Answer(429, {"nextSeconds": 20.0}),
@@ -159,7 +159,7 @@ async def test_the_answer_says_when_the_next_report_is_due(tmp_path: Path, made)
             pauses.extend([await asyncio.to_thread(sink.send, {"step": 1}) for _ in answers])
 
     await operator.serve(made, act)
-    for pause, asked in zip(pauses, (40, 20, operator_sink.LONGEST_SECONDS, 1), strict=True):
+    for pause, asked in zip(pauses, (40, 20, operator_sink.MAX_SECONDS, 1), strict=True):
         assert 0.8 * asked <= pause <= 1.2 * asked
 
 
@@ -216,7 +216,7 @@ def open_sockets() -> int:
     return sum(str(link.readlink()).startswith("socket:") for link in links)
 
 
-async def test_a_rank_says_where_it_is_when_it_is_asked(tmp_path: Path, made):
+async def test_a_rank_sends_its_stacks_on_request(tmp_path: Path, made):
     operator = Operator(Answer(200, {"nextSeconds": 5.0, "stacks": True}), Answer(200, {"nextSeconds": 7.0}))
     place, pauses = mount(tmp_path, made), []
 
@@ -234,7 +234,7 @@ async def test_a_rank_says_where_it_is_when_it_is_asked(tmp_path: Path, made):
 
 async def test_authenticated_connections_are_not_closed_for_others(tmp_path: Path, made, monkeypatch):
     """Of four places two may be kept; a third rank reports, too, over a connection for one report."""
-    monkeypatch.setattr(server, "LIMITS", Limits(connections=4, per_source=4))
+    monkeypatch.setattr(intake, "LIMITS", Limits(connections=4, per_source=4))
     operator, place = Operator(), mount(tmp_path, made)
 
     async def act(url: str) -> None:

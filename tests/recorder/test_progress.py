@@ -69,7 +69,7 @@ def test_a_pause_that_is_not_a_steps_own_is_nobodys_and_slower_steps_are():
     assert progress.own_seconds > 59 * 0.1 + 15 * 4.0
 
 
-def test_training_that_is_told_to_train_goes_on():
+def test_setting_the_training_phase_again_changes_nothing():
     progress, clock = begin()
     for _ in range(2):
         progress.change_phase(TRAINING)
@@ -89,10 +89,10 @@ def test_an_epoch_is_a_new_start_of_the_loader_that_feeds_steps():
     assert (progress.epoch, progress.step) == (3, 12)
 
 
-def test_what_the_program_says_wins_over_what_is_counted():
+def test_reported_steps_override_counted_steps():
     progress, clock = begin()
     section(progress, clock, 1.0, steps=1)
-    progress.say(step=500, total=1000, epoch=None, loss=0.5, phase=None)
+    progress.set_reported(step=500, total=1000, epoch=None, loss=0.5, phase=None)
     section(progress, clock, 1.0, steps=1)
     assert (progress.step, progress.total, progress.loss) == (500, 1000, 0.5)
 
@@ -121,7 +121,7 @@ def test_a_loss_of_any_shape_is_read_and_an_error_costs_the_loss_only(value, los
     read, said = begin()[0], begin()[0]
     read.loss = said.loss = 2.0
     read.read_loss(lambda: value)
-    said.say(step=3, total=None, epoch=None, loss=value, phase=None)
+    said.set_reported(step=3, total=None, epoch=None, loss=value, phase=None)
     assert (read.loss, said.loss, said.step) == (loss, loss, 3)
 
 

@@ -22,7 +22,7 @@ class Sink:
         self.sent.put({})
 
 
-def test_a_rank_that_waits_in_its_first_step_reports_and_the_step_is_told_at_once():
+def test_a_rank_waiting_in_its_first_step_reports_and_the_step_follows_immediately():
     progress, sink = Progress(), Sink()
     sender = Sender(progress)
     sender._sink = sink

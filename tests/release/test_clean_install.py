@@ -122,7 +122,7 @@ async def test_install_applies_what_it_prints_and_waits_for_the_operator(run, ba
         )
         refused = await asyncio.to_thread(install)
         assert (refused.returncode, 'conflict with "somebody"' in refused.stderr) == (2, True)
-        assert refused.stderr.endswith("; --force-conflicts takes the fields over\n")
+        assert refused.stderr.endswith("; use --force-conflicts to take over the fields\n")
         forced = await asyncio.to_thread(
             install, "--force-conflicts", "--replicas=2", "--image=mirror/operator:1"
         )

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import paddlejob
-from paddlejob.install import manifests as carried
+from paddlejob import install
 from scripts.release import evidence, notes, sbom, source
 from scripts.release.source import ROOT
 
@@ -93,8 +93,8 @@ def test_the_manifests_name_the_image_of_the_release(releases):
         [container] = deployment["spec"]["template"]["spec"]["containers"]
         assert container["image"] == f"mirror.example.com/operator:{VERSION}"
         assert objects[0]["kind"] == "CustomResourceDefinition"
-    options = carried.Options(image=f"mirror.example.com/operator:{VERSION}")
-    assert (releases[0] / "install.yaml").read_text() == carried.text(options)
+    options = install.Options(image=f"mirror.example.com/operator:{VERSION}")
+    assert (releases[0] / "install.yaml").read_text() == install.manifests(options)
 
 
 @pytest.mark.tools

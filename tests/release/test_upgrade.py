@@ -15,11 +15,11 @@ import pytest
 
 from behaviour.stage import Stage
 from devcluster import ControlPlane
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
 from scripts.release.source import ROOT
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 from tests.apiserver import installed
 
 FIRST = "0c926b1f6a9bc9ccc47583b20ebdbe3ffb6b669a"

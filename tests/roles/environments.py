@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddlejob.core.actions import Create, Kind, Plan
 from paddlejob.kubelet.environment import CONFIG_MAP, Source, Sources, resolve
-from paddlejob.testing.build import SnapshotBuilder
+from simkube.build import SnapshotBuilder
 
 
 def environments(built: SnapshotBuilder) -> dict[str, dict[str, str]]:

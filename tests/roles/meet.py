@@ -12,6 +12,7 @@ def meet_workers() -> None:
     total = paddle.to_tensor([dist.get_rank() + 1.0])
     dist.all_reduce(total)
     print(f"MET {dist.get_world_size()} workers, sum {total.item():.0f}", flush=True)
+    print("AT", os.environ["PADDLE_MASTER"], os.environ["PADDLE_TRAINER_ENDPOINTS"], flush=True)
 
 
 def meet_servers() -> None:

@@ -28,11 +28,13 @@ def main() -> int:
     directory = Path(sys.argv[1])
     told = json.loads((directory / "pods.json").read_text())
     lay_network(told["hosts"], directory)
+    # Volumes of pods are mounted below it.
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/var/log"], check=True)
     running = {}
     for pod, environment in told["pods"].items():
         with (directory / f"{pod}.log").open("w") as log:
             running[pod] = subprocess.Popen(
-                told["command"], env=environment, cwd=directory, stdout=log, stderr=subprocess.STDOUT
+                told["command"], env=environment, cwd=told["cwd"], stdout=log, stderr=subprocess.STDOUT
             )
     workers = [process for pod, process in running.items() if pod.startswith("worker")]
     deadline = time.monotonic() + told["seconds"]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.testing.build import JobBuilder, job, snapshot
 from roles.environments import environments
+from simkube.build import JobBuilder, job, snapshot
 
 PROGRAM = Path(__file__).with_name("meet.py")
 RUNNER = Path(__file__).with_name("run_pods.py")
@@ -46,6 +46,7 @@ def meet(tmp_path) -> Meet:
             },
             "command": [interpreter, "-W", "ignore", *arguments, str(PROGRAM)],
             "seconds": SECONDS_TO_MEET,
+            "cwd": str(tmp_path),
         }
         (tmp_path / "pods.json").write_text(json.dumps(told))
         ended = subprocess.run([*isolated, sys.executable, RUNNER, tmp_path], check=False)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.testing.build import job, snapshot
 from roles.environments import environments
+from simkube.build import job, snapshot
 
 PROGRAM = Path(__file__).with_name("tell_role.py")
 

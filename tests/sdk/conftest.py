@@ -18,7 +18,7 @@ from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.sdk.background import BACKGROUND
-from paddlejob.testing.apiserver.fake_api import ApiServer
+from simkube.apiserver.server import ApiServer
 from tests.support.waiting import eventually
 
 CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"

@@ -5,8 +5,10 @@ python notebooks.py NOTEBOOK DIRECTORY > EXECUTED
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -32,6 +34,16 @@ class Cell:
         """Return what it has displayed in one form."""
         data = [each.get("data", {}) for each in self._outputs]
         return ["".join(each[kind]) for each in data if kind in each]
+
+
+def snapshot_of(cell: str) -> dict[str, Any]:
+    """Return the job's data in the HTML of a cell."""
+    page = re.search(r'srcdoc="([^"]*)"', cell)
+    assert page, cell
+    data = re.search(r'<script id="data"[^>]*>(.*?)</script>', html.unescape(page[1]))
+    assert data, page[1]
+    found: dict[str, Any] = json.loads(data[1])["snapshot"]
+    return found
 
 
 def executed(notebook: Path, directory: Path, env: Mapping[str, str] | None = None) -> list[Cell]:

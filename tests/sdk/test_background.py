@@ -21,6 +21,8 @@ from paddlejob.kube.errors import TransportError
 from paddlejob.sdk.background import Background
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def background():

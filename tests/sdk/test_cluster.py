@@ -9,7 +9,7 @@ from paddlejob import Job, JobError, JobFailed, JobNotFoundError, train
 from paddlejob.history.record import AttemptRecord, RankEnd, Record, Summary, manifest
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from paddlejob.sdk.background import BACKGROUND
-from paddlejob.testing.kubelet.outcomes import Exit, Unschedulable
+from simkube.kubelet.outcomes import Exit, Unschedulable
 from tests.support.waiting import eventually
 
 
@@ -73,7 +73,7 @@ def test_what_to_yaml_prints_is_accepted_again(cluster, laptop):
 
 def test_a_name_that_is_taken_or_unknown_is_said_in_one_sentence(cluster):
     train(fit, name="demo", **options(cluster))
-    with pytest.raises(JobError, match=r"there is a job demo already; choose another name=, or delete it"):
+    with pytest.raises(JobError, match=r"job demo already exists; choose another name=, or delete it"):
         train(fit, name="demo", **options(cluster))
     with pytest.raises(JobNotFoundError, match=r"no PaddleJob dem in .*; did you mean demo\?"):
         Job.get("dem", **options(cluster))

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local import jobs
 from paddlejob import Job, JobError, JobFailed, JobNotFoundError, JobTimeoutError, train
+
+pytestmark = pytest.mark.slow
 
 EPOCHS = 2
 
@@ -41,10 +44,10 @@ def test_a_function_is_trained_with_its_globals(laptop):
     assert {line.rank for line in found} == {"worker-1"}
     assert {line.rank for line in job.logs()} == {"worker-0", "worker-1"}
     progress = job.progress()
-    assert str(progress) == "epoch 2/2 step 2/2 loss 0.25"
+    assert str(progress) == "epoch 2/2 step 4/4 loss 0.25"
     assert progress.fraction == 1.0
     history = job.history()
-    assert [(each["epoch"], each["step"]) for each in history] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert [(each["epoch"], each["step"]) for each in history] == [(1, 1), (1, 2), (2, 3), (2, 4)]
     assert history[-1]["loss"] == 0.25
     assert history[0]["time"] <= history[-1]["time"]
 
@@ -137,10 +140,10 @@ def test_a_live_job_is_scaled_suspended_resumed_and_deleted(laptop):
     assert job.scale(2) == "scaling to 2 workers"
     assert job.suspend() == "suspending"
     assert job.resume() == "resuming"
-    with pytest.raises(JobError, match=r"is running; wait for its end, or stop it with delete\(force=True\)"):
+    with pytest.raises(JobError, match=r"is running; wait until it ends, or stop it .*delete\(force=True\)"):
         job.delete()
     assert job.delete(force=True) == "deleted"
-    with pytest.raises(JobNotFoundError, match="was removed"):
+    with pytest.raises(JobNotFoundError, match="was deleted"):
         job.status()
     assert Job.list() == []
 
@@ -172,25 +175,25 @@ def test_the_text_of_a_program_can_be_read_in_its_yaml(laptop):
 
 
 BAD = {
-    "no file": (("gone.py",), {}, r"gone.py does not exist; to run one that is in the image, pass command="),
-    "no program": ((), {}, "give a script, a function, or the command= that the image has"),
+    "no file": (("gone.py",), {}, r"gone.py does not exist; to run a script in the image, pass command="),
+    "no program": ((), {}, "pass a script, a function, or command= for a program in the image"),
     "a directory": ((".",), {}, "is a directory"),
     "no way to run": (("text.txt",), {}, "text.txt is neither .py nor .sh"),
-    "words": (("text.sh",), {"args": "--lr 1"}, "is one string; pass a list of words"),
+    "words": (("text.sh",), {"args": "--lr 1"}, "is one string; pass a list of arguments"),
     "files": (("text.sh",), {"files": "text.txt"}, "is one path; pass a list"),
     "missing files": (("text.sh",), {"files": ["x"]}, "files=: x does not exist"),
     "a link": (("text.sh",), {"files": ["linked"]}, r"files=: linked/key is a link out of linked; copy"),
-    "large": (("text.sh",), {"files": ["large"]}, "have 2.0 MiB, and at most 1 MiB travels with a job"),
+    "large": (("text.sh",), {"files": ["large"]}, "have 2.0 MiB; the limit is 1 MiB"),
     "workers": (("text.sh",), {"workers": 0}, r"spec\.worker\.replicas: Invalid value: 0"),
     "a variable": (("text.sh",), {"env": {"A": None}}, "env=: A is None; pass a string, or leave it out"),
     "a name": (("text.sh",), {"name": "Not A Name"}, r"metadata\.name"),
     "a spec": (("text.sh",), {"spec": {"backofLimit": 1}}, "backofLimit"),
-    "positional": ((fit,), {"args": [3]}, "arguments of a function have names"),
+    "positional": ((fit,), {"args": [3]}, "functions take keyword arguments"),
     "an argument": ((fit,), {"args": {"step": 3}}, r"fit\(step=3\): missing a required argument: 'steps'"),
     "a context": (("text.sh",), {"where": "prod"}, "KUBECONFIG: no such file"),
-    "a namespace": (("text.sh",), {"namespace": "x"}, "namespace= is for a cluster"),
+    "a namespace": (("text.sh",), {"namespace": "x"}, "namespace= works only on a cluster"),
     "an interpreter": (("text.sh",), {"python": "no-python"}, "--python no-python: no such program"),
-    "an image's Python": (("text.sh",), {"where": "cluster", "python": "x"}, "python= is for where='laptop'"),
+    "an image's Python": (("text.sh",), {"where": "cluster", "python": "x"}, "python= works only with"),
 }
 
 
@@ -215,7 +218,7 @@ def test_that_paddle_is_missing_is_said_before_anything_starts(laptop):
     for python in ("", str(laptop / "python")):
         with pytest.raises(JobError, match=r"train.py imports paddle, which .* does not have; install it"):
             train("train.py", python=python)
-    with pytest.raises(JobError, match="there is no such program"):
+    with pytest.raises(JobError, match="program not found"):
         train("train.py", python=str(laptop / "nothing"))
     assert Job.list() == []
 
@@ -237,12 +240,21 @@ def test_watching_prints_a_line_for_each_change(laptop, capsys):
     job.watch(interval_seconds=0.05)
     lines = capsys.readouterr().out.splitlines()
     assert lines == list(dict.fromkeys(lines))
-    assert lines[-1] == f"{job.name} on laptop: Completed: the worker succeeded, epoch 2/2 step 2/2 loss 0.25"
+    assert lines[-1] == f"{job.name} on laptop: Completed: the worker succeeded, epoch 2/2 step 4/4 loss 0.25"
     assert repr(job) == lines[-1]
-    assert repr(Job.get(job.name)) == f"{job.name} on laptop: Completed: the worker succeeded"
+    assert repr(Job.get(job.name)) == lines[-1]
 
 
 def test_the_interpreter_is_that_of_this_process(laptop, monkeypatch):
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     (laptop / "which.py").write_text("import sys; print(sys.prefix)\n")
     assert list(train("which.py").wait(60).logs()) == [sys.prefix]
+
+
+def test_each_process_of_a_pod_is_a_rank(laptop):
+    (laptop / "cards.yaml").write_text(jobs.text(jobs.job(worker=jobs.role(2, jobs.LAUNCHER))))
+    job = Job.from_yaml("cards.yaml").wait(60)
+    assert [each.rank for each in job.processes()] == [0, 1, 2, 3]
+    (third,) = job.processes(3)
+    assert (third.pod, third.last_line) == ("worker-1", "hello from 1 of 1")
+    assert list(job.logs(rank=3)) == ["hello from 1 of 1"]

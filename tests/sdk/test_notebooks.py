@@ -12,6 +12,8 @@ import pytest
 from paddlejob import Job, train
 from sdk.notebooks import NOTEBOOKS, executed, written
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 DEFINITIONS = """
@@ -45,10 +47,10 @@ def test_a_job_is_shown_watched_and_awaited_in_cells(laptop):
         "except JobFailed as error:\n    print(error)",
     )
     _, shown, watched, awaited, printed, failed = executed(notebook, laptop)
-    assert "<div" in shown.shown("text/html")[0]
+    assert "<iframe" in shown.shown("text/html")[0]
     (html,) = watched.shown("text/html")
     assert "Completed" in html
-    assert "<polyline" in html
+    assert html.count("&quot;step&quot;:4") >= 2
     assert watched.shown("text/plain")[0].endswith(
         "on laptop: Completed: the worker succeeded, step 4/4 loss 0.0625"
     )
@@ -81,8 +83,7 @@ def test_the_laptop_notebook_trains_with_real_paddle(laptop):
     by_source = {cell.source: cell for cell in cells}
     (html,) = by_source["job.watch()"].shown("text/html")
     assert "Completed" in html
-    assert "epoch 3/3 step 40/40" in html
-    assert "<polyline" in html
+    assert "epoch 3/3 step 120/120" in html
     logs = next(cell for source, cell in by_source.items() if "job.logs(" in source).text
     assert "worker-0 done: rank 0 of 2" in logs
     assert "worker-1 done: rank 1 of 2" in logs

@@ -1,4 +1,4 @@
-"""Functions as scripts: what travels with them, and what cannot."""
+"""Functions as scripts: their dependencies, and objects that cannot be shipped."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def closure():
 
 REFUSED = {
     "a lambda": (lambda: 1, {}, "a lambda cannot be shipped; write it as a function with def"),
-    "a closure": (closure(), {}, "inner uses hidden of the function around it, .* pass it in args="),
+    "a closure": (closure(), {}, "inner uses hidden of the enclosing function, .* pass it in args="),
     "an object": (
         use_lock,
         {},
@@ -166,10 +166,10 @@ REFUSED = {
     "not a number": (use_nan, {}, "use_nan uses NOT_A_NUMBER, which is an object of type float"),
     "a large constant": (use_large, {}, "use_large uses LARGE, which is a str too large for a program"),
     "an unknown name": (use_unknown, {}, "use_unknown uses unknown, which is not defined"),
-    "a method": (Trainer().run, {}, "is not a function that was written with def"),
-    "an object to call": (Trainer(), {}, "is not a function that was written with def"),
-    "a class": (Trainer, {}, "is not a function that was written with def"),
-    "a builtin": (print, {}, "is not a function that was written with def"),
+    "a method": (Trainer().run, {}, "is not a function defined with def"),
+    "an object to call": (Trainer(), {}, "is not a function defined with def"),
+    "a class": (Trainer, {}, "is not a function defined with def"),
+    "a builtin": (print, {}, "is not a function defined with def"),
     "a coroutine": (asynchronous, {}, "asynchronous is asynchronous; ship a function that calls asyncio.run"),
     "an argument": (use_all, {"steps": LOCK}, r"args\['steps'\] is an object of type _thread.lock"),
     "a missing argument": (use_all, {}, r"use_all\(\): missing a required argument: 'steps'"),
@@ -195,7 +195,7 @@ def test_a_module_of_the_user_is_shipped_as_a_file(tmp_path, monkeypatch):
     import own_train
 
     with pytest.raises(
-        JobError, match=r"fit uses own_model, a module of yours; ship it with files=\['own_model.py'\]"
+        JobError, match=r"fit uses your module own_model; ship it with files=\['own_model.py'\]"
     ):
         script_of(own_train.fit, {})
     script = script_of(own_train.fit, {}, {"own_model"})
@@ -205,5 +205,5 @@ def test_a_module_of_the_user_is_shipped_as_a_file(tmp_path, monkeypatch):
 def test_a_function_without_source_is_refused():
     namespace: dict = {}
     exec("def typed():\n    pass\n", namespace)
-    with pytest.raises(JobError, match="the source of typed is not known"):
+    with pytest.raises(JobError, match="the source of typed is unknown"):
         script_of(namespace["typed"], {})

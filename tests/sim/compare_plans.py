@@ -21,13 +21,11 @@ import msgspec
 
 TESTS = Path(__file__).parents[1]
 SHOWN_OF_EACH = 3
-RENAMED = {"formation": "worldSize", "Wake": "AnnotatePod"}
-"""What earlier versions called fields of the status, and actions."""
 
 
 def main(other: Path, first: int, last: int, *, exact: bool) -> int:
-    """Return 1 where a plan differs or a history does not end as it should."""
-    sys.path.insert(0, str(TESTS))
+    """Return 1 if a plan differs or a history fails."""
+    sys.path[:0] = [str(TESTS), str(TESTS.parent)]
     from paddlejob.operator import reconciler
     from sim.simulation import play
 
@@ -82,34 +80,28 @@ class Oracle:
 
 
 def answer() -> None:
-    """Decide on snapshots until there are no more."""
+    """Plan each snapshot that arrives."""
     from paddlejob.core.plan import plan
     from paddlejob.core.snapshot import Snapshot
 
     while question := receive(sys.stdin.buffer):
-        data = msgspec.json.decode(question)
-        status = data["job"].get("status", {})
-        status |= {old: status[new] for old, new in RENAMED.items() if new in status}
-        send(sys.stdout.buffer, msgspec.json.encode(described(plan(msgspec.convert(data, Snapshot)))))
+        snapshot = msgspec.json.decode(question, type=Snapshot)
+        send(sys.stdout.buffer, msgspec.json.encode(described(plan(snapshot))))
 
 
 def described(plan: Any) -> dict[str, Any]:
     """Return a plan as plain data."""
     stages = [
-        [{"do": _name(type(each).__name__), **msgspec.to_builtins(each)} for each in stage]
-        for stage in plan.stages
+        [{"do": type(each).__name__, **msgspec.to_builtins(each)} for each in stage] for stage in plan.stages
     ]
     data = {field: getattr(plan, field) for field in plan.__struct_fields__} | {"stages": stages}
     described = dict(msgspec.json.decode(msgspec.json.encode(data)))
     known = [each.encode_name for each in msgspec.structs.fields(plan.status)]
-    return described | {
-        "status": {_name(field): value for field, value in described["status"].items()},
-        "status fields": sorted(map(_name, known)),
-    }
+    return described | {"status fields": sorted(known)}
 
 
 def decision(plan: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Return what a plan decides, in the terms of both checkouts."""
+    """Return a plan in a form that both checkouts share."""
     status = {
         field: value
         for field, value in plan["status"].items()
@@ -141,12 +133,8 @@ def receive(stream: IO[bytes]) -> bytes:
     return stream.read(struct.unpack("!I", head)[0]) if head else b""
 
 
-def _name(name: str) -> str:
-    return RENAMED.get(name, name)
-
-
 def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
-    """Name a kind of difference: the fields, and what they were decided to be where that is short."""
+    """Name a kind of difference: the fields, and their values if these are short."""
     fields = [field for field in here if here[field] != there.get(field)]
     if "status" in fields:
         old, new = there["status"], here["status"]

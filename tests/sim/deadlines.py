@@ -1,4 +1,4 @@
-"""No pod of a job outlives the job's deadlines by more than it takes to stop it."""
+"""No pod outlives the deadlines of its job by more than the time to stop it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import defaultdict
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Reason
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.apiserver.fake_api import ApiServer
+from simkube.apiserver.server import ApiServer
 
 LOOK_SECONDS = 5.0
 BOUND_SECONDS = 150.0
@@ -26,7 +26,7 @@ class DeadlineMissedError(AssertionError):
 
 
 class Deadlines:
-    """Measures by the clock of the simulation, not by the times that anybody wrote."""
+    """Measures with the clock of the simulation, not with timestamps of objects."""
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
@@ -37,11 +37,11 @@ class Deadlines:
         self._enforced_at: float | None = None
 
     def enforce(self) -> None:
-        """Begin to complain: the API server can be reached from now on."""
+        """Begin to check: the API server can be reached from now on."""
         self._enforced_at = asyncio.get_running_loop().time()
 
     async def watch(self) -> None:
-        """Look at all jobs now and then until cancelled."""
+        """Check all jobs periodically until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for each in self._server.objects(PADDLE_JOBS):
@@ -52,7 +52,7 @@ class Deadlines:
         uid, spec, status = each["metadata"]["uid"], each["spec"], each.get("status") or {}
         phase = status.get("phase", "")
         if phase in ENDED_PHASES and status.get("reason") not in DEADLINE_REASONS:
-            # Its time has stopped; what still runs is for cleanPodPolicy to say.
+            # The job has ended; other rules apply to its pods.
             return
         if phase == "Suspended" or spec.get("suspend"):
             self._waiting[uid] = 0.0
@@ -78,4 +78,12 @@ class Deadlines:
             for pod in self._server.objects(PODS)
             if pod["metadata"].get("ownerReferences", [{}])[0].get("uid") == uid
             and pod["status"].get("phase") not in ENDED
+            and not _is_stopped_on_lost_node(pod)
         ]
+
+
+def _is_stopped_on_lost_node(pod: JsonObject) -> bool:
+    """Return whether a pod ends as soon as its node returns, or is deleted by the node controller before."""
+    conditions = pod["status"].get("conditions") or ()
+    is_lost = any(each.get("reason") == "NodeNotReady" for each in conditions)
+    return is_lost and pod["spec"].get("activeDeadlineSeconds") == 1

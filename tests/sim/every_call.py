@@ -21,28 +21,30 @@ from typing import Any
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.lease import LeaderElector, LeaseLostError
 from paddlejob.kube.resource import CONFIG_MAPS, LEASES, PODS, SERVICES
-from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.fake_store import Change
-from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.outcomes import Exit, Outcome, RunForever
-from paddlejob.testing.operator import Operator
-from paddlejob.testing.volcano import Volcano
 from sim.gangs import VOLCANO_CRD
 from sim.simulation import DEFINITION, silence
 from sim.wire import LEASE, Fault, Wire, WiredTransport
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer
+from simkube.apiserver.store import Change
+from simkube.build import JobBuilder, job
+from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.outcomes import Exit, Outcome, RunForever
+from simkube.operator import Operator
+from simkube.volcano import Volcano
 from support.inherited import Inheritance
 
 TRAINING_SECONDS = 300.0
@@ -54,7 +56,7 @@ UPGRADED_AFTER_SECONDS = 60.0
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A job, and what its user does with it."""
+    """A job, and the actions of its user."""
 
     job: JobBuilder
     edits: tuple[tuple[float, JsonObject], ...] = ()
@@ -91,7 +93,7 @@ SCENARIOS = {
 
 
 class End(msgspec.Struct, frozen=True):
-    """What has become of the job and of all that belongs to it."""
+    """The final state of the job and its objects."""
 
     phase: str
     restarts: int
@@ -104,7 +106,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class History:
-    """One history, from the job's creation until nothing is written any more."""
+    """One history, from the job's creation until the last write."""
 
     def __init__(self, scenario: Scenario, fault: Fault | None = None, number: int = -1) -> None:
         self._scenario = scenario
@@ -120,7 +122,7 @@ class History:
         )
 
     async def play(self) -> End:
-        """Play it, and say how it ended."""
+        """Play it and return its outcome."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._kubelet.run()), group.create_task(self._operators())]
             if self._scenario.in_volcano:
@@ -143,7 +145,7 @@ class History:
         return self._end()
 
     async def _leave(self) -> None:
-        """Do what the earlier operator has done for the job."""
+        """Write the objects that the earlier operator wrote for the job."""
         left = Inheritance(Client(self.server.transport("earlier-operator")), "default", "demo")
         spec = json.loads(json.dumps(self._scenario.job.manifest["spec"]))
         roles = {role: spec.pop(role)["replicas"] for role in ("ps", "worker")}
@@ -170,7 +172,7 @@ class History:
             await asyncio.sleep(rests_at - clock())
 
     def _note_change(self, change: Change) -> None:
-        # The lease is written as long as somebody leads.
+        # The leader keeps writing the lease.
         if change.record.type.resource != LEASES:
             self._changed_at = asyncio.get_running_loop().time()
 
@@ -281,7 +283,7 @@ def check(scenario: str, fault: Fault) -> int:
 
 
 def main() -> None:
-    """Play one history beside the undisturbed one."""
+    """Play one history and compare it with the undisturbed one."""
     scenario, fault, number = sys.argv[1:]
     print(play(SCENARIOS[scenario])[0])
     print(play(SCENARIOS[scenario], Fault(fault), int(number))[0])

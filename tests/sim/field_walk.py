@@ -20,18 +20,20 @@ from typing import Any
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.rules.fake_patch import merge
-from paddlejob.testing.build import JobBuilder, job
 from sim.every_call import End, History, Scenario
 from sim.mistakes import reverse
 from sim.simulation import DEFINITION, silence
+from simkube import virtual_loop
+from simkube.apiserver.rules.patch import merge
+from simkube.build import JobBuilder, job
 
 MOMENTS = {"starting": 7.0, "running": 120.0}
 CORRECTED_AFTER_SECONDS = 60.0
@@ -46,7 +48,7 @@ GANG = job().ps(1).worker(2).spec(**KEPT, schedulingPolicy={"minAvailable": 3})
 
 
 class Values(msgspec.Struct, frozen=True):
-    """What a field is changed to."""
+    """The new value of a field."""
 
     valid: tuple[Any, ...]
     invalid: tuple[Any, ...]
@@ -76,6 +78,7 @@ FIELDS: dict[str, Values] = {
     "heter.replicas": Values((0, 1), (-1, "one")),
     "heter.requests": Values((0,), (-1,)),
     "heter.limits": Values((0,), (-1,)),
+    "sampleSetRef": Values(({"name": "imagenet"}, {}), ({"name": 5}, "imagenet")),
     "elastic": Values((0, 1), (-1, "on")),
     "schedulingPolicy.minAvailable": Values((0, 2, 3), (-1, 9)),
     "schedulingPolicy.queue": Values(("default", ""), (5,)),
@@ -145,7 +148,7 @@ def edited(scenario: Scenario, at: float, edit: JsonObject, *later: tuple[float,
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What has become of a job and of the specs of its pods."""
+    """The final state of a job and the specs of its pods."""
 
     end: End
     specs: dict[str, JsonObject]
@@ -154,13 +157,13 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def declared(self) -> tuple[object, ...]:
-        """What the spec alone decides; a job that is suspended late keeps its ConfigMap."""
+        """State that depends on the spec alone; a job that is suspended late keeps its ConfigMap."""
         others = [name for name in self.end.others if not name.startswith("ConfigMap/")]
         return self.end.phase, self.end.pods, others, self.specs
 
     @property
     def left(self) -> tuple[object, ...]:
-        """What a mistake must not change."""
+        """State that a mistake must not change."""
         return self.end, self.specs
 
 
@@ -219,7 +222,7 @@ def changes(field: str, *, everything: bool = True) -> list[Change]:
 
 
 def differences(field: str, change: Change, known: dict[bytes, Outcome]) -> list[object]:
-    """Make a change; return what was wanted and what was found where these differ.
+    """Make a change; return the expected and the actual state if they differ.
 
     `known` keeps the outcomes of jobs that are not changed.
     """
@@ -261,7 +264,7 @@ def check(field: str, *, everything: bool = True) -> int:
 
 
 def main() -> None:
-    """Make one change, and say what it was and what differs."""
+    """Make one change; print it and the differences."""
     change = changes(sys.argv[1])[int(sys.argv[2])]
     print(f"{change.edit} while {change.moment}", "for a minute" if change.is_mistake else "")
     print(change.before.job.manifest["spec"])

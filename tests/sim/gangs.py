@@ -13,23 +13,23 @@ import yaml
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
-from paddlejob.kube import errors
-from paddlejob.kube.client import Client
-from paddlejob.kube.resource import Resource
-from paddlejob.operator.resources import (
-    FLAVORS_OF,
+from paddlejob.api.resources import (
     POD_GROUPS_V1ALPHA2,
     POD_GROUPS_V1BETA1,
-    RESOURCE_OF,
     VOLCANO_POD_GROUPS,
     WORKLOADS_V1BETA1,
     WORKLOADS_V1BETA2,
 )
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.rules.fake_types import custom_resource
-from paddlejob.testing.kueue import Kueue
-from paddlejob.testing.native_gangs import NativeGangs
-from paddlejob.testing.volcano import Volcano
+from paddlejob.core.gang.model import FLAVORS
+from paddlejob.kube import errors
+from paddlejob.kube.client import Client
+from paddlejob.kube.resource import Resource
+from paddlejob.operator.executor import RESOURCE_OF
+from simkube.apiserver.rules.kinds import custom_resource
+from simkube.apiserver.server import ApiServer
+from simkube.kueue import Kueue
+from simkube.native_gangs import NativeGangs
+from simkube.volcano import Volcano
 
 VOLCANO_CRD = yaml.safe_load((Path(__file__).parents[1] / "schemas/volcano_podgroups.yaml").read_text())
 SESSION_SECONDS = 2.0
@@ -44,14 +44,14 @@ SCHEDULING = {"volcano": ("", "volcano", "auto"), "native": ("", "native", "auto
 
 
 class Gangs(msgspec.Struct, frozen=True):
-    """What a seed stands for here; without a resource there is no gang scheduler."""
+    """The gang scheduler of a history; without a resource there is none."""
 
     system: str = ""
     resource: Resource | None = None
     scheduling: str = ""
     """The operator's `--scheduling`."""
     users_groups: tuple[str, ...] = ()
-    """Jobs whose author also writes a PodGroup."""
+    """Jobs for which the user also creates a PodGroup."""
     capacities: tuple[tuple[float, int], ...] = ()
     """For how many pods there is room, each since some time; after the last fault there is room for all."""
 
@@ -123,7 +123,7 @@ class Scheduler:
         if self._gangs.system == "native":
             return NativeGangs(client, resource, nodes=nodes)
         kind = next(kind for kind, each in RESOURCE_OF.items() if each == resource)
-        flavors = FLAVORS_OF[kind]
+        flavors = FLAVORS[kind]
         self._server.register(custom_resource(flavors, status=False))
         head = {"apiVersion": flavors.api_version, "kind": flavors.kind}
         self._server.create(flavors, {**head, "metadata": {"name": FLAVOR}, "spec": {}})
@@ -137,7 +137,7 @@ class Scheduler:
         while True:
             self._changed.clear()
             room_changes_at = self._set_capacity()
-            # What fails now is looked at again in the next session.
+            # A failed session is repeated.
             with contextlib.suppress(errors.TransportError, errors.ApiError):
                 await self._scheduler.session()
             await asyncio.sleep(SESSION_SECONDS)
@@ -151,7 +151,7 @@ class Scheduler:
         self._changed.set()
 
     def submit_group(self, job: str) -> None:
-        """Create the PodGroup that the author of a job writes beside it."""
+        """Create the PodGroup of a job's user."""
         if job in self._gangs.users_groups:
             self._server.create(VOLCANO_POD_GROUPS, users_group(job), identity="user")
 
@@ -169,7 +169,7 @@ class Scheduler:
 
 
 def users_group(job: str) -> JsonObject:
-    """Return a PodGroup that nobody but its author may change."""
+    """Return a PodGroup that only its user may change."""
     metadata = {"name": job, "namespace": "default"}
     head: dict[str, Any] = {"apiVersion": VOLCANO_POD_GROUPS.api_version, "kind": "PodGroup"}
     return {**head, "metadata": metadata, "spec": {"minMember": 1}}

@@ -1,7 +1,8 @@
 """Ingredients of simulated histories: `INGREDIENTS` lists them all.
 
-A new one is a subclass of `Ingredient` and a line in the table. Each is drawn from a generator with its name,
-so that a new one does not change how the others are drawn. Some histories have none, some have several.
+A new one is a subclass of `Ingredient` and a line in the table. Each is drawn from a random generator that is
+seeded with its name, so a new one does not change how the others are drawn. Some histories have none, some
+have several.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Reason
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.apiserver.fake_log import WriteRecord
-from paddlejob.testing.kubelet import outcomes
+from paddlejob.api.resources import PADDLE_JOBS
+from sim import hostile_tenant
+from sim.ingredient import Ingredient
+from simkube.apiserver.request_log import WriteRecord
+from simkube.kubelet import outcomes
 
 if TYPE_CHECKING:
     from sim.simulation import Simulation
@@ -26,19 +27,8 @@ if TYPE_CHECKING:
 Jobs = tuple[JsonObject, ...]
 
 
-class Ingredient(msgspec.Struct, frozen=True):
-    """Something that happens in a history."""
-
-    def outcome(self, pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome | None:
-        """Return the outcome of a container, None if the ingredient leaves it alone."""
-        return None
-
-    async def act(self, simulation: Simulation) -> None:
-        """Act until the faults heal; the history ends only after that."""
-
-
 class ContainerRestarts(Ingredient, frozen=True):
-    """A worker whose kubelet restarts the container in place, after it failed or was killed."""
+    """A worker container that fails or is killed, and that the kubelet restarts in place."""
 
     job: str
     index: int
@@ -47,7 +37,7 @@ class ContainerRestarts(Ingredient, frozen=True):
     after_seconds: float
 
     def outcome(self, pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome | None:
-        """Fail so many times, in every attempt."""
+        """Fail `times` times in every attempt."""
         is_it = pod["metadata"]["name"] == f"{self.job}-worker-{self.index}"
         if not is_it or restarts >= self.times:
             return None
@@ -106,7 +96,7 @@ def _operator_restart(rng: random.Random, _jobs: Jobs, until: float) -> Operator
 
 
 class Eviction(Ingredient, frozen=True):
-    """A pod that its kubelet evicts, and whose program exits with any code after SIGTERM."""
+    """A pod that its kubelet evicts; its program exits with any code after SIGTERM."""
 
     job: str
     role: str
@@ -134,6 +124,9 @@ INGREDIENTS: dict[str, Callable[[random.Random, Jobs, float], Ingredient | None]
     "container restarts": _container_restarts,
     "operator restart in a pause": _operator_restart,
     "eviction with any exit code": _eviction,
+    "slow webhooks of a tenant": hostile_tenant.draw_slow_webhook,
+    "silent nodes": hostile_tenant.draw_silent_nodes,
+    "fat objects of a tenant": hostile_tenant.draw_fat_objects,
 }
 """How each ingredient is drawn, from the jobs, which it may change, and the time until the faults heal."""
 

@@ -1,4 +1,4 @@
-"""What must hold after every write, whatever happened before."""
+"""Rules that hold after every write."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from datetime import datetime
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS
+from paddlejob.api.validation.job import MAX_SPEC_BYTES
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.fake_log import WriteRecord
-from paddlejob.testing.kubelet.pod_worker import ContainerStart
 from sim import mistakes, pods_after_end
 from sim.gangs import Gangs
+from simkube.apiserver.request_log import WriteRecord
+from simkube.apiserver.server import ApiServer
+from simkube.kubelet.pod_worker import ContainerStart
 
 TERMINAL = ("Completed", "Failed")
 PLATFORM_FAULTS = ("Evicted", "OutOfcpu", "UnexpectedAdmissionError", "ContainerStatusUnknown", "StartError")
@@ -22,7 +23,7 @@ PLATFORM_FAULTS = ("Evicted", "OutOfcpu", "UnexpectedAdmissionError", "Container
 
 
 class BrokenInvariantError(AssertionError):
-    """A rule was broken; the message says which, by what, and when."""
+    """A rule was broken; the message has the rule, the write and the time."""
 
 
 class Invariants:
@@ -35,15 +36,15 @@ class Invariants:
         self._phase: dict[str, str] = {}
         self._attempt: dict[str, int] = defaultdict(int)
         self.late_pods: set[str] = set()
-        """Pods that one of two operators made after the other had ended, shrunk or restarted the job.
+        """Pods that one of two operators created after the other had ended, shrunk or restarted the job.
 
-        They cannot see each other's last word at once; what matters is that such a pod is removed.
+        Neither sees the last write of the other immediately; such a pod has to be removed later.
         """
         self._owner: dict[str, str] = {}
         self._replaced: set[str] = set()
-        """Pods that were removed while their job went on: by an operator, or by somebody else."""
+        """Pods that were deleted before their job had ended."""
         self._heirs: set[str] = set()
-        """Pods that took the name of another one of their own attempt, which somebody had deleted."""
+        """Pods with the name of an earlier pod of the same attempt, which was deleted."""
         self._held: set[tuple[str, str, int]] = set()
         """Job, pod name and attempt of every pod."""
         self._latest: dict[str, str] = {}
@@ -51,17 +52,17 @@ class Invariants:
         server.log.on_write.append(self._check)
 
     def excuses(self, start: ContainerStart) -> bool:
-        """Tell whether a container may have started with an environment that does not fit.
+        """Return whether a container may have started with a wrong environment.
 
-        Somebody deletes a pod before all of its attempt have an address, and one of two operators creates it
-        again in the same attempt. The other one may already see the status of that round while its watch of
-        pods still shows the old pod and its address: it writes these into the ConfigMap, with the attempt's
-        key, and the new pod starts with the address of the old one. No precondition prevents this. Status,
-        pods and ConfigMap are three objects, and the UID that changed is not of one that is written. A key in
-        the ConfigMap for every round of creations would; but where pods are called by name each pod that is
-        created again would then change the ConfigMap that its peers are marked with, and restart them.
-        So the job has to notice and replace the pod, unless somebody else deletes it first. The lease lets
-        one operator write at a time, and one alone waits for its own writes to be in its caches.
+        A user deletes a pod before all pods of its attempt have an address, and one of two operators creates
+        it again in the same attempt. The other operator may already see the status of that round while its
+        watch of pods still shows the old pod: it writes the old address to the ConfigMap, under the attempt's
+        key, and the new pod starts with it. No precondition prevents this: status, pods and ConfigMap are
+        three objects, and the changed UID belongs to none that is written. A key for every round of creations
+        would prevent it; but with intranet Service each new pod would then change the ConfigMap that its
+        peers are marked with, and restart them. So the job has to notice and replace the pod, unless it is
+        deleted first. With a lease one operator writes at a time, and one operator waits until its caches
+        have its own writes.
         """
         is_misled = not self._alone and start.uid in self._heirs & self._replaced
         return start.uid in self.late_pods or is_misled
@@ -81,6 +82,20 @@ class Invariants:
             uid = write.decoded()["preconditions"]["uid"] if by_operator else self._latest[write.name]
             if self._phase.get(self._owner[uid]) not in TERMINAL:
                 self._replaced.add(uid)
+            elif by_operator:
+                self._check_delete(write, uid)
+
+    def _check_delete(self, write: WriteRecord, uid: str) -> None:
+        """An operator that acts alone deletes no pod of an ended job that keeps its pods.
+
+        It completes the deletions of others, if their nodes are gone.
+        """
+        is_forced = write.decoded().get("gracePeriodSeconds") == 0
+        for each in self._server.objects(PADDLE_JOBS):
+            is_owner = each["metadata"]["uid"] == self._owner[uid]
+            if is_owner and self._alone and not is_forced and pods_after_end.keeps_pods(each):
+                policy = each["spec"].get("cleanPodPolicy", "OnCompletion")
+                self._fail(write, f"deleted a pod of a {self._phase[self._owner[uid]]} job with {policy}")
 
     def _check_jobs(self, write: WriteRecord) -> None:
         for each in self._server.objects(PADDLE_JOBS):
@@ -106,7 +121,7 @@ class Invariants:
         self._check_ports(write)
 
     def _check_verdict(self, write: WriteRecord, status: JsonObject) -> None:
-        """No job fails for good because of the platform, unless a deadline passes meanwhile."""
+        """No job fails for good because of the platform, unless a deadline passes."""
         failure = status.get("lastFailure", {}).get("reason", "")
         if failure in PLATFORM_FAULTS and not status["reason"].endswith("DeadlineExceeded"):
             self._fail(write, f"failed for good after {failure}: {status['message']}")
@@ -171,7 +186,7 @@ class Invariants:
             self._fail(write, f"{replicas} share one replica")
 
     def _has_shrunk(self, owner: str, pod: JsonObject) -> bool:
-        """Tell whether the pod's replica is beyond the size that its job has by now."""
+        """Return whether the job has been scaled down to fewer replicas than the pod's index."""
         role, index = _seat(pod)
         specs = [
             each["spec"] for each in self._server.objects(PADDLE_JOBS) if each["metadata"]["uid"] == owner
@@ -214,7 +229,7 @@ def check_start(start: ContainerStart) -> None:
 
 
 def _check_split(start: ContainerStart) -> None:
-    """Paddle splits an endpoint at every colon, and its launcher counts as nodes what is before the first."""
+    """Paddle splits an endpoint at every colon, and its launcher counts the distinct first parts as nodes."""
     for name, value in start.environment.items():
         if name.endswith(("_LIST", "_ENDPOINTS", "_ENDPOINT", "_MASTER")) and value:
             hosts = [each.split(":")[0] for each in value.split(",") if each.count(":") == 1]
@@ -225,7 +240,7 @@ def _check_split(start: ContainerStart) -> None:
 
 
 def check_end(server: ApiServer, gangs: Gangs) -> None:
-    """Check what must be true once everything has come to rest."""
+    """Check the final state of the cluster."""
     jobs = {each["metadata"]["uid"]: each for each in server.objects(PADDLE_JOBS)}
     for resource in (PODS, SERVICES, CONFIG_MAPS, *((gangs.resource,) if gangs.resource else ())):
         for each in server.objects(resource):
@@ -238,7 +253,7 @@ def check_end(server: ApiServer, gangs: Gangs) -> None:
 
 
 def check_records(server: ApiServer) -> None:
-    """Check that every job that has ended, whatever happened to its operators, has a record that says how."""
+    """Check that every ended job has a record with its result."""
     kept = {}
     for each in server.objects(CONFIG_MAPS):
         if text := each["metadata"].get("annotations", {}).get(names.ANNOTATION_SUMMARY):
@@ -251,9 +266,10 @@ def check_records(server: ApiServer) -> None:
 
 
 def _check_gang(server: ApiServer, gangs: Gangs, each: JsonObject) -> None:
-    """Check that a job that holds no pods any more holds no place in a queue either."""
+    """Check that a job without pods has no PodGroup."""
     name, phase = each["metadata"]["name"], (each.get("status") or {}).get("phase", "")
-    group = server.get(gangs.resource, "default", name) if gangs.resource else None
+    namespace = each["metadata"]["namespace"]
+    group = server.get(gangs.resource, namespace, name) if gangs.resource else None
     if group and name not in gangs.users_groups and phase in (*TERMINAL, "Suspended"):
         raise BrokenInvariantError(f"{name} is {phase} and still has {gangs.resource.kind} {name}")
 
@@ -270,7 +286,8 @@ def _check_rest(server: ApiServer, uid: str, each: JsonObject) -> None:
         if phase != "Suspended" or pods:
             raise BrokenInvariantError(f"{name} is to be suspended but is {phase} with {len(pods)} pods")
         return
-    if phase not in TERMINAL and mistakes.is_wrong(spec) and status.get("reason") == "InvalidSpec":
+    is_refused = mistakes.is_wrong(spec) or len(json.dumps(spec)) > MAX_SPEC_BYTES
+    if phase not in TERMINAL and is_refused and status.get("reason") == "InvalidSpec":
         return
     if phase not in TERMINAL:
         raise BrokenInvariantError(f"{name} came to rest as {phase or 'nothing'}: {status.get('message')}")

@@ -1,4 +1,4 @@
-"""Edits that make the spec of a job invalid, early or late, for a time or for good."""
+"""Edits that make the spec of a job invalid, early or late, temporarily or permanently."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def draw(rng: random.Random, jobs: tuple[JsonObject, ...], until: float) -> Mist
 
 
 def is_wrong(spec: JsonObject) -> bool:
-    """Tell whether a spec has any of these mistakes."""
+    """Return whether a spec has any of these mistakes."""
     return any(_has(spec, wrong) for wrong in WRONG)
 
 

@@ -1,4 +1,4 @@
-"""An operator that starts beside a definition without some fields of a status, which is upgraded later."""
+"""A CustomResourceDefinition that lacks status fields at first and is upgraded later."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from paddlejob.api.crd.definition import CRD_NAME
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
-from paddlejob.testing.apiserver.fake_api import ApiServer
+from simkube.apiserver.server import ApiServer
 
 
 class OldDefinition(msgspec.Struct, frozen=True):
-    """What the definition lacks, and until when."""
+    """The missing fields, and the time of the upgrade."""
 
     dropped: tuple[str, ...]
     """Fields of a status."""

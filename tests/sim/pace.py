@@ -9,11 +9,11 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJobStatus
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.fake_log import WriteRecord
+from simkube.apiserver.request_log import WriteRecord
+from simkube.apiserver.server import ApiServer
 
 HOUR_SECONDS = 3600.0
 
@@ -27,7 +27,7 @@ in ten minutes of running: k restarts take 600 s and 0, 10, 30, 70, 150, 310 ...
 
 
 def writes_an_hour(pods: int) -> int:
-    """Return how many writes an hour a job may cost, whatever happens to it.
+    """Return the maximum number of writes an hour for a job.
 
     An attempt costs each pod a Service, a creation, a wake and a deletion, a second one by force, and the
     status changes with what the pods report: pending, an address, running, ready, ended, gone. Add the
@@ -38,7 +38,7 @@ def writes_an_hour(pods: int) -> int:
 
 
 class TooFastError(AssertionError):
-    """A job was written for too often, or too soon, or what was done was done again."""
+    """A job caused too many writes, restarted too early, or repeated finished work."""
 
 
 class Pace:

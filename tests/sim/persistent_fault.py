@@ -1,4 +1,4 @@
-"""Faults that do not go away: they hit every new pod of every job, for a time or forever."""
+"""Faults of every new pod in the namespace `default`, temporarily or permanently."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import PODS
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.kubelet import outcomes
+from simkube.apiserver.server import ApiServer
+from simkube.kubelet import outcomes
 
 LOOK_SECONDS = 0.2
 """How long a pod is there at least before it is deleted."""
 
 
 class Kind(enum.StrEnum):
-    """What happens to the pods."""
+    """The kind of fault."""
 
     NONE = "none"
     EXIT = "workers exit at once"
@@ -36,16 +36,16 @@ class Kind(enum.StrEnum):
 
 
 class PersistentFault(msgspec.Struct, frozen=True):
-    """What keeps happening to the pods of a job, and for how long."""
+    """A fault of the pods of all jobs, and its end."""
 
     kind: Kind = Kind.NONE
     until_seconds: float = math.inf
     exit_code: int = 1
     after_seconds: float = 0.5
-    """After what time of running, or of being there."""
+    """Time from the start, or the creation, of the pod to the fault."""
 
     def outcome(self, pod: JsonObject) -> outcomes.Outcome | None:
-        """Return what becomes of a pod's container, None if it is not affected."""
+        """Return the outcome of a pod's container, None if it is not affected."""
         is_worker = pod["metadata"]["labels"][names.LABEL_ROLE] == "worker"
         if asyncio.get_running_loop().time() >= self.until_seconds or not is_worker:
             return None
@@ -65,7 +65,7 @@ class PersistentFault(msgspec.Struct, frozen=True):
         return None
 
     async def delete_pods(self, server: ApiServer) -> None:
-        """Delete the affected pods until `until_seconds`. While nobody writes, nothing is due."""
+        """Delete the affected pods until `until_seconds`. Without writes, no pod is due."""
         if self.kind not in (Kind.DELETION, Kind.DRAIN):
             return
         loop = asyncio.get_running_loop()
@@ -81,9 +81,9 @@ class PersistentFault(msgspec.Struct, frozen=True):
                     await written.wait()
 
     def _delete_due(self, server: ApiServer, seen: dict[str, float], now: float) -> float:
-        """Delete the pods whose time has come; return when the next one's comes, or when all is over."""
+        """Delete the pods that are due; return the time of the next one, or the end of the fault."""
         due = self.until_seconds
-        for pod in server.objects(PODS):
+        for pod in server.objects(PODS, "default"):
             metadata = pod["metadata"]
             if self.kind is Kind.DRAIN and pod["status"].get("phase") != "Succeeded":
                 continue

@@ -1,4 +1,4 @@
-"""Which pods an ended job may still have, in words of its own: the core is not asked."""
+"""The pods that an ended job may still have, computed without the code of the core."""
 
 from __future__ import annotations
 
@@ -21,19 +21,24 @@ def what_is_wrong(ended: JsonObject, pods: list[JsonObject]) -> str:
     phase = status["phase"]
     is_readable = not isinstance(ended["spec"].get("restartPolicy"), str)
     if policy not in KEEPS_NO_POD or not is_readable:
-        # Nobody can tell what is to become of them.
+        # Their end is not defined.
         return ""
     if phase in KEEPS_NO_POD[policy] and pods:
         return f"is {phase} and keeps {len(pods)} pods with cleanPodPolicy {policy}"
-    stops_all = phase == "Failed" and (policy != "Never" or status["reason"] in DEADLINES)
     active = [pod for pod in pods if pod["status"].get("phase") not in ENDED]
-    if stops_all and active:
+    if phase == "Failed" and active:
         return f"is {phase} ({status['reason']}) and {_names(active)} still run"
     beyond = [pod for pod in active if _is_beyond(ended["spec"], pod)]
     if beyond:
         return f"is {phase} and {_names(beyond)} still run beyond its size"
     waiting = [pod for pod in active if pod["status"].get("phase", "Pending") == "Pending"]
     return f"is {phase} and {_names(waiting)} may still start" if waiting else ""
+
+
+def keeps_pods(ended: JsonObject) -> bool:
+    """Return whether no pod of an ended job may be deleted."""
+    policy = ended["spec"].get("cleanPodPolicy", "OnCompletion")
+    return policy in KEEPS_NO_POD and ended["status"]["phase"] not in KEEPS_NO_POD[policy]
 
 
 def miscounted(ended: JsonObject, pods: list[JsonObject]) -> str:
@@ -54,7 +59,7 @@ def miscounted(ended: JsonObject, pods: list[JsonObject]) -> str:
 
 
 def _is_beyond(spec: JsonObject, pod: JsonObject) -> bool:
-    """Tell whether the job was scaled down to fewer pods than this one's number."""
+    """Return whether the job was scaled down to fewer pods than this pod's index."""
     labels = pod["metadata"]["labels"]
     size = spec.get(labels[names.LABEL_ROLE], {}).get("replicas", 0)
     return 0 < size <= int(labels[names.LABEL_INDEX])

@@ -14,8 +14,8 @@ import traceback
 from itertools import product
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from scripts.proof_page import table, write_section
 from sim import every_call, field_walk
@@ -63,7 +63,7 @@ def count(part: Part) -> tuple[Part, int, str]:
 
 
 def section(counts: dict[Part, int]) -> str:
-    """Return what the page says of them."""
+    """Return the text for the page."""
     rows = [(str(fault), *(f"{counts[scenario, fault]:,}" for scenario in SCENARIOS)) for fault in Fault]
     return SECTION.format(
         total=f"{sum(number for (_, fault), number in counts.items() if fault):,}",

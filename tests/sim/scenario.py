@@ -10,10 +10,10 @@ import yaml
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
-from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.faults.transport import FaultRates
-from paddlejob.testing.kubelet import outcomes
-from sim import gangs, ingredients, mistakes, old_definition, persistent_fault
+from sim import bystander, gangs, ingredients, mistakes, old_definition, persistent_fault
+from simkube.build import JobBuilder, job
+from simkube.faults.transport import FaultRates
+from simkube.kubelet import outcomes
 
 DEFINITION = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml").read_text())
 SKEWS = (0.0, -600.0, 600.0)
@@ -21,7 +21,7 @@ CODES = (1, 2, 134, 137, 143, 101, 15)
 
 
 class Deed(msgspec.Struct, frozen=True):
-    """Something that a user or the platform does to a job at some time."""
+    """An action of a user or the platform on a job."""
 
     at_seconds: float
     verb: str
@@ -30,7 +30,7 @@ class Deed(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """Everything that a seed stands for."""
+    """Everything that a seed determines."""
 
     seed: int
     jobs: tuple[JsonObject, ...]
@@ -38,10 +38,10 @@ class Scenario(msgspec.Struct, frozen=True):
     rates: FaultRates
     operators: int
     crashes: tuple[int, ...]
-    """After how many writes an operator dies, one life after the other."""
+    """Number of writes after which an operator dies, for each of its lives."""
     heal_after_seconds: float
     trouble: float
-    """How likely a container comes to a bad end."""
+    """Probability that a container fails."""
     ip_family: str
     streaming_list: bool
     persistent_fault: persistent_fault.PersistentFault
@@ -50,7 +50,7 @@ class Scenario(msgspec.Struct, frozen=True):
     ingredients: tuple[ingredients.Ingredient, ...] = ()
     old_definition: old_definition.OldDefinition | None = None
     operator_skew_seconds: float = 0.0
-    """How far the operators' own clocks are ahead of the API server's."""
+    """Difference between the operators' clocks and the API server's clock."""
     node_skew_seconds: float = 0.0
 
 
@@ -88,10 +88,12 @@ def draw(seed: int) -> Scenario:
 
 
 def behaviour(scenario: Scenario) -> outcomes.Behaviour:
-    """Return what becomes of each container; the same pod in the same scenario always fares the same."""
+    """Return the outcomes of containers; they depend on the scenario, the pod and the restarts only."""
 
     def decide(pod: JsonObject, container: str, restarts: int) -> outcomes.Outcome:
-        if struck := scenario.persistent_fault.outcome(pod):
+        if apart := bystander.outcome(pod):
+            return apart
+        if pod["metadata"]["namespace"] == "default" and (struck := scenario.persistent_fault.outcome(pod)):
             return struck
         mixed_in = (each.outcome(pod, container, restarts) for each in scenario.ingredients)
         if (drawn := next(filter(None, mixed_in), None)) is not None:
@@ -105,7 +107,7 @@ def behaviour(scenario: Scenario) -> outcomes.Behaviour:
             return fault
         serves = metadata["labels"][names.LABEL_ROLE] != "worker"
         well: outcomes.Outcome = outcomes.RunForever() if serves else outcomes.Exit(0, rng.uniform(1, 60))
-        # Trouble fades, so that every history comes to an end.
+        # Faults become rarer with each attempt, so that every history ends.
         if rng.random() >= scenario.trouble * 0.6 ** int(attempt):
             return well
         return rng.choice(
@@ -126,7 +128,7 @@ def behaviour(scenario: Scenario) -> outcomes.Behaviour:
 
 
 def _node_fault(scenario: Scenario, start: str, attempt: int) -> outcomes.Outcome | None:
-    """Return what a node does to one start of a container, rarely; it fades like all trouble."""
+    """Return a rare fault of a node at one start of a container; faults become rarer with each attempt."""
     rng = random.Random(f"node {scenario.seed} {start}")
     if rng.random() >= scenario.trouble * 0.2 * 0.6**attempt:
         return None

@@ -12,31 +12,39 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import ApiError
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.fake_log import WriteRecord
-from paddlejob.testing.faults.transport import Faults, FaultyTransport
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.operator import Operator
 from sim import gangs, invariants
+from sim.bystander import RECOVERY_SECONDS, Bystander
 from sim.deadlines import LIMITS, Deadlines
 from sim.evidence import Evidence
+from sim.hostile_tenant import BURST_SECONDS, FatObjects, HostileTenant, SilentNodes
+from sim.memory import Memory
 from sim.pace import Pace
 from sim.scenario import DEFINITION, Deed, Scenario, behaviour, draw
+from simkube import virtual_loop
+from simkube.apiserver.request_log import WriteRecord
+from simkube.apiserver.server import ApiServer
+from simkube.faults.tenants import LimitedTransport
+from simkube.faults.transport import Faults, FaultyTransport
+from simkube.kubelet.kubelet import Kubelet
+from simkube.operator import Operator
 
 SETTLE_SECONDS = 900.0
 """Long enough for every backoff, deadline and toleration after the last fault."""
 QUIET_SECONDS = 300.0
 
+WORKERS = 4
+CONNECTIONS = 6
+"""Fewer than in a real operator, so that a few jobs of a tenant need more than there are."""
+
 SEEDS = int(os.environ.get("PADDLEJOB_SEEDS", "300"))
-"""How many histories the tests play; `make test-seeds` plays more of them."""
+"""Number of histories that the tests play; `make test-seeds` plays more."""
 
 
 class Simulation:
@@ -68,15 +76,22 @@ class Simulation:
         )
         self.pace = Pace(self.server, operators=scenario.operators)
         self.evidence = Evidence(self.server)
+        self.bystander = Bystander(self.server, reads_progress=self._has(SilentNodes))
+        self.memory = Memory(self.server) if self._has(FatObjects) else None
+        # Nodes and schedulers write pods without the webhooks of a tenant, as kubelets do on most clusters.
+        self.server.tenant_faults.exempt |= {"kubelet", "gang-scheduler"}
+        self._crashes = list(scenario.crashes)
+        self._transports: dict[int, FaultyTransport] = {}
+        """The current transport of each operator."""
         self._life: asyncio.Task[None] | None = None
-        """The present life of the first operator."""
+        """The running task of the first operator."""
         self._changed_at = 0.0
         self.server.store.observers.append(self._note_change)
         self._broken: list[AssertionError] = []
         self.server.log.on_write[:] = [self._remembering(rule) for rule in self.server.log.on_write]
 
     async def play(self) -> None:
-        """Play to the end, and check that it is one."""
+        """Play to the end, and check the rules."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.kubelet.run(), name="kubelet")]
             tasks += [group.create_task(self._operator(number)) for number in range(self.scenario.operators)]
@@ -88,6 +103,7 @@ class Simulation:
             persistent_fault = group.create_task(self.scenario.persistent_fault.delete_pods(self.server))
             if any(LIMITS & each["spec"].keys() for each in self.scenario.jobs):
                 tasks.append(group.create_task(self.deadlines.watch()))
+            looking = group.create_task(self.memory.look()) if self.memory else None
             await asyncio.sleep(self.scenario.heal_after_seconds)
             await users
             await persistent_fault
@@ -97,8 +113,15 @@ class Simulation:
             self.faults.heal()
             self.gangs.heal()
             self.deadlines.enforce()
+            if self._has(HostileTenant):
+                await self._measure_bystander()
+            if looking is not None:
+                looking.cancel()
             await self._settle()
             if await self._follow_advice():
+                await self._settle()
+            if self._has(HostileTenant):
+                await self.bystander.measure_alone()
                 await self._settle()
             before = len(self._operator_writes())
             await asyncio.sleep(QUIET_SECONDS)
@@ -113,6 +136,31 @@ class Simulation:
         invariants.check_end(self.server, self.scenario.gangs)
         invariants.check_records(self.server)
         self.evidence.check_end()
+        if self.memory is not None:
+            self.memory.check()
+
+    def _has(self, kind: type[HostileTenant]) -> bool:
+        return any(isinstance(each, kind) for each in self.scenario.ingredients)
+
+    async def _measure_bystander(self) -> None:
+        """Measure a job of another namespace while the hostile tenant does its worst, and end its faults."""
+        self._crashes.clear()
+        if self._transports:
+            self._transports[0].crash_after(0, lambda: None)
+        await asyncio.sleep(RECOVERY_SECONDS)
+        for each in self.scenario.ingredients:
+            if isinstance(each, HostileTenant):
+                each.burst(self)
+        await asyncio.sleep(BURST_SECONDS)
+        try:
+            await self.bystander.measure_beside()
+        finally:
+            # A broken rule looks like a failed write to the operator, and delays everything.
+            self.raise_broken()
+        if self.memory is not None:
+            self.memory.check()
+        for each in self.scenario.ingredients:
+            each.heal(self)
 
     async def suffer(self, seconds: float) -> None:
         """Play for a time, without asking for an end."""
@@ -137,7 +185,7 @@ class Simulation:
             raise self._broken[0]
 
     def _remembering(self, rule: Callable[[WriteRecord], None]) -> Callable[[WriteRecord], None]:
-        """Return a rule whose breach is not lost: to the operator that writes it is but a failed pass."""
+        """Return a rule that remembers its violation; to the operator it looks like a failed write."""
 
         def check(write: WriteRecord) -> None:
             try:
@@ -162,10 +210,10 @@ class Simulation:
         self._changed_at = asyncio.get_running_loop().time()
 
     async def _follow_advice(self) -> bool:
-        """Do what jobs ask their users to do; tell whether any did."""
+        """Follow the advice in the messages of jobs; return whether there was any."""
         advised = [
             each["metadata"]["name"]
-            for each in self.server.objects(PADDLE_JOBS)
+            for each in self.server.objects(PADDLE_JOBS, "default")
             if "suspend and resume the job" in (each.get("status") or {}).get("message", "")
         ]
         for suspended in (True, False) if advised else ():
@@ -175,11 +223,11 @@ class Simulation:
         return bool(advised)
 
     async def _operator(self, number: int) -> None:
-        """Run an operator that dies after some writes, as often as the scenario says, or is killed."""
-        crashes = list(self.scenario.crashes) if number == 0 else []
+        """Run an operator and restart it after each crash of the scenario and after each kill."""
+        crashes = self._crashes if number == 0 else []
         while True:
-            transport = self._transport(number)
-            life = asyncio.create_task(self._one_life(transport))
+            transport = self._transports[number] = self._transport(number)
+            life = asyncio.create_task(self._one_life(number, transport))
             if number == 0:
                 self._life = life
             is_last = not crashes
@@ -202,12 +250,21 @@ class Simulation:
     def _transport(self, number: int) -> FaultyTransport:
         return self.faults.wrap(self.server.transport(f"operator-{number}", latency_seconds=(0.001, 0.05)))
 
-    async def _one_life(self, transport: FaultyTransport) -> None:
+    async def _one_life(self, number: int, transport: FaultyTransport) -> None:
         scheduling = Scheduling(self.scenario.gangs.scheduling)
         jobs = Settings(pods_have_ipv6=self.scenario.ip_family == "IPv6", scheduling=scheduling)
-        settings = OperatorSettings(workers=4, history=HistorySettings(), jobs=jobs)
-        now = _clock(self.scenario.operator_skew_seconds)
-        await Operator(Client(transport, rng=self.rng), settings, rng=self.rng, now=now).run()
+        settings = OperatorSettings(workers=WORKERS, history=HistorySettings(), jobs=jobs)
+        client = Client(LimitedTransport(transport, limit=CONNECTIONS), rng=self.rng)
+        operator = Operator(
+            client,
+            settings,
+            rng=self.rng,
+            now=_clock(self.scenario.operator_skew_seconds),
+            reads_progress=self._has(SilentNodes),
+        )
+        if self.memory is not None:
+            self.memory.watch(number, operator)
+        await operator.run()
 
     async def _users(self) -> None:
         loop = asyncio.get_running_loop()
@@ -217,7 +274,7 @@ class Simulation:
             self.gangs.submit_group(manifest["metadata"]["name"])
         for deed in sorted(self.scenario.deeds, key=lambda one: one.at_seconds):
             await asyncio.sleep(max(0.0, deed.at_seconds - loop.time()))
-            # The job or pod may be gone; a user would shrug.
+            # The job or pod may be deleted already.
             with contextlib.suppress(ApiError):
                 await self._do(deed)
 
@@ -233,7 +290,7 @@ class Simulation:
                     self._patch(mistake.job, edit)
 
     async def _upgrade(self) -> None:
-        """Upgrade an old definition; until then no operator writes anything but records."""
+        """Upgrade an old definition; until then operators write only records."""
         old = self.scenario.old_definition
         if old is None:
             return
@@ -249,7 +306,7 @@ class Simulation:
             case "scale":
                 self._patch(deed.job, {"worker": {"replicas": deed.amount}})
             case "delete-pod":
-                pods = [pod["metadata"]["name"] for pod in self.server.objects(PODS)]
+                pods = [pod["metadata"]["name"] for pod in self.server.objects(PODS, "default")]
                 if pods:
                     self.server.delete(PODS, "default", pods[deed.amount % len(pods)], identity="user")
             case "delete":
@@ -281,7 +338,7 @@ class Simulation:
 
 
 def play(seed: int, **changes: object) -> Simulation:
-    """Play the history of a seed, with changes to what it stands for; raises when an invariant breaks."""
+    """Play the history of a seed, with changes to its scenario; raise if a rule is broken."""
 
     async def main() -> Simulation:
         simulation = Simulation(msgspec.structs.replace(draw(seed), **changes))
@@ -298,7 +355,7 @@ def _clock(skew_seconds: float) -> Callable[[], datetime]:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Let the operator complain of the faults to nobody; there are thousands."""
+    """Silence the log of the operator: there are thousands of faults."""
     log = logging.getLogger("paddlejob")
     before = log.level
     log.setLevel(logging.CRITICAL)

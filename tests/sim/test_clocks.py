@@ -1,4 +1,4 @@
-"""Clocks that are wrong by ten minutes: the operator's own, and those of the nodes."""
+"""Clocks that are wrong by ten minutes: of the operator, and of the nodes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from itertools import product
 
 import pytest
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.build import job
 from sim.deadlines import BOUND_SECONDS, LOOK_SECONDS, DeadlineMissedError, Deadlines
 from sim.simulation import DEFINITION, SEEDS, play
+from simkube import virtual_loop
+from simkube.apiserver.server import ApiServer
+from simkube.build import job
+
+pytestmark = pytest.mark.slow
 
 SEEDS_PER_TEST = 5
 TESTS = SEEDS // 150
@@ -28,7 +30,7 @@ def history(seed: int, **skew: float) -> list[tuple[float, str, str, str]]:
 @pytest.mark.parametrize("batch", range(TESTS))
 @pytest.mark.timeout(600)
 def test_a_wrong_clock_changes_nothing(batch):
-    """Every write comes at the same moment, whatever the clocks of the operator and of the nodes say."""
+    """The times of all writes do not depend on the clocks of the operator and of the nodes."""
     for seed in range(batch * SEEDS_PER_TEST, (batch + 1) * SEEDS_PER_TEST):
         true = history(seed)
         for whose, skew in product(("operator_skew_seconds", "node_skew_seconds"), (600.0, -600.0)):
@@ -45,7 +47,7 @@ LATE = {
     ),
 }
 IN_TIME = {"phase": "Failed", "reason": "BackoffLimitExceeded"}
-"""A pod may run on then, with cleanPodPolicy Never."""
+"""Other rules apply to its pods."""
 
 
 @pytest.mark.parametrize(("limits", "status"), LATE.values(), ids=LATE)

@@ -8,6 +8,8 @@ from sim.every_call import SCENARIOS, check
 from sim.simulation import SEEDS
 from sim.wire import Fault
 
+pytestmark = pytest.mark.slow
+
 ALL = [(scenario, fault) for scenario in SCENARIOS for fault in Fault]
 QUICK = [
     ("collective" if fault.needs_standby else tuple(SCENARIOS)[number % len(SCENARIOS)], fault)

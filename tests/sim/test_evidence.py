@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.core import snapshot
 from paddlejob.core.policy import cleanup
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
-from paddlejob.testing.faults.transport import FaultRates
-from paddlejob.testing.kubelet.outcomes import Evict
 from sim.evidence import LostEvidenceError
 from sim.gangs import Gangs
-from sim.ingredients import ContainerRestarts, Eviction, Ingredient, OperatorRestart, draw
+from sim.hostile_tenant import FatObjects, SilentNodes, SlowWebhook
+from sim.ingredient import Ingredient
+from sim.ingredients import ContainerRestarts, Eviction, OperatorRestart, draw
+from sim.invariants import BrokenInvariantError
 from sim.persistent_fault import PersistentFault
 from sim.pods_after_end import miscounted
 from sim.scenario import Deed
 from sim.simulation import Simulation, play
+from simkube.build import job
+from simkube.faults.transport import FaultRates
+from simkube.kubelet.outcomes import Evict
 
 CALM = {
     "deeds": (),
@@ -84,12 +87,20 @@ def test_the_pod_that_failed_is_kept_as_the_policy_says(policy, kept):
     assert len(simulation.server.objects(PODS)) == kept
 
 
-def test_the_pod_that_failed_is_not_deleted_unnoticed(monkeypatch):
-    monkeypatch.setattr(snapshot, *JUDGES_EARLY)
-    monkeypatch.setattr(cleanup, "has_ended", lambda pod: pod.status.phase in ("Succeeded", "Failed"))
+@pytest.mark.parametrize("policy", ["OnCompletion", "Never"])
+def test_a_deleted_pod_of_a_failed_job_breaks_the_rule(policy, monkeypatch):
+    monkeypatch.setattr(cleanup, "_KEPT", ())
     with pytest.raises(ExceptionGroup) as caught:
-        played(crash(), policy="OnCompletion")
-    assert caught.group_contains(LostEvidenceError, match="worker-0 failed first, had ended, and was deleted")
+        played(crash(), policy=policy)
+    message = f"deleted a pod of a Failed job with {policy}"
+    assert caught.group_contains(BrokenInvariantError, match=message)
+
+
+def test_a_pod_of_a_failed_job_that_is_not_stopped_breaks_the_rule(monkeypatch):
+    monkeypatch.setattr(cleanup, "_can_be_stopped", lambda _: False)
+    built = job("job-0").ps(1).worker(1).metadata(uid="").spec(backoffLimit=0)
+    with pytest.raises(BrokenInvariantError, match="'job-0-ps-0'] still run"):
+        played(crash(), jobs=(built.manifest,))
 
 
 def test_a_container_is_restarted_in_place():
@@ -116,7 +127,7 @@ def test_an_operator_is_killed_in_a_pause():
 def test_every_ingredient_is_drawn_by_some_seed():
     built = job("job-0").worker(2).manifest
     drawn = {type(each) for seed in range(100) for each in draw(seed, (built,), 60.0)}
-    assert drawn == {ContainerRestarts, Eviction, OperatorRestart}
+    assert drawn == {ContainerRestarts, Eviction, OperatorRestart, SlowWebhook, SilentNodes, FatObjects}
 
 
 COUNTS = {

@@ -7,6 +7,8 @@ import pytest
 from sim.field_walk import FIELDS, check, fields
 from sim.simulation import SEEDS
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_field_is_there():
     assert set(FIELDS) == {field for field in fields() if field not in ("ps.template", "heter.template")}

@@ -1,4 +1,4 @@
-"""The rules of the simulation, broken on purpose: a rule that nothing can break says nothing."""
+"""The rules of the simulation, each broken on purpose."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.pod_worker import ContainerStart
 from sim.gangs import Gangs, Scheduler, users_group
 from sim.invariants import BrokenInvariantError, Invariants, check_end, check_start
 from sim.simulation import DEFINITION
+from simkube.apiserver.server import ApiServer
+from simkube.build import job
+from simkube.kubelet.pod_worker import ContainerStart
 
 
 def start(servers: str, host: str, *, own: str = "") -> ContainerStart:
-    """Return the start of a job's first server, with the given list of servers and address of its own."""
+    """Return the start of a job's first server, with the given list of servers and own address."""
     environment = {
         "TRAINING_ROLE": "PSERVER",
         "POD_IP": host,

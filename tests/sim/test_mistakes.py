@@ -7,9 +7,9 @@ import pytest
 
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation.job import validate
-from paddlejob.testing.apiserver.rules.fake_patch import merge
-from paddlejob.testing.build import job
 from sim import mistakes
+from simkube.apiserver.rules.patch import merge
+from simkube.build import job
 
 RIGHT = job().ps(1).worker(2).spec(backoffLimit=1)
 

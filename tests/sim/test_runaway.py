@@ -1,4 +1,4 @@
-"""Trouble without end: whatever it is, a job costs a bounded number of writes and says what it waits for."""
+"""Permanent faults: a job causes a bounded number of writes, and its message has the reason."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import msgspec
 import pytest
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJobStatus
 from paddlejob.kube.resource import PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing import virtual_loop
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.fake_log import WriteRecord
-from paddlejob.testing.build import JobBuilder, job
-from paddlejob.testing.faults.transport import FaultRates
 from sim.pace import HOUR_SECONDS, Pace, TooFastError, writes_an_hour
 from sim.persistent_fault import Kind, PersistentFault
 from sim.scenario import Scenario
 from sim.simulation import DEFINITION, Simulation
+from simkube import virtual_loop
+from simkube.apiserver.request_log import WriteRecord
+from simkube.apiserver.server import ApiServer
+from simkube.build import JobBuilder, job
+from simkube.faults.transport import FaultRates
 
 HOURS = 2
 
@@ -119,7 +119,7 @@ def _writes(simulation: Simulation, *, since: float) -> int:
 
 
 class TestTheRulesCanBeBroken:
-    """A rule that nothing can break says nothing."""
+    """The rule can be broken."""
 
     def server(self, status: JsonObject) -> ApiServer:
         server = ApiServer()

@@ -1,4 +1,4 @@
-"""What passes between operators and an API server, one by one, and what can go wrong with each of it."""
+"""Single requests and events between operators and an API server, and a fault for each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from paddlejob.kube.errors import TransportError
 from paddlejob.kube.resource import LEASES
 from paddlejob.kube.transport import Response, Stream, Transport
-from paddlejob.testing.apiserver import fake_refusals, fake_watch
-from paddlejob.testing.apiserver.fake_api import ApiServer
+from simkube.apiserver import refusals, watches
+from simkube.apiserver.server import ApiServer
 
 LATE_SECONDS = 20.0
 BEHIND_SECONDS = 30.0
@@ -20,11 +20,11 @@ BEHIND_SECONDS = 30.0
 OUTAGE_SECONDS = 60.0
 LEASE = "operator"
 UNCOUNTED = ("/leases", f"/leases/{LEASE}", "/apis/scheduling.volcano.sh/v1beta1")
-"""Requests that come every few seconds, whatever happens to the job."""
+"""Periodic requests, independent of the job."""
 
 
 class Fault(enum.StrEnum):
-    """What goes wrong, once."""
+    """A single fault."""
 
     CRASH_BEFORE = "crash before a request"
     CRASH_AFTER = "crash after a request"
@@ -54,12 +54,12 @@ class Fault(enum.StrEnum):
 
     @property
     def is_about_events(self) -> bool:
-        """Whether it strikes what a watch delivers."""
+        """Whether it affects watch events."""
         return self in (Fault.EVENT_LATE, Fault.EVENT_TWICE, Fault.EVENT_MISSED)
 
 
 class Wire:
-    """Counts what passes between the operators and the server, and lets one thing go wrong."""
+    """Counts requests and events between the operators and the server, and applies one fault."""
 
     def __init__(self, server: ApiServer, fault: Fault | None = None, number: int = -1) -> None:
         self.server = server
@@ -73,7 +73,7 @@ class Wire:
         self._number = number
 
     def request_fault(self, method: str) -> Fault | None:
-        """Count a request, and return what happens to it."""
+        """Count a request, and return its fault, if any."""
         number, fault = self.requests, self._fault
         self.requests += 1
         if fault is None or fault.is_about_events or self._number < 0 or not _applies(fault, method):
@@ -97,7 +97,7 @@ class Wire:
             self.struck = True
 
     def event_fault(self) -> Fault | None:
-        """Count an event, and return what happens to it."""
+        """Count an event, and return its fault, if any."""
         number, self.events = self.events, self.events + 1
         if self._fault is None or not self._fault.is_about_events or number != self._number:
             return None
@@ -131,7 +131,7 @@ class WiredTransport:
         self._is_dead = False
 
     def kill(self) -> None:
-        """Answer nobody from now on."""
+        """Fail every request from now on."""
         self._is_dead = True
 
     async def request(
@@ -159,8 +159,8 @@ class WiredTransport:
             case Fault.SENT_TWICE:
                 await send()
             case Fault.CONFLICT:
-                error = fake_refusals.refusal(409, "Conflict", "the object has been modified")
-                return fake_refusals.response(error)
+                error = refusals.refusal(409, "Conflict", "the object has been modified")
+                return refusals.response(error)
             case Fault.OUTAGE | Fault.LATE_STANDBY:
                 self._wire.is_down = True
                 asyncio.get_running_loop().call_later(OUTAGE_SECONDS, setattr, self._wire, "is_down", False)
@@ -188,7 +188,7 @@ class WiredTransport:
             yield _WiredStream(opened, self._wire if self._is_struck else None, self._check, late)
 
     async def close(self) -> None:
-        """Close what is behind."""
+        """Close the wrapped transport."""
         await self._inner.close()
 
     def _die(self) -> None:
@@ -202,7 +202,7 @@ class WiredTransport:
 
 
 class _WiredStream:
-    """A watch, one of whose events goes wrong."""
+    """A watch with a fault at one event."""
 
     def __init__(self, inner: Stream, wire: Wire | None, check: Callable[[], None], late: float) -> None:
         self.status, self.headers = inner.status, inner.headers
@@ -212,7 +212,7 @@ class _WiredStream:
         self._late_seconds = late
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield what the other side sends, event by event."""
+        """Yield the received events one by one."""
         async for chunk in self._inner.chunks():
             await asyncio.sleep(self._late_seconds)
             self._check()
@@ -224,6 +224,6 @@ class _WiredStream:
                     case Fault.EVENT_TWICE:
                         yield line
                     case Fault.EVENT_MISSED:
-                        yield fake_watch.error_line(fake_refusals.expired("too old resource version"))
+                        yield watches.error_line(refusals.expired("too old resource version"))
                         return
                 yield line

@@ -14,7 +14,7 @@ from typing import Any
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, Resource
-from paddlejob.testing.build import JobBuilder, job
+from simkube.build import JobBuilder, job
 
 NAME = "hostile"
 DEEP, UID = "@deep@", "@uid@"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
-from paddlejob.operator.resources import PADDLE_JOBS
 
 FINALIZER = "finalizers.paddlepaddle.org"
 IMAGE = "registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1"

@@ -17,11 +17,11 @@ from urllib.request import Request, urlopen
 from behaviour.stage import SETTINGS, Stage
 from devcluster import Cluster
 from paddlejob.api import names
-from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, SECRETS
 from paddlejob.operator.settings import OperatorSettings, ReportSettings
-from paddlejob.testing.operator import Operator
+from paddlejob.training.hangs import HangLimits
+from simkube.operator import Operator
 
 
 class Reporting(Stage):

@@ -17,8 +17,8 @@ from aiohttp import web
 
 from client.scene import CRD, Scene
 from paddlejob.kube.errors import TransportError
-from paddlejob.testing.apiserver import fake_watch
-from paddlejob.testing.apiserver.fake_api import ApiServer
+from simkube.apiserver import watches
+from simkube.apiserver.server import ApiServer
 from tests.support import pod_streams
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class Front:
                 request.transport.abort()
         finally:
             self._streams.discard(task)
-            if isinstance(stream, fake_watch.Watch):
+            if isinstance(stream, watches.Watch):
                 self._server.close_watch(stream)
         return response
 

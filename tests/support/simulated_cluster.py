@@ -12,22 +12,22 @@ from typing import Any
 import msgspec
 import yaml
 
+from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.gang.model import Scheduling
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.controller import Controller
-from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.build import JobBuilder
-from paddlejob.testing.faults.transport import FaultRates, Faults
-from paddlejob.testing.kubelet.kubelet import Kubelet
-from paddlejob.testing.kubelet.outcomes import Behaviour, exit_soon
-from paddlejob.testing.kubelet.pod_worker import Timing
-from paddlejob.testing.operator import Operator
-from paddlejob.testing.volcano import Volcano
+from simkube.apiserver.server import ApiServer
+from simkube.build import JobBuilder
+from simkube.faults.transport import FaultRates, Faults
+from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.outcomes import Behaviour, exit_soon
+from simkube.kubelet.pod_worker import Timing
+from simkube.operator import Operator
+from simkube.volcano import Volcano
 from tests.support.waiting import eventually_async
 
 ROOT = Path(__file__).parents[2]

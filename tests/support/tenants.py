@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.core.snapshot import Settings
 from paddlejob.history.record import RECORD_KEY, unpack
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, EVENTS, PODS
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import HistorySettings, OperatorSettings
-from paddlejob.testing.build import job
-from paddlejob.testing.faults.tenants import LimitedTransport
-from paddlejob.testing.kubelet.outcomes import Exit, ExitWhenReleased, Outcome, RunForever, Unschedulable
-from paddlejob.testing.kubelet.pod_worker import Timing
-from paddlejob.testing.operator import Operator
+from simkube.build import job
+from simkube.faults.tenants import LimitedTransport
+from simkube.kubelet.outcomes import Exit, ExitWhenReleased, Outcome, RunForever, Unschedulable
+from simkube.kubelet.pod_worker import Timing
+from simkube.operator import Operator
 from tests.operator.progress_stage import line
 from tests.support.simulated_cluster import SimulatedCluster
 

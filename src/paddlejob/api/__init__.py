@@ -1,1 +1,1 @@
-"""The PaddleJob resource: types, names, defaults, validation and schema. Imports nothing of ours."""
+"""The PaddleJob resource: types, names, defaults, validation and schema. Imports no other package of ours."""

@@ -1,7 +1,7 @@
-"""The effective spec: defaults filled in, and spellings of existing manifests interpreted.
+"""Computes the effective spec: applies defaults and interprets the spellings of existing manifests.
 
-Everything here is total. Text that nobody understands falls back to what earlier operators did with it,
-so that a running job goes on; `validation` is what tells its author.
+These functions never raise. Unknown text gets the meaning that earlier operators gave it, so that a running
+job continues; `validation` reports the error.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from paddlejob.api.meta import JsonObject
+from paddlejob.api.names import Env
 from paddlejob.api.v1 import (
     CleanPodPolicy,
     Intranet,
@@ -18,7 +20,6 @@ from paddlejob.api.v1 import (
     PaddleJobSpec,
     Role,
     RoleSpec,
-    SuccessPolicy,
 )
 
 CLEAN_POD_POLICIES = {
@@ -26,28 +27,29 @@ CLEAN_POD_POLICIES = {
     "onfailed": CleanPodPolicy.ON_FAILURE,
     "nerver": CleanPodPolicy.NEVER,
 }
-"""Accepted spellings of `cleanPodPolicy`, lower case."""
+"""Accepted spellings of `cleanPodPolicy`, in lower case."""
 
 INTRANETS = {
     **{intranet.casefold(): intranet for intranet in Intranet},
     "hostnetwork": Intranet.HOST,
 }
-"""Accepted spellings of `intranet`, lower case."""
+"""Accepted spellings of `intranet`, in lower case."""
 
 WITH_GLOO_RANGE = range(3)
+_GLOO_ON_SERVERS = 2
 
 
 class Rendezvous(msgspec.Struct, frozen=True, gc=False):
-    """An etcd through which Paddle's own elastic launcher finds its peers."""
+    """The etcd through which Paddle's elastic launcher finds its peers."""
 
     server: str
-    """Such as `10.0.0.9:2379`."""
+    """Address such as `10.0.0.9:2379`."""
     nodes: str
-    """The fewest and the most, such as `1:4`."""
+    """Minimum and maximum number of nodes, such as `1:4`."""
 
 
 class EffectiveSpec(msgspec.Struct, frozen=True, gc=False):
-    """A spec with nothing left open."""
+    """A spec with all defaults."""
 
     mode: Mode
     intranet: Intranet
@@ -55,70 +57,70 @@ class EffectiveSpec(msgspec.Struct, frozen=True, gc=False):
     with_gloo: int
     roles: tuple[tuple[Role, RoleSpec], ...]
     rendezvous: Rendezvous | None = None
-    """Set where the platform has an etcd for elastic jobs."""
+    """Set if the operator has an etcd for elastic jobs."""
+
+    @property
+    def gloo_on_servers(self) -> bool:
+        """Whether gloo connects the servers too.
+
+        Paddle's HTTP rendezvous leaves servers out. Both templates have to name a directory instead.
+        """
+        return _wants_gloo_on_servers(self) and all(
+            Env.GLOO_FS_PATH in variable_names(each.template) for _, each in self.roles
+        )
 
 
 class Alias(msgspec.Struct, frozen=True, gc=False):
-    """A spelling that is accepted although it is not the one of the API."""
+    """An accepted spelling that differs from the API's."""
 
     field: str
     """Path of the field as written, such as `spec.cleanPolicy`."""
     written: str
     meaning: str
-    """The field and value that say the same, or empty where what was written has no effect."""
+    """The equivalent field and value, or empty if the written field has no effect."""
 
     def __str__(self) -> str:
         if not self.meaning:
-            return f"{self.field}: {self.written} has no effect beside spec.cleanPodPolicy; remove it"
-        return f"{self.field}: {self.written} is read as {self.meaning}; please write it that way"
+            return f"{self.field}: {self.written} has no effect with spec.cleanPodPolicy; remove it"
+        return f"{self.field}: {self.written} is read as {self.meaning}; write it that way"
 
 
 def effective(spec: PaddleJobSpec) -> EffectiveSpec:
-    """Return what a spec means.
+    """Return the effective spec.
 
-    Guarantees: never raises. An unknown `cleanPodPolicy` keeps the pods, an unknown `intranet` is PodIP,
-    a `withGloo` out of range counts as absent; these are what earlier operators did.
+    Like earlier operators, keeps the pods if `cleanPodPolicy` is unknown, uses PodIP if `intranet` is
+    unknown, and ignores `withGloo` if it is out of range.
     """
+    clean_pod_policy = read_clean_pod_policy(spec.clean_pod_policy or spec.clean_policy)
     return EffectiveSpec(
         mode=spec.mode,
         intranet=read_intranet(spec.intranet) or Intranet.POD_IP,
-        clean_pod_policy=read_clean_pod_policy(_written_policy(spec)) or CleanPodPolicy.NEVER,
+        clean_pod_policy=clean_pod_policy or CleanPodPolicy.NEVER,
         with_gloo=_with_gloo(spec),
         roles=tuple(spec.roles()),
     )
 
 
 def effective_of(job: PaddleJob) -> EffectiveSpec:
-    """Return what a job's spec means; of one that cannot be read, that its pods are not ours to delete."""
-    meant = effective(job.spec)
+    """Return a job's effective spec; the pods of a job that does not decode are never deleted."""
+    spec = effective(job.spec)
     if not job.undecodable:
-        return meant
-    return msgspec.structs.replace(meant, clean_pod_policy=CleanPodPolicy.NEVER)
+        return spec
+    return msgspec.structs.replace(spec, clean_pod_policy=CleanPodPolicy.NEVER)
 
 
 def read_clean_pod_policy(text: str) -> CleanPodPolicy | None:
-    """Return the policy that a text means, or None for a text that means nothing; absent is OnCompletion."""
+    """Parse a clean policy; empty is OnCompletion, unknown text is None."""
     return CLEAN_POD_POLICIES.get(text.casefold()) if text else CleanPodPolicy.ON_COMPLETION
 
 
 def read_intranet(text: str) -> Intranet | None:
-    """Return the network that a text means, or None for a text that means nothing; absent is PodIP."""
+    """Parse an intranet; empty is PodIP, unknown text is None."""
     return INTRANETS.get(text.casefold()) if text else Intranet.POD_IP
 
 
-def read_success_policy(text: str) -> SuccessPolicy | None:
-    """Return the policy that a text means, or None for a text that means nothing; absent is AllWorkers."""
-    if not text:
-        return SuccessPolicy.ALL_WORKERS
-    return next((policy for policy in SuccessPolicy if policy == text), None)
-
-
-def aliases(spec: PaddleJobSpec) -> tuple[Alias, ...]:
-    """Return what the author of a spec should write differently, although it is understood."""
-    return tuple(_aliases(spec))
-
-
-def _aliases(spec: PaddleJobSpec) -> Iterator[Alias]:
+def aliases(spec: PaddleJobSpec) -> Iterator[Alias]:
+    """Yield the aliases in a spec, which its author should replace."""
     if spec.clean_policy and spec.clean_pod_policy:
         yield Alias("spec.cleanPolicy", spec.clean_policy, "")
     elif spec.clean_policy and (policy := read_clean_pod_policy(spec.clean_policy)):
@@ -129,12 +131,50 @@ def _aliases(spec: PaddleJobSpec) -> Iterator[Alias]:
         yield Alias("spec.intranet", spec.intranet, f"intranet: {intranet}")
 
 
-def _written_policy(spec: PaddleJobSpec) -> str:
-    return spec.clean_pod_policy or spec.clean_policy
+def ineffective_fields(spec: PaddleJobSpec) -> Iterator[str]:
+    """Yield a message for each field without its full effect."""
+    known = effective(spec)
+    if _wants_gloo_on_servers(known) and not known.gloo_on_servers:
+        yield (
+            "spec.withGloo: 2 connects the workers only; to connect the servers too, mount a shared volume "
+            f"in both templates and set {Env.GLOO_FS_PATH} to a directory on it"
+        )
+    if sample_set := spec.sample_set_ref:
+        yield (
+            f"spec.sampleSetRef: {sample_set.get('name')} has no effect, because SampleSets are not supported"
+            f"; mount a persistentVolumeClaim with the data at {sample_set.get('mountPath')} in the templates"
+        )
+
+
+def training_container(template: JsonObject) -> JsonObject:
+    """Return the template's first container, empty if the template is malformed."""
+    pod_spec = template.get("spec")
+    containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None
+    first = containers[0] if isinstance(containers, list) and containers else None
+    return first if isinstance(first, dict) else {}
+
+
+def command_line(container: JsonObject) -> str:
+    """Return the words of a container's command and arguments, without values of a wrong type."""
+    parts = (container.get(field) for field in ("command", "args"))
+    words = (word for part in parts if isinstance(part, list) for word in part)
+    return " ".join(word for word in words if isinstance(word, str))
+
+
+def variable_names(template: JsonObject) -> tuple[object, ...]:
+    """Return the names of the environment variables of a template's training container."""
+    listed = training_container(template).get("env")
+    variables = listed if isinstance(listed, list) else ()
+    return tuple(each.get("name") for each in variables if isinstance(each, dict))
+
+
+def _wants_gloo_on_servers(spec: EffectiveSpec) -> bool:
+    # Paddle counts heter workers as servers, with the ranks of the servers.
+    return spec.with_gloo == _GLOO_ON_SERVERS and spec.mode is Mode.PS
 
 
 def _with_gloo(spec: PaddleJobSpec) -> int:
-    """Gloo meets at the first parameter server, so there is none without one."""
+    # Gloo's rendezvous is on the first parameter server.
     if not spec.replicas(Role.PS):
         return 0
     return 1 if spec.with_gloo is None or spec.with_gloo not in WITH_GLOO_RANGE else spec.with_gloo

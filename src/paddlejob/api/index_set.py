@@ -1,4 +1,4 @@
-"""Sets of indexes as text, such as `0-2,5`: short in a status even where there are thousands."""
+"""Encodes the index sets in a status as compact text such as `0-2,5`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 
 
 def parse(text: str, below: int) -> frozenset[int]:
-    """Return the indexes that a text names, of those below a bound; what is not an index names none."""
+    """Return the indexes in a text that are below a bound; ignore invalid parts."""
     return frozenset(itertools.chain.from_iterable(_span(part, below) for part in text.split(",")))
 
 
 def compact(indexes: Iterable[int]) -> str:
-    """Return a set of indexes as text."""
     return ",".join(_spans(sorted(set(indexes))))
 
 

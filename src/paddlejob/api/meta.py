@@ -1,30 +1,33 @@
-"""What every Kubernetes object carries: narrow views that decode fast and drop what nobody reads."""
+"""Types for the metadata of Kubernetes objects, with only the fields that are used."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Protocol
 
 import msgspec
 
 JsonObject = dict[str, Any]
-"""A Kubernetes object's body as plain JSON. Pod templates stay in this form so that no field is lost."""
+"""A Kubernetes object as plain JSON. Pod templates keep this form, so that no field is lost."""
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+"""Sorts objects without a time first."""
 
 
 class View(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of the narrow, immutable views; unknown fields are ignored when decoding."""
+    """Base class of partial, immutable views of objects; decoding ignores unknown fields."""
 
 
 def about(description: str, **schema: Any) -> msgspec.Meta:
-    """Describe a field: its text, and its bounds in the words of OpenAPI.
+    """Return a field's description and its bounds as OpenAPI keywords.
 
-    The bounds are not msgspec's own, which would refuse to decode an object that breaks one.
+    These are not msgspec's bounds, because decoding must accept an object that violates one.
     """
     return msgspec.Meta(description=description, extra_json_schema=schema or None)
 
 
 class OwnerReference(View, frozen=True):
-    """The object that another belongs to, by UID: names are reused, UIDs are not."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -51,12 +54,11 @@ class ObjectMeta(View, frozen=True):
 
     @property
     def key(self) -> ObjectKey:
-        """The object's place in the cluster."""
         return ObjectKey(self.namespace, self.name)
 
     @property
     def controller_uid(self) -> str:
-        """UID of the controlling owner, empty when there is none."""
+        """UID of the controlling owner, or empty."""
         for owner in self.owner_references:
             if owner.controller:
                 return owner.uid
@@ -64,7 +66,7 @@ class ObjectMeta(View, frozen=True):
 
 
 class ObjectKey(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Namespace and name: what queues and caches are keyed by."""
+    """Namespace and name, the key of queues and caches."""
 
     namespace: str
     name: str
@@ -74,7 +76,7 @@ class ObjectKey(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class HasMeta(Protocol):
-    """Anything with a `metadata`, so that caches work for every kind."""
+    """An object with `metadata`."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -83,10 +85,10 @@ class HasMeta(Protocol):
 class Condition(View, frozen=True):
     """A Kubernetes condition: one observable fact about an object and when it last changed."""
 
-    type: Annotated[str, about("What the condition is about.")]
-    status: Annotated[str, about("Whether it holds: True, False or Unknown.")]
-    reason: Annotated[str, about("Reason, in one word for programs.")] = ""
-    message: Annotated[str, about("Reason, in one line for people.")] = ""
+    type: Annotated[str, about("Type of the condition.")]
+    status: Annotated[str, about("Status of the condition: True, False or Unknown.")]
+    reason: Annotated[str, about("Machine-readable reason (CamelCase).")] = ""
+    message: Annotated[str, about("Human-readable explanation.")] = ""
     last_transition_time: Annotated[datetime | None, about("When the status last changed.")] = None
     observed_generation: Annotated[
         int, about("Generation of the spec that the condition describes.", format="int64")
@@ -94,5 +96,5 @@ class Condition(View, frozen=True):
 
 
 def resource_version_number(resource_version: str) -> int | None:
-    """Return a version as a number that can be compared, or None where the server's versions are opaque."""
+    """Return a version as a comparable number, or None if the server's versions are opaque."""
     return int(resource_version) if resource_version.isdecimal() else None

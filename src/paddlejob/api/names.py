@@ -1,4 +1,4 @@
-"""Names that are a contract: labels, annotations, environment variables, reasons, ports."""
+"""Names that users and other programs rely on: labels, annotations, environment variables, reasons, ports."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ KIND: Final = "PaddleJob"
 PLURAL: Final = "paddlejobs"
 SHORT_NAME: Final = "pdj"
 
-# Labels on everything that belongs to a job. The two `paddle-res-*` labels are those of earlier operators:
-# users' scripts select on them, and pods that such an operator left behind are recognised by them.
+# Labels on all objects of a job. Earlier operators used the two `paddle-res-*` labels: users' scripts select
+# on them, and they identify the pods of such an operator.
 LABEL_JOB: Final = f"{GROUP}/job-name"
 LABEL_ROLE: Final = f"{GROUP}/role"
 LABEL_INDEX: Final = f"{GROUP}/index"
@@ -21,12 +21,12 @@ LABEL_RESOURCE_TYPE: Final = "paddle-res-type"
 
 ANNOTATION_ROLE: Final = "paddle-resource"
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
-"""On a pod: hash of the ConfigMap that the pod was started (or woken) with."""
+"""On a pod: hash of the ConfigMap with which the pod was started or updated."""
 
 ANNOTATION_GANG: Final = f"{GROUP}/gang"
-"""On a pod: who schedules it together with its peers; not there on a pod that is scheduled alone."""
+"""On a pod: its gang scheduler; absent on a pod that is scheduled individually."""
 
-# Volcano finds the gang of a pod by these; its scheduler answers to this name.
+# The name of Volcano's scheduler, and the annotations that identify a pod's gang.
 VOLCANO: Final = "volcano"
 ANNOTATION_GROUP_NAME: Final = "scheduling.k8s.io/group-name"
 ANNOTATION_TASK: Final = "volcano.sh/task-spec"
@@ -35,41 +35,50 @@ ANNOTATION_VOLCANO_JOB_VERSION: Final = "volcano.sh/job-version"
 ANNOTATION_QUEUE: Final = "volcano.sh/queue-name"
 
 LABEL_KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
-"""On a job: the LocalQueue of Kueue that it waits in."""
+"""On a job: its LocalQueue of Kueue."""
 ANNOTATION_POD_SETS: Final = f"{GROUP}/pod-sets"
-"""On a Workload: hash of the pods that it was made for."""
+"""On a Workload: hash of the pods in it."""
 
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 
 LABEL_HISTORY: Final = f"{GROUP}/history"
-"""On a ConfigMap that keeps the record of a job after the job is gone; the value is the record's version."""
+"""On a ConfigMap with the record of a deleted job; the value is the version of the record."""
 ANNOTATION_SUMMARY: Final = f"{GROUP}/summary"
-"""On such a ConfigMap: how the job ended, as JSON."""
+"""On such a ConfigMap: the job's outcome, as JSON."""
 RECORDER: Final = "paddlejob-recorder"
-"""The volume of the recorder in a pod, and the audience of its token; begins the name of its ConfigMap."""
+"""The recorder's volume in a pod, the audience of its token, and the prefix of its ConfigMap's name."""
 RECORDER_MOUNT: Final = "/etc/paddlejob/recorder"
+LAUNCHER_LOGS: Final = "paddlejob-logs"
+"""The volume with the logs of the processes that Paddle's launcher starts in a pod."""
+LAUNCHER_LOG_DIR: Final = "/var/log/paddlejob"
 
 CONTROLLER_NAME: Final = "paddlepaddle.org/paddlejob-operator"
-"""What `spec.managedBy` says, of jobs that this operator reconciles, if it is set at all."""
+"""Value of `spec.managedBy` in jobs of this operator, unless it is empty."""
 
 LEGACY_FINALIZER: Final = "finalizers.paddlepaddle.org"
-"""Earlier operators put it on every job; nothing waits for it, so it is only ever removed."""
+"""Earlier operators put it on every job; this operator does not need it and only removes it."""
 
-# Twenty consecutive ports a pod: launchers before Paddle 2.3 take one an accelerator, upward from the base.
+# Twenty consecutive ports per pod: launchers before Paddle 2.3 use one per accelerator, from the base upward.
 BASE_PORT: Final = 36000
 PORTS_PER_POD: Final = 20
 MASTER_PORT_OFFSET: Final = 1
+LAUNCHER_PORT_OFFSET: Final = 2
+"""The first port for the processes of Paddle's launcher, up to the end of the block."""
 GLOO_PORT_OFFSET: Final = 18
 HOST_PORT_RANGE: Final = (35000, 65000)
 
+GLOO_RENDEZVOUS_FILE: Final = "2"
 GLOO_RENDEZVOUS_HTTP: Final = "3"
 
-LAST_WORDS_POLICY: Final = "FallbackToLogsOnError"
-"""Makes the kubelet keep the end of a failed container's log, so that the job can say why it failed."""
+POD_REASON_JOB_ENDED: Final = "JobEnded"
+"""`status.reason` of a pod that had no node when its job ended."""
+
+TERMINATION_MESSAGE_POLICY: Final = "FallbackToLogsOnError"
+"""Makes the kubelet keep the end of a failed container's log, which explains the failure."""
 
 
 class Env:
-    """Environment variables that PaddlePaddle reads."""
+    """Environment variables of PaddlePaddle and paddlejob."""
 
     POD_IP: Final = "POD_IP"
     PADDLE_PORT: Final = "PADDLE_PORT"
@@ -86,10 +95,25 @@ class Env:
     MASTER: Final = "PADDLE_MASTER"
     NNODES: Final = "PADDLE_NNODES"
     JOB_ID: Final = "PADDLE_JOB_ID"
+    LOCAL_SIZE: Final = "PADDLE_LOCAL_SIZE"
+    LOCAL_RANK: Final = "PADDLE_LOCAL_RANK"
+    RANK_IN_NODE: Final = "PADDLE_RANK_IN_NODE"
+    GLOBAL_SIZE: Final = "PADDLE_GLOBAL_SIZE"
+    GLOBAL_RANK: Final = "PADDLE_GLOBAL_RANK"
     DISTRI_BACKEND: Final = "PADDLE_DISTRI_BACKEND"
+    XCCL_BACKEND: Final = "PADDLE_XCCL_BACKEND"
+    SELECTED_DEVICES: Final = "FLAGS_selected_{}s"
+    """Cards of a process; the gap is for the type of device, such as `gpu`."""
+    PORT_RANGE: Final = "PORT_RANGE"
+    LAUNCH_WITH_ARGS: Final = "PADDLE_LAUNCH_WITH_ARGS"
+    MASTER_ADDR: Final = "MASTER_ADDR"
+    MASTER_PORT: Final = "MASTER_PORT"
     WITH_GLOO: Final = "PADDLE_WITH_GLOO"
     GLOO_RENDEZVOUS: Final = "PADDLE_GLOO_RENDEZVOUS"
     GLOO_HTTP_ENDPOINT: Final = "PADDLE_GLOO_HTTP_ENDPOINT"
+    GLOO_FS_PATH: Final = "PADDLE_GLOO_FS_PATH"
+    SYS_JOB_ID: Final = "SYS_JOB_ID"
+    """Prefix of gloo's keys, which must differ from those of earlier jobs and attempts."""
     ALL_HETER_ENDPOINTS: Final = "PADDLE_ALL_HETER_TRAINER_IP_PORT_LIST"
     NEXT_HETER_ENDPOINTS: Final = "PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST"
     PREVIOUS_HETER_ENDPOINTS: Final = "PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST"
@@ -98,22 +122,23 @@ class Env:
     STAGE_NUM: Final = "STAGE_NUM"
     STAGE_TRAINERS_NUM: Final = "PADDLE_STAGE_TRAINERS_NUM"
     ATTEMPT: Final = "PADDLEJOB_ATTEMPT"
-    """Number of the job's attempt, from 0; our own, for programs that want to know."""
+    """Number of the job's attempt, from 0; user programs may read it."""
     REPORT_URL: Final = "PADDLEJOB_REPORT_URL"
-    """Where the recorder reports to."""
+    """URL for the recorder's reports."""
     TRAINJOB_URL: Final = "KUBEFLOW_TRAINER_SERVER_URL"
-    """The same for programs that report with Kubeflow's SDK."""
+    """URL for reports of Kubeflow's SDK."""
     TRAINJOB_CA: Final = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
     TRAINJOB_TOKEN: Final = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105  (a name)
     GIVEN_PYTHONPATH: Final = "PADDLEJOB_GIVEN_PYTHONPATH"
-    """A PYTHONPATH that the template takes from elsewhere, which ours refers to."""
+    """The template's PYTHONPATH if it has a valueFrom; ours refers to it."""
     ELASTIC_LEVEL: Final = "PADDLE_ELASTIC_LEVEL"
     ELASTIC_TIMEOUT: Final = "PADDLE_ELASTIC_TIMEOUT"
     MAX_RESTART: Final = "PADDLE_MAX_RESTART"
+    LOG_DIR: Final = "PADDLE_LOG_DIR"
 
 
 ATTEMPT_GUARD: Final = f"{Env.ATTEMPT}_"
-"""Begins the ConfigMap's keys that hold containers back until it has the addresses of their attempt."""
+"""Prefix of the ConfigMap keys that block containers until it has the addresses of their attempt."""
 PROTECTED_ENV: Final = frozenset(
     {
         Env.POD_IP,
@@ -137,14 +162,16 @@ PROTECTED_ENV: Final = frozenset(
         Env.ATTEMPT,
     }
 )
-"""Variables that say who a pod is and where its peers are: a user's own value would break the job."""
+"""Variables with the identity of a pod and the addresses of its peers; a user's value would break the job."""
 
 
 class Reason:
-    """Reasons of conditions and events; PascalCase, stable, fit for `kubectl wait` and alerts."""
+    """Stable reasons of conditions and events, for `kubectl wait` and alerts."""
 
     INVALID_SPEC: Final = "InvalidSpec"
     ALIAS_USED: Final = "AliasUsed"
+    MASTER_OVERRIDDEN: Final = "MasterOverridden"
+    NO_EFFECT: Final = "NoEffect"
     CREATE_FAILED: Final = "CreateFailed"
     CREATED_PODS: Final = "CreatedPods"
     DELETED_PODS: Final = "DeletedPods"

@@ -1,8 +1,8 @@
-"""Narrow views of the objects that a job owns: only the fields that decisions are made from."""
+"""Partial views of a job's objects, with only the fields that decisions need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
@@ -12,21 +12,15 @@ from paddlejob.api.meta import ObjectMeta, View
 
 
 class ContainerWaiting(View, frozen=True):
-    """Why a container is not started."""
-
     reason: str = ""
     message: str = ""
 
 
 class ContainerRunning(View, frozen=True):
-    """Since when a container runs."""
-
     started_at: datetime | None = None
 
 
 class ContainerTerminated(View, frozen=True):
-    """How a container ended."""
-
     exit_code: int = 0
     signal: int = 0
     reason: str = ""
@@ -36,7 +30,7 @@ class ContainerTerminated(View, frozen=True):
 
 
 class ContainerState(View, frozen=True):
-    """One of the three is set."""
+    """Exactly one of the three is set."""
 
     waiting: ContainerWaiting | None = None
     running: ContainerRunning | None = None
@@ -44,8 +38,6 @@ class ContainerState(View, frozen=True):
 
 
 class ContainerStatus(View, frozen=True):
-    """The state of one container."""
-
     name: str = ""
     ready: bool = False
     restart_count: int = 0
@@ -54,8 +46,6 @@ class ContainerStatus(View, frozen=True):
 
 
 class PodCondition(View, frozen=True):
-    """Such as PodScheduled=False with the scheduler's reason."""
-
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -63,14 +53,12 @@ class PodCondition(View, frozen=True):
 
 
 class PodAddress(View, frozen=True):
-    """One of the addresses of a pod, which has one of each family on a dual-stack cluster."""
+    """An address of a pod; on a dual-stack cluster a pod has one per address family."""
 
     ip: str = ""
 
 
 class PodStatus(View, frozen=True):
-    """What kubelet and scheduler say about a pod."""
-
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -82,29 +70,26 @@ class PodStatus(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
-    """Where a pod runs, and what becomes of it when its containers end."""
-
     node_name: str = ""
     restart_policy: str = ""
+    active_deadline_seconds: int | None = None
 
 
 class Pod(View, frozen=True):
-    """A pod of a job."""
-
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 
 def share_parts(pod: Pod, share: Callable[[Any], Any]) -> None:
-    """Replace what a pod of the cache has in common with others by what `share` returns for it.
+    """Deduplicate the parts of a cached pod with `share`.
 
-    Most pods have the same conditions, and the containers of those that started in the same second are equal.
+    Most pods have the same conditions, and containers that started in the same second are equal.
     """
     set_field, status = msgspec.structs.force_setattr, pod.status
     set_field(pod, "spec", share(pod.spec))
     if status == _NO_STATUS:
-        return  # the one that all pods without a status have
+        return  # already shared by all pods without a status
     set_field(status, "phase", share(status.phase))
     set_field(status, "conditions", share(status.conditions))
     for field in ("init_container_statuses", "container_statuses"):
@@ -115,15 +100,40 @@ _NO_STATUS = PodStatus()
 
 
 class Service(View, frozen=True):
-    """A pod's headless service; its ports are fixed, so that it exists is all there is to know."""
+    """A pod's headless Service; only its existence matters."""
 
     metadata: ObjectMeta
 
 
 class ConfigMap(View, frozen=True):
-    """The environment of a job, or the recorder."""
+    """The ConfigMap with a job's environment, or with the recorder."""
 
     metadata: ObjectMeta
     data: dict[str, str] = {}
     fingerprint: str = ""
-    """Hash of the data of an immutable ConfigMap, set in place of the data by a reader that keeps no more."""
+    """Hash of the data of an immutable ConfigMap; replaces the data in caches."""
+
+
+def kubectl_status(pod: Pod) -> str:
+    """Return the status of a pod as `kubectl get pods` shows it."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    if pod.metadata.deletion_timestamp is not None:
+        return "Terminating"
+    if pod.status.reason:
+        return pod.status.reason
+    if pod.status.phase in ("Failed", "Succeeded"):
+        return "Completed" if pod.status.phase == "Succeeded" else _failure(statuses)
+    return next(filter(None, map(_trouble, statuses)), pod.status.phase)
+
+
+def _trouble(status: ContainerStatus) -> str:
+    waiting = status.state.waiting
+    return waiting.reason if waiting is not None else ""
+
+
+def _failure(statuses: Iterable[ContainerStatus]) -> str:
+    for status in statuses:
+        ended = status.state.terminated
+        if ended is not None and ended.exit_code:
+            return f"{ended.reason} {ended.exit_code}"
+    return "Failed"

@@ -1,4 +1,4 @@
-"""Narrow views of the objects that schedulers know a gang by."""
+"""Partial views of the gang schedulers' objects."""
 
 from __future__ import annotations
 
@@ -6,34 +6,30 @@ from paddlejob.api.meta import Condition, JsonObject, ObjectMeta, View
 
 
 class GangPolicy(View, frozen=True):
-    """How many pods Kubernetes' own scheduler places together or not at all."""
-
     min_count: int = 0
 
 
 class GroupPolicy(View, frozen=True):
-    """The policy of a PodGroup of Kubernetes itself."""
+    """The policy of a PodGroup of Kubernetes' own scheduler."""
 
     gang: GangPolicy | None = None
 
 
 class PodSetAssignment(View, frozen=True):
-    """Flavors of nodes that Kueue assigned to one set of pods, by resource."""
+    """The ResourceFlavors that Kueue assigned to one set of pods, by resource."""
 
     name: str = ""
     flavors: dict[str, str] = {}
 
 
 class Admission(View, frozen=True):
-    """What Kueue has given to a workload."""
-
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
 
 
 class PodGroupSpec(View, frozen=True):
-    """What is asked of a scheduler.
+    """A request to a gang scheduler.
 
-    Volcano reads the first four fields, Kubernetes itself priority class and policy, Kueue the last.
+    Volcano reads the first four fields, Kubernetes' scheduler priority class and policy, Kueue the last one.
     """
 
     min_member: int = 0
@@ -45,20 +41,20 @@ class PodGroupSpec(View, frozen=True):
 
 
 class PodGroupStatus(View, frozen=True):
-    """What the scheduler says; only Volcano has phases, only Kueue has admissions."""
+    """The scheduler's answer; only Volcano has phases, only Kueue has admissions."""
 
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
     admission: Admission | None = None
 
-    def says(self, kind: str) -> Condition | None:
-        """Return a condition that holds, None when it does not."""
+    def true_condition(self, kind: str) -> Condition | None:
+        """Return the condition of this type if it is True."""
         found = (each for each in self.conditions if each.type == kind and each.status == "True")
         return next(found, None)
 
 
 class PodGroup(View, frozen=True):
-    """A gang: a PodGroup of Volcano or of Kubernetes itself, or a Workload of Kueue."""
+    """A gang: a PodGroup of Volcano or of Kubernetes' scheduler, or a Workload of Kueue."""
 
     metadata: ObjectMeta
     spec: PodGroupSpec = PodGroupSpec()
@@ -66,27 +62,25 @@ class PodGroup(View, frozen=True):
 
 
 class ResourceFlavorSpec(View, frozen=True):
-    """How to get to the nodes of a flavor."""
-
     node_labels: dict[str, str] = {}
     tolerations: tuple[JsonObject, ...] = ()
 
 
 class ResourceFlavor(View, frozen=True):
-    """A kind of nodes that Kueue keeps a quota for."""
+    """A group of nodes with a quota in Kueue."""
 
     metadata: ObjectMeta
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
 
 
 class QueueSpec(View, frozen=True):
-    """What the jobs of a queue may use together; resources that are not listed are not limited."""
+    """The limits of a queue; resources that are not listed are unlimited."""
 
     capability: dict[str, int | str] = {}
 
 
 class QueueStatus(View, frozen=True):
-    """Open, Closing, Closed or Unknown; a queue that nobody has looked at yet has no state."""
+    """Open, Closing, Closed, Unknown, or empty before Volcano has processed the queue."""
 
     state: str = ""
 

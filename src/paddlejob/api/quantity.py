@@ -1,13 +1,13 @@
-"""Amounts of resources as Kubernetes writes them: read, added exactly, and written in canonical form.
+"""Parses Kubernetes quantities, adds them exactly, and formats them in canonical form.
 
-The grammar, the precision and the cap are those of Kubernetes' `resource.ParseQuantity`:
+Grammar, precision and cap match Kubernetes' `resource.ParseQuantity`:
 
-- an amount is rounded up to the next nano (10^-9), away from zero;
-- one with a binary suffix is capped at 2^63-1, silently; a decimal one is not capped.
+- a quantity is rounded up to the next nano (10^-9), away from zero;
+- a quantity with a binary suffix is silently capped at 2^63-1; a decimal one is not capped.
 
-Kubernetes limits neither the number of digits nor, up to 32 bits, the exponent, so that a text of a few bytes
-can stand for a number of gigabytes. Here a text has at most 64 characters and an exponent at most two digits,
-which makes every amount smaller than 10^163: whatever the text, reading it takes microseconds.
+Kubernetes does not limit the number of digits, and limits the exponent only to 32 bits, so a short text can
+denote a number with gigabytes of digits. Here a text has at most 64 characters and an exponent at most two
+digits. Every amount is therefore below 10^163, and parsing takes microseconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 MAX_LENGTH = 64
 PATTERN = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?"
-"""How Kubernetes writes amounts: 2, 0.5, 500m, 4Gi, 1e3. Valid in Python and in OpenAPI."""
+"""The grammar of quantities such as 2, 0.5, 500m, 4Gi and 1e3; valid in Python and in OpenAPI."""
 
 _TEXT = re.compile(PATTERN)
 _DECIMAL = {
@@ -33,19 +33,19 @@ _BINARY_CAP = Fraction(2**63 - 1)
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """An exact amount, and whether its author counted in powers of 1024."""
+    """An exact amount, and whether it was written with a binary suffix."""
 
     amount: Fraction
     binary: bool = False
 
     def __add__(self, other: Quantity) -> Quantity:
-        return Quantity(self.amount + other.amount, self._counts_as(other))
+        return Quantity(self.amount + other.amount, self.binary if self.amount else other.binary)
 
     def __mul__(self, times: int) -> Quantity:
         return Quantity(self.amount * times, self.binary)
 
     def __str__(self) -> str:
-        """Return the canonical text: no fraction, and the largest suffix that allows for that."""
+        """Return the canonical text: the largest suffix without a fraction."""
         amount = self.amount
         binary = self.binary and amount.denominator == 1 and abs(amount) >= 1024
         table = _BINARY if binary else _DECIMAL
@@ -55,11 +55,7 @@ class Quantity(msgspec.Struct, frozen=True):
         return str(amount.numerator)
 
     def larger(self, other: Quantity) -> Quantity:
-        """Return the larger of two amounts."""
         return self if self.amount >= other.amount else other
-
-    def _counts_as(self, other: Quantity) -> bool:
-        return self.binary if self.amount else other.binary
 
 
 ZERO = Quantity(Fraction(0))
@@ -68,9 +64,9 @@ Resources = Mapping[str, Quantity]
 
 
 def parse(written: object) -> Quantity:
-    """Return what a text or number such as 2, 0.5, 500m, 4Gi or 1e3 means; null is nothing, as in Kubernetes.
+    """Parse a text or number such as 2, 0.5, 500m, 4Gi or 1e3; None is zero, as in Kubernetes.
 
-    Raises ValueError for everything else, with a sentence for its author.
+    Raises ValueError with a message for the user.
     """
     if written is None:
         return ZERO
@@ -81,7 +77,7 @@ def parse(written: object) -> Quantity:
 
 
 def in_units_of(amount: object, divisor: object) -> str:
-    """Return an amount in units of another one, rounded up, as the kubelet hands it to a container.
+    """Divide an amount by a divisor and round up, as the kubelet does for a resourceFieldRef.
 
     Raises ValueError.
     """
@@ -90,12 +86,12 @@ def in_units_of(amount: object, divisor: object) -> str:
 
 
 def parse_all(written: Mapping[str, object]) -> dict[str, Quantity]:
-    """Return a map of amounts. Raises ValueError."""
+    """Parse a map of quantities. Raises ValueError."""
     return {resource: parse(amount) for resource, amount in written.items()}
 
 
 def total(parts: Iterable[Resources]) -> dict[str, Quantity]:
-    """Return the sum of several maps of amounts."""
+    """Return the sum of each resource."""
     summed: dict[str, Quantity] = {}
     for part in parts:
         for resource, amount in part.items():
@@ -113,12 +109,12 @@ def largest(parts: Iterable[Resources]) -> dict[str, Quantity]:
 
 
 def write_all(resources: Resources) -> dict[str, str]:
-    """Return a map of amounts as Kubernetes writes it, in the order of the names."""
+    """Format a map of quantities, sorted by name."""
     return {resource: str(resources[resource]) for resource in sorted(resources)}
 
 
 def _text(written: object) -> str:
-    """Return an amount as text. Its length is checked before anything is computed from it."""
+    """Return a quantity as text; check its length before any computation."""
     match written:
         case str():
             text = written.strip()
@@ -134,7 +130,6 @@ def _text(written: object) -> str:
 
 
 def _split(text: str) -> tuple[int, Fraction, str]:
-    """Return sign, number and suffix."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is not a quantity; write one such as 2, 500m or 4Gi")

@@ -1,4 +1,4 @@
-"""Kinds of objects and their paths on the API server."""
+"""Resource types and their paths on the API server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from urllib.parse import quote
 import msgspec
 
 _PLAIN = re.compile(r"[a-z0-9.-]+")
-"""What nearly all names consist of, and needs no quoting."""
+"""Names that need no quoting, which are nearly all."""
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One kind of object: its group and version, its plural in URLs, its scope."""
+    """A resource type: group, version, plural, kind and scope."""
 
     group: str
     """Empty for the core group."""
@@ -23,12 +23,11 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
-        """The `apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def group_path(self) -> str:
-        """Where the API server lists the resources of this group and version."""
+        """The path of the discovery document of this group and version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(
@@ -36,7 +35,7 @@ class Resource(msgspec.Struct, frozen=True):
     ) -> str:
         """Return the URL path of a collection, an object or its subresource.
 
-        Raises ValueError when the parts do not make a path, for example without a required namespace.
+        Raises ValueError if a part is missing or invalid, such as a required namespace.
         """
         parts = [self.group_path]
         if namespace:

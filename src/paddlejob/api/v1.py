@@ -1,11 +1,11 @@
 """PaddleJob, batch.paddlepaddle.org/v1, as immutable structs.
 
-The pod templates stay plain JSON (`JsonObject`): a typed pod model would lose every field it does not know.
-Text fields with several accepted spellings (`cleanPodPolicy`, `intranet`) hold what the user wrote;
-`defaulting.effective` turns them into the enums.
+Pod templates are plain JSON (`JsonObject`), because a typed pod model would lose unknown fields. Text fields
+with several accepted spellings (`cleanPodPolicy`, `intranet`) keep the user's spelling;
+`defaulting.effective` converts them to enums.
 
-Each field has its text and its bounds beside its type (`about`). The CRD, the reference and `validation` are
-generated from them. Decoding does not check the bounds, so that the status can say what is wrong.
+Each field has a description and bounds (`about`), the source of the CRD, the reference and `validation`.
+Decoding does not check the bounds, so that the status can report violations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paddlejob.api.training import TrainingProgress as TrainingProgress  # noqa:
 
 
 class Role(enum.StrEnum):
-    """What a pod does in a job; the order is the order of creation."""
+    """The role of a pod in a job, in order of creation."""
 
     PS = "ps"
     WORKER = "worker"
@@ -57,8 +57,6 @@ class CleanPodPolicy(enum.StrEnum):
 
 
 class Phase(enum.StrEnum):
-    """Where a job is in its life."""
-
     NONE = ""
     PENDING = "Pending"
     STARTING = "Starting"
@@ -72,51 +70,51 @@ class Phase(enum.StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Phase:
-        """Read the phases that earlier operators may have left in a status."""
+        """Map phases of the Go paddle-operator, which a status may still have."""
         return {"Succeed": cls.COMPLETED, "Terminated": cls.FAILED, "Aborted": cls.FAILED}.get(
             str(value), cls.NONE
         )
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the job has ended for good."""
         return self in (Phase.COMPLETED, Phase.FAILED)
 
 
 class HangPolicy(enum.StrEnum):
-    """What becomes of a job that makes no progress any more."""
+    """What to do with a job that stops making progress."""
 
     REPORT = "Report"
     RESTART = "Restart"
 
 
 class StragglerPolicy(enum.StrEnum):
-    """What becomes of a rank that slows the others down."""
+    """What to do with a rank that slows down the others."""
 
     REPORT = "Report"
     REPLACE = "Replace"
 
 
 class SuccessPolicy(enum.StrEnum):
-    """Which workers have to succeed for the job to succeed."""
+    """Which workers must succeed for the job to succeed."""
 
     ALL_WORKERS = "AllWorkers"
     WORKER_0 = "Worker0"
 
 
 MAX_REPLICAS = 5000
-"""The endpoints of this many pods, written as IPv4, still fit into one environment variable."""
+"""The IPv4 endpoints of this many pods fit into one environment variable."""
 MAX_BACKOFF_LIMIT = 1000
 MAX_SECONDS = 2**31 - 1
 
 _NAME_MAX = 253
 _WORD_MAX = 32
-"""Longest text of a field that holds one of a few words."""
+"""Maximum length of an enum-like text field."""
 _COUNT = {"minimum": 0, "maximum": MAX_REPLICAS}
 _EXIT_CODES = {
     "maxItems": 255,
     "items": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 255},
 }
+_TEXTS = {"maxProperties": 8, "additionalProperties": {"type": "string", "maxLength": 1024}}
 _QUANTITIES = {
     "maxProperties": 64,
     "additionalProperties": {
@@ -151,7 +149,7 @@ class SchedulingPolicy(View, frozen=True):
     min_available: Annotated[
         int | None, about("Number of pods that must fit before any starts. Default: all pods.", **_COUNT)
     ] = None
-    queue: Annotated[str, about("Queue of the scheduler that the job waits in.", maxLength=_NAME_MAX)] = ""
+    queue: Annotated[str, about("Scheduler queue of the job.", maxLength=_NAME_MAX)] = ""
     priority_class: Annotated[str, about("PriorityClass of the gang.", maxLength=_NAME_MAX)] = ""
     min_resources: Annotated[
         dict[str, int | str],
@@ -163,13 +161,13 @@ class SchedulingPolicy(View, frozen=True):
 
 
 class RestartPolicy(View, frozen=True):
-    """Which failures the job is restarted after, and how soon.
+    """Which failures restart the job, and after which delay.
 
-    By default exit codes from 1 to 127 are permanent and those from 128 on are retryable.
+    By default, exit codes from 1 to 127 are permanent, and higher ones are retryable.
     """
 
     permanent_exit_codes: Annotated[
-        tuple[int, ...], about("Exit codes that fail the job at once.", **_EXIT_CODES)
+        tuple[int, ...], about("Exit codes that fail the job immediately.", **_EXIT_CODES)
     ] = ()
     retryable_exit_codes: Annotated[
         tuple[int, ...],
@@ -206,7 +204,7 @@ class RestartPolicy(View, frozen=True):
 
 
 class PaddleJobSpec(View, frozen=True):
-    """What the user asks for."""
+    """The desired state of a job, written by the user."""
 
     clean_pod_policy: Annotated[
         str,
@@ -222,8 +220,8 @@ class PaddleJobSpec(View, frozen=True):
     intranet: Annotated[
         str,
         about(
-            "How pods reach each other: by PodIP, by the name of a Service per pod (pods may move), or on "
-            "the network of the Host with a port range of the job's own.",
+            "How pods address each other: PodIP, Service (one Service per pod, so pods may move) or Host "
+            "(the node's network, with a port range for this job).",
             maxLength=_WORD_MAX,
             default=str(Intranet.POD_IP),
         ),
@@ -231,8 +229,8 @@ class PaddleJobSpec(View, frozen=True):
     with_gloo: Annotated[
         int | None,
         about(
-            "Gloo barriers of parameter server jobs: 0 off, 1 workers (default), 2 workers and servers, "
-            "which Paddle 2.6 and 3.x treat like 1. Ignored without parameter servers.",
+            "Gloo barriers of parameter server jobs: 0 off, 1 workers (default), 2 workers and servers; 2 "
+            "needs PADDLE_GLOO_FS_PATH, a shared directory, in both templates.",
             minimum=0,
             maximum=2,
         ),
@@ -242,6 +240,9 @@ class PaddleJobSpec(View, frozen=True):
     ] = None
     worker: Annotated[RoleSpec | None, about("Workers; at least one.")] = None
     heter: Annotated[RoleSpec | None, about("Second stage of a heterogeneous parameter server job.")] = None
+    sample_set_ref: Annotated[
+        dict[str, str], about("A SampleSet of PaddleCloud; has no effect, mount a volume instead.", **_TEXTS)
+    ] = {}
     elastic: Annotated[int | None, about("Enables elastic resizing; the value is ignored.", minimum=0)] = None
     scheduling_policy: Annotated[
         SchedulingPolicy | None, about("Schedules the pods together, as one gang.")
@@ -256,7 +257,7 @@ class PaddleJobSpec(View, frozen=True):
         ),
     ] = 3
     restart_policy: Annotated[
-        RestartPolicy, about("Which failures the job is restarted after, and how soon.")
+        RestartPolicy, about("Which failures restart the job, and after which delay.")
     ] = RestartPolicy()
     success_policy: Annotated[
         str,
@@ -271,8 +272,8 @@ class PaddleJobSpec(View, frozen=True):
     active_deadline_seconds: Annotated[
         int | None,
         about(
-            "How long the job may run; time in suspension does not count. Then its pods are stopped, "
-            "whatever cleanPodPolicy says.",
+            "Maximum running time of the job in seconds; suspended time does not count. After that, its "
+            "pods are stopped regardless of cleanPodPolicy.",
             minimum=1,
             maximum=MAX_SECONDS,
         ),
@@ -280,8 +281,8 @@ class PaddleJobSpec(View, frozen=True):
     startup_deadline_seconds: Annotated[
         int | None,
         about(
-            "How long the job may take until all its pods run for the first time. Then its pods are stopped, "
-            "whatever cleanPodPolicy says.",
+            "Maximum time in seconds until all pods run for the first time. After that, they are stopped "
+            "regardless of cleanPodPolicy.",
             minimum=1,
             maximum=MAX_SECONDS,
         ),
@@ -304,17 +305,17 @@ class PaddleJobSpec(View, frozen=True):
     hang_policy: Annotated[
         str,
         about(
-            "What to do when workers with the recorder make no progress for much longer than ever before: "
-            "Report (default), or Restart, which counts against backoffLimit.",
+            "What to do if workers with the recorder make no progress for much longer than their longest "
+            "pause so far: Report (default), or Restart, which counts against backoffLimit.",
             enum=[str(policy) for policy in HangPolicy],
         ),
     ] = ""
     straggler_policy: Annotated[
         str,
         about(
-            "What to do when a worker with the recorder slows the others down in every step: Report "
-            "(default), or Replace, which recreates its pod, preferably on another node, and counts against "
-            "backoffLimit.",
+            "What to do if a worker with the recorder slows down the others in every step: Report "
+            "(default), or Replace, which recreates its pod, preferably on another node, and counts "
+            "against backoffLimit.",
             enum=[str(policy) for policy in StragglerPolicy],
         ),
     ] = ""
@@ -327,19 +328,17 @@ class PaddleJobSpec(View, frozen=True):
     ] = ""
 
     def roles(self) -> Iterator[tuple[Role, RoleSpec]]:
-        """Yield the roles that have pods, in order of creation; zero replicas is the same as no role."""
+        """Yield the roles with at least one replica, in order of creation."""
         for role, spec in ((Role.PS, self.ps), (Role.WORKER, self.worker), (Role.HETER, self.heter)):
             if spec is not None and spec.replicas > 0:
                 yield role, spec
 
     def replicas(self, role: Role) -> int:
-        """Return how many pods of a role the user wants."""
         spec: RoleSpec | None = getattr(self, role)
         return max(0, spec.replicas) if spec is not None else 0
 
     @property
     def mode(self) -> Mode:
-        """How this job trains."""
         if self.replicas(Role.HETER):
             return Mode.HETER
         if self.replicas(Role.PS):
@@ -353,17 +352,17 @@ class RoleStatus(View, frozen=True, omit_defaults=False):
     ready: Annotated[str, about("Running and wanted pods, such as 2/2.")] = "0/0"
     replicas: Annotated[int, about("Pods that exist.")] = 0
     pending: Annotated[int, about("Pods that wait for a node or for their environment.")] = 0
-    starting: Annotated[int, about("Pods whose containers are starting.")] = 0
+    starting: Annotated[int, about("Pods with starting containers.")] = 0
     running: Annotated[int, about("Running pods.")] = 0
     failed: Annotated[int, about("Failed pods.")] = 0
     succeeded: Annotated[int, about("Succeeded pods.")] = 0
-    unknown: Annotated[int, about("Pods whose node is unreachable.")] = 0
+    unknown: Annotated[int, about("Pods on an unreachable node.")] = 0
 
 
 class WorldSize(View, frozen=True, omit_defaults=False):
     """World size: the number of pods of each role that an attempt ran with."""
 
-    attempt: Annotated[int, about("Attempt that the numbers belong to.")] = 0
+    attempt: Annotated[int, about("Attempt with these numbers of pods.")] = 0
     ps: Annotated[int, about("Parameter servers.")] = 0
     worker: Annotated[int, about("Workers.")] = 0
     heter: Annotated[int, about("Heter pods.")] = 0
@@ -374,15 +373,15 @@ class Failure(View, frozen=True, omit_defaults=False):
 
     attempt: Annotated[int, about("Attempt that failed.")] = 0
     pod: Annotated[str, about("Pod that failed first.")] = ""
-    reason: Annotated[str, about("Reason, in one word for programs.")] = ""
+    reason: Annotated[str, about("Machine-readable reason (CamelCase).")] = ""
     exit_code: Annotated[int, about("Exit code of its container, 0 if there was none.")] = 0
-    message: Annotated[str, about("Reason, in one line for people.")] = ""
+    message: Annotated[str, about("Human-readable explanation.")] = ""
     time: Annotated[datetime | None, about("Time of the failure.")] = None
     counted: Annotated[bool, about("Whether the failure counted against backoffLimit.")] = True
 
 
 class PaddleJobStatus(View, frozen=True):
-    """What the operator reports about a job."""
+    """The observed state of a job, written by the operator."""
 
     phase: Annotated[
         Phase,
@@ -391,10 +390,8 @@ class PaddleJobStatus(View, frozen=True):
         ),
     ] = Phase.NONE
     mode: Annotated[str, about("PS, Collective, Single or Heter.")] = ""
-    reason: Annotated[str, about("Reason for the phase, in one word for programs.")] = ""
-    message: Annotated[str, about("What the job waits for or what failed first, in one line for people.")] = (
-        ""
-    )
+    reason: Annotated[str, about("Machine-readable reason for the phase (CamelCase).")] = ""
+    message: Annotated[str, about("Human-readable details: the cause of waiting, or the first failure.")] = ""
     ps: Annotated[RoleStatus | None, about("Parameter servers.")] = None
     worker: Annotated[RoleStatus | None, about("Workers.")] = None
     heter: Annotated[RoleStatus | None, about("Heter pods.")] = None
@@ -425,27 +422,29 @@ class PaddleJobStatus(View, frozen=True):
             "Consecutive restarts; reset after 10 minutes of running, or after one minute with a new step."
         ),
     ] = 0
-    rounds: Annotated[int, about("How often objects were created or changed in this attempt.")] = 0
-    retry_time: Annotated[datetime | None, about("Nothing is created before this time.")] = None
+    rounds: Annotated[
+        int, about("Number of rounds in which objects were created or changed in this attempt.")
+    ] = 0
+    retry_time: Annotated[datetime | None, about("No objects are created before this time.")] = None
     resume_time: Annotated[datetime | None, about("When the job was last resumed.")] = None
     restarts: Annotated[int, about("Restarts that counted against backoffLimit.")] = 0
     workers: Annotated[
-        int, about("Number of workers that an elastic job runs with while it cannot have all; otherwise 0.")
+        int, about("Current number of workers of an elastic job that cannot get all of them; otherwise 0.")
     ] = 0
     succeeded_workers: Annotated[
         str,
         about(
             "Indexes of the workers that have succeeded since all pods were last created, such as 0-2,5; "
-            "they run again only when all pods do."
+            "they rerun only if all pods are recreated."
         ),
     ] = ""
     replaced_workers: Annotated[
-        str, about("Indexes of the workers that the attempt replaces alone, such as 0-2,5.")
+        str,
+        about(
+            "Indexes of the workers that the attempt replaces while the others keep running, such as 0-2,5."
+        ),
     ] = ""
-    world_size: Annotated[WorldSize | None, about("World size that the job last ran with.")] = None
-    formation: Annotated[WorldSize | None, about("Deprecated: the name of worldSize in version 0.1.0.")] = (
-        None
-    )
+    world_size: Annotated[WorldSize | None, about("Last world size of the job.")] = None
     last_failure: Annotated[Failure | None, about("First failure of the last failed attempt.")] = None
     active_since: Annotated[datetime | None, about("When the job started or was last resumed.")] = None
     active_seconds: Annotated[int, about("How long the job had run before its last suspension.")] = 0
@@ -463,7 +462,8 @@ class PaddleJobStatus(View, frozen=True):
     suspect_nodes: Annotated[
         tuple[str, ...],
         about(
-            "Nodes that rejected or lost pods, computed wrongly or slowed the job down; pods prefer others."
+            "Nodes that rejected or lost pods, computed wrong results or slowed down the job; new pods "
+            "prefer other nodes."
         ),
     ] = ()
 
@@ -477,16 +477,16 @@ class PaddleJob(View, frozen=True):
         PaddleJobStatus()
     )
     undecodable: str = ""
-    """Set by a shell when the stored object does not fit these types: the reason, in words."""
+    """The decode error, if the stored object does not match these types; set by the caller."""
 
     @property
     def name(self) -> str:
-        """The job's name, also that of its ConfigMap."""
+        """The name of the job and of its ConfigMap."""
         return self.metadata.name
 
     @property
     def owner_reference(self) -> OwnerReference:
-        """What ties a child object to this job."""
+        """The owner reference for objects of this job."""
         return OwnerReference(
             api_version=names.API_VERSION,
             kind=names.KIND,

@@ -1,4 +1,4 @@
-"""The command line: one module a verb."""
+"""The command line. `catalog` lists the verbs; each is imported when it is used."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import signal
 
 def paddlejob() -> None:
     """Run `paddlejob`."""
-    _let_interrupts_end_us()
-    from paddlejob.cli.main import main  # noqa: PLC0415 - takes long enough to be interrupted, as the others
+    _exit_quietly_on_interrupt()
+    from paddlejob.cli.main import main  # noqa: PLC0415 - slow enough to be interrupted, as are the others
 
     main()
 
 
 def kubectl_pdj() -> None:
     """Run `kubectl pdj`."""
-    _let_interrupts_end_us()
-    from paddlejob.cli.cluster.main import main  # noqa: PLC0415
+    _exit_quietly_on_interrupt()
+    from paddlejob.cli.kubectl import main  # noqa: PLC0415
 
     main()
 
 
 def kubectl_complete_pdj() -> None:
-    """Offer kubectl's completion what can follow `kubectl pdj`."""
-    _let_interrupts_end_us()
-    from paddlejob.cli.cluster.complete import main  # noqa: PLC0415
+    """Run `kubectl_complete-pdj`, which kubectl calls to complete `kubectl pdj`."""
+    _exit_quietly_on_interrupt()
+    from paddlejob.cli.completion import main  # noqa: PLC0415
 
     main()
 
 
-def _let_interrupts_end_us() -> None:
-    """Let Ctrl-C end the process without a traceback until a verb handles it (`Verbs.invoke`)."""
+def _exit_quietly_on_interrupt() -> None:
+    """Let Ctrl-C end the process without a traceback until a verb handles it (`LazyGroup.invoke`)."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,1 +1,1 @@
-"""Follows jobs for people: what `kubectl pdj` and the SDK are made of."""
+"""Reads and changes jobs for users; `kubectl pdj`, `paddlejob` and the SDK are built on it."""

@@ -18,10 +18,10 @@ LOOK_SECONDS = 0.05
 
 
 def start_run(runs: Path, text: str, *, python: str = "", options: Sequence[str] = ()) -> RunDirectory:
-    """Start the job in a YAML text as a process of its own, which outlives this one; return its run.
+    """Start the job in a YAML text in a separate process, which outlives this one; return its run.
 
-    Its containers use `python`, by default that of the shell; `options` are other options of `paddlejob run`.
-    Raises InvalidJobError when it does not start.
+    `python` is the interpreter for the containers; `options` are other options of `paddlejob run`.
+    Raises InvalidJobError if the run does not start.
     """
     command = [sys.executable, "-m", "paddlejob.cli.main", "run", "-", "--run-dir", str(runs)]
     command += [*(("--python", python) if python else ()), *options, "--background"]
@@ -33,7 +33,7 @@ def start_run(runs: Path, text: str, *, python: str = "", options: Sequence[str]
         stdin.write(text.encode())
         stdin.seek(0)
         files = enumerate((stdin, stdout, stderr))
-        # Not a `Popen`, which would have to be waited for.
+        # A `Popen` object would have to be waited for.
         process = os.posix_spawn(
             sys.executable,
             command,
@@ -54,4 +54,4 @@ def start_run(runs: Path, text: str, *, python: str = "", options: Sequence[str]
             time.sleep(LOOK_SECONDS)
         stderr.seek(0)
         complaints = stderr.read().decode("utf-8", "replace").splitlines()
-    raise InvalidJobError(*(line.removeprefix("paddlejob: ") for line in complaints))
+    raise InvalidJobError(*(line.removeprefix("error: ") for line in complaints))

@@ -1,4 +1,4 @@
-"""Jobs on a cluster, through the API server and with the user's own permissions."""
+"""Jobs on a cluster, read and changed with the permissions of the user."""
 
 from __future__ import annotations
 
@@ -6,31 +6,41 @@ import asyncio
 import functools
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey
 from paddlejob.api.pod import Pod
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.client import containers, ranks
 from paddlejob.client import manifest as manifests
-from paddlejob.client import ranks
+from paddlejob.client.containers import POD_METRICS, PodMetrics
 from paddlejob.client.errors import ClientError, InvalidJobError, NameTakenError, NoSuchJobError, problems_of
-from paddlejob.client.job import LATEST, FirstError, Job, JobEvent, Jobs, Listing, Look, Usage, describe
+from paddlejob.client.job import (
+    LATEST,
+    FirstError,
+    Job,
+    JobEvent,
+    Jobs,
+    JobWithPods,
+    Listing,
+    Usage,
+    describe,
+    name_without_kind,
+)
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
-from paddlejob.client.manifest import resource_beside
-from paddlejob.client.metrics import POD_METRICS, PodMetrics
+from paddlejob.client.streams.execution import ContainerCommand, execute
+from paddlejob.client.streams.port_forward import Forwarder
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SECRETS
 from paddlejob.kube.transport.quick import QuickTransport
-from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
-    from paddlejob.client.streams.execution import ContainerCommand
-    from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.client.streams.processes import RankProcess
     from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
     from paddlejob.kube.transport.cluster import ClusterConfig
@@ -41,14 +51,14 @@ _OWNABLE = {each.kind: each for each in (CONFIG_MAPS, SECRETS)}
 
 
 class Cluster(Jobs):
-    """The jobs of one namespace, or where asked for of all, as a user sees them."""
+    """The jobs of one namespace, or of all namespaces with `all_namespaces`."""
 
     def __init__(self, client: Client, namespace: str = "default", *, context: str = "") -> None:
         self.client = client
         self.namespace = namespace
         self.context = context
         self.on_trouble: Callable[[str, str], None] = lambda _, __: None
-        """Called with the job and what is wrong with the connection, or an empty string."""
+        """Called with the name of a job and the problem with the connection; empty if it works again."""
 
     @classmethod
     def open(
@@ -59,26 +69,29 @@ class Cluster(Jobs):
         namespace: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Cluster:
-        """Return the cluster that kubectl would talk to with the same flags and environment.
+        """Return the cluster that kubectl would use with the same flags and environment.
 
-        Nothing is sent yet. Raises ConfigError, which says what to change.
+        Nothing is sent yet. Raises ConfigError.
         """
         config = cluster_config(kubeconfig=kubeconfig, context=context, env=env)
         _check_name(namespace or config.namespace, "namespace")
         client = Client(QuickTransport(config, user_agent=FIELD_MANAGER))
         return cls(client, namespace or config.namespace, context=context or "")
 
+    @property
+    def place(self) -> str:
+        """The namespace."""
+        return f"namespace {self.namespace}"
+
     async def close(self) -> None:
         """Close the connections."""
         await self.client.close()
 
     async def get(self, name: str) -> ClusterJob:
-        """Return the job of exactly this name, or the newest for `@latest`."""
+        """Return the job of this name, or the newest job for `@latest`."""
         if name == LATEST:
             return self._latest(await self.list())
-        if "/" in name:
-            kind, _, name = name.partition("/")
-            _check_kind(kind)
+        name = name_without_kind(name)
         _check_name(name, names.KIND)
         try:
             body = await self.client.get(PADDLE_JOBS, self.namespace, name)
@@ -91,7 +104,7 @@ class Cluster(Jobs):
         return ClusterJob(self, body)
 
     async def list(self, *, selector: str = "", all_namespaces: bool = False) -> list[Job]:
-        """Return the jobs of the namespace, or of all, in order of their names."""
+        """Return the jobs in order of their names."""
         namespace = None if all_namespaces else self.namespace
         found: list[Job] = []
         token = ""
@@ -107,9 +120,9 @@ class Cluster(Jobs):
     async def submit(
         self, manifest: JsonObject, *, owned: Sequence[JsonObject] = (), dry_run: bool = False
     ) -> ClusterJob:
-        """Create a job; the API server checks it, and refuses unknown fields.
+        """Create a job; the API server checks it and rejects unknown fields.
 
-        What it owns is created after it, since an owner has to exist: pods wait for their ConfigMaps.
+        The owned objects are created after the job, since an owner must exist; pods wait for them.
         """
         if foreign := next((each for each in owned if each.get("kind") not in _OWNABLE), None):
             raise ClientError(
@@ -127,7 +140,7 @@ class Cluster(Jobs):
             for each in owned:
                 await self._create_beside({**each, "metadata": {**each["metadata"], **belongs}})
         except BaseException:
-            await asyncio.shield(job.delete())  # its pods would wait for what is missing
+            await asyncio.shield(job.delete())  # its pods would wait for the missing objects
             raise
 
     async def _create_beside(self, body: JsonObject, tries: int = 15) -> None:
@@ -137,7 +150,9 @@ class Cluster(Jobs):
         except errors.AlreadyExistsError:
             if tries == 1:
                 raise
-            await asyncio.sleep(1)  # what a deleted job owned has its name until it is collected
+            await asyncio.sleep(
+                1
+            )  # an object of a deleted job keeps its name until the garbage collector deletes it
             await self._create_beside(body, tries - 1)
 
     async def _create(self, manifest: JsonObject, *, dry_run: bool) -> ClusterJob:
@@ -162,13 +177,11 @@ class Cluster(Jobs):
             raise InvalidJobError(*problems_of(error)) from None
         return ClusterJob(self, body)
 
-    async def submit_beside(
-        self, manifests: Sequence[JsonObject], *, dry_run: bool = False
-    ) -> tuple[str, ...]:
-        """Create ConfigMaps, Secrets, claims and Services; one that exists is left as it is."""
-        resources = [resource_beside(each) for each in manifests]
+    async def submit_beside(self, bodies: Sequence[JsonObject], *, dry_run: bool = False) -> tuple[str, ...]:
+        """Create ConfigMaps, Secrets, claims and Services; existing ones are not changed."""
+        resources = [manifests.resource_beside(each) for each in bodies]
         notes = []
-        for manifest, resource in zip(manifests, resources, strict=True):
+        for manifest, resource in zip(bodies, resources, strict=True):
             name = str(manifest["metadata"]["name"])
             namespace = manifest["metadata"].get("namespace") or self.namespace
             try:
@@ -181,7 +194,7 @@ class Cluster(Jobs):
         return tuple(notes)
 
     def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
-        """Yield every job now, and each again whenever it changes."""
+        """Yield every job now, and each job again after each change."""
         from paddlejob.client import live  # noqa: PLC0415
 
         return live.changes(self, None if all_namespaces else self.namespace, selector)
@@ -193,20 +206,20 @@ class Cluster(Jobs):
         return live.listings(self, None if all_namespaces else self.namespace)
 
     async def rights(self, namespace: str) -> frozenset[str]:
-        """Ask the API server."""
+        """Return the changes that the API server allows the user."""
         from paddlejob.client import live  # noqa: PLC0415
 
         return await live.rights(self.client, namespace)
 
     async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
-        """Return the finished jobs that the operator has a record of or that still exist."""
+        """Return the finished jobs that exist or have a record."""
         from paddlejob.client import records  # noqa: PLC0415
 
         found = await records.cluster_history(self, name=name, all_namespaces=all_namespaces)
         return tuple(each for each in found if each.is_final)
 
     async def record(self, name: str) -> Record:
-        """Return the record of a job, with what the job itself tells while it exists."""
+        """Return the record of a job, completed from the job itself if it still exists."""
         from paddlejob.client import records  # noqa: PLC0415
 
         return await records.cluster_record(self, name)
@@ -259,19 +272,19 @@ class ClusterJob(Job):
                 await watch.next_change()
                 self.cluster.on_trouble(self.name, watch.trouble)
 
-    def looks(self) -> AsyncGenerator[Look, None]:
+    def watch_with_pods(self) -> AsyncGenerator[JobWithPods, None]:
         """Yield the job with its pods now and after each change, until it is deleted."""
         from paddlejob.client import live  # noqa: PLC0415
 
-        return live.looks(self)
+        return live.watch_with_pods(self)
 
     async def pods(self) -> list[Pod]:
-        """Return the pods that exist, servers first, by rank."""
+        """Return the existing pods: servers first, by rank."""
         page = await self.client.list(PODS, self.namespace, label_selector=self.pod_selector, type=Pod)
         return ranks.in_order(self.state, page.items)
 
     async def usage(self) -> Mapping[str, Usage]:
-        """Ask the metrics server; pods that it has not measured are left out."""
+        """Read the metrics server; pods without measurements are left out."""
         try:
             page = await self.client.list(
                 POD_METRICS, self.namespace, label_selector=self.pod_selector, type=PodMetrics
@@ -282,45 +295,43 @@ class ClusterJob(Job):
 
     @property
     def owner_reference(self) -> JsonObject:
-        """What makes an object belong to the job."""
+        """The owner reference of objects that the job owns."""
         uid = self.state.metadata.uid
         return {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": self.name, "uid": uid}
 
     @property
     def pod_selector(self) -> str:
-        """The labels of the job's pods."""
+        """The label selector of the pods of the job."""
         return f"{names.LABEL_JOB}={self.name}"
 
     async def events(self) -> list[JobEvent]:
-        """Return what the operator, the scheduler and the kubelets reported, oldest first."""
+        """Return the events of the operator, the scheduler and the kubelets, oldest first."""
         from paddlejob.client.events import job_events  # noqa: PLC0415 - not needed for most verbs
 
         return await job_events(self.client, self.namespace, self.state)
 
-    async def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
-        """Yield the logs in order of time, or with `follow` as they come."""
+    def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
+        """Yield the logs in order of time, or with `follow` in order of arrival."""
         from paddlejob.client.logs.follow import follow  # noqa: PLC0415 - not needed for most verbs
         from paddlejob.client.logs.history import history  # noqa: PLC0415
 
         ranks.check(self.state, query.rank)
-        async with aclosing(follow(self, query) if query.follow else history(self, query)) as items:
-            async for item in items:
-                yield item
+        return follow(self, query) if query.follow else history(self, query)
 
     async def first_error(self) -> FirstError | None:
-        """Return the first failure of the last failed attempt, with the end of that rank's log."""
+        """Return the first failure of the last failed attempt, with the end of the log of that rank."""
         from paddlejob.client.logs.first_error import first_error  # noqa: PLC0415
 
         return await first_error(self)
 
     async def explain(self) -> Explanation:
-        """Look at all that may hold the job up, with the user's own rights."""
+        """Explain the job from the objects that the user may read."""
         from paddlejob.client.explain import explain_job  # noqa: PLC0415
 
         return await explain_job(self.client, self.namespace, self.name)
 
     async def manifests(self) -> list[JsonObject]:
-        """Return the job as it is stored now, and the ConfigMaps and Secrets that it owns and mounts."""
+        """Return the stored job, and the ConfigMaps and Secrets that it owns and mounts."""
         await self.refresh()
         return [manifests.submittable(each) for each in (*await self._owned(), self.body)]
 
@@ -337,27 +348,27 @@ class ClusterJob(Job):
         return found
 
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
-        """Resolve the environment as the kubelet does, from the pod and the ConfigMaps it names."""
-        from paddlejob.client.environment import environment  # noqa: PLC0415
-
-        pod = ranks.select_one(self.state, await self.pods(), rank)
-        container = ranks.training_container(self.state, pod)
-        return await environment(self.client, self.namespace, pod.metadata.name, container)
+        """Resolve the environment as the kubelet does, or read that of one of several processes."""
+        return await containers.rank_environment(self, rank)
 
     async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
         """Run a command in a running container of a rank."""
-        from paddlejob.client.streams.execution import execute  # noqa: PLC0415 - not needed for most verbs
-
         pod = ranks.select_one(self.state, await self.pods(), rank)
         chosen = container or ranks.training_container(self.state, pod)
         ranks.check_running(self.state, pod, chosen)
         return await execute(self.client, self.namespace, pod.metadata.name, chosen, command)
 
     async def stacks(self, rank: str = "all") -> list[ProcessStack]:
-        """Ask in the pods, through `exec`."""
+        """Read the stacks in the pods, with exec."""
         from paddlejob.client.streams import stacks  # noqa: PLC0415
 
-        return await stacks.of_pods(self, rank)
+        return await stacks.pod_stacks(self, rank)
+
+    async def processes(self, rank: str = "all") -> list[RankProcess]:
+        """Read the files of the launcher in the pods, with exec."""
+        from paddlejob.client.streams.processes import pod_processes  # noqa: PLC0415
+
+        return await pod_processes(self, rank)
 
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
         """Copy with the container's `tar`."""
@@ -375,8 +386,6 @@ class ClusterJob(Job):
 
     async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
         """Forward through the API server."""
-        from paddlejob.client.streams.port_forward import Forwarder  # noqa: PLC0415
-
         pod = ranks.select_one(self.state, await self.pods(), rank)
         ranks.check_any_running(self.state, pod)
         return Forwarder(self.client, self.namespace, pod.metadata.name, on_error)
@@ -407,12 +416,12 @@ class ClusterJob(Job):
         return "resuming"
 
     async def stop(self) -> str:
-        """Suspend the job: its pods stop, and it can be resumed or deleted."""
+        """Suspend the job, which can then be resumed or deleted."""
         await self.suspend()
         return "stopping its pods; `resume` runs it again, `delete` removes it"
 
     async def delete(self) -> str:
-        """Delete this very job and all that belongs to it."""
+        """Delete this job, but not another job of the same name, with everything that belongs to it."""
         try:
             uid = self.state.metadata.uid or None
             await self.client.delete(PADDLE_JOBS, self.namespace, self.name, uid=uid)
@@ -421,21 +430,21 @@ class ClusterJob(Job):
         return "deleted"
 
     async def retry(self) -> ClusterJob:
-        """Submit a finished job again, under a name that the API server completes."""
+        """Submit a finished job again with a generated name."""
         state = await self.refresh()
         if not state.status.phase.is_terminal:
             raise ClientError(f"{self.name} is {describe(state)}; only a finished job can be retried")
         owned = await self._owned()
         again = await self.cluster.submit(manifests.again(self.body))
         for each in owned:
-            # What this job ships is needed for as long as one of the two is there.
+            # Both jobs need the owned objects, which stay until both are deleted.
             owners = [*each["metadata"]["ownerReferences"], again.owner_reference]
             patch = {"metadata": {"ownerReferences": owners}}
             await self.client.patch(_OWNABLE[each["kind"]], self.namespace, each["metadata"]["name"], patch)
         return again
 
     async def _check_not_ended(self, verb: str) -> None:
-        """Look again, since the job may have changed since it was last seen."""
+        """Raise ClientError if the job has ended by now."""
         phase = (await self.refresh()).status.phase
         if phase.is_terminal:
             raise ClientError(f"cannot {verb} {self.name}: it is {phase}; `retry` runs it again as a new job")
@@ -457,7 +466,7 @@ class ClusterJob(Job):
 def cluster_config(
     *, kubeconfig: str | Path | None = None, context: str | None = None, env: Mapping[str, str] | None = None
 ) -> ClusterConfig:
-    """Return the configuration that kubectl would use: a pod's service account comes last.
+    """Return the configuration that kubectl would use, or else the service account of this pod.
 
     Raises ConfigError.
     """
@@ -474,18 +483,12 @@ _HEAD = {"apiVersion": names.API_VERSION, "kind": names.KIND}
 
 
 def _age(job: Job) -> tuple[str, bool, str]:
-    """Return what is greater for a newer job; of two that were created in one second, a live one is."""
+    """Return a sort key for the age of a job; of two jobs of the same second, a live one is newer."""
     created = str(job.body["metadata"].get("creationTimestamp"))
     return created, not job.state.status.phase.is_terminal, job.name
 
 
 def _check_name(name: str, kind: str) -> None:
-    """Raise ClientError for what would not be a name in a path."""
+    """Raise ClientError for a name that cannot stand in a URL path."""
     if name in ("", ".", ".."):
         raise ClientError(f"{name!r} is not the name of a {kind}")
-
-
-def _check_kind(kind: str) -> None:
-    kinds = {names.KIND.lower(), names.PLURAL, names.SHORT_NAME}
-    if kind.lower().partition(".")[0] not in kinds:
-        raise ClientError(f"{kind} is not a kind of job; write the name of a PaddleJob")

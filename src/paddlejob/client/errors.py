@@ -1,7 +1,7 @@
 """Errors for users, each in one sentence.
 
-The methods of this package raise a ClientError, or a KubeError where the API server or the way to it is the
-cause; `sentence` puts both into words.
+The methods of this package raise ClientError, or KubeError for errors of the API server or the connection;
+`sentence` returns both as a sentence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from paddlejob.kube import errors
 
 
 class ClientError(Exception):
-    """What was asked for cannot be done; the text says why and what to do."""
+    """The request cannot be carried out. The text is a sentence with the reason and the way out."""
 
 
 class NoSuchJobError(ClientError):
@@ -20,19 +20,19 @@ class NoSuchJobError(ClientError):
 
 
 class UnsupportedError(ClientError):
-    """The cluster can do this and a local run cannot, or the other way round."""
+    """Only jobs on a cluster, or only runs on this machine, support the request."""
 
 
 class NameTakenError(ClientError):
-    """There is a job of that name already."""
+    """A job of that name already exists."""
 
 
 class TooManyLogsError(ClientError):
-    """More logs are to be read at a time than the query allows."""
+    """There are more logs to read than the query allows."""
 
 
 class InvalidJobError(ClientError):
-    """The manifest breaks rules; `problems` has a sentence for each."""
+    """The manifest is invalid; `problems` has a sentence for each error."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
@@ -40,11 +40,11 @@ class InvalidJobError(ClientError):
 
 
 class WaitTimeoutError(ClientError):
-    """The job did not get there in time."""
+    """The job did not reach the goal in time."""
 
 
 class GoalMissedError(ClientError):
-    """The job ended, or was deleted, and can no longer get there."""
+    """The job ended or was deleted, and can no longer reach the goal."""
 
 
 _DENIED = re.compile(
@@ -59,11 +59,11 @@ _RIGHTS = {
     "pods/exec": "get and create",
     "pods/portforward": "get and create",
 }
-"""What to ask for, by resource or else by the verb that was refused."""
+"""The permissions to request, by resource or else by the denied verb."""
 
 
 def sentence(error: Exception) -> str:
-    """Return what to tell a person about an error of this package or of `paddlejob.kube`."""
+    """Return an error of this package or of `paddlejob.kube` as a sentence for users."""
     match error:
         case errors.ForbiddenError() if denied := _DENIED.search(str(error)):
             return _denied(*denied.groups(default=""))
@@ -89,7 +89,7 @@ def _denied(verb: str, resource: str, group: str, namespace: str) -> str:
 
 
 def problems_of(error: errors.ApiError) -> list[str]:
-    """Return what the API server found wrong, one sentence each."""
+    """Return the errors in a reply of the API server, one sentence each."""
     details = error.status.details
     causes = [
         f"{each.field}: {each.message}" if each.field else each.message

@@ -1,14 +1,14 @@
-"""Events as the API server has them, and as people read them."""
+"""Reads the events of a job and its pods."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from paddlejob.api import names
-from paddlejob.api.meta import ObjectMeta, View
+from paddlejob.api.meta import LONG_AGO, ObjectMeta, View
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client.job import JobEvent
 from paddlejob.core.explain import waits_for_addresses
@@ -37,12 +37,12 @@ class EventView(View, frozen=True):
 
     @property
     def time(self) -> datetime | None:
-        """When it last happened."""
+        """The time of the last occurrence."""
         return self.last_timestamp or self.event_time or self.metadata.creation_timestamp
 
     @property
     def event(self) -> JobEvent:
-        """The event as people read it."""
+        """The event for users."""
         about = f"{self.involved_object.kind}/{self.involved_object.name}"
         return JobEvent(self.type, self.reason, self.message, about, self.time, self.count or 1)
 
@@ -55,11 +55,11 @@ async def job_events(client: Client, namespace: str, job: PaddleJob) -> list[Job
     is_pod = re.compile(rf"{re.escape(job.name)}-(?:{roles})-[0-9]+").fullmatch
     found = [each for each in own if each.involved_object.uid in (job.metadata.uid, "")]
     found += [each for each in of_pods if is_pod(each.involved_object.name)]
-    return [_readable(each.event, job) for each in sorted(found, key=lambda each: each.time or _LONG_AGO)]
+    return [_readable(each.event, job) for each in sorted(found, key=lambda each: each.time or LONG_AGO)]
 
 
 def _readable(event: JobEvent, job: PaddleJob) -> JobEvent:
-    """Return an event of a start without trouble as one: the kubelet warns of the missing addresses."""
+    """Return a warning of the kubelet about missing addresses as a normal event: every job starts so."""
     if event.type != "Warning" or not waits_for_addresses(event.message, job.name):
         return event
     return replace(
@@ -69,6 +69,3 @@ def _readable(event: JobEvent, job: PaddleJob) -> JobEvent:
 
 async def _events(client: Client, namespace: str, selector: str) -> tuple[EventView, ...]:
     return (await client.list(EVENTS, namespace, field_selector=selector, type=EventView)).items
-
-
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What one can wait for: `completed`, `running`, `condition=Restarting`, `deleted`."""
+"""The goals of `Job.wait`: `completed`, `running`, `condition=Restarting`, `deleted`, ..."""
 
 from __future__ import annotations
 

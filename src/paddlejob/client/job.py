@@ -1,4 +1,4 @@
-"""The interface to a job, wherever it runs: on a cluster (`cluster.py`) or on this machine (`local_runs.py`).
+"""The interface to jobs on a cluster (`cluster.py`) and on this machine (`local_runs.py`).
 
     async with Cluster.open(namespace="team-a") as jobs:       # or: LocalRuns.open()
         job = await jobs.submit(manifest)
@@ -6,8 +6,8 @@
             print(line.rank, line.text)
         state = await job.wait(timeout_seconds=3600)
 
-Every method raises ClientError, or KubeError for what is wrong with the cluster; `errors.sentence` puts both
-into words. What one of the two cannot do raises UnsupportedError, which says why.
+Every method raises ClientError, or KubeError if the cluster is the cause; `errors.sentence` returns both as a
+sentence. A method that one of the two does not support raises UnsupportedError.
 """
 
 from __future__ import annotations
@@ -22,11 +22,18 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 
+from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.client import goals
-from paddlejob.client.errors import GoalMissedError, NoSuchJobError, UnsupportedError, WaitTimeoutError
+from paddlejob.client.errors import (
+    ClientError,
+    GoalMissedError,
+    NoSuchJobError,
+    UnsupportedError,
+    WaitTimeoutError,
+)
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogLine, LogQuery
 from paddlejob.kube.errors import ForbiddenError
 
@@ -36,18 +43,30 @@ if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
     from paddlejob.client.streams.execution import ContainerCommand
     from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.client.streams.processes import RankProcess
     from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
 
 LATEST = "@latest"
-"""In place of a name: the newest job."""
+"""The name that stands for the newest job."""
 LOOK_SECONDS = 1.0
 CHANGES = frozenset({"delete", "resume", "retry", "scale", "stop", "submit", "suspend"})
-"""What people do with jobs."""
+"""The changes that `Jobs.rights` reports."""
+UNFINISHED = {
+    "Stopped": "it was stopped",
+    "Interrupted": "it was interrupted",
+    "Lost": "its runner was killed",
+}
+"""Phases of a run on this machine that ended before its job did, with their messages.
+
+In the status such a run is Failed, with the phase as its reason: the API has no other phase for it.
+"""
+PHASES = (*(str(phase) for phase in Phase if phase), *UNFINISHED)
+"""All values of `Job.phase`."""
 
 
 class JobEvent(msgspec.Struct, frozen=True):
-    """Something that happened to a job or to one of its pods."""
+    """An event of a job or of one of its pods."""
 
     type: str
     """Normal or Warning."""
@@ -60,21 +79,21 @@ class JobEvent(msgspec.Struct, frozen=True):
 
 
 class Usage(NamedTuple):
-    """What a pod uses, as Kubernetes writes quantities."""
+    """Resource usage of a pod, in quantities of Kubernetes."""
 
     cpu: str
     memory: str
 
 
 class Listing(NamedTuple):
-    """All jobs at one moment; a job that has not changed since the last listing is the same object."""
+    """All jobs at one moment. A job that has not changed since the last listing is the same object."""
 
     jobs: Sequence[Job]
     trouble: str = ""
-    """What is wrong with the connection, empty while it is healthy."""
+    """The problem with the connection; empty if there is none."""
 
 
-class Look(NamedTuple):
+class JobWithPods(NamedTuple):
     """A job and its pods at one moment."""
 
     state: PaddleJob
@@ -90,13 +109,13 @@ class FirstError(msgspec.Struct, frozen=True):
     exit_code: int = 0
     attempt: int = 0
     lines: tuple[str, ...] = ()
-    """From the last traceback on, or the last lines where there is none."""
+    """The last traceback and the lines after it, or the last lines if there is no traceback."""
     note: str = ""
-    """The source of the lines, if it is not the log of the pod, or why there are none."""
+    """The source of the lines if it is not the log of the pod, or why there are none."""
 
 
 class Job(abc.ABC):
-    """One job; `state` is how it was when it was last looked at."""
+    """One job. `state` is the state at the last `refresh`."""
 
     def __init__(self, name: str, namespace: str, body: JsonObject) -> None:
         self.name = name
@@ -105,7 +124,7 @@ class Job(abc.ABC):
 
     @property
     def body(self) -> JsonObject:
-        """The whole object as it is stored, with everything that `state` does not show."""
+        """The whole stored object."""
         return self._body
 
     @body.setter
@@ -114,31 +133,51 @@ class Job(abc.ABC):
         self._state: PaddleJob | None = None
 
     def see(self, state: PaddleJob) -> None:
-        """Take a newer state than that of `body`."""
+        """Set a state that is newer than `body`."""
         self._state = state
 
     @property
     def state(self) -> PaddleJob:
-        """Spec and status, typed."""
+        """Spec and status with types."""
         if self._state is None:
             self._state = job_of(self._body)
         return self._state
 
     @property
+    def phase(self) -> str:
+        """The phase, or Stopped, Interrupted or Lost for a run on this machine that ended before its job."""
+        return phase_of(self.state)
+
+    @property
+    def result(self) -> str:
+        """The reason of the phase; for a run on this machine its result."""
+        return self.state.status.reason
+
+    @property
+    def printed(self) -> JsonObject:
+        """The object that `-o json` prints; for a run on this machine it has the name of the run."""
+        return self._body
+
+    @property
+    def restarts(self) -> int:
+        """How often the job was restarted; on this machine with the restarts of containers."""
+        return self.state.status.restarts
+
+    @property
     def kind_and_name(self) -> str:
-        """As `kubectl -o name` writes it."""
+        """The name as `kubectl -o name` prints it."""
         return f"paddlejob.batch.paddlepaddle.org/{self.name}"
 
     @abc.abstractmethod
     async def refresh(self) -> PaddleJob:
-        """Look again, and return `state`. Raises NoSuchJobError when the job is gone."""
+        """Read the job again and return `state`. Raises NoSuchJobError if it was deleted."""
 
     @abc.abstractmethod
     def watch(self) -> AsyncGenerator[PaddleJob, None]:
         """Yield the state now and after each change, until the job is deleted or its run is over."""
 
     @abc.abstractmethod
-    def looks(self) -> AsyncGenerator[Look, None]:
+    def watch_with_pods(self) -> AsyncGenerator[JobWithPods, None]:
         """Yield the job with its pods now and after each change, until it is deleted or its run is over."""
 
     async def wait(
@@ -151,7 +190,7 @@ class Job(abc.ABC):
         """Wait until the job has ended, or for another goal (see `goals.parse`), and return its state.
 
         `on_note` receives the reason if the wait continues after the status has reached the goal.
-        Raises WaitTimeoutError, and GoalMissedError when the job ends in a way that rules the goal out.
+        Raises WaitTimeoutError, and GoalMissedError if the job ends without reaching the goal.
         """
         reached = goals.parse(goal)
         state = self.state
@@ -174,9 +213,9 @@ class Job(abc.ABC):
         )
 
     async def _settle(self, on_note: Callable[[str], None]) -> None:
-        """Wait until the pods of a suspended job are gone.
+        """Wait until the pods of a suspended job are deleted.
 
-        The goal is reached already: a deleted job, or pods that the user may not list, end the wait.
+        The goal is already reached, so a deleted job or a missing permission to list pods ends the wait.
         """
         is_noted = False
         with contextlib.suppress(ForbiddenError, NoSuchJobError):
@@ -192,7 +231,7 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     async def pods(self) -> list[Pod]:
-        """Return the pods, servers first, each role in order of rank."""
+        """Return the pods: servers first, each role in order of rank."""
 
     async def usage(self) -> Mapping[str, Usage]:
         """Return the measured CPU and memory of the pods, by name. Raises KubeError."""
@@ -200,14 +239,14 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     async def events(self) -> list[JobEvent]:
-        """Return what happened to the job and its pods, oldest first."""
+        """Return the events of the job and its pods, oldest first."""
 
     @abc.abstractmethod
     def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
-        """Yield the logs of all or some ranks, as blocks of lines and markers between them."""
+        """Yield the logs of all or some ranks: blocks of lines, and markers between them."""
 
     async def lines(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogLine, None]:
-        """Yield the same line by line; a marker is a line without a rank."""
+        """Yield the logs line by line; a marker is a line without a rank."""
         async with contextlib.aclosing(self.logs(query)) as items:
             async for item in items:
                 for line in item.lines():
@@ -215,43 +254,50 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     async def first_error(self) -> FirstError | None:
-        """Return the first failure of the last failed attempt, None when nothing has failed."""
+        """Return the first failure of the last failed attempt; None if there is none."""
 
     @abc.abstractmethod
     async def explain(self) -> Explanation:
-        """Return why the job does not run, or why it failed, and what to do."""
+        """Return the reason why the job does not run or failed, with advice."""
 
     @abc.abstractmethod
     async def manifests(self) -> list[JsonObject]:
-        """Return what the job owns, and the job, as `kubectl create` takes them."""
+        """Return manifests for `kubectl create`: the job, and the objects that it owns."""
 
     @abc.abstractmethod
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
-        """Return the environment of a rank's training container."""
+        """Return the environment of a rank: of a process, or of a training container with one process."""
 
     @abc.abstractmethod
     async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
-        """Run a command in a container of a rank, by default the one that trains; return its exit code."""
+        """Run a command in a container of a rank, by default the training container; return its exit code."""
 
     @abc.abstractmethod
     async def stacks(self, rank: str = "all") -> list[ProcessStack]:
-        """Return where the processes of all ranks, or of some, are; the recorder in them is asked."""
+        """Return the call stacks of the processes of all or some ranks, which the recorder writes."""
+
+    @abc.abstractmethod
+    async def processes(self, rank: str = "all") -> list[RankProcess]:
+        """Return the processes that Paddle's launcher started in the pods of all or some ranks.
+
+        At most 64 pods are read. On a cluster they must run; a pod that cannot be read has `trouble`.
+        """
 
     @abc.abstractmethod
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
-        """Copy a file or directory out of a rank to a path, or into a directory; return where it is."""
+        """Copy a file or directory out of a rank to a path or into a directory; return its new path."""
 
     @abc.abstractmethod
     async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
-        """Copy a file or directory into a rank; return where it is."""
+        """Copy a file or directory into a rank; return its new path."""
 
     @abc.abstractmethod
     async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
-        """Return what forwards ports of this machine to a rank."""
+        """Return a forwarder of ports of this machine to a rank."""
 
     @abc.abstractmethod
     async def scale(self, workers: int) -> str:
-        """Set the number of workers; returns a sentence about what happens now, as do the following."""
+        """Set the number of workers. Return a sentence about the effect, as the next methods do."""
 
     @abc.abstractmethod
     async def suspend(self) -> str:
@@ -263,23 +309,50 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     async def stop(self) -> str:
-        """Stop the pods and keep what is known of the job."""
+        """Stop the pods and keep the job."""
 
     @abc.abstractmethod
     async def delete(self) -> str:
-        """Delete the job and all that belongs to it."""
+        """Delete the job and everything that belongs to it."""
+
+    async def is_at_work(self) -> bool:
+        """Return whether the job must be stopped before it can be deleted."""
+        return False
+
+    def written_file(self) -> str:
+        """Return the path of a file, such as a model, that would be deleted with the job."""
+        return ""
 
     @abc.abstractmethod
     async def retry(self) -> Job:
-        """Submit a finished job again, as a new one, which is returned."""
+        """Submit a finished job again and return the new job."""
 
 
 class Jobs(abc.ABC):
-    """Where jobs are: a namespace of a cluster, or this machine."""
+    """The jobs of a namespace of a cluster, or the runs on this machine."""
+
+    @property
+    @abc.abstractmethod
+    def place(self) -> str:
+        """The namespace or directory, for messages."""
 
     @abc.abstractmethod
     async def get(self, name: str) -> Job:
-        """Return the job of exactly this name, or the newest for `@latest`. Raises NoSuchJobError."""
+        """Return the job of this name, or the newest job for `@latest`. Raises NoSuchJobError.
+
+        On this machine the name of a job stands for its newest run.
+        """
+
+    async def get_live(self, name: str) -> Job:
+        """Return the job of this name; on this machine the name of a job stands for its only live run.
+
+        Raises NoSuchJobError, and ClientError if several runs are live. If none is, the newest is returned.
+        """
+        return await self.get(name)
+
+    async def get_only(self, name: str) -> Job:
+        """Return the job of this name. Raises ClientError if it has several runs on this machine."""
+        return await self.get(name)
 
     @abc.abstractmethod
     async def list(self, *, selector: str = "", all_namespaces: bool = False) -> list[Job]:
@@ -289,9 +362,9 @@ class Jobs(abc.ABC):
     async def submit(
         self, manifest: JsonObject, *, owned: Sequence[JsonObject] = (), dry_run: bool = False
     ) -> Job:
-        """Create a job from what `kubectl create` takes; with `dry_run` only check that it could be.
+        """Create a job from its manifest; with `dry_run` only check it.
 
-        ConfigMaps and Secrets that are `owned` are created with the job and deleted with it.
+        The ConfigMaps and Secrets in `owned` are created with the job and deleted with it.
         Raises InvalidJobError, and NameTakenError.
         """
 
@@ -299,30 +372,30 @@ class Jobs(abc.ABC):
     async def submit_beside(
         self, manifests: Sequence[JsonObject], *, dry_run: bool = False
     ) -> tuple[str, ...]:
-        """Create the objects that stand in a file beside its jobs; return a sentence for each."""
+        """Create the other objects of a job file; return a sentence for each."""
 
     @abc.abstractmethod
     def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
-        """Yield every job now, and each again whenever it changes; never ends by itself."""
+        """Yield every job now, and each job again after each change. Never ends."""
 
     @abc.abstractmethod
     def listings(self, *, all_namespaces: bool = False) -> AsyncGenerator[Listing, None]:
-        """Yield all jobs now and after each change, which may be that one is gone; never ends by itself."""
+        """Yield all jobs now and after each change or deletion. Never ends."""
 
     async def rights(self, namespace: str) -> frozenset[str]:
-        """Return which of `CHANGES` the user may make in a namespace."""
+        """Return the `CHANGES` that the user may make in a namespace."""
         del namespace
         return CHANGES
 
     @abc.abstractmethod
     async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
-        """Return the finished jobs, deleted ones too, or those with a name, newest first."""
+        """Return the finished jobs, or those with this name, including deleted ones, newest first."""
 
     @abc.abstractmethod
     async def record(self, name: str) -> Record:
-        """Return all that is known of the newest job of a name, also when it is gone. Raises NoSuchJobError.
+        """Return the record of the newest job of a name, also if it was deleted. Raises NoSuchJobError.
 
-        `object_key(summary).name` in place of the name means one that is not the newest.
+        The name of a record, `object_key(summary).name`, is accepted too.
         """
 
     @abc.abstractmethod
@@ -338,8 +411,18 @@ class Jobs(abc.ABC):
         await self.close()
 
 
+def name_without_kind(name: str) -> str:
+    """Return the name in `paddlejob/NAME`, which `-o name` prints. Raises ClientError for another kind."""
+    kind, slash, rest = name.partition("/")
+    if not slash:
+        return name
+    if kind.lower().partition(".")[0] not in {names.KIND.lower(), names.PLURAL, names.SHORT_NAME}:
+        raise ClientError(f"{kind} is not a kind of job; write the name of a PaddleJob")
+    return rest
+
+
 def job_of(body: JsonObject) -> PaddleJob:
-    """Return the typed view of a job; of one that does not fit the types, its name and what is wrong."""
+    """Return the typed view of a job. If it does not decode, only its name and the error are set."""
     try:
         return msgspec.convert(body, PaddleJob, strict=False)
     except msgspec.ValidationError as error:
@@ -348,7 +431,7 @@ def job_of(body: JsonObject) -> PaddleJob:
 
 
 def run_time(state: PaddleJob) -> tuple[int, datetime | None]:
-    """Return the seconds that a job ran before its last suspension, and since when it runs again."""
+    """Return the seconds that a job ran before its last suspension, and the time of its last start."""
     status = state.status
     if status.active_since or status.active_seconds or status.phase is Phase.SUSPENDED:
         return status.active_seconds, status.active_since
@@ -356,7 +439,7 @@ def run_time(state: PaddleJob) -> tuple[int, datetime | None]:
 
 
 def running_seconds(state: PaddleJob, now: datetime) -> float | None:
-    """Return how long a job has run, suspensions apart, None before its start."""
+    """Return how long a job has run, without suspensions; None before its start."""
     before, since = run_time(state)
     if state.status.start_time is None:
         return None
@@ -364,7 +447,15 @@ def running_seconds(state: PaddleJob, now: datetime) -> float | None:
     return before + ((end - since).total_seconds() if since else 0.0)
 
 
+def phase_of(state: PaddleJob) -> str:
+    """Return the phase, or the value of `UNFINISHED` for a run on this machine that ended before its job."""
+    status = state.status
+    if status.phase is Phase.FAILED and status.reason in UNFINISHED:
+        return status.reason
+    return str(status.phase or Phase.PENDING)
+
+
 def describe(state: PaddleJob) -> str:
-    """Return the phase and, where there is one, the reason for it in words."""
-    phase = str(state.status.phase or Phase.PENDING)
+    """Return the phase and its message."""
+    phase = phase_of(state)
     return f"{phase}: {state.status.message}" if state.status.message else phase

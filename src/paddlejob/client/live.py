@@ -1,4 +1,4 @@
-"""Jobs on a cluster while they change, and what a user may do with them: for whoever shows them."""
+"""Jobs on a cluster while they change, and the permissions of a user, for the dashboard and the SDK."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import ranks
-from paddlejob.client.job import CHANGES, Job, Jobs, Listing, Look
+from paddlejob.client.job import CHANGES, Job, Jobs, JobWithPods, Listing
 from paddlejob.client.watching import watching, watching_job
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import NAMESPACES, Resource
-from paddlejob.operator.resources import PADDLE_JOBS
 
 if TYPE_CHECKING:
     from paddlejob.client.cluster import Cluster, ClusterJob
@@ -40,7 +40,7 @@ _NEEDS = {
 
 
 def within(jobs: Jobs, namespace: str) -> Jobs:
-    """Return the jobs of one namespace, over the same connections; this machine has only one."""
+    """Return the jobs of one namespace, over the same connections. Local runs have no namespaces."""
     from paddlejob.client.cluster import Cluster  # noqa: PLC0415 - which imports this module
 
     if not isinstance(jobs, Cluster) or jobs.namespace == namespace:
@@ -49,7 +49,7 @@ def within(jobs: Jobs, namespace: str) -> Jobs:
 
 
 async def changes(cluster: Cluster, namespace: str | None, selector: str) -> AsyncGenerator[Job, None]:
-    """Yield every job now, and each again whenever it changes. Raises KubeError."""
+    """Yield every job now, and each job again after each change. Raises KubeError."""
     seen: set[Job] = set()
     async with aclosing(listings(cluster, namespace, selector)) as found:
         async for listing in found:
@@ -62,7 +62,7 @@ async def changes(cluster: Cluster, namespace: str | None, selector: str) -> Asy
 async def listings(
     cluster: Cluster, namespace: str | None, selector: str = ""
 ) -> AsyncGenerator[Listing, None]:
-    """Yield all jobs of a namespace, or of all, now and after each change. Raises KubeError."""
+    """Yield all jobs of one or all namespaces now and after each change. Raises KubeError."""
     from paddlejob.client.cluster import ClusterJob  # noqa: PLC0415 - which imports this module
 
     jobs: dict[ObjectKey, ClusterJob] = {}
@@ -86,32 +86,32 @@ async def listings(
             await watch.next_change()
 
 
-async def looks(job: ClusterJob) -> AsyncGenerator[Look, None]:
+async def watch_with_pods(job: ClusterJob) -> AsyncGenerator[JobWithPods, None]:
     """Yield a job and its pods now and after each change, until it is deleted. Raises KubeError."""
     key, uid = ObjectKey(job.namespace, job.name), job.state.metadata.uid
-    last: Look | None = None
+    last: JobWithPods | None = None
     followed = watching_job(job.client, job.namespace, job.name, pod_selector=job.pod_selector)
     async with followed as (jobs, pods):
         while True:
             state = jobs.objects.get(key)
             if state is None or (uid and state.metadata.uid != uid):
                 return
-            look = Look(state, ranks.in_order(state, pods.objects), jobs.trouble or pods.trouble)
-            if look != last:
-                last = look
+            update = JobWithPods(state, ranks.in_order(state, pods.objects), jobs.trouble or pods.trouble)
+            if update != last:
+                last = update
                 job.see(state)
-                yield look
+                yield update
             await jobs.next_change()
 
 
 async def rights(client: Client, namespace: str) -> frozenset[str]:
-    """Return the changes that the user may make; all of them where the API server does not tell."""
+    """Return the changes that the user may make; all of them if the API server does not answer."""
 
     async def is_allowed(verb: str, subresource: str) -> bool:
         try:
             return await _is_allowed(client, namespace, verb, subresource)
         except errors.KubeError:
-            # The API server rejects a user who presses a button without the permission for it.
+            # The API server still rejects changes without permission.
             return True
 
     needs = sorted(set(_NEEDS.values()))
@@ -120,7 +120,7 @@ async def rights(client: Client, namespace: str) -> frozenset[str]:
 
 
 async def _is_allowed(client: Client, namespace: str, verb: str, subresource: str = "") -> bool:
-    """Ask the API server whether the user may do something with PaddleJobs. Raises KubeError."""
+    """Return whether the user may use a verb on PaddleJobs. Raises KubeError."""
     wanted = {
         "namespace": namespace,
         "verb": verb,
@@ -137,26 +137,26 @@ def _body(resource: Resource) -> JsonObject:
 
 
 async def may_list_all(client: Client) -> bool:
-    """Tell whether the user may list the PaddleJobs of all namespaces. Raises KubeError."""
+    """Return whether the user may list the PaddleJobs of all namespaces. Raises KubeError."""
     return await _is_allowed(client, "", "list")
 
 
 async def user_name(client: Client) -> str:
-    """Return whom the API server takes the user for, empty where it does not tell (before Kubernetes 1.28).
+    """Return the user name of the credentials; empty before Kubernetes 1.28.
 
-    Raises KubeError: UnauthorizedError where it does not accept the credentials.
+    Raises KubeError: UnauthorizedError for credentials that are not accepted.
     """
     try:
         body = _body(_SELF_REVIEWS)
         return (await client.create(_SELF_REVIEWS, None, body, type=_SelfReview)).status.user_info.username
     except (errors.NotFoundError, errors.ForbiddenError):
-        # A review of any kind is refused to whoever is not known.
+        # The API server rejects every review of an unknown user.
         await may_list_all(client)
         return ""
 
 
 async def namespace_names(client: Client) -> list[str]:
-    """Return the namespaces of the cluster, as far as the user may list them."""
+    """Return the namespaces of the cluster; none if the user may not list them."""
     try:
         page = await client.list(NAMESPACES, None, type=_Named)
     except errors.ApiError:

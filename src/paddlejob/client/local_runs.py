@@ -1,57 +1,61 @@
-"""Runs on this machine, as jobs: what `paddlejob run` keeps in its directory, and the runner that is at work.
+"""Runs on this machine, as jobs: the directories that `paddlejob run` writes, and its live runners.
 
-A job's name is that of its run, such as mnist-x7k2p.
+Such a job has the name of its run, such as mnist-x7k2p.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
 
 from paddlejob.api import names
-from paddlejob.api.meta import JsonObject, View
+from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
+from paddlejob.api.v1 import PaddleJob
+from paddlejob.client import local_state, ranks
 from paddlejob.client import manifest as manifests
-from paddlejob.client import ranks
 from paddlejob.client.background_run import start_run
 from paddlejob.client.errors import ClientError, NoSuchJobError, UnsupportedError
-from paddlejob.client.job import FirstError, Job, JobEvent, Jobs, Listing, Look
+from paddlejob.client.job import (
+    LATEST,
+    UNFINISHED,
+    FirstError,
+    Job,
+    JobEvent,
+    Jobs,
+    JobWithPods,
+    Listing,
+    name_without_kind,
+)
 from paddlejob.client.logs.first_error import from_traceback, silent
-from paddlejob.client.logs.model import ALL_LOGS, LogBlock, LogItem, LogQuery
-from paddlejob.core.pod_set import Replica, pod_name, training_container_name
+from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
+from paddlejob.client.records import local_record, local_summary
+from paddlejob.client.streams import stacks
 from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import documents
-from paddlejob.local.store import files, outcome, reports, run_directory
-from paddlejob.local.store.history import History
-from paddlejob.local.store.logs import Follower, LogLines, chosen_pods, speaker
+from paddlejob.local.store import files, run_directory
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
 if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
     from paddlejob.client.streams.execution import ContainerCommand
     from paddlejob.client.streams.port_forward import Forwarder
+    from paddlejob.client.streams.processes import RankProcess
     from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
 
 LOOK_SECONDS = 0.2
-_UNFINISHED = {
-    "Lost": "its runner was killed",
-    "Interrupted": "it was interrupted",
-    "Stopped": "it was stopped",
-}
-"""Runs that ended without a verdict of the job."""
 _LAST_LINES = 5000
-_PROGRESS_BYTES = 4096
-"""How much of a log's end is looked at for progress, each time it grows."""
+_NAMED_RUNS = 5
 
 
 class LocalRuns(Jobs):
@@ -60,12 +64,12 @@ class LocalRuns(Jobs):
     def __init__(self, runs: Path, *, python: str = "") -> None:
         self.runs = runs
         self.python = python
-        """The interpreter of the containers, by default that of the shell."""
+        """The interpreter of the containers. Default: python of the shell."""
         self._beside: tuple[JsonObject, ...] = ()
 
     @classmethod
     def open(cls, runs: Path | None = None, *, python: str = "") -> LocalRuns:
-        """Return the runs in a directory, by default where `paddlejob run` keeps them."""
+        """Return the runs in a directory, by default the directory of `paddlejob run`."""
         return cls(runs or run_directory.state_directory(os.environ), python=python)
 
     async def start(self, text: str) -> LocalJob:
@@ -75,28 +79,69 @@ class LocalRuns(Jobs):
     async def close(self) -> None:
         """Nothing is open."""
 
+    @property
+    def place(self) -> str:
+        """The directory of the runs."""
+        return str(self.runs)
+
     async def get(self, name: str) -> LocalJob:
-        """Return the run of exactly this name, the only one of this job, or the newest for `@latest`."""
+        """Return the run of this name, the newest run of a job, or the newest of all for `@latest`."""
+        return LocalJob(self, self._find(name)[0])
+
+    async def get_live(self, name: str) -> LocalJob:
+        """Return the run of this name, or the only live run of a job, or its newest run if none is live."""
+        found = self._find(name)
+        live = [run for run in found if run.is_alive]
+        if len(live) > 1:
+            raise ClientError(
+                f"{found[0].job_name} has {len(live)} live runs: {_listed(live)}; give the name of one"
+            )
+        return LocalJob(self, (live or found)[0])
+
+    async def get_only(self, name: str) -> LocalJob:
+        """Return the run of this name, or the only run of a job."""
+        found = self._find(name)
+        if len(found) > 1:
+            raise ClientError(
+                f"{found[0].job_name} has {len(found)} runs: {_listed(found)}; give the name of one"
+            )
+        return LocalJob(self, found[0])
+
+    def _find(self, name: str) -> list[RunDirectory]:
+        """Return the run of this name, or all runs of a job, newest first."""
+        name = name_without_kind(name)
         if not name:
             raise ClientError("'' is not the name of a run")
-        try:
-            return LocalJob(self, run_directory.choose(self.runs, name, live=False))
-        except InputError as error:
-            raise NoSuchJobError(str(error)) from error
+        present = run_directory.all_runs(self.runs)
+        if not present:
+            raise NoSuchJobError(f"there are no runs in {self.runs} yet")
+        found = present[:1] if name == LATEST else [each for each in present if each.name == name]
+        found = found or [each for each in present if each.job_name == name]
+        if not found:
+            raise NoSuchJobError(f"there is no run {name}; the newest are {_listed(present)}")
+        return found
 
     async def list(self, *, selector: str = "", all_namespaces: bool = False) -> list[Job]:
         """Return all runs, newest first; they have neither labels nor namespaces."""
         if selector or all_namespaces:
             raise UnsupportedError("local runs have no labels or namespaces to select by")
-        return [LocalJob(self, run) for run in run_directory.all_runs(self.runs) if run.read_record()]
+        return [*self._jobs()]
+
+    def _jobs(self) -> Iterator[LocalJob]:
+        for run in run_directory.all_runs(self.runs):
+            # A run that is just being created or deleted is left out.
+            with contextlib.suppress(NoSuchJobError):
+                yield LocalJob(self, run)
 
     async def submit(
         self, manifest: JsonObject, *, owned: Sequence[JsonObject] = (), dry_run: bool = False
     ) -> LocalJob:
-        """Start a run in the background; it goes on when this process ends."""
+        """Start a run in the background, which outlives this process."""
         manifests.check(manifest)
         if dry_run:
-            raise UnsupportedError("a local run has no server to try it on; a client dry run checks the same")
+            raise UnsupportedError(
+                "a local run has no server for a dry run; a client dry run checks the same"
+            )
         return await self.start(yaml.safe_dump_all((*self._beside, *owned, manifest), sort_keys=False))
 
     async def submit_beside(
@@ -108,7 +153,7 @@ class LocalRuns(Jobs):
         return ()
 
     async def watch(self, *, selector: str = "", all_namespaces: bool = False) -> AsyncGenerator[Job, None]:
-        """Yield every run now, and each again whenever it changes."""
+        """Yield every run now, and each run again after each change."""
         seen: dict[str, PaddleJob] = {}
         while True:
             for job in await self.list(selector=selector, all_namespaces=all_namespaces):
@@ -120,47 +165,37 @@ class LocalRuns(Jobs):
     async def listings(self, *, all_namespaces: bool = False) -> AsyncGenerator[Listing, None]:
         """Yield all runs now and after each change, with their progress."""
         del all_namespaces
-        known: dict[str, tuple[_Glance, LocalJob]] = {}
+        known: dict[str, _Known] = {}
         is_first = True
         while True:
-            before, known = known, await asyncio.to_thread(self._glance, known)
+            before, known = known, await asyncio.to_thread(self._read_changed, known)
             if is_first or known != before:
                 is_first = False
                 yield Listing(tuple(job for _, job in known.values()))
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _glance(self, known: dict[str, tuple[_Glance, LocalJob]]) -> dict[str, tuple[_Glance, LocalJob]]:
-        """Return the runs by name; one of which nothing was written since is left as it was."""
-        found: dict[str, tuple[_Glance, LocalJob]] = {}
+    def _read_changed(self, known: dict[str, _Known]) -> dict[str, _Known]:
+        """Return the runs by name, with the same objects for runs that have not changed."""
+        found: dict[str, _Known] = {}
         for run in run_directory.all_runs(self.runs):
-            before, glance = known.get(run.name), _glance_at(run)
-            if before is not None and before[0] == glance:
+            before, mark = known.get(run.name), local_state.fingerprint(run)
+            if before is not None and before[0] == mark:
                 found[run.name] = before
-            elif run.read_record() is not None:
-                job = LocalJob(self, run)
-                job.see(_with_progress(run, job.state))
-                found[run.name] = (glance, job)
+                continue
+            with contextlib.suppress(NoSuchJobError):
+                found[run.name] = (mark, LocalJob(self, run))
         return found
 
     async def history(self, *, name: str = "", all_namespaces: bool = False) -> tuple[Summary, ...]:
-        """Return the finished runs, all of them or those of one job."""
-        from paddlejob.client.records import local_summary  # noqa: PLC0415
-
-        runs = (run for run in run_directory.all_runs(self.runs) if run.read_record())
-        jobs = [LocalJob(self, run) for run in runs if name in ("", run.name, run.job_name)]
+        """Return all finished runs, or the finished runs of one job."""
         if all_namespaces:
             raise UnsupportedError("local runs have no namespaces")
-        found = (local_summary(job.run, job.state) for job in jobs)
-        return tuple(each for each in found if each.is_final)
+        jobs = (job for job in self._jobs() if name in ("", job.run.name, job.run.job_name))
+        return tuple(local_summary(job.run, job.state) for job in jobs if job.state.status.phase.is_terminal)
 
     async def record(self, name: str) -> Record:
-        """Return what the directory of a run tells."""
-        from paddlejob.client.records import local_record  # noqa: PLC0415
-
-        try:
-            job = LocalJob(self, run_directory.find(self.runs, name))
-        except InputError as error:
-            raise NoSuchJobError(str(error)) from error
+        """Return the record of a run."""
+        job = await self.get(name)
         return local_record(job.run, job.state, await job.pods(), await job.events())
 
 
@@ -170,13 +205,44 @@ class LocalJob(Job):
     def __init__(self, runs: LocalRuns, run: RunDirectory) -> None:
         self._runs = runs
         self.run = run
-        record = _record(run)
-        super().__init__(run.name, record.job.metadata.namespace, _body(run, record))
+        state, self._result = local_state.read_state(run)
+        super().__init__(run.name, state.metadata.namespace, local_state.manifest_of(state))
 
     async def refresh(self) -> PaddleJob:
-        """Read the run's record again."""
-        self.body = _body(self.run, _record(self.run))
+        """Read the record and the progress of the run again."""
+        state, self._result = local_state.read_state(self.run)
+        self.body = local_state.manifest_of(state)
         return self.state
+
+    @property
+    def result(self) -> str:
+        """The result that worker 0 printed, the reason of a failure, or the progress so far."""
+        return self._result
+
+    @property
+    def printed(self) -> JsonObject:
+        """The object with the name of the run, and the run's job, directory, interpreter and outcome."""
+        record = self.run.read_record() or RunRecord(job=self.state)
+        run = {
+            "job": self.run.job_name,
+            "directory": str(self.run.path),
+            "python": record.python,
+            "outcome": msgspec.to_builtins(record.outcome),
+        }
+        return {**self.body, "metadata": {**self.body["metadata"], "name": self.name}, "run": run}
+
+    @property
+    def restarts(self) -> int:
+        """How often the job was restarted, and the most restarted pod by itself."""
+        record = self.run.read_record()
+        pods = record.pods if record else ()
+        by_pod = (sum(each.restart_count for each in pod.status.container_statuses) for pod in pods)
+        return self.state.status.restarts + max(by_pod, default=0)
+
+    @property
+    def kind_and_name(self) -> str:
+        """The name of the run."""
+        return self.name
 
     async def watch(self) -> AsyncGenerator[PaddleJob, None]:
         """Yield the state now and after each change, until the run is over."""
@@ -192,33 +258,31 @@ class LocalJob(Job):
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def looks(self) -> AsyncGenerator[Look, None]:
-        """Yield the run with its pods and its progress now and after each change, until it is over."""
-        last: Look | None = None
+    async def watch_with_pods(self) -> AsyncGenerator[JobWithPods, None]:
+        """Yield the run with its pods now and after each change, until it is over."""
+        last: JobWithPods | None = None
         while True:
             is_alive = self.run.is_alive
-            state = _with_progress(self.run, await self.refresh())
-            look = Look(state, await self.pods())
-            if look != last:
-                last = look
-                self.see(state)
-                yield look
+            update = JobWithPods(await self.refresh(), await self.pods())
+            if update != last:
+                last = update
+                yield update
             if not is_alive:
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _has_pods(self) -> bool:
-        record = _record(self.run)
+        record = local_state.read_record(self.run)
         return self.run.is_alive and any(pod.metadata.name not in record.gone for pod in record.pods)
 
     async def pods(self) -> list[Pod]:
-        """Return the pods as they are, or as they were last, without those that were scaled away."""
-        record = _record(self.run)
+        """Return the pods, also after the end of the run, without those that were scaled away."""
+        record = local_state.read_record(self.run)
         is_alive = self.run.is_alive
         present = {pod.metadata.name for pod in record.pods if is_alive} - {*record.gone}
         shown = {*ranks.wanted(record.job), *present}
         found = (pod for pod in record.pods if pod.metadata.name in shown)
-        return ranks.in_order(record.job, found if is_alive else map(_ended, found))
+        return ranks.in_order(record.job, found if is_alive else map(local_state.without_deletion, found))
 
     async def events(self) -> list[JobEvent]:
         """Return the events of the run."""
@@ -226,54 +290,15 @@ class LocalJob(Job):
             lines = (self.run.path / "events.jsonl").read_bytes().splitlines()
         except OSError:
             return []
-        found = [msgspec.json.decode(line, type=_Event, strict=False) for line in lines]
+        found = [msgspec.json.decode(line, type=local_state.RunEvent, strict=False) for line in lines]
         about = f"{names.KIND}/{self.run.job_name}"
         return [JobEvent(each.type, each.reason, each.message, about, each.time) for each in found]
 
-    async def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
-        """Yield what was written in order of time, and with `follow` what comes."""
-        record = _record(self.run)
-        ranks.check(record.job, query.rank)
-        attempt = max(0, record.job.status.attempt - query.previous)
-        begin = datetime.now(UTC).timestamp() - query.since_seconds if query.since_seconds else 0.0
-        present = sorted(each.name for each in (self.run.path / "logs").iterdir())
-        pods = chosen_pods(record.job.name, query.rank, present)
-        history = History(self.run, pods, tail=query.tail, previous=query.previous)
-        for piece in history.read():
-            if piece.time >= begin and self._is_wanted(piece.lines, query):
-                yield self._block(piece.lines, piece.time, attempt)
-        if query.previous:
-            return
-        follower = Follower(self.run, history.ends)
-        try:
-            while query.follow and self.run.is_alive:
-                for lines in follower.poll():
-                    if self._is_wanted(lines, query):
-                        yield self._block(lines, datetime.now(UTC).timestamp(), attempt)
-                await asyncio.sleep(LOOK_SECONDS)
-            for lines in follower.rest():
-                if self._is_wanted(lines, query):
-                    yield self._block(lines, datetime.now(UTC).timestamp(), attempt)
-        finally:
-            follower.close()
+    def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
+        """Yield the output in order of time, and with `follow` new output until the run is over."""
+        from paddlejob.client.logs.run_log import run_log  # noqa: PLC0415 - not needed for most verbs
 
-    def _is_wanted(self, lines: LogLines, query: LogQuery) -> bool:
-        job = self.run.job_name
-        if not chosen_pods(job, query.rank, (lines.pod,)):
-            return False
-        return query.all_containers or lines.container == (query.container or self._training(lines.pod))
-
-    def _training(self, pod: str) -> str:
-        # Not from the record, which tells of a pod a moment after its first lines.
-        role = ranks.rank_of(self.run.job_name, pod).rpartition("-")[0]
-        specs = (spec for name, spec in self.state.spec.roles() if name == role)
-        return next(map(training_container_name, specs), "")
-
-    def _block(self, lines: LogLines, time: float, attempt: int) -> LogBlock:
-        stamp = datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ ").encode()
-        is_training = lines.container == self._training(lines.pod)
-        rank = speaker(self.run.job_name, lines, is_training=is_training)
-        return LogBlock(rank, attempt, stamp + lines.text[:-1].replace(b"\n", b"\n" + stamp) + b"\n")
+        return run_log(self, query)
 
     async def first_error(self) -> FirstError | None:
         """Return the first failure, with the end of that rank's log."""
@@ -286,47 +311,72 @@ class LocalJob(Job):
         return FirstError(rank, failure.message, failure.exit_code, failure.attempt, lines, note)
 
     async def explain(self) -> Explanation:
-        """Explain the run from its record and its log; on this machine nothing else can hold it up."""
+        """Explain the run from its record and its log."""
         from paddlejob.client.explain import explain  # noqa: PLC0415
         from paddlejob.client.explain.evidence import Evidence  # noqa: PLC0415
 
         error, state = await self.first_error(), await self.refresh()
+        if self.phase in UNFINISHED:
+            return self._explain_unfinished()
         log, note = (error.lines, error.note) if error else ((), "")
         pods, now = tuple(await self.pods()), datetime.now(UTC)
         known = Evidence(job=state, now=now, pods=pods, log=log, log_note=note, run=self.name)
         return msgspec.structs.replace(explain(known), name=self.name)
+
+    def _explain_unfinished(self) -> Explanation:
+        """Explain a run that ended before its job did, which is not a failure of the job."""
+        from paddlejob.client.explain.result import Advice, Explanation, Finding  # noqa: PLC0415
+
+        advice = Advice(f"run it again: paddlejob retry {self.name}{self.run.run_dir_flag}")
+        finding = Finding(self.phase, UNFINISHED[self.phase], advice=(advice,))
+        return Explanation(self.namespace, self.name, self.phase, (finding,))
 
     async def manifests(self) -> list[JsonObject]:
         """Return the objects of the file that was run."""
         return list(documents.load((self.run.path / "job.yaml").read_text(), "the run's file"))
 
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
-        """Return what the rank's training container was started with."""
-        record = _record(self.run)
-        pod = ranks.select_one(record.job, await self.pods(), rank).metadata.name
+        """Return the environment of the training container of a rank, or of the process of a rank."""
+        pod = await self._select_one(rank, (path.stem for path in (self.run.path / "env").glob("*.env")))
+        if (process := ranks.place_of(self.state, rank).process) is not None:
+            from paddlejob.client.streams.processes import run_environment  # noqa: PLC0415
+
+            return await run_environment(self, pod, process)
         try:
-            lines = self.run.env(pod).read_text().splitlines()
+            return self.run.read_env(pod)
         except OSError:
-            raise ClientError(f"{pod} has no environment yet: it has not started") from None
-        return dict(line.partition("=")[::2] for line in lines)
+            raise ClientError(f"{pod} has no environment: it has not started") from None
+
+    async def _select_one(self, rank: str, stored: Iterable[str]) -> str:
+        """Return the pod of a rank, also if it was scaled away and `stored` has it. Raises ClientError."""
+        job, pods = await self.refresh(), await self.pods()
+        if not ranks.select(job, pods, rank):
+            chosen = ranks.chosen(job, rank, stored)
+            if len(chosen) == 1:
+                return chosen.pop()
+        return ranks.select_one(job, pods, rank).metadata.name
 
     async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
-        """Refuse: there is no container to enter."""
+        """Raise UnsupportedError."""
         del command, rank, container
         raise UnsupportedError(
             "the pods of a local run are processes of this machine, and no command can be run inside them"
         )
 
     async def stacks(self, rank: str = "all") -> list[ProcessStack]:
-        """Ask the processes of the run."""
-        from paddlejob.client.streams import stacks  # noqa: PLC0415
+        """Read the stacks of the processes of the run."""
+        return await stacks.run_stacks(self, rank)
 
-        return await stacks.of_run(self, rank)
+    async def processes(self, rank: str = "all") -> list[RankProcess]:
+        """Read the files of the launcher, also after the end of the run."""
+        from paddlejob.client.streams.processes import run_processes  # noqa: PLC0415
+
+        return await run_processes(self, rank)
 
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
-        """Copy what a pod wrote out of the run's directory."""
+        """Copy files that a pod wrote out of the directory of the run."""
         del container
-        pod = ranks.select_one(_record(self.run).job, await self.pods(), rank).metadata.name
+        pod = await self._select_one(rank, (path.name for path in (self.run.path / "files").iterdir()))
         try:
             found = files.locate(self.run, pod, source)
             return await asyncio.to_thread(files.copy, found, target)
@@ -334,12 +384,12 @@ class LocalJob(Job):
             raise ClientError(str(error)) from error
 
     async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
-        """Refuse: the files of a live container are its own."""
+        """Raise UnsupportedError."""
         del rank, source, target, container
         raise UnsupportedError("nothing can be copied into a local run; mount a volume with the files")
 
     async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
-        """Refuse: there is nothing to forward."""
+        """Raise UnsupportedError."""
         del rank, on_error
         raise UnsupportedError("the pods of a local run listen on this machine already; connect to them")
 
@@ -356,15 +406,23 @@ class LocalJob(Job):
         return await self._send(Command("resume"))
 
     async def stop(self) -> str:
-        """End a live run; its logs and files stay."""
+        """End a live run and keep its logs and files."""
         return await self._send(Command("stop"))
 
     async def delete(self) -> str:
-        """Remove the logs, status and files of a run that is over."""
+        """Delete the logs, status and files of a run that is over."""
         if await self.is_at_work():
-            raise ClientError(f"{self.name} is running; stop it first")
-        self.run.remove()
+            hint = f"paddlejob stop {self.name}{self.run.run_dir_flag}"
+            raise ClientError(f"{self.name} is running; stop it first with `{hint}`")
+        try:
+            self.run.remove()
+        except InputError as error:
+            raise ClientError(str(error)) from error
         return "deleted"
+
+    def written_file(self) -> str:
+        """Return the path of a file that a program of the run wrote."""
+        return next((each.path for each in files.written_files(self.run, 1)), "")
 
     async def retry(self) -> LocalJob:
         """Run the same file again, as a new run."""
@@ -373,7 +431,7 @@ class LocalJob(Job):
         return await self._runs.start((self.run.path / "job.yaml").read_text())
 
     async def is_at_work(self) -> bool:
-        """Return whether the run is live; wait for a runner that only cleans up after a job that ended."""
+        """Return whether the run is live. Waits for a runner that cleans up after the end of its job."""
         while self.run.is_alive:
             if not (await self.refresh()).status.phase.is_terminal:
                 return True
@@ -387,97 +445,8 @@ class LocalJob(Job):
             raise ClientError(str(error)) from error
 
 
-class _Event(View, frozen=True):
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-    time: datetime | None = None
+_Known = tuple[local_state.Fingerprint, LocalJob]
 
 
-class _Glance(NamedTuple):
-    """What changes whenever a run does."""
-
-    recorded: int
-    is_alive: bool
-    written: tuple[int, ...]
-    """Sizes of what tells the progress of worker 0."""
-
-
-def _glance_at(run: RunDirectory) -> _Glance:
-    pod = pod_name(run.job_name, Replica(Role.WORKER, 0))
-    sizes = (_stat(path)[1] for path in (run.progress(pod), *(run.path / "logs" / pod).glob("*.log")))
-    return _Glance(_stat(run.path / "status.json")[0], run.is_alive, tuple(sizes))
-
-
-def _stat(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0
-    return found.st_mtime_ns, found.st_size
-
-
-def _with_progress(run: RunDirectory, state: PaddleJob) -> PaddleJob:
-    """Return the state with what worker 0 last printed, or else reported, about its progress."""
-    from paddlejob.operator.progress import progress_of  # noqa: PLC0415 - not needed for most verbs
-
-    if state.spec.worker is None:
-        return state
-    tracker = outcome.tracked(run, state, _PROGRESS_BYTES)
-    reported = reports.newest(run.progress(pod_name(run.job_name, Replica(Role.WORKER, 0))))
-    if tracker.progress is None and reported is not None:
-        tracker.add(reported, 0.0)
-    status = msgspec.structs.replace(state.status, progress=progress_of(tracker, 0.0))
-    return msgspec.structs.replace(state, status=status)
-
-
-def _record(run: RunDirectory) -> RunRecord:
-    record = run.read_record()
-    if record is None:
-        raise NoSuchJobError(f"run {run.name} was removed, or has not started yet")
-    return record
-
-
-def _body(run: RunDirectory, record: RunRecord) -> JsonObject:
-    if not record.result and not run.is_alive:
-        # The runner may have written its last record between the two looks.
-        record = run.read_record() or record
-    status = record.job.status
-    reason = record.result or "Lost"
-    if reason in _UNFINISHED and not run.is_alive:
-        status = _without_verdict(status, reason, datetime.fromtimestamp(run.recorded, UTC))
-    job = msgspec.structs.replace(record.job, status=status)
-    body: JsonObject = msgspec.to_builtins(job)
-    return {"apiVersion": names.API_VERSION, "kind": names.KIND, **body}
-
-
-def _ended(pod: Pod) -> Pod:
-    """Return a pod of a run that is over, which waits for nothing any more."""
-    return msgspec.structs.replace(
-        pod, metadata=msgspec.structs.replace(pod.metadata, deletion_timestamp=None)
-    )
-
-
-def _without_verdict(status: PaddleJobStatus, reason: str, ended: datetime) -> PaddleJobStatus:
-    """Return how a job stands whose runner ended before the job did: nothing of it runs."""
-    verdict = {"Running": "False", "Failed": "True"}
-    conditions = [
-        msgspec.structs.replace(each, status=verdict[each.type], reason=reason, last_transition_time=ended)
-        if each.type in verdict
-        else each
-        for each in status.conditions
-    ]
-    roles = {
-        role: RoleStatus(ready=f"0/{before.ready.rpartition('/')[2]}")
-        for role in Role
-        if (before := getattr(status, role))
-    }
-    return msgspec.structs.replace(
-        status,
-        phase=Phase.FAILED,
-        reason=reason,
-        message=_UNFINISHED[reason],
-        completion_time=ended,
-        conditions=conditions,
-        **roles,
-    )
+def _listed(runs: Sequence[RunDirectory]) -> str:
+    return ", ".join(run.name for run in runs[:_NAMED_RUNS])

@@ -1,4 +1,4 @@
-"""Manifests before they are submitted: read from files, changed by overrides, checked, or made again."""
+"""Reads, changes and checks manifests before they are submitted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddlejob.client.errors import ClientError, InvalidJobError
 from paddlejob.kube.resource import CONFIG_MAPS, SECRETS, SERVICES, Resource
 
 ANNOTATION_RETRY_OF = f"{names.GROUP}/retry-of"
-"""On a job that was made by `retry`: the name of the first one."""
+"""On a job that `retry` created: the name of the first job."""
 
 _SERVER_METADATA = (
     "creationTimestamp",
@@ -36,22 +36,22 @@ _GENERATED_LENGTH = 5
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """What to change in a manifest; nothing by default."""
+    """Changes of a manifest; none by default."""
 
     name: str = ""
     generate_name: bool = False
-    """Let the API server complete the name, so that the same file can be submitted again and again."""
+    """Let the API server complete the name, so that the same file can be submitted many times."""
     workers: int | None = None
     ps: int | None = None
     image: str = ""
-    """For the training container of every role, as are the following."""
+    """For the training container of every role, as the next two."""
     env: Mapping[str, str] = {}
     args: tuple[str, ...] = ()
-    """Replaces the arguments; the command stays."""
+    """Replaces `args`; `command` is kept."""
 
 
 def read(text: str, source: str) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return the jobs in a YAML or JSON text, and the other objects beside them. Raises InvalidJobError."""
+    """Return the jobs and the other objects in a YAML or JSON text. Raises InvalidJobError."""
     from paddlejob.local.errors import InputError  # noqa: PLC0415 - YAML takes long to import
     from paddlejob.local.input import documents  # noqa: PLC0415
 
@@ -74,7 +74,7 @@ def dump(objects: list[JsonObject]) -> str:
 
 
 def override(manifest: JsonObject, overrides: Overrides) -> JsonObject:
-    """Return a copy with the overrides applied. Raises ClientError for one that the job has no place for."""
+    """Return a copy with the overrides applied. Raises ClientError for a role that the job does not have."""
     changed = copy.deepcopy(manifest)
     _rename(changed, overrides)
     for role, replicas in ((Role.WORKER, overrides.workers), (Role.PS, overrides.ps)):
@@ -90,7 +90,7 @@ def override(manifest: JsonObject, overrides: Overrides) -> JsonObject:
 
 
 def problems(manifest: JsonObject) -> list[str]:
-    """Return what is wrong with a manifest, as far as it can be told without a cluster."""
+    """Return the errors in a manifest that can be found without a cluster."""
     from paddlejob.api.validation import validate  # noqa: PLC0415 - schemas take long to import
     from paddlejob.local.input import strict  # noqa: PLC0415
 
@@ -115,7 +115,7 @@ def check(*jobs: JsonObject) -> None:
 
 
 def resource_beside(manifest: JsonObject) -> Resource:
-    """Return where an object belongs that stands beside a job in a file. Raises ClientError."""
+    """Return the resource of another object in a job file. Raises ClientError."""
     kind, name = str(manifest.get("kind")), name_of(manifest)
     if manifest.get("apiVersion") != "v1" or kind not in _BESIDE or not name:
         raise ClientError(
@@ -126,7 +126,7 @@ def resource_beside(manifest: JsonObject) -> Resource:
 
 
 def name_of(manifest: JsonObject) -> str:
-    """Return the name of an object, or the beginning of it when the API server completes it."""
+    """Return the name of an object, or its generateName."""
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):
         return ""
@@ -134,7 +134,7 @@ def name_of(manifest: JsonObject) -> str:
 
 
 def again(body: JsonObject) -> JsonObject:
-    """Return the manifest of a new job that does what a stored one did."""
+    """Return the manifest for a retry of a stored job."""
     manifest = submittable(body)
     metadata = manifest["metadata"]
     annotations = metadata.setdefault("annotations", {})
@@ -144,7 +144,7 @@ def again(body: JsonObject) -> JsonObject:
 
 
 def submittable(body: JsonObject) -> JsonObject:
-    """Return a stored object without what the API server and controllers added: `kubectl create` takes it."""
+    """Return a stored object without the fields of the API server and controllers, for `kubectl create`."""
     manifest = copy.deepcopy({key: value for key, value in body.items() if key != "status"})
     metadata: JsonObject = manifest["metadata"]
     for field in _SERVER_METADATA:
@@ -190,7 +190,7 @@ def _training_containers(manifest: JsonObject) -> Iterator[JsonObject]:
 
 
 def _of_pods(manifest: JsonObject, field: str) -> Iterator[list[JsonObject]]:
-    """Yield a list of objects from the pod spec of each role, whatever a person may have written there."""
+    """Yield a list of objects from the pod spec of each role; invalid values are skipped."""
     for role in Role:
         value: Any = manifest.get("spec")
         for key in (str(role), "template", "spec", field):

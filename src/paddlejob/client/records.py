@@ -1,4 +1,4 @@
-"""What is kept of jobs that have ended: the records on a cluster, and the same made from local runs."""
+"""Records of finished jobs: stored on a cluster, or composed from runs on this machine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from paddlejob import progress
 from paddlejob.api import names
+from paddlejob.api.meta import LONG_AGO
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Failure, PaddleJob, Role
 from paddlejob.client import ranks
 from paddlejob.client.errors import NoSuchJobError
-from paddlejob.client.job import LATEST, JobEvent
+from paddlejob.client.job import LATEST, JobEvent, phase_of
 from paddlejob.core.pod_set import ObservedPod, Replica, pod_name, training_container_name
 from paddlejob.history import compose
 from paddlejob.history.environment import environment_of
@@ -29,10 +29,10 @@ from paddlejob.history.record import (
     Record,
     StoredRecord,
     Summary,
-    bounded,
+    bound_record,
     object_key,
     summary_of_object,
-    thinned,
+    thin_curve,
     unpack,
 )
 from paddlejob.kube import errors
@@ -40,6 +40,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.local.store.history import History
 from paddlejob.local.store.run_directory import RunDirectory
+from paddlejob.training import log_lines as progress
 
 if TYPE_CHECKING:
     from paddlejob.client.cluster import Cluster
@@ -47,16 +48,15 @@ if TYPE_CHECKING:
 PAGE_SIZE = 20
 END_BYTES = 65536
 WRITE_SECONDS = 6.0
-"""An operator with history has written the record of a job this long after the job's end."""
+"""Time after the end of a job in which the operator writes its record."""
 LOOK_SECONDS = 1.0
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _Identity = tuple[str, str]
 
 
 async def cluster_history(
     cluster: Cluster, *, name: str = "", all_namespaces: bool = False
 ) -> tuple[Summary, ...]:
-    """Return what is kept of jobs, and the jobs that have no record yet; newest first."""
+    """Return the summaries of all records and of the jobs without a record, newest first."""
     kept = await _kept(cluster, name=name, all_namespaces=all_namespaces)
     jobs = (job.state for job in await cluster.list(all_namespaces=all_namespaces))
     present = (compose.summary_of(job) for job in jobs if name in ("", job.name))
@@ -64,7 +64,7 @@ async def cluster_history(
 
 
 async def cluster_record(cluster: Cluster, name: str) -> Record:
-    """Return the record of the newest job of a name, or that of this name. Raises NoSuchJobError."""
+    """Return the record of the newest job of a name, or the record of this name. Raises NoSuchJobError."""
     wanted = "" if name == LATEST else name.rpartition("-history-")[0] or name
     found = [
         each
@@ -88,12 +88,12 @@ async def cluster_record(cluster: Cluster, name: str) -> Record:
 
 
 async def unknown_job(cluster: Cluster, name: str) -> NoSuchJobError:
-    """Return the error about a job that does not exist: how it ended if it was deleted, or a similar name."""
+    """Return the error for an unknown job, with its end if it was deleted, or with a similar name."""
     import difflib  # noqa: PLC0415 - only for a misspelt name
 
     kept: Iterable[Summary] = ()
     known: list[str] = []
-    # A user without the right to list still gets the error.
+    # A user who may not list jobs still gets the error.
     with contextlib.suppress(errors.KubeError):
         kept = (await _kept(cluster, name=name, all_namespaces=False)).values()
     for newest in _newest_first(kept)[:1]:
@@ -130,19 +130,19 @@ async def _kept(cluster: Cluster, *, name: str, all_namespaces: bool) -> dict[_I
 
 
 def _identity(summary: Summary) -> _Identity:
-    """Return which job a summary is of; whoever may write to a namespace can claim any UID there."""
+    """Return a key for the job of a summary. Users can forge a UID only in their own namespaces."""
     return summary.namespace, summary.uid
 
 
 async def _read(client: Client, summary: Summary) -> Record | None:
-    """Return the whole record of a summary, None if it does not exist or does not decode."""
+    """Return the record of a summary; None if it does not exist or does not decode."""
     key = object_key(summary)
     try:
         stored = await client.get(CONFIG_MAPS, key.namespace, key.name, type=StoredRecord)
     except errors.NotFoundError:
         return None
     record = unpack(stored.binary_data.get(RECORD_KEY, b""))
-    # The summary has been compared with its place; the one inside may name any other job.
+    # The summary was checked against the name of the ConfigMap; the one inside could name another job.
     return record and msgspec.structs.replace(record, summary=summary)
 
 
@@ -166,16 +166,16 @@ async def recorded_log(client: Client, job: PaddleJob, failure: Failure) -> Reco
 
 
 async def recorded_attempt(client: Client, job: PaddleJob, attempt: int) -> AttemptRecord | None:
-    """Return an attempt of this very job from the operator's record, None without one.
+    """Return an attempt of this job from the operator's record; None without one.
 
-    The operator writes the record a few seconds after the end of the job; these are awaited.
+    Waits for the operator, which writes the record a few seconds after the end of the job.
     """
     summary = Summary(job.name, job.metadata.namespace, job.metadata.uid)
     while True:
         try:
             record = await _read(client, summary)
         except errors.KubeError:
-            # The caller reports a log without a record; the record is only a substitute.
+            # The record only replaces a missing log, which the caller reports.
             return None
         known = record.attempts if record else ()
         found = next((each for each in reversed(known) if each.attempt == attempt), None)
@@ -185,18 +185,18 @@ async def recorded_attempt(client: Client, job: PaddleJob, attempt: int) -> Atte
 
 
 def _is_record_due(job: PaddleJob, now: datetime | None) -> bool:
-    """Return whether the job ended so recently that its record may not be written yet."""
+    """Return whether the operator may still write the record of a job that has just ended."""
     ended = job.status.completion_time
     return ended is not None and now is not None and now - ended < timedelta(seconds=WRITE_SECONDS)
 
 
 def _newest_first(summaries: Iterable[Summary]) -> tuple[Summary, ...]:
-    return tuple(sorted(summaries, key=lambda each: (each.created or _LONG_AGO, each.uid), reverse=True))
+    return tuple(sorted(summaries, key=lambda each: (each.created or LONG_AGO, each.uid), reverse=True))
 
 
 def _with_job(record: Record, job: PaddleJob, pods: list[Pod]) -> Record:
-    """Add what a job that exists and its pods tell of an attempt that is not recorded."""
-    members = compose.first_failed_first(compose.ended_ranks(job, pods), job.status.last_failure)
+    """Add the last attempt of an existing job to its record."""
+    members = compose.sort_by_failure(compose.ended_ranks(job, pods), job.status.last_failure)
     if members and job.status.attempt not in {each.attempt for each in record.attempts}:
         ranks = (compose.rank_end(each) for each in members)
         ended = compose.attempt_record(job, job.status, datetime.now(UTC), ranks)
@@ -213,6 +213,7 @@ def local_summary(run: RunDirectory, state: PaddleJob) -> Summary:
         summary,
         name=run.name,
         uid=run.name,
+        result=phase_of(state),
         created=began,
         ended=summary.ended or (ended if summary.is_final else None),
     )
@@ -221,11 +222,11 @@ def local_summary(run: RunDirectory, state: PaddleJob) -> Summary:
 def local_record(run: RunDirectory, state: PaddleJob, pods: list[Pod], events: list[JobEvent]) -> Record:
     """Return the record of a run, from its logs and events."""
     job = msgspec.structs.replace(state, metadata=msgspec.structs.replace(state.metadata, name=run.job_name))
-    members = compose.first_failed_first(compose.ended_ranks(job, pods), job.status.last_failure)
+    members = compose.sort_by_failure(compose.ended_ranks(job, pods), job.status.last_failure)
     ranks = [compose.rank_end(each, _end_of_log(run, each)) for each in members]
     summary = local_summary(run, state)
     last = compose.attempt_record(job, job.status, summary.ended or datetime.now(UTC), ranks)
-    return bounded(
+    return bound_record(
         Record(
             summary,
             attempts=(*_earlier_attempts(events), last),
@@ -236,7 +237,7 @@ def local_record(run: RunDirectory, state: PaddleJob, pods: list[Pod], events: l
 
 
 def _earlier_attempts(events: list[JobEvent]) -> Iterator[AttemptRecord]:
-    """Yield the attempts that the events tell of: `attempt 2: worker-1 exited with code 137`."""
+    """Yield the attempts in events such as `attempt 2: worker-1 exited with code 137`."""
     for event in events:
         head, _, message = event.message.partition(": ")
         word, _, number = head.partition(" ")
@@ -255,7 +256,7 @@ def _end_of_log(run: RunDirectory, member: ObservedPod) -> str | None:
 
 
 def _curve(run: RunDirectory, job: PaddleJob) -> tuple[Point, ...]:
-    """Return the curve that the log of worker 0 tells, a point a second at most."""
+    """Return the loss curve from the log of worker 0, with at most one point per second."""
     worker = job.spec.worker
     if worker is None:
         return ()
@@ -269,5 +270,5 @@ def _curve(run: RunDirectory, job: PaddleJob) -> tuple[Point, ...]:
                 loss = "" if current.loss is None else f"{current.loss:.4g}"
                 points.append(Point(int(piece.time), current.epoch or 0, current.step or 0, loss))
         if len(points) > 2 * MAX_POINTS:
-            points = list(thinned(tuple(points), MAX_POINTS))
+            points = list(thin_curve(tuple(points), MAX_POINTS))
     return tuple(points)

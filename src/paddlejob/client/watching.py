@@ -1,5 +1,5 @@
-# ruff: noqa: A002  (`type` is the word for what a caller asks for)
-"""Objects while they change, for a reader who asks what is so now rather than what has happened."""
+# ruff: noqa: A002  (`type` is the natural name of the parameter)
+"""Watches objects for readers of their current state."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Generic, TypeVar
 
 from paddlejob.api.meta import HasMeta
 from paddlejob.api.pod import Pod
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.errors import ServerError, TransportError
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import PODS, Resource
-from paddlejob.operator.resources import PADDLE_JOBS
 
 T = TypeVar("T", bound=HasMeta)
 
 LOOK_SECONDS = 1.0
-"""How often a reader that waits is woken to look for trouble with the connection."""
+"""How often a waiting reader checks the connection."""
 
 
 class Watching(Generic[T]):
-    """The objects of a watch; they are kept current as long as its context is open."""
+    """The objects of a watch, which are current while its context is open."""
 
     def __init__(self, informer: Informer[T], changed: asyncio.Event) -> None:
         self._informer = informer
@@ -34,16 +34,16 @@ class Watching(Generic[T]):
 
     @property
     def objects(self) -> Cache[T]:
-        """What the API server has, as far as it has been received."""
+        """The objects as last received."""
         return self._informer.cache
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the connection, empty while it is healthy."""
+        """The problem with the connection; empty if there is none."""
         return self._informer.trouble
 
     async def next_change(self, timeout_seconds: float = LOOK_SECONDS) -> bool:
-        """Wait until anything has changed since the last call; False when nothing has for so long."""
+        """Wait for a change since the last call; return False after the timeout."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._changed.wait()
@@ -64,9 +64,9 @@ async def watching(
     field_selector: str = "",
     changed: asyncio.Event | None = None,
 ) -> AsyncIterator[Watching[T]]:
-    """Watch objects; several watches may set one event. Connections that break are made again.
+    """Watch objects; several watches can share an event. Broken connections are opened again.
 
-    Raises KubeError when the first list or watch is refused.
+    Raises KubeError if the first list or watch is rejected.
     """
     event = changed or asyncio.Event()
 
@@ -91,7 +91,7 @@ async def watching(
             if informer.refusal:
                 raise informer.refusal
             if informer.last_error:
-                # The informer would try indefinitely; a list tells whether there is any use in that.
+                # The informer retries forever; a list raises permanent errors.
                 with contextlib.suppress(ServerError, TransportError):
                     await client.list(resource, namespace, label_selector=label_selector, limit=1)
             with contextlib.suppress(TimeoutError):
@@ -107,7 +107,7 @@ async def watching(
 async def watching_job(
     client: Client, namespace: str, name: str, *, pod_selector: str
 ) -> AsyncIterator[tuple[Watching[PaddleJob], Watching[Pod]]]:
-    """Watch a job and its pods; a change of either is a change of both. Raises KubeError, as `watching`."""
+    """Watch a job and its pods; a change of one wakes readers of both. Raises KubeError, as `watching`."""
     changed = asyncio.Event()
     by_name = f"metadata.name={name}"
     async with (

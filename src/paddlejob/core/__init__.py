@@ -1,1 +1,1 @@
-"""The pure domain: what a PaddleJob needs next, decided without a clock, a network or a log."""
+"""Decides the next steps of a PaddleJob, without a clock, a network or a log."""

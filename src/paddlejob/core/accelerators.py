@@ -1,23 +1,31 @@
-"""Which of the resources that a container asks for are accelerators, and whether its Paddle can use them.
+"""Which of a container's resources are accelerators, of which type, and whether its Paddle can use them.
 
-The first decides whether a collective pod uses gloo. With gloo beside an accelerator, it trains on the wrong
-device or not at all; without gloo on a CPU, it fails when its program first calls a peer. There is no
-list of all accelerators: every vendor has a name of its own, every way to share a card adds some, and next
-year there are others. What else clusters extend themselves with is a short and stable list, mostly networks.
-So a resource with a domain is an accelerator unless it is known to be something else.
+Accelerators decide whether a collective pod uses gloo. With gloo and an accelerator, it trains on the wrong
+device or not at all. Without gloo on a CPU, it fails at the first call of a peer.
+
+A list of all accelerators is not possible: every vendor and every way to share a card has its own names.
+Other extended resources are few and stable, mostly networks. So a resource with a domain counts as an
+accelerator unless it is known to be something else.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from paddlejob.api.defaulting import EffectiveSpec, command_line
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.v1 import RoleSpec
+from paddlejob.api.v1 import Mode, Role, RoleSpec
 from paddlejob.core.pod_set import training_container
 
 _ACCELERATOR = re.compile(r"[gxp]pu|(?<!i)npu|(?<!u)tpu|[dg]cu|mlu|cuda|ascend|accelerator")
-"""What the name of an accelerator may have in it, whatever else there is; inputs and outputs are none."""
+"""Parts of names that make a resource an accelerator."""
+
+_PROGRAM = re.compile(r"\bpython[\d.]*(?: -[a-zA-Z]+)* [^-\s]\S*\.py\b")
+_STARTERS = re.compile(r"launch|fleetrun|spawn|mpirun")
+"""Parts of commands that may start one process per card."""
 
 _OTHER_DOMAINS = (
     "devices.kubevirt.io",
@@ -28,7 +36,7 @@ _OTHER_DOMAINS = (
     "squat.ai",
     "vpc.amazonaws.com",
 )
-"""Who names only networks, or devices of the host such as /dev/fuse."""
+"""Domains of networks, and of host devices such as /dev/fuse."""
 
 _OTHER_WORDS = frozenset(
     {
@@ -37,14 +45,32 @@ _OTHER_WORDS = frozenset(
         *("kvm", "fuse", "fpga", "qat", "sgx", "dsa", "iaa", "dlb", "tpm", "disk", "storage", "license"),
     }
 )
-"""Words in the names of network cards, addresses, other devices and things that are merely counted."""
+"""Words in the names of network cards, addresses, other devices and licenses."""
 
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io"
-"""Names the classes of dynamic resource allocation, which cards are what they are for."""
+"""Domain of the classes of dynamic resource allocation, which are mostly used for accelerators."""
+
+
+CUSTOM_DEVICES: Mapping[str, str] = {
+    "huawei.com/ascend*": "npu",
+    "huawei.com/npu*": "npu",
+    "cambricon.com/*": "mlu",
+    "enflame.com/*": "gcu",
+    "iluvatar.com/*": "iluvatar_gpu",
+    "metax-tech.com/*": "metax_gpu",
+}
+"""Resources in lower case, and the type of device that a plug-in of Paddle registers for them."""
+
+_DEVICE_TYPES: Mapping[str, str] = {**CUSTOM_DEVICES, "*xpu*": "xpu", "*kunlun*": "xpu"}
+"""All other accelerators are GPUs: Paddle for DCUs is a build of Paddle for GPUs."""
+
+_CARD = re.compile(r"/(?:gpu|xpu|npu|dcu|gcu|ppu|mlu\d*|ascend-?\d+\w*)$")
+"""Resources that are counted in whole cards, not in parts of a card or in bytes."""
+_SEVERAL = re.compile(r"[2-9]|[1-9]\d{1,3}")
 
 
 class _Family(NamedTuple):
-    """Accelerators that one build of Paddle uses, and what other builds print when they are asked to."""
+    """Accelerators that one build of Paddle supports, and the messages of other builds."""
 
     resource: re.Pattern[str]
     words: re.Pattern[str]
@@ -53,7 +79,7 @@ class _Family(NamedTuple):
 
 _FAMILIES = (
     _Family(
-        # Not every GPU: those of other vendors are used through plug-ins, by a Paddle without CUDA.
+        # GPUs of other vendors are used through plug-ins, by a Paddle without CUDA.
         re.compile(
             r"^nvidia\.com/|cuda|^(?:aliyun|baidu|koordinator|tke\.cloud\.tencent|volcano)\.\w+/\w*gpu"
         ),
@@ -71,20 +97,70 @@ _FAMILIES = (
         "paddlepaddle-xpu",
     ),
 )
-"""The words of Paddle 2.6 and 3.3, PaddleClas, PaddleDetection and PaddleOCR, and of our recorder."""
+"""Messages of Paddle 2.6 and 3.3, PaddleClas, PaddleDetection and PaddleOCR, and of our recorder."""
 
 
 def accelerators(role_spec: RoleSpec) -> frozenset[str]:
-    """Return the names of the accelerator resources that the training container asks for."""
+    """Return the names of the accelerator resources that the training container requests."""
     resources = _mapping(training_container(role_spec).get("resources"))
     claims = {f"claim/{claim.get('name', '')}" for claim in resources.get("claims") or ()}
     return frozenset(_amounts(role_spec).keys() | claims)
 
 
-def left_idle(role_spec: RoleSpec, log: str) -> str:
-    """Return that a pod holds accelerators which its Paddle cannot use, if its log says so.
+def device_type(role_spec: RoleSpec) -> str:
+    """Return Paddle's type of the devices that the training container requests."""
+    asked = [name.lower() for name in sorted(accelerators(role_spec))]
+    if not asked:
+        return "cpu"
+    types = (kind for name in asked for given, kind in _DEVICE_TYPES.items() if fnmatchcase(name, given))
+    return next(types, "gpu")
 
-    A program that never asks for a device prints nothing about it, and then nothing is known.
+
+def several_cards(role_spec: RoleSpec) -> str:
+    """Return the number and name of the cards if the training container requests several of a kind."""
+    held = _amounts(role_spec)
+    several = (
+        f"{held[name]} x {name}"
+        for name in sorted(held)
+        if _CARD.search(name.lower()) and _SEVERAL.fullmatch(str(held[name]))
+    )
+    return next(several, "")
+
+
+def card_count(role_spec: RoleSpec) -> int:
+    """Return the number of cards of the training container, 1 if it is unknown."""
+    held = {name: str(amount) for name, amount in _amounts(role_spec).items() if _CARD.search(name.lower())}
+    return max((int(amount) for amount in held.values() if amount.isdecimal()), default=1)
+
+
+def unlaunched_cards(spec: EffectiveSpec) -> str:
+    """Return a warning if a collective worker has several cards, and its command starts one process.
+
+    An image may start the launcher in its entrypoint or in a script, so only a plain Python program counts.
+    """
+    if spec.mode not in (Mode.COLLECTIVE, Mode.SINGLE):
+        return ""
+    worker = dict(spec.roles).get(Role.WORKER)
+    cards = several_cards(worker) if worker else ""
+    if not worker or not cards or not _starts_program_directly(worker):
+        return ""
+    return (
+        f"each worker requests {cards}, but its command starts one process, and a process of Paddle trains "
+        "on one card; start the program with python -m paddle.distributed.launch"
+    )
+
+
+def _starts_program_directly(role_spec: RoleSpec) -> bool:
+    """Return whether the command starts a Python program, and nothing that starts several processes."""
+    container = training_container(role_spec)
+    text = command_line(container)
+    return bool(container.get("command")) and bool(_PROGRAM.search(text)) and not _STARTERS.search(text)
+
+
+def idle_accelerators(role_spec: RoleSpec, log: str) -> str:
+    """Return a message if the log shows that the pod's Paddle cannot use its accelerators.
+
+    A program that never selects a device prints nothing, so its idle accelerators are not found.
     """
     held = _amounts(role_spec)
     found = (
@@ -104,12 +180,12 @@ def _amounts(role_spec: RoleSpec) -> JsonObject:
 
 
 def _mapping(value: object) -> JsonObject:
-    """Return a part of a template, which may be anything as long as nobody has validated it."""
+    """Return a part of a template, empty if it has the wrong type (it may not be validated yet)."""
     return value if isinstance(value, dict) else {}
 
 
 def is_accelerator(resource: str) -> bool:
-    """Tell whether a resource of that name is one to compute with."""
+    """Return whether a resource of this name is an accelerator."""
     domain, slash, kind = resource.lower().rpartition("/")
     if not slash:
         return False

@@ -1,4 +1,4 @@
-"""The closed set of actions that a reconcile may take, and the plan that holds them."""
+"""All actions that a reconcile may take, and the plan that contains them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJobStatus
-from paddlejob.core.messages import one_line
+from paddlejob.text import one_line
 
 
 class Kind(enum.StrEnum):
@@ -26,7 +26,7 @@ class Kind(enum.StrEnum):
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create an object; that it exists already and is ours counts as done."""
+    """Create an object; if it already exists and is ours, this succeeds."""
 
     kind: Kind
     name: str
@@ -34,14 +34,14 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class InstallRecorder(msgspec.Struct, frozen=True):
-    """Create the namespace's ConfigMap with the recorder; no job fails or waits because that fails."""
+    """Create the namespace's ConfigMap with the recorder; jobs do not depend on it."""
 
     name: str
     manifest: JsonObject
 
 
 class ReplaceConfig(msgspec.Struct, frozen=True):
-    """Give the job's ConfigMap new data, if it is still the version that was looked at."""
+    """Replace the data of the job's ConfigMap if it still has the observed version."""
 
     name: str
     manifest: JsonObject
@@ -49,22 +49,22 @@ class ReplaceConfig(msgspec.Struct, frozen=True):
 
 
 class PatchGroup(msgspec.Struct, frozen=True):
-    """Change fields of the job's own PodGroup or Workload, by a merge patch: the rest is its scheduler's."""
+    """Merge-patch the job's own PodGroup or Workload; its scheduler owns the other fields."""
 
     kind: Kind
     name: str
     metadata: JsonObject
-    """What must still be so: its UID, or its resourceVersion too."""
+    """Preconditions: its UID, or also its resourceVersion."""
     part: str
-    """`spec`, or `status`, which is a subresource."""
+    """`spec` or the subresource `status`."""
     changes: JsonObject
 
 
 class AnnotatePod(msgspec.Struct, frozen=True):
     """Annotate a pod with the hash of its ConfigMap.
 
-    The kubelet tries a container whose ConfigMap was missing again at once when the pod changes,
-    and only after ten to fifteen seconds otherwise.
+    The kubelet retries a container whose ConfigMap was missing only after 10 to 15 seconds, but immediately
+    when the pod changes.
     """
 
     name: str
@@ -72,46 +72,71 @@ class AnnotatePod(msgspec.Struct, frozen=True):
     config_hash: str
 
 
+STOP_DEADLINE_SECONDS = 1
+"""The `activeDeadlineSeconds` of a stopped pod; the API server accepts no smaller value."""
+
+
+class StopPod(msgspec.Struct, frozen=True):
+    """End the containers of a pod within its grace period, and keep the pod with its logs.
+
+    The kubelet enforces `activeDeadlineSeconds`, which can be set on a running pod. A pod without a node has
+    no kubelet; it is marked as failed, and schedulers ignore failed pods.
+    """
+
+    name: str
+    uid: str
+    version_without_node: str = ""
+    """The resourceVersion of a pod without a node, so that it is not marked after it was bound."""
+
+
 class Delete(msgspec.Struct, frozen=True):
-    """Delete exactly this object; that it is gone or another one by now counts as done."""
+    """Delete this object by UID; if it is gone or replaced, this succeeds."""
 
     kind: Kind
     name: str
     uid: str
     force: bool = False
-    """Without waiting for its kubelet, which has had its time."""
+    """Delete without waiting for the kubelet."""
 
 
 class DeleteJob(msgspec.Struct, frozen=True):
-    """Delete the job itself, whose time after its end is over."""
+    """Delete the job itself after its time to live."""
 
     name: str
     uid: str
 
 
 class RemoveFinalizer(msgspec.Struct, frozen=True):
-    """Take a finalizer of an earlier operator off the job."""
+    """Remove the finalizer of an earlier operator from the job."""
 
     finalizer: str
 
 
 Action = (
-    Create | InstallRecorder | ReplaceConfig | PatchGroup | AnnotatePod | Delete | DeleteJob | RemoveFinalizer
+    Create
+    | InstallRecorder
+    | ReplaceConfig
+    | PatchGroup
+    | AnnotatePod
+    | StopPod
+    | Delete
+    | DeleteJob
+    | RemoveFinalizer
 )
 
 Stages = tuple[tuple[Action, ...], ...]
-"""Actions side by side, one stage after the other."""
+"""Stages run one after the other, the actions of a stage concurrently."""
 
 
 class EventType(enum.StrEnum):
-    """How worried a reader of `kubectl describe` should be."""
+    """Event severity, as shown by `kubectl describe`."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something to tell on the job, in one line."""
+    """An event to record on the job."""
 
     type: EventType
     reason: str
@@ -124,8 +149,8 @@ class Event(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """The outcome of one reconcile.
 
-    The shell writes `status` first, then tells `events`, then runs `stages` one after the other, the actions
-    of a stage concurrently; a failure ends the reconcile. `events_when_done` follow the last stage.
+    The caller writes `status` first, then records `events`, then runs `stages`. A failure ends the reconcile.
+    `events_when_done` follow the last stage.
     """
 
     status: PaddleJobStatus
@@ -133,11 +158,11 @@ class Plan(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     events_when_done: tuple[Event, ...] = ()
     requeue_after_seconds: float | None = None
-    """Set only where time itself changes the outcome."""
+    """When to reconcile again even if nothing changes."""
     is_delayed: bool = False
-    """Whether creations have to wait: what could not be created last time still holds."""
+    """Whether creations are delayed, so that the failures of the last reconcile still apply."""
 
 
 def soonest(*waits: float | None) -> float | None:
-    """Return the shortest of several waits, None where there is none."""
+    """Return the shortest of several waits, None if there is none."""
     return min((wait for wait in waits if wait is not None), default=None)

@@ -6,7 +6,8 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import Role
+from paddlejob.api.status_change import change_status
+from paddlejob.api.v1 import PaddleJobStatus, Role
 from paddlejob.core import status
 from paddlejob.core.actions import (
     Action,
@@ -15,6 +16,7 @@ from paddlejob.core.actions import (
     Delete,
     Event,
     EventType,
+    InstallRecorder,
     Kind,
     Plan,
     ReplaceConfig,
@@ -26,84 +28,98 @@ from paddlejob.core.attempts.inherited import has_inherited_pods
 from paddlejob.core.attempts.new_attempt import is_complete, is_established, world_size_of
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.network import with_ipv6_warning
-from paddlejob.core.observed import Observed
+from paddlejob.core.observed import ValidJob
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import PodSet, Replica, pod_name
 from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.policy.holds import Hold
-from paddlejob.core.recording.recorder import recorder_stage
+from paddlejob.core.recorder import recorder_config_map
 from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.core.status import plural
 
 
-def converge(job: Observed) -> Plan:
-    """Remove what is too much, create what is missing, connect the pods."""
+def converge(job: ValidJob) -> Plan:
+    """Delete excess pods, create missing objects, and connect the pods."""
     waits_for = job.gang.blocked_by(job.pods)
     phase_reason = status.live_phase(job.snapshot, job.pods, gang_waits_for=waits_for)
     stages, events = _stages(job)
-    changes: dict[str, object] = {"host_port": job.host_port}
+    alive = _with_host_port(job, with_ipv6_warning(phase_reason, job.pods))
     if is_complete(job.pods):
-        changes["world_size"] = world_size_of(job.pods, job.status.attempt)
-    return _alive(job, with_ipv6_warning(phase_reason, job.pods), stages, changes, events=events)
+        alive = change_status(alive, world_size=world_size_of(job.pods, job.status.attempt))
+    return _pace(job, alive, stages, events=events)
 
 
-def wait(job: Observed, hold: Hold) -> Plan:
-    """Say what the job waits for, and do what does not have to wait."""
+def wait(job: ValidJob, hold: Hold) -> Plan:
+    """Report what the job waits for, and do the work that does not have to wait."""
     if not hold.may_prepare:
-        return _alive(job, hold.phase_reason, (), {}, seconds=hold.seconds)
+        alive = status.next_status(job.trusted, job.spec, job.pods, hold.phase_reason, job.now)
+        return _pace(job, alive, (), seconds=hold.seconds)
     stages, _ = _stages(job)
-    return _alive(job, hold.phase_reason, stages, {"host_port": job.host_port}, seconds=hold.seconds)
+    return _pace(job, _with_host_port(job, hold.phase_reason), stages, seconds=hold.seconds)
 
 
-def _alive(
-    job: Observed,
-    phase_reason: PhaseReason,
+def _with_host_port(job: ValidJob, phase_reason: PhaseReason) -> PaddleJobStatus:
+    assert job.host_port is not None, "a job without a port is on hold"
+    alive = status.next_status(job.trusted, job.spec, job.pods, phase_reason, job.now)
+    return change_status(alive, host_port=job.host_port)
+
+
+def _pace(
+    job: ValidJob,
+    alive: PaddleJobStatus,
     stages: Stages,
-    changes: dict[str, object],
     *,
     events: tuple[Event, ...] = (),
     seconds: float | None = None,
 ) -> Plan:
-    """Return the plan of a job that goes on, at a pace that others who undo it cannot drive up."""
-    delay, is_round = backoff.seconds_until_retry(job.job, job.now), backoff.is_round(stages)
+    """Return the plan, with writes delayed if others keep undoing them."""
+    delay, is_round = backoff.seconds_until_retry(job.trusted, job.now), backoff.is_round(stages)
     is_delayed = delay > 0 and (is_round or bool(job.pods.missing))
     if is_delayed:
         stages, events, seconds = backoff.removals(stages), (), soonest(seconds, delay)
     elif is_round:
-        changes |= backoff.after_round(job.job, job.now)
-    alive = status.next_status(job.job, job.spec, job.pods, phase_reason, job.now, **changes)
-    time_left = deadline.seconds_left(msgspec.structs.replace(job.job, status=alive), job.now)
-    waits = (failures.look_again(job), elastic.look_again(job), job.gang.look_again_in_seconds)
-    next_look = soonest(seconds, time_left, *waits)
+        alive = backoff.add_round(alive, job.trusted, job.now)
+    time_left = deadline.seconds_left(msgspec.structs.replace(job.trusted, status=alive), job.now)
+    waits = (
+        failures.seconds_to_failure(job),
+        elastic.seconds_to_resize(job.snapshot, job.spec, job.pods),
+        job.gang.look_again_in_seconds,
+    )
     return Plan(
-        alive, stages, events_when_done=events, requeue_after_seconds=next_look, is_delayed=is_delayed
+        alive,
+        stages,
+        events_when_done=events,
+        requeue_after_seconds=soonest(seconds, time_left, *waits),
+        is_delayed=is_delayed,
     )
 
 
-def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
-    """Return what to do, in order, and what to tell when it is done.
+def _stages(job: ValidJob) -> tuple[Stages, tuple[Event, ...]]:
+    """Return the actions in order, and the events for when they are done.
 
-    With names all of them are known beforehand, so the ConfigMap comes first and no pod waits for it.
-    Otherwise it comes when the last pod has its address, and the pods that wait for it are annotated.
-    Nothing is created while a pod of the past is still there, of an attempt that is over or of an earlier job
-    of this name: it holds a name, and it might meet the new ones. A worker that is replaced alone bars only
-    its own replica. Pods of an earlier operator train on alone.
+    If pods are called by name, all endpoints are known before any pod runs: the ConfigMap is created first,
+    and no pod waits for it. Otherwise the ConfigMap follows when the last pod has its address, and the
+    waiting pods are annotated.
+
+    Nothing is created while a pod of an earlier attempt or of a deleted job with the same name exists: it
+    holds a name, and new pods could connect to it. A worker that is replaced alone blocks only its own
+    replica. Pods of an earlier operator train on without new ones.
     """
     context, pods, config = job.context, job.pods, job.config
-    useless = elastic.useless_standby(job)
+    useless = elastic.useless_standby(job.trusted, pods)
     removed = deletions(Kind.POD, (member.pod for member in (*pods.outdated, *pods.excess, *useless)))
     has_old = any(member.attempt < job.status.base_attempt for member in pods.outdated)
-    is_barred = has_old or job.given.predecessors or has_inherited_pods(pods)
-    # Pods that are all there need no more from their gang, only each other's addresses.
+    is_barred = has_old or job.snapshot.predecessors or has_inherited_pods(pods)
+    # If all pods exist, they need only each other's addresses, not their gang.
     if is_barred or (pods.to_create and not job.gang.admitted):
         return _nonempty(job.gang.actions, removed), ()
     mark = config.fingerprint if context.knows_hosts_beforehand else None
     created = (_pods_of(context, pods, role, mark) for role, _ in context.spec.roles)
     written = _config(job.snapshot, config.data) if config.data else ()
     annotations = _annotate_pods(pods, config.fingerprint) if config.fingerprint else ()
-    recorder = recorder_stage(job)
+    recorder = _recorder_stage(job)
     services = _services(job.snapshot, context, pods)
     first, last = (written, ()) if context.knows_hosts_beforehand else ((), written)
     standby = _standby_pods(job.snapshot, context, pods) if job.gang.admitted else ()
@@ -115,6 +131,17 @@ def _stages(job: Observed) -> tuple[Stages, tuple[Event, ...]]:
 
 def _nonempty(*stages: tuple[Action, ...]) -> Stages:
     return tuple(stage for stage in stages if stage)
+
+
+def _recorder_stage(job: ValidJob) -> tuple[Action, ...]:
+    """Create the recorder's ConfigMap if it is missing and pods are still to mount it."""
+    recorder, pods = job.context.recorder, job.pods
+    if recorder is None or job.snapshot.has_recorder:
+        return ()
+    starting = (member.replica for member in pods.active if not member.has_started)
+    if all(replica.role is Role.PS for replica in (*pods.to_create, *starting)):
+        return ()
+    return (InstallRecorder(recorder.name, recorder_config_map(job.trusted, recorder)),)
 
 
 def _standby_pods(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> tuple[Action, ...]:
@@ -147,7 +174,7 @@ def _pods_of(context: JobContext, pod_set: PodSet, role: Role, config_hash: str 
 
 
 def _services(snapshot: Snapshot, context: JobContext, pod_set: PodSet) -> tuple[Action, ...]:
-    """Return what makes the services fit; none are left of a time when pods were called by name."""
+    """Create missing services and delete unwanted ones; only pods called by name have services."""
     replicas = pod_set.wanted if context.network.by_name else ()
     wanted: dict[str, Replica] = {pod_name(snapshot.job.name, replica): replica for replica in replicas}
     present = {service.metadata.name for service in snapshot.services}
@@ -171,7 +198,7 @@ def _config(snapshot: Snapshot, data: dict[str, str]) -> tuple[Action, ...]:
 
 
 def _annotate_pods(pod_set: PodSet, fingerprint: str) -> tuple[Action, ...]:
-    """A pod that has started keeps the mark of the ConfigMap it started with."""
+    """Annotate the pods that wait for the ConfigMap; started pods keep the hash they started with."""
     return tuple(
         AnnotatePod(member.pod.metadata.name, member.pod.metadata.uid, fingerprint)
         for member in pod_set.active
@@ -180,8 +207,8 @@ def _annotate_pods(pod_set: PodSet, fingerprint: str) -> tuple[Action, ...]:
     )
 
 
-def _events(job: Observed, removed: tuple[Action, ...]) -> list[Event]:
-    """Tell of pods that came or went later; that a new job gets its pods goes without saying."""
+def _events(job: ValidJob, removed: tuple[Action, ...]) -> list[Event]:
+    """Return events for created and deleted pods, except for the first pods of a new job."""
     events = []
     to_create = job.pods.to_create if job.status.phase else ()
     created = [

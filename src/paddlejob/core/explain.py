@@ -1,4 +1,4 @@
-"""Why a pod is not running yet, or how it ended, in one sentence for a person."""
+"""Describes in one sentence why a pod is not running, or how it ended."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from paddlejob.api import names
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated
 from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Kind
-from paddlejob.core.messages import LONGEST_TEXT, MESSAGE_LENGTH, one_line, printable
 from paddlejob.core.pod_set import ObservedPod, PodState, ending_of
 from paddlejob.core.snapshot import WriteFailure
+from paddlejob.text import MAX_TEXT_LENGTH, MESSAGE_LENGTH, one_line, printable
 
 TERMINATION_MESSAGE_LENGTH = 300
 _VOLCANO_WEBHOOKS = (
@@ -25,7 +25,7 @@ _EXPECTED_WAITS = ("", "PodInitializing", "ContainerCreating")
 
 
 def obstacle(member: ObservedPod) -> str:
-    """Return what keeps a pod from running, empty when nothing is wrong with it."""
+    """Return what keeps a pod from running, empty if nothing does."""
     if member.is_leaving:
         return "its old pod is still terminating"
     status = member.pod.status
@@ -43,16 +43,16 @@ def obstacle(member: ObservedPod) -> str:
 
 
 def waits_for_addresses(message: str, job_name: str) -> bool:
-    """Return whether a kubelet reports that the job's ConfigMap has no addresses for the attempt yet.
+    """Return whether a kubelet reports that the job's ConfigMap lacks the addresses of the attempt.
 
-    Every healthy start passes through this: the ConfigMap is written when all addresses are known.
+    This happens in every healthy start, because the ConfigMap is written when all addresses are known.
     """
     own = (f'configmap "{job_name}" not found', f"couldn't find key {names.Env.ATTEMPT}_")
     return any(text in message for text in own)
 
 
 def stage(member: ObservedPod) -> str:
-    """Return how far a pod without an address has come, in its kubelet's words where there are any."""
+    """Return how far a pod without an address has got, with the kubelet's reason if it has one."""
     status, node = member.pod.status, member.pod.spec.node_name
     containers = (*status.init_container_statuses, *status.container_statuses)
     waits = [each.state.waiting for each in containers if each.state.waiting and each.state.waiting.reason]
@@ -65,7 +65,7 @@ def stage(member: ObservedPod) -> str:
 
 
 def ending(member: ObservedPod) -> str:
-    """Return how a pod ended: why its kubelet ended it, or the exit code, reason and last words."""
+    """Return how a pod ended: the kubelet's reason, or exit code, reason and termination message."""
     terminated = ending_of(member)
     status = member.pod.status
     if terminated is None or status.reason:
@@ -76,7 +76,7 @@ def ending(member: ObservedPod) -> str:
 
 
 def _where(member: ObservedPod, terminated: ContainerTerminated) -> str:
-    """Name the container that ended, unless it is the one that trains."""
+    """Name the container that ended, unless it is the training container."""
     status = member.pod.status
     kinds = {"init container": status.init_container_statuses, "container": status.container_statuses}
     others = (
@@ -89,8 +89,8 @@ def _where(member: ObservedPod, terminated: ContainerTerminated) -> str:
 
 
 def termination_message(text: str) -> str:
-    """Return the last line of a container's output, or the exception that Paddle's appendix belongs to."""
-    lines = [line for line in map(printable, text[-LONGEST_TEXT:].splitlines()) if line]
+    """Return the last line of a container's output, or the exception before Paddle's appendix."""
+    lines = [line for line in map(printable, text[-MAX_TEXT_LENGTH:].splitlines()) if line]
     if lines and _APPENDIX.search(lines[-1]) and (cause := _exception(lines)):
         is_short = len(cause) <= TERMINATION_MESSAGE_LENGTH
         return cause if is_short else f"{cause[:TERMINATION_MESSAGE_LENGTH]}..."
@@ -100,13 +100,13 @@ def termination_message(text: str) -> str:
 
 _SIGNAL = "is detected by the operating system"
 _APPENDIX = re.compile(rf"^\[(?:Hint|TimeInfo|SignalInfo|operator <)|\(at \S+:\d+\)$|^Aborted\b|{_SIGNAL}")
-"""Lines that Paddle prints after an exception: a hint, the place in its source, the dump of a signal."""
+"""Lines that Paddle prints after an exception: a hint, its source position, a signal dump."""
 _EXCEPTION = re.compile(r"(?!FatalError: `)[\w.]*(?:Error|Exception)(?::|$)")
 _THROWN = re.compile(r"terminate called after throwing an instance of '([^']+)'")
 
 
 def _exception(lines: list[str]) -> str:
-    """Return the last exception of Python or C++, without one the signal or the line before the appendix."""
+    """Return the last Python or C++ exception, else the signal, else the line before the appendix."""
     for line, after in zip(reversed(lines), ("", *reversed(lines)), strict=False):
         if thrown := _THROWN.match(line):
             text = after.removeprefix("what():")
@@ -118,17 +118,17 @@ def _exception(lines: list[str]) -> str:
 
 
 def first_obstacle(members: Iterable[ObservedPod]) -> tuple[ObservedPod, str] | None:
-    """Return the first pod, in replica order, that something concrete holds up."""
+    """Return the first pod, in replica order, with a concrete obstacle."""
     return next(((member, why) for member in members if (why := obstacle(member))), None)
 
 
 def refusal(failure: WriteFailure, job_name: str) -> str:
-    """Return what the API server refused, and what to do about it; long answers leave room for that."""
-    advice = _way_out(failure, job_name)
+    """Return the rejected write and a remedy; the API server's message is shortened to leave room for it."""
+    advice = _remedy(failure, job_name)
     return f"{one_line(str(failure), MESSAGE_LENGTH - len(advice))}{advice}"
 
 
-def _way_out(failure: WriteFailure, job_name: str) -> str:
+def _remedy(failure: WriteFailure, job_name: str) -> str:
     if failure.rejected and failure.kind == Kind.POD and (role := _role_of(failure.name, job_name)):
         return f"; correct spec.{role}.template, which the pod is made from; retrying"
     if "failed calling webhook" in failure.message and ".volcano.sh" in failure.message:

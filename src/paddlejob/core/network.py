@@ -1,10 +1,8 @@
-"""How a job's pods reach each other: one class a mode of `spec.intranet`, and what all modes have in common.
+"""How the pods of a job reach each other: one class for each mode of `spec.intranet`.
 
-A new mode is a value of `Intranet`, a class here, and a line in the documents.
-
-Paddle speaks IPv4 only: it splits endpoints at each colon, asks for IPv4 addresses of names, and listens on
-IPv4 sockets. docs/ipv6.md tells what was tried. Where it is known beforehand that pods have IPv6 addresses,
-they are called by name, which leads to the IPv4 address that they may have as well. The rest is here.
+Paddle uses IPv4 only: it splits endpoints at each colon, resolves names to IPv4 addresses, and listens on
+IPv4 sockets (docs/ipv6.md). In a cluster where pods have IPv6 addresses, they are called by name, which
+resolves to their IPv4 address if they have one too.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Set as AbstractSet
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, assert_never
+from typing import ClassVar, assert_never
 
 import msgspec
 
@@ -23,71 +21,62 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import Intranet
 from paddlejob.api.validation.ports import declared_ports
 from paddlejob.core.messages import PhaseReason
-from paddlejob.core.pod_set import ObservedPod, PodSet
+from paddlejob.core.pod_set import PodSet
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.fair_share import may_take
 
-if TYPE_CHECKING:
-    from paddlejob.core.paddle_env import JobContext
-
 
 class Network(msgspec.Struct, frozen=True):
-    """What a mode means to pods."""
+    """The fields that a mode of `spec.intranet` adds to pods."""
 
     by_name: bool
-    """Whether pods are called by the names of services of their own instead of their addresses.
-
-    Paddle splits every endpoint at each colon, so it cannot read an IPv6 address in any spelling. A name
-    leads it to the pod's IPv4 address, if there is one as well.
-    """
+    """Whether pods are called by the names of their services instead of their addresses."""
     has_host_ports: ClassVar[bool] = False
-    """Whether all pods of a job need one block of ports that is free on every node."""
+    """Whether the pods of a job need a block of ports that is free on every node."""
 
     def settings(self, pod: str) -> JsonObject:
-        """Return what a pod's spec gets unless its author wrote it."""
+        """Return the fields that a pod spec gets unless the template has them."""
         return {"hostname": pod, "subdomain": pod} if self.by_name else {}
 
-    def forced(self) -> JsonObject:
-        """Return what a pod's spec gets in any case."""
+    def required_settings(self) -> JsonObject:
+        """Return the fields that a pod spec gets in any case."""
         return {}
 
     def ports(self, first: int) -> list[JsonObject]:
-        """Return the ports that the training container declares, unless its author did."""
+        """Return the ports that the training container declares, unless the template does."""
         return [{"containerPort": first, "protocol": "TCP"}] if self.by_name else []
 
 
 class PodIP(Network, frozen=True):
-    """Pods are called by their addresses; by name where these are of IPv6."""
+    """Pods are called by their addresses, or by name if these are IPv6 addresses."""
 
 
 class ServiceNames(Network, frozen=True):
-    """Every pod is called by the name of its own headless service."""
+    """Pods are called by the names of their headless services."""
 
     by_name: bool = True
 
 
 class HostNetwork(Network, frozen=True):
-    """Pods share the network of their node, on ports of the job's own."""
+    """Pods use the network of their node, on ports of the job's own."""
 
     has_host_ports: ClassVar[bool] = True
 
-    def settings(self, pod: str) -> JsonObject:  # noqa: ARG002  (a pod on its node's network has its name)
-        """Names of the cluster are to be found from a node's network too."""
+    def settings(self, pod: str) -> JsonObject:  # noqa: ARG002  (a pod on the host network has the node's name)
+        """Return the DNS policy: cluster DNS must also resolve from the host network."""
         return {"dnsPolicy": "ClusterFirstWithHostNet"}
 
-    def forced(self) -> JsonObject:
-        """The pod is on its node's network."""
+    def required_settings(self) -> JsonObject:
         return {"hostNetwork": True}
 
     def ports(self, first: int) -> list[JsonObject]:
-        """All are host ports, so that the scheduler keeps two pods with the same ports off one node."""
+        """Return host ports, so that the scheduler keeps pods with the same ports on different nodes."""
         block = range(first, first + names.PORTS_PER_POD)
         return [{"containerPort": port, "hostPort": port, "protocol": "TCP"} for port in block]
 
 
 @cache
 def network_of(intranet: Intranet, *, pods_have_ipv6: bool = False) -> Network:
-    """Return the network of a job."""
     match intranet:
         case Intranet.POD_IP:
             return PodIP(pods_have_ipv6)
@@ -100,7 +89,7 @@ def network_of(intranet: Intranet, *, pods_have_ipv6: bool = False) -> Network:
 
 
 def host_port(snapshot: Snapshot, spec: EffectiveSpec) -> int | None:
-    """Return the first of a job's block of host ports, 0 where it needs none, None where none is left."""
+    """Return the first port of the job's block of host ports, 0 if it needs none, None if none is free."""
     if not network_of(spec.intranet).has_host_ports:
         return 0
     if snapshot.job.status.host_port:
@@ -114,7 +103,7 @@ def host_port(snapshot: Snapshot, spec: EffectiveSpec) -> int | None:
 
 
 def _may_take_block(snapshot: Snapshot) -> bool:
-    """Return whether the job's namespace has less than its share of the blocks."""
+    """Return whether the job's namespace has less than its fair share of the blocks."""
     return may_take(_free_blocks(snapshot), snapshot.namespace_host_ports)
 
 
@@ -131,7 +120,7 @@ def port_blocks(port_range: tuple[int, int]) -> int:
 
 
 def no_port_sentence(snapshot: Snapshot) -> str:
-    """Return why a job has no block of ports, and the way out."""
+    """Return why a job has no block of ports, and how to get one."""
     free, port_range = _free_blocks(snapshot), snapshot.settings.host_port_range
     if free and not _may_take_block(snapshot):
         namespace, held = snapshot.job.metadata.namespace, snapshot.namespace_host_ports
@@ -153,12 +142,11 @@ def choose_base_port(
     taken: AbstractSet[int],
     declared: AbstractSet[int] = frozenset(),
 ) -> int | None:
-    """Return a free base port, or None when the range is used up.
+    """Return a free base port, None if the range is used up.
 
-    `taken` are the base ports of other jobs, `declared` the ports that this job's own containers listen on:
-    a sidecar inside the block would have its pods refused, and the job keeps the block until it is suspended.
-    The search starts at a place that depends on the job's UID, so that two operators that do not see each
-    other's choice yet are unlikely to make the same one.
+    `taken` are the base ports of other jobs. `declared` are the ports of this job's own containers: the API
+    server would reject pods with a sidecar inside the block. The search starts at a port that depends on the
+    job's UID, so that two operators that do not see each other's choice yet are unlikely to choose the same.
     """
     first, blocks = port_range[0], port_blocks(port_range)
     start = zlib.crc32(job_uid.encode()) % max(blocks, 1)
@@ -169,51 +157,10 @@ def choose_base_port(
     return None if free is None else first + free * names.PORTS_PER_POD
 
 
-def unreadable_address(context: JobContext, pod_set: PodSet) -> str:
-    """Return why a job must not start with the addresses it has, empty when it may.
-
-    Started nevertheless, the workers of a job under `paddle.distributed.launch` would take themselves for one
-    node each: all train alone, and the job completes as if nothing were wrong.
-    """
-    if context.network.by_name or context.spec.rendezvous is not None or len(pod_set.wanted) == 1:
-        return ""
-    for member in pod_set.active:
-        address = member.pod.status.pod_ip
-        if ":" in address and not member.has_started:
-            return (
-                f"spec.intranet is {context.spec.intranet}, but pod {member.pod.metadata.name} has the IPv6 "
-                f"address {address}, which PaddlePaddle cannot read; "
-                "recreate the job with intranet: Service"
-            )
-    return ""
-
-
-def shared_address(context: JobContext, pod_set: PodSet) -> str:
-    """Return why a job must not start with the addresses that it has, empty if all of them differ.
-
-    All pods of a job listen on the same port. Pods that have started keep the addresses that they know.
-    """
-    if context.knows_hosts_beforehand:
-        return ""
-    first: dict[str, ObservedPod] = {}
-    for member in pod_set.active:
-        address = member.pod.status.pod_ip
-        if not address or member.replica in pod_set.finished:
-            continue
-        other = first.setdefault(address, member)
-        if other is not member and not (other.has_started and member.has_started):
-            return (
-                f"pods {other.pod.metadata.name} and {member.pod.metadata.name} have the same address "
-                f"{address} and would listen on the same port {context.port}; "
-                "recreate the job with intranet: Host, which keeps them on different nodes"
-            )
-    return ""
-
-
 def with_ipv6_warning(phase_reason: PhaseReason, pod_set: PodSet) -> PhaseReason:
-    """Add what a person has to know about a job whose pods cannot reach each other through Paddle.
+    """Add a warning to the message if pods cannot reach each other through Paddle.
 
-    The job is not refused: its program may do without peers, or bring a Paddle that can.
+    The job is not rejected: its program may not need peers, or may have a Paddle that supports IPv6.
     """
     alone = next((pod for member in pod_set.active if _lacks_ipv4(pod := member.pod)), None)
     if alone is None or len(pod_set.wanted) == 1:

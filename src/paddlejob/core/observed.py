@@ -1,129 +1,192 @@
-"""A job as one reconcile sees it: the snapshot, and what follows from it before anything is decided."""
+"""A job as one reconcile sees it: the snapshot and everything derived from it before a decision.
+
+A spec may become invalid while its job trains: by an edit, or because an earlier operator was less strict.
+Success, failure and deadlines of the running pods still count, judged by the fields that can be trusted:
+
+- Replicas are those of the last world size, because the sizes in the spec may be wrong.
+- An unknown `successPolicy` means AllWorkers: if all workers have succeeded, so has any subset.
+- Failures count against a job only by valid rules, because a verdict is final.
+- An invalid time limit is ignored.
+- Pods are kept after the end if the clean-up policy is invalid.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cached_property
+from typing import Any
 
 import msgspec
 
 from paddlejob.api import defaulting, validation
 from paddlejob.api.defaulting import EffectiveSpec
-from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
+from paddlejob.api.v1 import (
+    MAX_BACKOFF_LIMIT,
+    MAX_REPLICAS,
+    PaddleJob,
+    PaddleJobStatus,
+    RestartPolicy,
+    RoleSpec,
+)
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core import network
 from paddlejob.core.attempts import elastic
+from paddlejob.core.attempts.new_attempt import was_established
 from paddlejob.core.gang.registry import reconcile_gang
 from paddlejob.core.gang.state import GangState
 from paddlejob.core.paddle_env import DesiredConfig, JobContext, desired_config_of
 from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of
-from paddlejob.core.policy import invalid_spec
-from paddlejob.core.recording.recorder import usable_recorder
+from paddlejob.core.recorder import recorder_of
 from paddlejob.core.snapshot import Snapshot
 
+_FAILURE_RULES = ("spec.backoffLimit", "spec.restartPolicy")
+_LENIENT_RULES = {"backoff_limit": MAX_BACKOFF_LIMIT, "restart_policy": RestartPolicy()}
+_TIME_LIMITS = {
+    "spec.activeDeadlineSeconds": "active_deadline_seconds",
+    "spec.startupDeadlineSeconds": "startup_deadline_seconds",
+}
 
-class Observed:
-    """What is known of a job. What takes work, or needs a valid spec, is worked out when it is asked for."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.given = snapshot
+class Observed(msgspec.Struct, frozen=True):
+    """A job with its validated spec and its sorted pods."""
+
+    stored: PaddleJob
+    """The job as it is stored in the API server."""
+    snapshot: Snapshot
+    """The snapshot with the trusted job."""
+    spec_errors: tuple[FieldError, ...]
+    """Errors in the spec; no pod is created while there are any. Empty if the job is over."""
+    has_failure_rules: bool
+    """Whether the rules that count failures against the job are valid."""
+    spec: EffectiveSpec
+    """The spec with all defaults, and with the current number of workers of an elastic job."""
+    pods: PodSet
 
     @property
-    def is_being_deleted(self) -> bool:
-        """Whether the job itself is on its way out."""
-        return self.given.job.metadata.deletion_timestamp is not None
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the job has a verdict, which is never taken back."""
-        return self.status.phase.is_terminal
-
-    @property
-    def is_suspended(self) -> bool:
-        """Whether the user wants no pods for now."""
-        return self.given.job.spec.suspend
+    def trusted(self) -> PaddleJob:
+        """The job with only those fields of an invalid spec that can be trusted."""
+        return self.snapshot.job
 
     @property
     def status(self) -> PaddleJobStatus:
         """The status as it was last written."""
-        return self.given.job.status
+        return self.stored.status
 
     @property
     def now(self) -> datetime:
         """The time of this reconcile."""
-        return self.given.now
-
-    @cached_property
-    def spec_errors(self) -> tuple[FieldError, ...]:
-        """What is wrong with the spec; while anything is, no pod is created."""
-        known = self.given.spec_errors
-        if known is None:
-            return validation.validate(self.given.job, pods_have_ipv6=self.given.settings.pods_have_ipv6)
-        return known
-
-    @cached_property
-    def snapshot(self) -> Snapshot:
-        """The snapshot, with those fields of a spec with errors that can be judged by."""
-        if self.is_being_deleted or self.is_finished or not self.spec_errors:
-            return self.given
-        believed = invalid_spec.believed(self.given.job, self.spec_errors)
-        return msgspec.structs.replace(self.given, job=believed)
+        return self.snapshot.now
 
     @property
-    def job(self) -> PaddleJob:
-        """The job, with those fields of a spec with errors that can be judged by."""
-        return self.snapshot.job
+    def is_being_deleted(self) -> bool:
+        """Whether the job itself is being deleted."""
+        return self.stored.metadata.deletion_timestamp is not None
 
     @property
-    def has_failure_rules(self) -> bool:
-        """Whether failures can be held against the job, which a spec with errors may leave open."""
-        return not self.spec_errors or invalid_spec.has_failure_rules(self.given.job, self.spec_errors)
+    def is_finished(self) -> bool:
+        """Whether the job has completed or failed, which is final."""
+        return self.status.phase.is_terminal
 
-    @cached_property
-    def spec(self) -> EffectiveSpec:
-        """The spec with nothing left open, and with as many workers as an elastic job goes on with."""
-        spec = elastic.with_workers(defaulting.effective_of(self.job), self.status.workers)
-        return elastic.with_rendezvous(spec, self.job.spec, self.given.settings.etcd_server)
+    @property
+    def is_suspended(self) -> bool:
+        """Whether `spec.suspend` is set."""
+        return self.stored.spec.suspend
 
-    @cached_property
-    def pods(self) -> PodSet:
-        """The job's pods, sorted."""
-        given, attempts = self.given, Attempts.of(self.status)
-        unsettled = {pod.metadata.uid for pod in given.pods if given.seconds_to_settle(pod)}
-        pods = pod_set_of(self.job.name, self.spec.roles, given.pods, attempts, unsettled)
-        return elastic.with_given_up(self.snapshot, self.spec, pods)
 
-    @cached_property
-    def host_port(self) -> int | None:
-        """The job's block of host ports, 0 where it needs none, None where none is free."""
-        return network.host_port(self.snapshot, self.spec)
+class ValidJob(Observed, frozen=True):
+    """An observed job with a valid spec, and the objects that it needs."""
 
-    @cached_property
-    def gang(self) -> GangState:
-        """What the job's gang needs."""
-        return reconcile_gang(self.snapshot, self.pods)
+    host_port: int | None
+    """First port of the job's block of host ports, 0 if it needs none, None if none is free."""
+    gang: GangState
+    context: JobContext
+    config: DesiredConfig
 
-    @cached_property
-    def context(self) -> JobContext:
-        """What names, endpoints and environment of the pods follow from."""
-        settings = self.given.settings
-        port = self.host_port or settings.base_port
-        return JobContext(
-            self.job,
-            self.spec,
-            port,
-            settings.pods_have_ipv6,
-            self.status.attempt,
-            self.gang.gang,
-            usable_recorder(self.snapshot),
-        )
 
-    @cached_property
-    def config(self) -> DesiredConfig:
-        """The ConfigMap as it should be now."""
-        published = self.given.config_map.data if self.given.config_map else {}
-        return (
-            DesiredConfig()
-            if self.host_port is None
-            else desired_config_of(self.context, self.pods, published)
-        )
+def observe(snapshot: Snapshot) -> Observed:
+    """Validate the spec of a live job, and sort the pods of a job that is not being deleted."""
+    stored, trusted = snapshot.job, snapshot
+    errors: tuple[FieldError, ...] = ()
+    is_being_deleted = stored.metadata.deletion_timestamp is not None
+    if not is_being_deleted and not stored.status.phase.is_terminal:
+        errors = validate(snapshot)
+    has_failure_rules = not errors or _has_failure_rules(stored, errors)
+    if errors:
+        job = _trusted_job(stored, errors, has_failure_rules=has_failure_rules)
+        trusted = msgspec.structs.replace(snapshot, job=job)
+    spec = elastic.with_workers(defaulting.effective_of(trusted.job), stored.status.workers)
+    spec = elastic.with_rendezvous(spec, trusted.job.spec, snapshot.settings.etcd_server)
+    # The garbage collector deletes the pods of a deleted job; sorting them would cost time for nothing.
+    pods = pod_set_of(stored.name, (), ()) if is_being_deleted else _pod_set(trusted, spec)
+    return Observed(stored, trusted, errors, has_failure_rules, spec, pods)
+
+
+def resolve(job: Observed) -> ValidJob:
+    """Work out which ports, gang and environment a job with a valid spec needs."""
+    snapshot, settings = job.snapshot, job.snapshot.settings
+    host_port = network.host_port(snapshot, job.spec)
+    gang = reconcile_gang(snapshot, job.pods)
+    recorder = None if snapshot.recorder_obstacle else recorder_of(job.trusted, snapshot.recorder)
+    context = JobContext(
+        job.trusted,
+        job.spec,
+        host_port or settings.base_port,
+        settings.pods_have_ipv6,
+        job.status.attempt,
+        gang.gang,
+        recorder,
+        # Local runs use another recorder.
+        keeps_launcher_logs=recorder is not None or not snapshot.has_scheduler,
+    )
+    published = snapshot.config_map.data if snapshot.config_map else {}
+    config = DesiredConfig() if host_port is None else desired_config_of(context, job.pods, published)
+    return ValidJob(
+        job.stored,
+        snapshot,
+        job.spec_errors,
+        job.has_failure_rules,
+        job.spec,
+        job.pods,
+        host_port,
+        gang,
+        context,
+        config,
+    )
+
+
+def validate(snapshot: Snapshot) -> tuple[FieldError, ...]:
+    """Return the errors in the spec, unless the caller has validated it already."""
+    if snapshot.spec_errors is not None:
+        return snapshot.spec_errors
+    return validation.validate(snapshot.job, pods_have_ipv6=snapshot.settings.pods_have_ipv6)
+
+
+def _pod_set(snapshot: Snapshot, spec: EffectiveSpec) -> PodSet:
+    attempts = Attempts.of(snapshot.job.status)
+    unsettled = {pod.metadata.uid for pod in snapshot.pods if snapshot.seconds_to_settle(pod)}
+    pods = pod_set_of(snapshot.job.name, spec.roles, snapshot.pods, attempts, unsettled)
+    return elastic.with_given_up(snapshot, spec, pods)
+
+
+def _trusted_job(job: PaddleJob, errors: tuple[FieldError, ...], *, has_failure_rules: bool) -> PaddleJob:
+    invalid = {error.field for error in errors}
+    changes: dict[str, Any] = {name: None for field, name in _TIME_LIMITS.items() if field in invalid}
+    changes |= _trusted_roles(job)
+    changes |= {} if has_failure_rules else _LENIENT_RULES
+    return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, **changes))
+
+
+def _has_failure_rules(job: PaddleJob, errors: tuple[FieldError, ...]) -> bool:
+    return not job.undecodable and not any(error.field.startswith(_FAILURE_RULES) for error in errors)
+
+
+def _trusted_roles(job: PaddleJob) -> dict[str, RoleSpec]:
+    """Return the roles with the replicas of the world size, within the limit of the API."""
+    written = {"ps": job.spec.ps, "worker": job.spec.worker, "heter": job.spec.heter}
+    sizes = {role: each.replicas for role, each in written.items() if each}
+    formed = job.status.world_size
+    if formed is not None and was_established(job.status):
+        sizes = {"ps": formed.ps, "worker": formed.worker, "heter": formed.heter}
+    return {
+        role: msgspec.structs.replace(written[role] or RoleSpec(), replicas=min(size, MAX_REPLICAS))
+        for role, size in sizes.items()
+    }

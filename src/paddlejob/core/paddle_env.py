@@ -1,7 +1,7 @@
-"""Who a pod is and where its peers are: ranks, endpoints and the environment that PaddlePaddle reads.
+"""Ranks, endpoints and the environment that PaddlePaddle reads.
 
-The variables and what reads them in each mode are listed in docs/reference/environment.md. What all pods of
-a job share goes into its ConfigMap; what differs from pod to pod goes into the pod.
+docs/reference/environment.md lists the variables and their readers. Variables that all pods of a job share go
+into its ConfigMap, the others into the pod.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import ATTEMPT_GUARD, Env
 from paddlejob.api.v1 import Mode, PaddleJob, Role, RoleSpec
-from paddlejob.core.accelerators import accelerators
+from paddlejob.core.accelerators import CUSTOM_DEVICES, device_type, several_cards
 from paddlejob.core.gang.model import Gang
 from paddlejob.core.network import Network, network_of
 from paddlejob.core.pod_set import PodSet, Replica, pod_name
-from paddlejob.core.recording.recorder import Recorder
+from paddlejob.core.recorder import Recorder
 
 TRAINING_ROLES: Mapping[Role, str] = {Role.PS: "PSERVER", Role.WORKER: "TRAINER", Role.HETER: "HETER_TRAINER"}
 
@@ -34,7 +34,7 @@ _ENDPOINT_LISTS: Mapping[Role, str] = {
 
 
 class JobContext(msgspec.Struct, frozen=True):
-    """A job and the port it was given: all that names, endpoints and environment follow from."""
+    """Everything that names, endpoints and environment depend on."""
 
     job: PaddleJob
     spec: EffectiveSpec
@@ -43,11 +43,12 @@ class JobContext(msgspec.Struct, frozen=True):
     attempt: int = 0
     gang: Gang | None = None
     recorder: Recorder | None = None
-    """Set where the job's workers report how far they are."""
+    """Set if the job's workers report their progress."""
+    keeps_launcher_logs: bool = False
+    """Whether the files in which Paddle's launcher logs its processes are kept at a known place."""
 
     @property
     def network(self) -> Network:
-        """How the pods reach each other."""
         return network_of(self.spec.intranet, pods_have_ipv6=self.pods_have_ipv6)
 
     @property
@@ -56,22 +57,22 @@ class JobContext(msgspec.Struct, frozen=True):
         return self.network.by_name or self.spec.rendezvous is not None
 
     def role_spec(self, role: Role) -> RoleSpec:
-        """Return what the user wants of a role that has replicas."""
+        """Return the spec of a role that has replicas."""
         return next(spec for name, spec in self.spec.roles if name is role)
 
 
 def endpoint(host: str, port: int) -> str:
-    """Join host and port just as Paddle joins POD_IP and PADDLE_PORT, to find itself in a list as text."""
+    """Join host and port as Paddle joins POD_IP and PADDLE_PORT to find itself in a list."""
     return f"{host}:{port}"
 
 
 def endpoints(hosts: Sequence[str], port: int) -> str:
-    """Return the same port at many hosts, in their order."""
+    """Return a comma-separated list of endpoints with the same port."""
     return ",".join(endpoint(host, port) for host in hosts)
 
 
 def gloo_env(level: int, server: str, port: int) -> dict[str, str]:
-    """Return what makes servers and trainers meet over gloo at a port of the first server."""
+    """Return the variables of gloo's HTTP rendezvous at the first server, which connects trainers only."""
     return {
         Env.WITH_GLOO: str(level),
         Env.GLOO_RENDEZVOUS: names.GLOO_RENDEZVOUS_HTTP,
@@ -82,7 +83,7 @@ def gloo_env(level: int, server: str, port: int) -> dict[str, str]:
 def service_host(context: JobContext, replica: Replica) -> str:
     """Return the name of a pod's own service.
 
-    It has a dot, because Paddle's launcher takes a name without one for no address and never becomes master.
+    It has a dot, because Paddle's launcher does not accept a host without a dot as an address.
     """
     return f"{pod_name(context.job.name, replica)}.{context.job.metadata.namespace}"
 
@@ -90,10 +91,10 @@ def service_host(context: JobContext, replica: Replica) -> str:
 def hosts_of(
     context: JobContext, pod_set: PodSet, published: Mapping[str, str] = {}
 ) -> dict[Role, list[str]] | None:
-    """Return every pod's host by role and rank, or None while some pod has no address yet.
+    """Return the hosts of all pods by role and rank, None while a pod has no address.
 
-    If the pod of a finished worker is gone, its host is the one in the `published` environment: the others
-    still count it, but do not call it. If another pod has got that address since, it is a mere name.
+    If the pod of a finished worker is gone, its host comes from the `published` environment: the others still
+    count it, but do not call it. If another pod has that address now, the service name takes its place.
     """
     living = (member for member in pod_set.active if member.replica not in pod_set.finished)
     taken = {member.pod.status.pod_ip for member in living}
@@ -117,29 +118,32 @@ def hosts_of(
 
 
 def published_host(data: Mapping[str, str], replica: Replica) -> str:
-    """Return the host of a pod that a ConfigMap tells its peers, empty where it tells none."""
+    """Return the host of a replica in a ConfigMap's data, empty if it has none."""
     listed = data.get(_ENDPOINT_LISTS[replica.role], "").split(",")
     return listed[replica.index].rpartition(":")[0] if replica.index < len(listed) else ""
 
 
 def attempt_key(job: PaddleJob, attempt: int) -> str:
-    """Return the key without which no container of an attempt can start.
+    """Return the ConfigMap key without which no container of an attempt can start.
 
-    A pod of a new attempt must not start with the addresses of the old one, nor with those of an earlier job
-    of the same name: its environment refers to this key, which the ConfigMap has only once it is right.
+    A pod must not start with the addresses of an earlier attempt, or of a deleted job with the same name. Its
+    environment refers to this key, which the ConfigMap has only when its addresses are right.
     """
     return f"{ATTEMPT_GUARD}{attempt}_{_mark(job)}"
 
 
 def _mark(job: PaddleJob) -> str:
-    """Return a short name of this very job, by its UID."""
+    """Return a short hash of the job's UID."""
     return f"{zlib.crc32(job.metadata.uid.encode()):08X}"
 
 
 def config_data(
-    context: JobContext, hosts: Mapping[Role, Sequence[str]], attempts: AbstractSet[int] = frozenset({0})
+    context: JobContext,
+    hosts: Mapping[Role, Sequence[str]],
+    attempts: AbstractSet[int] = frozenset({0}),
+    published: Mapping[str, str] = {},
 ) -> dict[str, str]:
-    """Return the environment that all pods share; `attempts` are those that the pods were made in."""
+    """Return the environment that all pods share; `attempts` are the attempts of the pods."""
     spec = context.spec
     data = {
         Env.PADDLE_PORT: str(context.port),
@@ -163,15 +167,29 @@ def config_data(
     data[Env.PSERVER_ENDPOINTS] = endpoints(servers, context.port)
     if spec.with_gloo:
         data |= gloo_env(spec.with_gloo, servers[0], context.port + names.GLOO_PORT_OFFSET)
+    if spec.with_gloo and _gloo_on_servers(context, attempts, published):
+        # Files of earlier attempts stay in the directory; the prefix keeps them apart.
+        prefix = f"{data[Env.JOB_ID]}-{_mark(context.job)}-{context.job.status.base_attempt}"
+        data |= {Env.GLOO_RENDEZVOUS: names.GLOO_RENDEZVOUS_FILE, Env.SYS_JOB_ID: prefix}
     if spec.mode is Mode.HETER:
         data[Env.ALL_HETER_ENDPOINTS] = endpoints(hosts[Role.HETER], context.port)
     return data
 
 
-def _launcher_data(context: JobContext, rendezvous: Rendezvous) -> dict[str, str]:
-    """Return what Paddle's elastic launcher reads; it must not see a list of endpoints, nor fixed ranks.
+def _gloo_on_servers(context: JobContext, attempts: AbstractSet[int], published: Mapping[str, str]) -> bool:
+    """Return whether gloo connects the servers.
 
-    The id is that of this very job: an etcd remembers what was there under a name before.
+    Pods that already have the ConfigMap keep its rendezvous, because a change of it would restart them. Their
+    templates may have changed since, or an earlier operator created them.
+    """
+    has_begun = any(attempt_key(context.job, attempt) in published for attempt in attempts)
+    return Env.SYS_JOB_ID in published if has_begun else context.spec.gloo_on_servers
+
+
+def _launcher_data(context: JobContext, rendezvous: Rendezvous) -> dict[str, str]:
+    """Return the variables of Paddle's elastic launcher, which must not see endpoints or fixed ranks.
+
+    The job id contains the UID, because the etcd keeps the data of earlier jobs with the same name.
     """
     return {
         Env.JOB_ID: f"{context.job.metadata.namespace}-{context.job.name}-{_mark(context.job)}",
@@ -179,13 +197,13 @@ def _launcher_data(context: JobContext, rendezvous: Rendezvous) -> dict[str, str
         Env.NNODES: rendezvous.nodes,
         Env.ELASTIC_LEVEL: "1",
         Env.ELASTIC_TIMEOUT: "30",
-        # To the launcher every change of membership is a restart; how many there may be is ours to say.
+        # The launcher counts every change of membership as a restart; the operator limits restarts itself.
         Env.MAX_RESTART: "10000",
     }
 
 
 class DesiredConfig(msgspec.Struct, frozen=True):
-    """The ConfigMap that connects the pods; empty while an address is missing."""
+    """Data of the ConfigMap that connects the pods; None while an address is missing."""
 
     data: dict[str, str] | None = None
     fingerprint: str | None = None
@@ -194,8 +212,8 @@ class DesiredConfig(msgspec.Struct, frozen=True):
 def desired_config_of(context: JobContext, pod_set: PodSet, published: Mapping[str, str]) -> DesiredConfig:
     """Return the ConfigMap as it should be now.
 
-    It lets the pods start whose addresses it has. A pod of the newest attempt that is not to be seen yet is
-    not among them, unless it has a name that is known beforehand.
+    It has the keys of the attempts of the active pods. The key of the newest attempt is added before its pods
+    exist only if their names are known beforehand.
     """
     hosts = hosts_of(context, pod_set, published)
     if hosts is None:
@@ -203,58 +221,89 @@ def desired_config_of(context: JobContext, pod_set: PodSet, published: Mapping[s
     attempts = {member.attempt for member in pod_set.active}
     if context.knows_hosts_beforehand:
         attempts.add(context.attempt)
-    data = config_data(context, hosts, attempts)
+    data = config_data(context, hosts, attempts, published)
     return DesiredConfig(data, config_hash(data))
 
 
 def config_hash(data: Mapping[str, str]) -> str:
-    """Return a short fingerprint of a ConfigMap's data."""
     text = "\n".join(f"{key}={data[key]}" for key in sorted(data))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def pod_env(context: JobContext, replica: Replica) -> Iterator[JsonObject]:
-    """Yield the variables of one pod, in an order in which later ones may refer to earlier ones."""
+    """Yield the variables of one pod; later ones may refer to earlier ones."""
     yield _own_address(context, replica)
     role = TRAINING_ROLES[replica.role]
     literal = {Env.TRAINING_ROLE: role, Env.PADDLE_TRAINING_ROLE: role, "PYTHONUNBUFFERED": "1"}
     if context.spec.rendezvous is None:
         literal |= _rank_env(context, replica)
+    else:
+        # The launcher assigns ranks; this wins over the --rank 0 of paddleformers-cli.
+        literal[Env.RANK] = "-1"
+    is_collective = context.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE)
+    if is_collective:
+        literal |= _device_env(context)
     for name, value in literal.items():
         yield {"name": name, "value": value}
+    if is_collective and context.spec.rendezvous is None:
+        yield _from_config(Env.GLOBAL_SIZE, context, Env.TRAINERS_NUM)
     yield _from_config(Env.ATTEMPT, context, attempt_key(context.job, context.attempt))
     if context.spec.mode is Mode.HETER and replica.role is not Role.PS:
         yield from _stage_env(context, replica)
 
 
 def _rank_env(context: JobContext, replica: Replica) -> dict[str, str]:
-    """Return a pod's place among its peers, where that is fixed beforehand."""
+    """Return the rank of a pod."""
     env = {
         Env.TRAINER_ID: str(replica.index),
         Env.CURRENT_ENDPOINT: endpoint(f"$({Env.POD_IP})", context.port),
     }
     if context.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
-        env[Env.RANK] = str(replica.index)
-        if not accelerators(context.role_spec(replica.role)):
-            env[Env.DISTRI_BACKEND] = "gloo"
+        env |= {
+            Env.RANK: str(replica.index),
+            Env.GLOBAL_RANK: str(replica.index),
+            Env.LOCAL_SIZE: "1",
+            Env.LOCAL_RANK: "0",
+            Env.RANK_IN_NODE: "0",
+        }
+    return env
+
+
+def _device_env(context: JobContext) -> dict[str, str]:
+    """Return the variables about the devices and ports of a collective job's processes.
+
+    The launcher sets the devices again for each process. A pod with several cards gets none: Paddle then
+    refuses to start a single process that would leave the other cards idle.
+    """
+    worker, env = context.role_spec(Role.WORKER), {}
+    kind = device_type(worker)
+    if kind != "cpu" and not several_cards(worker):
+        env[Env.SELECTED_DEVICES.format(kind)] = "0"
+    if kind in CUSTOM_DEVICES.values():
+        env |= {Env.DISTRI_BACKEND: "xccl", Env.XCCL_BACKEND: kind}
+    elif kind == "cpu" and context.spec.rendezvous is None:
+        env[Env.DISTRI_BACKEND] = "gloo"
+    if context.network.has_host_ports:
+        first, last = context.port + names.LAUNCHER_PORT_OFFSET, context.port + names.PORTS_PER_POD - 1
+        env[Env.PORT_RANGE] = f"{first}:{last}"
     return env
 
 
 def _own_address(context: JobContext, replica: Replica) -> JsonObject:
-    """Paddle looks POD_IP:PADDLE_PORT up in the list of servers as text, so it is spelled as there."""
+    """Return POD_IP as in the list of servers: Paddle looks itself up there by text."""
     if context.network.by_name:
         return {"name": Env.POD_IP, "value": service_host(context, replica)}
     return {"name": Env.POD_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
 def _stage_env(context: JobContext, replica: Replica) -> Iterator[JsonObject]:
-    """Heter jobs are a pipeline of two stages: the workers are the first, the heter pods the second."""
+    """Yield the stage of a heter job's pod: workers are the first stage, heter pods the second."""
     is_worker = replica.role is Role.WORKER
     counts = [role.replicas for name, role in context.spec.roles if name in (Role.WORKER, Role.HETER)]
     yield {"name": Env.STAGE_ID, "value": "1" if is_worker else "2"}
     yield {"name": Env.STAGE_NUM, "value": "2"}
     yield {"name": Env.STAGE_TRAINERS_NUM, "value": str(counts)}
-    yield {"name": Env.HETER_DEVICE_TYPE, "value": _device_type(context.role_spec(replica.role))}
+    yield {"name": Env.HETER_DEVICE_TYPE, "value": device_type(context.role_spec(replica.role))}
     following, preceding = Env.NEXT_HETER_ENDPOINTS, Env.PREVIOUS_HETER_ENDPOINTS
     if is_worker:
         yield _from_config(following, context, Env.ALL_HETER_ENDPOINTS)
@@ -266,10 +315,3 @@ def _stage_env(context: JobContext, replica: Replica) -> Iterator[JsonObject]:
 
 def _from_config(name: str, context: JobContext, key: str) -> JsonObject:
     return {"name": name, "valueFrom": {"configMapKeyRef": {"name": context.job.name, "key": key}}}
-
-
-def _device_type(role_spec: RoleSpec) -> str:
-    asked = accelerators(role_spec)
-    if not asked:
-        return "cpu"
-    return "xpu" if any("xpu" in name or "baidu" in name or "kunlun" in name for name in asked) else "gpu"

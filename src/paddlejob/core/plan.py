@@ -1,9 +1,10 @@
-"""The one function to read first: what a job needs next.
+"""Decides the next steps of a job. Read this module first.
 
     plan(snapshot) -> Plan
 
-`decide` is the specification: guards in order, each of which may be the answer. The order is the contract.
-What begins an attempt is listed in `attempts.triggers.TRIGGERS`, what holds a job up in `policy.holds.HOLDS`.
+`decide` is the specification: a list of guards, of which the first that applies makes the plan. Their order
+is part of the specification. `attempts.triggers.TRIGGERS` lists the causes of a new attempt, and
+`policy.holds.HOLDS` lists the obstacles that a job may have to wait for.
 """
 
 from __future__ import annotations
@@ -15,66 +16,74 @@ import msgspec
 from paddlejob.api import defaulting, names
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJobStatus, Phase
+from paddlejob.api.validation.env import master_warning
 from paddlejob.core import status
+from paddlejob.core.accelerators import unlaunched_cards
 from paddlejob.core.actions import Event, EventType, Plan, soonest
-from paddlejob.core.attempts.failures import failed
-from paddlejob.core.attempts.inherited import finalizer_removal, with_world_size
+from paddlejob.core.attempts.failures import failure_verdict
+from paddlejob.core.attempts.inherited import finalizer_removal
 from paddlejob.core.attempts.triggers import begin_attempt, next_attempt
 from paddlejob.core.converge import converge, wait
-from paddlejob.core.endings import clean_up, end, leave_to_garbage_collector
-from paddlejob.core.observed import Observed
+from paddlejob.core.observed import Observed, observe, resolve
 from paddlejob.core.policy.cleanup import stuck_terminating
-from paddlejob.core.policy.deadline import deadline_exceeded
-from paddlejob.core.policy.goodput import with_goodput
+from paddlejob.core.policy.deadline import deadline_verdict
+from paddlejob.core.policy.endings import clean_up, end, leave_to_garbage_collector, suspend
 from paddlejob.core.policy.holds import first_hold
 from paddlejob.core.policy.invalid_spec import report_invalid_spec
-from paddlejob.core.policy.success import succeeded
-from paddlejob.core.policy.suspend import suspend
-from paddlejob.core.recording.recorder import NO_RECORDER, lacks_recorder, no_recorder_note
+from paddlejob.core.policy.success import success_verdict
+from paddlejob.core.recorder import NO_RECORDER
 from paddlejob.core.snapshot import Snapshot
+from paddlejob.training.findings import Hang
+from paddlejob.training.goodput import add_goodput
 
 TROUBLE = (Reason.INVALID_SPEC, Reason.CREATE_FAILED, Reason.NO_HOST_PORT)
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Decide what one job needs now."""
+    """Return the status and the actions that a job needs now."""
     if snapshot.job.spec.managed_by not in ("", names.CONTROLLER_NAME):
         return Plan(snapshot.job.status)
-    job = Observed(with_world_size(snapshot))
+    job = observe(snapshot)
     return finish(job, decide(job))
 
 
 def decide(job: Observed) -> Plan:  # noqa: PLR0911  (a list of guards)
-    """Return the new status and the actions of the first guard that applies."""
+    """Return the new status and the actions of the first guard that applies.
+
+    `observe` has validated the spec. If it is invalid, the guards before `report_invalid_spec` judge by those
+    of its fields that can be trusted.
+    """
     if job.is_being_deleted:
         return leave_to_garbage_collector(job)
     if job.is_finished:
         return clean_up(job)
-    if success := succeeded(job):
+    if success := success_verdict(job):
         return end(job, success)
     if job.is_suspended:
         return suspend(job)
-    if verdict := deadline_exceeded(job) or failed(job):
+    if verdict := deadline_verdict(job) or failure_verdict(job):
         return end(job, verdict)
     if job.spec_errors:
         return report_invalid_spec(job)
-    if attempt := next_attempt(job):
-        return begin_attempt(job, attempt)
-    if hold := first_hold(job):
-        return wait(job, hold)
-    return converge(job)
+    valid = resolve(job)
+    if attempt := next_attempt(valid):
+        return begin_attempt(valid, attempt)
+    if hold := first_hold(valid):
+        return wait(valid, hold)
+    return converge(valid)
 
 
 def finish(job: Observed, decided: Plan) -> Plan:
-    """Complete a decision; the finalizer of an earlier operator comes before anything else."""
-    if (removal := finalizer_removal(job.given)) is not None:
+    """Add events, goodput and force deletions. An earlier operator's finalizer is removed first."""
+    if (removal := finalizer_removal(job.stored)) is not None:
         return removal
+    snapshot = job.snapshot
     stuck, wait = stuck_terminating(
-        (*job.given.pods, *job.given.predecessors), job.now, job.given.settings.force_delete_seconds
+        (*snapshot.pods, *snapshot.predecessors), job.now, snapshot.settings.force_delete_seconds
     )
     return msgspec.structs.replace(
         decided,
-        status=with_goodput(job.given.job, decided.status, job.now, job.given.hang),
+        status=add_goodput(job.stored, decided.status, job.now, snapshot.finding(Hang)),
         events=() if job.is_being_deleted or job.is_finished else tuple(_events(job, decided.status)),
         stages=(stuck, *decided.stages) if stuck else decided.stages,
         requeue_after_seconds=soonest(decided.requeue_after_seconds, wait),
@@ -82,14 +91,22 @@ def finish(job: Observed, decided: Plan) -> Plan:
 
 
 def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
-    """Yield the events that a change of status deserves."""
-    old, is_edited = job.status, job.status.observed_generation != job.given.job.metadata.generation
+    """Yield the events for a status change."""
+    old, snapshot, spec = job.status, job.snapshot, job.stored.spec
+    is_edited = old.observed_generation != job.stored.metadata.generation
     if is_edited:
-        for alias in defaulting.aliases(job.given.job.spec):
+        for alias in defaulting.aliases(spec):
             yield Event(EventType.WARNING, Reason.ALIAS_USED, str(alias))
-        if lacks_recorder(job.given):
+        if idle := unlaunched_cards(job.spec):
+            yield Event(EventType.WARNING, Reason.IDLE_ACCELERATORS, idle)
+        if overridden := master_warning(job.spec):
+            yield Event(EventType.WARNING, Reason.MASTER_OVERRIDDEN, overridden)
+        for message in defaulting.ineffective_fields(spec):
+            yield Event(EventType.WARNING, Reason.NO_EFFECT, message)
+        # Local runs use another recorder.
+        if spec.recorder and snapshot.recorder is None and snapshot.has_scheduler:
             yield Event(EventType.WARNING, Reason.NO_RECORDER, NO_RECORDER)
-    if (note := no_recorder_note(job.given)) and note in new.message and note not in old.message:
+    if (note := snapshot.recorder_note) and note in new.message and note not in old.message:
         yield Event(EventType.WARNING, Reason.NO_RECORDER, note)
     if new.phase is not old.phase and new.phase in status.CONDITION_PHASES:
         kind = EventType.WARNING if new.phase is Phase.FAILED else EventType.NORMAL
@@ -102,5 +119,5 @@ def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
 
 
 def _is_known(old: PaddleJobStatus, new: PaddleJobStatus) -> bool:
-    """What is wrong with a spec changes with the spec; the rest of that message counts pods."""
+    """Return whether only the pod counts in the message of an invalid spec have changed."""
     return new.reason == old.reason == Reason.INVALID_SPEC

@@ -1,4 +1,4 @@
-"""Sorts a job's pods: who is who, and how each is doing."""
+"""Sorts the pods of a job by replica and state."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Self
 
 import msgspec
 
-from paddlejob.api import index_set, names
+from paddlejob.api import defaulting, index_set, names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated, Pod
-from paddlejob.api.v1 import PaddleJobStatus, Role, RoleSpec
+from paddlejob.api.v1 import MAX_REPLICAS, PaddleJobStatus, Role, RoleSpec
 
 _ROLES = {str(role): role for role in Role}
 
 FINAL_PHASES = ("Succeeded", "Failed")
-"""The phases that a kubelet reports last. For "no container runs any more" use `has_ended`."""
+"""The last phases that a kubelet reports. Containers may have ended before; see `has_ended`."""
 
 
 class PodState(enum.StrEnum):
@@ -39,7 +39,7 @@ _STATE_OF_PHASE = {
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """A place in the job that one pod at a time may take."""
+    """A role and an index, held by one pod at a time."""
 
     role: Role
     index: int
@@ -48,14 +48,20 @@ class Replica(msgspec.Struct, frozen=True):
         return f"{self.role}-{self.index}"
 
 
+def attempt_of(pod: Pod) -> int:
+    """Return the attempt that a pod was created for, 0 if its label is missing or invalid."""
+    label = pod.metadata.labels.get(names.LABEL_ATTEMPT, "")
+    return int(label) if label.isascii() and label.isdecimal() else 0
+
+
 class ObservedPod(msgspec.Struct, frozen=True):
-    """A pod and what it means to the job."""
+    """A pod with its replica and state."""
 
     replica: Replica
     pod: Pod
     state: PodState
     training: ContainerStatus | None
-    """The container that trains: the template's first, whatever sidecars were injected beside it."""
+    """Status of the container that trains: the template's first, even if sidecars were injected."""
 
     @property
     def is_leaving(self) -> bool:
@@ -65,12 +71,11 @@ class ObservedPod(msgspec.Struct, frozen=True):
     @property
     def attempt(self) -> int:
         """The attempt that the pod was created for."""
-        label = self.pod.metadata.labels.get(names.LABEL_ATTEMPT, "")
-        return int(label) if label.isascii() and label.isdecimal() else 0
+        return attempt_of(self.pod)
 
     @property
     def has_started(self) -> bool:
-        """Whether the training container ran, so that it has read its environment."""
+        """Whether the training container has run, and so has read its environment."""
         if self.training is None:
             return self.state in (PodState.SUCCEEDED, PodState.FAILED)
         state = self.training.state
@@ -78,28 +83,28 @@ class ObservedPod(msgspec.Struct, frozen=True):
 
 
 class PodSet(msgspec.Struct, frozen=True):
-    """All pods of a job in order."""
+    """The pods of a job, sorted by replica, attempt and state."""
 
     members: dict[Replica, ObservedPod]
-    """Pods that hold a wanted replica, also those that are leaving it."""
+    """Pods of wanted replicas, including those being deleted."""
     excess: tuple[ObservedPod, ...]
-    """Pods that no replica is left for, after scaling down."""
+    """Pods without a wanted replica after scaling down."""
     outdated: tuple[ObservedPod, ...]
-    """Pods of attempts that are over, and workers that are being replaced; they hold their names."""
+    """Pods of earlier attempts, and workers that are being replaced; they still hold their names."""
     standby: tuple[ObservedPod, ...]
-    """Pods of the next attempt that wait in the wings for a place in the cluster."""
+    """Pods of the next attempt that wait for a node."""
     wanted: tuple[Replica, ...]
-    """Every replica, in order of creation."""
+    """All wanted replicas in order of creation."""
     finished: frozenset[Replica]
-    """Wanted replicas of workers that have succeeded, whatever became of their pods since."""
+    """Wanted workers that have succeeded, even if their pods are gone."""
     active: tuple[ObservedPod, ...]
-    """The members that are not leaving, in replica order."""
+    """The members that are not being deleted, in replica order."""
     replicas: dict[Role, int]
-    """How many replicas each role has; one without any is left out."""
+    """Number of replicas by role; roles without replicas are left out."""
     given_up: frozenset[Replica] = frozenset()
-    """Workers of an elastic job that found no place in time; the others train without them meanwhile."""
+    """Workers of an elastic job that found no node in time; the others train without them."""
     omitted: frozenset[Replica] = frozenset()
-    """Those of them that have had no place for so long that the job may complete without them."""
+    """Given-up workers that the job may complete without, because they lacked a node for long."""
 
     @property
     def to_create(self) -> tuple[Replica, ...]:
@@ -112,7 +117,7 @@ class PodSet(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> tuple[Replica, ...]:
-        """Replicas that need a pod and have none that counts."""
+        """Replicas that need a pod but have no active one."""
         held = {member.replica for member in self.active} | self.finished
         return tuple(replica for replica in self.wanted if replica not in held)
 
@@ -122,36 +127,33 @@ class PodSet(msgspec.Struct, frozen=True):
         return bool(self.finished) or any(worker.has_started for worker in self.active_in(Role.WORKER))
 
     def active_in(self, role: Role) -> tuple[ObservedPod, ...]:
-        """Return the members of a role that count, in replica order."""
+        """Return the active members of a role in replica order."""
         return tuple([member for member in self.active if member.replica.role is role])
 
     def desired(self, role: Role) -> int:
-        """Return how many replicas a role has."""
         return self.replicas.get(role, 0)
 
     def count(self, role: Role, state: PodState) -> int:
-        """Return how many active members of a role are in a state."""
         return sum(member.state is state for member in self.active_in(role))
 
 
 def pod_name(job_name: str, replica: Replica) -> str:
-    """Return the one name that a pod of this replica may have."""
+    """Return the name of the pod of a replica."""
     return f"{job_name}-{replica}"
 
 
 class Attempts(msgspec.Struct, frozen=True):
-    """Which attempts' pods belong to a job now."""
+    """The attempts that the current pods of a job belong to."""
 
     base: int = 0
     current: int = 0
     succeeded_workers: str = ""
-    """Indexes of workers that were seen to succeed in these attempts."""
+    """Indexes of workers that have succeeded in these attempts."""
     replaced_workers: str = ""
-    """Indexes of workers whose pods of earlier attempts the current one replaces."""
+    """Indexes of workers that the current attempt replaces."""
 
     @classmethod
     def of(cls, status: PaddleJobStatus) -> Self:
-        """Return the attempts that a job's status tells of."""
         return cls(status.base_attempt, status.attempt, status.succeeded_workers, status.replaced_workers)
 
 
@@ -165,8 +167,10 @@ def pod_set_of(
     attempts: Attempts = FIRST_ATTEMPT,
     unsettled: AbstractSet[str] = frozenset(),
 ) -> PodSet:
-    """Sort pods into replicas; `unsettled` are the UIDs of ended pods whose phase is still to come."""
-    wanted = tuple(Replica(role, index) for role, spec in roles for index in range(spec.replicas))
+    """Sort pods into replicas; `unsettled` are the UIDs of ended pods without a final phase yet."""
+    # The spec of a finished job is not validated: its number of replicas can be anything.
+    sizes = {role: min(spec.replicas, MAX_REPLICAS) for role, spec in roles}
+    wanted = tuple(Replica(role, index) for role, size in sizes.items() for index in range(size))
     training_names = {role: training_container_name(spec) for role, spec in roles}
     members: dict[Replica, ObservedPod] = {}
     excess: list[ObservedPod] = []
@@ -198,15 +202,15 @@ def pod_set_of(
 
 
 def _workers(indexes: str, replicas: frozenset[Replica]) -> frozenset[Replica]:
-    """Return those of the replicas that a text in the status names."""
+    """Return the replicas of the workers in an index set of the status."""
     found = index_set.parse(indexes, len(replicas)) if indexes else ()
     return replicas & {Replica(Role.WORKER, index) for index in found}
 
 
 def _succeeded(active: tuple[ObservedPod, ...]) -> frozenset[Replica]:
-    """Return the workers that have succeeded, as their pods say.
+    """Return the active workers that have succeeded.
 
-    What a pod says that is being deleted is not believed: many programs exit with code 0 after SIGTERM.
+    Pods being deleted are ignored: many programs exit with code 0 after SIGTERM.
     """
     return frozenset(
         member.replica
@@ -216,7 +220,7 @@ def _succeeded(active: tuple[ObservedPod, ...]) -> frozenset[Replica]:
 
 
 def replica_of(job_name: str, pod: Pod) -> Replica | None:
-    """Return the replica that a pod's label and name claim, None for a name that this job never gives."""
+    """Return the replica by a pod's label and name, None if it is not a name of this job."""
     role = _ROLES.get(pod.metadata.labels.get(names.LABEL_RESOURCE_TYPE, ""))
     if role is None:
         return None
@@ -225,21 +229,17 @@ def replica_of(job_name: str, pod: Pod) -> Replica | None:
 
 
 def training_container_name(spec: RoleSpec) -> str:
-    """Return the name of the template's first container, empty where the template has none to name."""
+    """Return the name of the template's first container, empty if it has none."""
     name = training_container(spec).get("name")
     return name if isinstance(name, str) else ""
 
 
 def training_container(spec: RoleSpec) -> JsonObject:
-    """Return the template's first container, empty where the template is not as it should be."""
-    pod_spec = spec.template.get("spec")
-    containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None
-    first = containers[0] if isinstance(containers, list) and containers else None
-    return first if isinstance(first, dict) else {}
+    return defaulting.training_container(spec.template)
 
 
 def observe_pod(replica: Replica, pod: Pod, training_name: str, *, is_settled: bool = True) -> ObservedPod:
-    """Find the training container of a pod, and the state that the pod counts as."""
+    """Find the training container and the state of a pod."""
     statuses = pod.status.container_statuses
     training = next((status for status in statuses if status.name == training_name), None)
     if training is None and len(statuses) == 1:
@@ -266,9 +266,9 @@ def _state(pod: Pod, training: ContainerStatus | None, *, is_settled: bool) -> P
 def has_ended(pod: Pod) -> bool:
     """Return whether all containers of a pod have terminated for good.
 
-    A kubelet reports the end of the containers a second or two before the phase that follows from it, and
-    only with the phase the reason, the message and the condition of an eviction. Init containers do not
-    count: they end before the others, and sidecars among them end with the pod.
+    A kubelet reports the end of the containers a second or two before the final phase. The reason, message
+    and condition of an eviction come with the phase. Init containers are ignored: they end before the others,
+    and sidecars among them end with the pod.
     """
     if pod.status.phase in FINAL_PHASES:
         return True
@@ -277,13 +277,13 @@ def has_ended(pod: Pod) -> bool:
 
 
 def _stays_ended(ended: ContainerTerminated, pod: Pod) -> bool:
-    """Return whether a kubelet leaves a terminated container as it is."""
+    """Return whether the kubelet will not restart a terminated container."""
     policy, is_leaving = pod.spec.restart_policy, pod.metadata.deletion_timestamp is not None
     return is_leaving or policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0)
 
 
 def ending_of(member: ObservedPod) -> ContainerTerminated | None:
-    """Return how a pod's decisive container ended; a failed one decides before a clean one."""
+    """Return how the decisive container ended: the first that failed, else the first that ended."""
     status = member.pod.status
     ordered = sorted(status.container_statuses, key=lambda each: each is not member.training)
     endings = [each.state.terminated for each in (*ordered, *status.init_container_statuses)]
@@ -292,6 +292,6 @@ def ending_of(member: ObservedPod) -> ContainerTerminated | None:
 
 
 def ended_at(member: ObservedPod) -> datetime | None:
-    """Return when a pod ended, as its kubelet says."""
+    """Return when a pod ended, by its kubelet's clock."""
     ending = ending_of(member)
     return ending.finished_at if ending else None

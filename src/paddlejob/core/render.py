@@ -1,4 +1,4 @@
-"""The objects of a job as they are sent to the API server. The user's template passes through untouched."""
+"""Manifests of a job's objects. Fields of the user's template that are unknown here are kept."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Mapping
 import msgspec
 
 from paddlejob.api import names
+from paddlejob.api.defaulting import command_line
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.v1 import PaddleJob, Role
+from paddlejob.api.names import Env
+from paddlejob.api.v1 import Mode, PaddleJob, Role
 from paddlejob.core import paddle_env
 from paddlejob.core.gang.registry import mark_pod
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import Replica, pod_name
-from paddlejob.core.recording.recorder import with_recorder
+from paddlejob.core.recorder import with_recorder
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None = None) -> JsonObject:
-    """Return the pod of a replica; `config_hash` is given when the ConfigMap is known beforehand."""
+    """Return the pod of a replica, with the hash of the ConfigMap if it is known beforehand."""
     metadata = _replica_metadata(context.job, replica)
     metadata["labels"][names.LABEL_ATTEMPT] = str(context.attempt)
     given = context.role_spec(replica.role).template.get("metadata") or {}
@@ -38,8 +40,8 @@ def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None
 def render_service(context: JobContext, replica: Replica) -> JsonObject:
     """Return the headless service of a replica.
 
-    Addresses are published before pods are ready: peers must find each other in order to become ready. Where
-    pods have addresses of both families, so has the name: Paddle asks for IPv4, which need not be the first.
+    Addresses are published before pods are ready, because peers must find each other to become ready. If pods
+    have both address families, the name resolves to both: Paddle needs IPv4, which may not be the first one.
     """
     name = pod_name(context.job.name, replica)
     ports = [
@@ -66,7 +68,7 @@ def render_service(context: JobContext, replica: Replica) -> JsonObject:
 
 
 def render_config_map(job: PaddleJob, data: Mapping[str, str]) -> JsonObject:
-    """Return the ConfigMap that every pod of the job reads its environment from."""
+    """Return the ConfigMap with the environment of all pods."""
     metadata = _metadata(job, job.name)
     metadata["labels"][names.LABEL_RESOURCE_NAME] = job.name
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
@@ -97,50 +99,81 @@ def _replica_metadata(job: PaddleJob, replica: Replica) -> JsonObject:
 
 def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     name = pod_name(context.job.name, replica)
-    pod_spec = _given(context.role_spec(replica.role).template.get("spec") or {})
+    pod_spec = _without_nulls(context.role_spec(replica.role).template.get("spec") or {})
     first, *others = pod_spec.get("containers") or [{}]
     pod_spec["containers"] = [_training_container(context, replica, first), *others]
     if context.recorder is not None and replica.role is not Role.PS:
         pod_spec = with_recorder(pod_spec, context.recorder, context.job.metadata.key)
+    if _has_launcher_logs(context, first):
+        pod_spec = _with_launcher_logs(pod_spec)
     pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
     if context.job.status.suspect_nodes:
         pod_spec["affinity"] = _away_from(context.job.status.suspect_nodes, pod_spec.get("affinity") or {})
-    return context.network.settings(name) | pod_spec | context.network.forced()
+    return context.network.settings(name) | pod_spec | context.network.required_settings()
+
+
+def _has_launcher_logs(context: JobContext, given: JsonObject) -> bool:
+    """Return whether the launcher gets a directory for its logs.
+
+    By default it writes to its working directory, and fails if that is read-only. PADDLE_LOG_DIR would win
+    over --log_dir of the command.
+    """
+    is_read_only = (given.get("securityContext") or {}).get("readOnlyRootFilesystem") is True
+    return (
+        context.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE)
+        and (context.keeps_launcher_logs or is_read_only)
+        and "--log_dir" not in command_line(given)
+        and all(variable.get("name") != Env.LOG_DIR for variable in given.get("env") or ())
+    )
+
+
+def _with_launcher_logs(pod_spec: JsonObject) -> JsonObject:
+    first, *others = pod_spec["containers"]
+    variable = {"name": Env.LOG_DIR, "value": names.LAUNCHER_LOG_DIR}
+    first = {**first, "env": [*first["env"], variable]}
+    mounts, volumes = first.get("volumeMounts") or [], pod_spec.get("volumes") or []
+    # A user may keep the logs on a volume of the template.
+    if all(str(mount.get("mountPath")).rstrip("/") != names.LAUNCHER_LOG_DIR for mount in mounts):
+        mount = {"name": names.LAUNCHER_LOGS, "mountPath": names.LAUNCHER_LOG_DIR}
+        first["volumeMounts"] = [*mounts, mount]
+        if all(volume.get("name") != names.LAUNCHER_LOGS for volume in volumes):
+            volumes = [*volumes, {"name": names.LAUNCHER_LOGS, "emptyDir": {}}]
+    return {**pod_spec, "containers": [first, *others], "volumes": volumes}
 
 
 def _away_from(nodes: tuple[str, ...], affinity: JsonObject) -> JsonObject:
-    """Prefer other nodes, with everything else that the template prefers or requires."""
+    """Return the template's affinity, with a preference for other nodes added."""
     of_nodes = affinity.get("nodeAffinity") or {}
     others = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     preferred = [*(of_nodes.get(_PREFERRED) or ()), {"weight": 100, "preference": {"matchFields": others}}]
     return {**affinity, "nodeAffinity": {**of_nodes, _PREFERRED: preferred}}
 
 
-def _given(fields: JsonObject) -> JsonObject:
-    """Return a copy without nulls, which are the same as absent: a default of ours takes their place."""
+def _without_nulls(fields: JsonObject) -> JsonObject:
+    """Return a copy without nulls, which mean the same as absent fields."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _default_restart_policy(context: JobContext, role: Role) -> str:
-    """Only a worker that keeps its name can rejoin its peers by itself, and not a meeting that is over."""
+    """Return OnFailure only for workers that keep their name and can rejoin their peers."""
     rejoins = role is Role.WORKER and context.network.by_name and not context.spec.with_gloo
     rejoins = rejoins or context.spec.rendezvous is not None
     return "OnFailure" if rejoins else "Never"
 
 
 def _training_container(context: JobContext, replica: Replica, given: JsonObject) -> JsonObject:
-    container = _given(given)
+    container = _without_nulls(given)
     container["env"] = _merged_env(list(paddle_env.pod_env(context, replica)), given.get("env") or [])
     container["envFrom"] = [*(given.get("envFrom") or ()), {"configMapRef": {"name": context.job.name}}]
     ports = _merged_ports(context, given.get("ports") or [])
     if ports:
         container["ports"] = ports
-    container.setdefault("terminationMessagePolicy", names.LAST_WORDS_POLICY)
+    container.setdefault("terminationMessagePolicy", names.TERMINATION_MESSAGE_POLICY)
     return container
 
 
 def _merged_env(ours: list[JsonObject], users: list[JsonObject]) -> list[JsonObject]:
-    """Put ours first, so that the user's may refer to them; the user's value wins where it is safe."""
+    """Put ours first, so that the user's may refer to them; the user's value wins unless protected."""
     theirs = {variable.get("name") for variable in users}
     kept = [one for one in ours if one["name"] in names.PROTECTED_ENV or one["name"] not in theirs]
     given = {one["name"] for one in kept}
@@ -148,7 +181,7 @@ def _merged_env(ours: list[JsonObject], users: list[JsonObject]) -> list[JsonObj
 
 
 def _merged_ports(context: JobContext, users: list[JsonObject]) -> list[JsonObject]:
-    """Declare the job's ports unless the user did."""
+    """Add the job's ports unless the user declared them."""
     declared = {port.get("containerPort") for port in users}
     ours = context.network.ports(context.port)
     return [*users, *(port for port in ours if port["containerPort"] not in declared)]

@@ -1,4 +1,4 @@
-"""Everything that one reconcile may look at. What is not in here does not exist for a decision."""
+"""The input of a decision: a job and its cluster at one moment."""
 
 from __future__ import annotations
 
@@ -15,43 +15,42 @@ from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import GangApis, Scheduling
 from paddlejob.core.pod_set import FINAL_PHASES, has_ended
-from paddlejob.core.recording.hangs import Hang
-from paddlejob.core.recording.recorder import Recorder
-from paddlejob.core.recording.stragglers import Slowdown
+from paddlejob.core.recorder import Recorder, recorder_of
+from paddlejob.training.findings import F, Finding, find
 
 MAX_PHASE_DELAY_SECONDS = 5.0
-"""How long the phase of a pod is awaited after the end of its last container."""
+"""How long to wait for the phase of a pod after its last container has ended."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What the platform team chose for all jobs."""
+    """Settings of the operator that apply to all jobs."""
 
     base_port: int = names.BASE_PORT
-    """First of a pod's ports where pods have their own addresses; jobs on one machine need different ones."""
+    """First port of a pod that has its own address. Jobs on one machine need different ports."""
 
     host_port_range: tuple[int, int] = names.HOST_PORT_RANGE
     """First and last port that jobs with `intranet: Host` may use."""
 
     pods_have_ipv6: bool = False
-    """Whether `status.podIP` is an IPv6 address on this cluster: then every job calls its pods by name."""
+    """Whether `status.podIP` is an IPv6 address in this cluster. If so, pods reach each other by name."""
 
     server_exit_grace_seconds: float = 30.0
-    """How long a parameter server may be gone with exit code 0 before the workers have ended too.
+    """How long a parameter server may have exited with code 0 before the workers end.
 
-    Programs that tell their servers to stop do so a moment before the workers themselves exit.
+    Programs stop their servers shortly before the workers exit.
     """
 
     etcd_server: str = ""
-    """An etcd for elastic collective jobs; without it the operator re-forms them itself."""
+    """An etcd for elastic collective jobs. Without one, the operator restarts the job to resize it."""
 
     elastic_wait_seconds: float = 60.0
-    """How long an elastic job waits for all of its workers before it goes on with those it has."""
+    """How long an elastic job waits for all of its workers before it starts with fewer."""
 
     force_delete_seconds: float = 60.0
-    """How long after its grace period a pod that does not go is removed by force: its node is gone."""
+    """Seconds past its grace period after which a stuck pod is force-deleted (its node is presumed dead)."""
 
     scheduling: Scheduling = Scheduling.AS_WRITTEN
-    """Who schedules the pods of a job together when the job itself does not say."""
+    """The gang scheduler of jobs that do not choose one."""
 
 
 class WriteFailure(msgspec.Struct, frozen=True):
@@ -62,26 +61,25 @@ class WriteFailure(msgspec.Struct, frozen=True):
     name: str
     message: str
     rejected: bool = False
-    """Whether the object itself is at fault, so that the same one will be refused again."""
+    """Whether the object itself is invalid, so that a retry fails too."""
 
     def __str__(self) -> str:
         return f"cannot {self.verb} {self.kind} {self.name}: {self.message}"
 
 
 class StateTimer:
-    """Measures for how long pods have been in the state that they are in, by the observer's own clock.
+    """Measures how long pods have been in their current state, by the operator's own monotonic clock.
 
-    Kubelets and the node controller write times of their own clocks into a pod's status. Compared with ours,
-    a node whose clock is wrong would have its pods given up too soon, or never. A process that has just
-    started has seen nothing yet: it waits once more for as long as the state has to last.
+    Kubelets and the node controller write times of their own clocks into a pod's status. With a wrong clock,
+    the operator would give up on a pod too early or never. After a restart, the operator measures from 0.
     """
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[object, float]] = {}
-        """State and first sight by pod UID; pods that are gone are forgotten."""
+        """State and the time when it was first seen, by pod UID."""
 
     def measure(self, pods: Iterable[Pod], seconds: float) -> dict[str, float]:
-        """Return for how long, by UID; `seconds` is the time of a monotonic clock."""
+        """Return the seconds in the current state by pod UID; `seconds` is the monotonic time."""
         seen = {}
         for pod in pods:
             if (state := _timed_state(pod)) is not None:
@@ -92,9 +90,9 @@ class StateTimer:
 
 
 def _timed_state(pod: Pod) -> object:
-    """Return the ends of containers, or the condition of a pod that is not ready; None for a healthy pod.
+    """Return the terminated containers, or the condition of an unready pod; None for a healthy pod.
 
-    The phase and the conditions that follow the end of the last container do not make it a later end.
+    The phase and conditions that follow the end of the last container must not restart the timer.
     """
     status = pod.status
     ready = next((each for each in status.conditions if each.type == "Ready"), None)
@@ -106,66 +104,70 @@ def _timed_state(pod: Pod) -> object:
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A job and its cluster at one moment."""
+    """A job and its cluster at one moment. Decisions depend on nothing else."""
 
     job: PaddleJob
     now: datetime
-    """The time by the clock that `creationTimestamp` and `deletionTimestamp` are of: the API server's."""
+    """Current time on the API server's clock, which also sets creationTimestamp and deletionTimestamp."""
     pods: tuple[Pod, ...] = ()
-    """Only pods whose controller is this very job, by UID."""
+    """Pods controlled by this job, by UID."""
     predecessors: tuple[Pod, ...] = ()
-    """Pods of earlier jobs of the same name: not ours, but in the way of ours until they are gone."""
+    """Leftover pods of a deleted job with the same name; ours cannot be created until they are gone."""
     services: tuple[Service, ...] = ()
     config_map: ConfigMap | None = None
     pod_groups: dict[Kind, PodGroup] = {}
-    """For each kind that the cluster serves, the one with the job's name, whoever created it."""
+    """The group with the job's name for each kind that the cluster serves, whoever created it."""
     flavors: dict[str, ResourceFlavor] = {}
-    """Kueue's kinds of nodes, by name."""
+    """Kueue's ResourceFlavors by name."""
     queues: dict[str, Queue] | None = None
-    """Volcano's queues by name, None where they are not known."""
+    """Volcano's queues by name, None if unknown."""
     gang_apis: GangApis | None = None
-    """None where nothing is scheduled, as on a laptop: there no job is a gang."""
+    """None in a local run, which has no scheduler and no gangs."""
     settings: Settings = Settings()
     spec_errors: tuple[FieldError, ...] | None = None
-    """What is wrong with the spec, None where nobody has validated it yet."""
+    """Errors in the spec, None if it has not been validated yet."""
     taken_host_ports: frozenset[int] = frozenset()
     """Base ports of the other live jobs with `intranet: Host`."""
     namespace_host_ports: int = 0
-    """How many of these jobs are in the namespace of the job; 0 if the operator serves one namespace."""
+    """How many of these jobs are in the job's namespace; 0 if the operator serves one namespace."""
     failures: tuple[WriteFailure, ...] = ()
-    """What the last reconcile could not write; empty on the first try."""
+    """Failed writes of the last reconcile."""
     state_seconds: dict[str, float] = {}
-    """For how long pods have been seen in their present state, by UID; see `StateTimer`."""
+    """How long pods have been in their current state, by UID; see `StateTimer`."""
 
     recorder: Recorder | None = None
-    """What pods may be given to report with, None where nobody takes reports."""
+    """The recorder of this operator, None if the operator accepts no reports."""
     has_recorder: bool = False
-    """Whether its ConfigMap is in the job's namespace, with the content of this operator."""
+    """Whether the recorder's ConfigMap is in the job's namespace, with the content of this operator."""
     recorder_obstacle: str = ""
     """Why new pods must not mount it: another ConfigMap has its name, or it cannot be created."""
-    hang: Hang | None = None
-    """Set while the pods of this attempt report that they make no progress."""
-    awaited: str = ""
-    """Which rank of this attempt all others wait for, and how that is known; empty: none, or unknown."""
-    slowdown: Slowdown | None = None
-    """Set while a rank of this attempt slows the others down."""
-    warning: str = ""
-    """What the log of a running worker says that people should know; it decides nothing."""
+    findings: tuple[Finding, ...] = ()
+    """Findings about the current attempt, from reports and logs."""
 
     @property
     def has_scheduler(self) -> bool:
-        """Whether pods are placed on nodes, rather than all on this machine."""
+        """Whether a scheduler places pods on nodes, unlike in a local run."""
         return self.gang_apis is not None
 
+    @property
+    def recorder_note(self) -> str:
+        """Why new pods of the job get no recorder; empty if they do or the job wants none."""
+        if not self.recorder_obstacle or recorder_of(self.job, self.recorder) is None:
+            return ""
+        return f"new pods get no recorder: {self.recorder_obstacle}"
+
+    def finding(self, kind: type[F]) -> F | None:
+        """Return the finding of a kind, None if there is none."""
+        return find(self.findings, kind)
+
     def seconds_in_state(self, pod: Pod) -> float:
-        """Return for how long a pod has been seen ended, or not ready."""
+        """Return how long a pod has been ended or unready."""
         return self.state_seconds.get(pod.metadata.uid, 0.0)
 
     def seconds_to_settle(self, pod: Pod) -> float:
-        """Return how long to wait for the phase of an ended pod before its containers are judged alone.
+        """Return how long to wait for the phase of an ended pod before judging its containers.
 
-        A program may exit with any code when its kubelet evicts the pod. Only with the phase does the kubelet
-        report that it was an eviction.
+        A program may exit with any code when the kubelet evicts its pod. Only the phase shows the eviction.
         """
         if pod.status.phase in FINAL_PHASES or not has_ended(pod):
             return 0.0

@@ -1,4 +1,4 @@
-"""The status of a job, derived from the pods that exist; how it ended stays."""
+"""Derives a job's status from its current objects, or from the last observed ones once it has finished."""
 
 from __future__ import annotations
 
@@ -6,39 +6,37 @@ from collections import Counter
 from collections.abc import Iterable, Sized
 from datetime import datetime
 
-import msgspec
-
 from paddlejob.api import index_set, names
 from paddlejob.api.defaulting import EffectiveSpec
 from paddlejob.api.meta import Condition
 from paddlejob.api.names import Reason
+from paddlejob.api.status_change import change_status
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, RoleStatus
 from paddlejob.core import explain
 from paddlejob.core.actions import Kind
 from paddlejob.core.attempts import backoff
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica, pod_name
-from paddlejob.core.recording.recorder import no_recorder_note
 from paddlejob.core.snapshot import Snapshot, WriteFailure
+from paddlejob.training import steps
+from paddlejob.training.findings import Hang, IdleAccelerators, Slowdown
 
 NAMED_PODS = 3
-"""How many of the pods that a job waits for are named."""
-
-_LIVE_STATES = (PodState.PENDING, PodState.STARTING, PodState.RUNNING, PodState.UNKNOWN)
+"""How many of the pods that a job waits for are listed by name."""
 
 CONDITION_PHASES = (Phase.RUNNING, Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED)
-"""The phases that are conditions too, so that `kubectl wait --for=condition=Completed` works."""
+"""Phases that are also conditions, so that `kubectl wait --for=condition=Completed` works."""
 
 
 def live_phase(
     snapshot: Snapshot, pod_set: PodSet, *, delayed: bool = False, gang_waits_for: str = ""
 ) -> PhaseReason:
-    """Say where a job without a verdict is, and what it waits for.
+    """Return the phase of an unfinished job and what it is waiting for.
 
-    A job in a new attempt keeps the phase that says so, and why, until it runs.
+    A job in a new attempt stays Restarting or Scaling, with the cause in its message, until it runs.
     """
     if delayed and not snapshot.failures:
-        return _held_back(snapshot, pod_set)
+        return _delayed_phase(snapshot, pod_set)
     old, fresh = snapshot.job.status, _observed_phase(snapshot, pod_set, gang_waits_for)
     if old.phase not in (Phase.RESTARTING, Phase.SCALING) or fresh.phase is Phase.RUNNING:
         return fresh
@@ -47,8 +45,8 @@ def live_phase(
     return PhaseReason(old.phase, fresh.reason, f"{fresh.message}{why}")
 
 
-def _held_back(snapshot: Snapshot, pod_set: PodSet) -> PhaseReason:
-    """Say when pods are created again, and why not now. The text stays the same until then."""
+def _delayed_phase(snapshot: Snapshot, pod_set: PodSet) -> PhaseReason:
+    """Return when and why pods are created again. The message stays the same until then."""
     old = snapshot.job.status
     again = f"{old.retry_time:%H:%M:%SZ}" if old.retry_time else "once"
     if old.reason == Reason.CREATE_FAILED:
@@ -63,22 +61,18 @@ def _held_back(snapshot: Snapshot, pod_set: PodSet) -> PhaseReason:
 
 
 def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) -> PhaseReason:
-    """Derive the phase from the pods alone: a write that was refused explains it but does not change it."""
+    """Derive the phase from the pods; a rejected write changes only the message."""
     unsettled = [member for member in pod_set.active if not _is_up(member, pod_set)]
     missing = len(pod_set.missing)
     if not unsettled and not missing:
         refusals = (f"; {explain.refusal(each, snapshot.job.name)}" for each in snapshot.failures)
-        trouble = snapshot.hang or snapshot.slowdown
-        notes = (
-            trouble.message if trouble else "",
-            snapshot.warning,
-            _given_up(pod_set),
-            no_recorder_note(snapshot),
-        )
+        hang = snapshot.finding(Hang)
+        found = (hang or snapshot.finding(Slowdown), snapshot.finding(IdleAccelerators))
+        notes = (*(each.message for each in found if each), _given_up(pod_set), snapshot.recorder_note)
         remarks = "".join(f"; {note}" for note in notes if note)
         text = f"{_tally(snapshot, pod_set)} running{remarks}{next(refusals, '')}"
-        if snapshot.hang is not None:
-            return PhaseReason(Phase.RUNNING, Reason.HUNG, text, hang=snapshot.hang.message)
+        if hang is not None:
+            return PhaseReason(Phase.RUNNING, Reason.HUNG, text, hang=hang.message)
         return PhaseReason(Phase.RUNNING, Reason.PODS_RUNNING, text)
     is_pending = missing or any(member.state is PodState.PENDING for member in unsettled)
     phase = Phase.PENDING if is_pending else Phase.STARTING
@@ -95,7 +89,7 @@ def _observed_phase(snapshot: Snapshot, pod_set: PodSet, gang_waits_for: str) ->
 
 
 def _is_standby(failure: WriteFailure, snapshot: Snapshot, pod_set: PodSet) -> bool:
-    """Tell a pod that is created for an elastic job to grow from one that the job waits for."""
+    """Return whether the pod was to be a standby of an elastic job, which the job does not wait for."""
     names_wanted = {pod_name(snapshot.job.name, replica) for replica in pod_set.wanted}
     return (failure.verb, failure.kind) == ("create", Kind.POD) and failure.name not in names_wanted
 
@@ -106,9 +100,8 @@ def next_status(
     pod_set: PodSet,
     phase_reason: PhaseReason,
     now: datetime,
-    **changes: object,
 ) -> PaddleJobStatus:
-    """Return the status that says all this; `changes` are further fields of it."""
+    """Return the status in a phase with the pods that exist."""
     old = job.status
     ended, runs = phase_reason.phase.is_terminal, phase_reason.phase is Phase.RUNNING
     resumes = old.phase is Phase.SUSPENDED and phase_reason.phase is not Phase.SUSPENDED
@@ -117,7 +110,7 @@ def next_status(
     is_active = runs or _has_pods_again(old, pod_set, phase_reason)
     if ended and started is None:
         started = _earliest_start(pod_set, job, now)
-    fresh = msgspec.structs.replace(
+    return change_status(
         old,
         phase=phase_reason.phase,
         mode=str(spec.mode),
@@ -129,62 +122,78 @@ def next_status(
         conditions=next_conditions(job, phase_reason, now),
         start_time=started,
         completion_time=now if ended else None,
+        progress=steps.at_end(old.progress, phase_reason.phase) if ended and old.progress else old.progress,
         observed_generation=job.metadata.generation,
         selector=f"{names.LABEL_JOB}={job.name},{names.LABEL_ROLE}={Role.WORKER}",
         active_since=old.active_since or (now if is_active else None),
         resume_time=now if resumes else old.resume_time,
-        # The pod that ends this run may be gone only later, when Running is False already.
+        # The pod that ends this run may disappear later, when the Running condition is already False.
         consecutive_restarts=backoff.restarts_in_a_row(old, now) if stops else old.consecutive_restarts,
         succeeded_workers=index_set.compact(replica.index for replica in pod_set.finished),
     )
-    return msgspec.structs.replace(fresh, **changes)
 
 
 def _has_pods_again(old: PaddleJobStatus, pod_set: PodSet, phase_reason: PhaseReason) -> bool:
-    """Return whether a job that ran before has pods again, after a suspension or the loss of its quota."""
+    """Return whether a job has pods again after a suspension or the loss of its quota."""
     waits = phase_reason.phase.is_terminal or phase_reason.reason == Reason.WAITING_FOR_GANG
     return old.start_time is not None and bool(pod_set.active) and not waits
 
 
 def role_status(pod_set: PodSet, role: Role) -> RoleStatus:
-    """Count the pods of a role."""
     members, finished = pod_set.active_in(role), sum(replica.role is role for replica in pod_set.finished)
     states = Counter(member.state for member in members if member.replica not in pod_set.finished)
     states[PodState.SUCCEEDED] += finished
-    counts = {str(state): states[state] for state in PodState}
-    ready = f"{states[PodState.RUNNING]}/{pod_set.desired(role)}"
-    return RoleStatus(ready=ready, replicas=len(members), **counts)
+    return RoleStatus(
+        ready=f"{states[PodState.RUNNING]}/{pod_set.desired(role)}",
+        replicas=len(members),
+        pending=states[PodState.PENDING],
+        starting=states[PodState.STARTING],
+        running=states[PodState.RUNNING],
+        failed=states[PodState.FAILED],
+        succeeded=states[PodState.SUCCEEDED],
+        unknown=states[PodState.UNKNOWN],
+    )
 
 
 def with_remaining_pods(ended: PaddleJobStatus, remaining: Iterable[ObservedPod]) -> PaddleJobStatus:
-    """Return the status of an ended job with counts of the pods that remain.
+    """Return the status of an ended job with counts of the remaining pods.
 
-    The counts of succeeded and failed pods stay as at the end. So does the column of the servers of a
-    completed job: its last worker ended while all of them were ready.
+    The counts of succeeded and failed pods stay as they were at the end. So does `ready` of the servers of a
+    completed job, because its last worker ended while all of them were ready.
     """
-    by_role: dict[Role, list[PodState]] = {role: [] for role in Role}
+    states: dict[Role, Counter[PodState]] = {role: Counter() for role in Role}
     for member in remaining:
-        by_role[member.replica.role].append(member.state)
-    changed = {}
-    for role, states in by_role.items():
-        old: RoleStatus | None = getattr(ended, role)
-        if old is not None:
-            keeps_ready = ended.phase is Phase.COMPLETED and role is not Role.WORKER
-            ready = old.ready if keeps_ready else f"{states.count(PodState.RUNNING)}/{_desired(old)}"
-            live = {str(state): states.count(state) for state in _LIVE_STATES}
-            changed[str(role)] = msgspec.structs.replace(old, ready=ready, replicas=len(states), **live)
-    return msgspec.structs.replace(ended, **changed)
+        states[member.replica.role][member.state] += 1
+    is_completed = ended.phase is Phase.COMPLETED
+    return change_status(
+        ended,
+        ps=_remaining(ended.ps, states[Role.PS], keeps_ready=is_completed),
+        worker=_remaining(ended.worker, states[Role.WORKER], keeps_ready=False),
+        heter=_remaining(ended.heter, states[Role.HETER], keeps_ready=is_completed),
+    )
 
 
-def _desired(of: RoleStatus) -> str:
-    """Return the wanted number of pods, which the spec of an ended job may no longer have."""
-    return of.ready.rpartition("/")[2]
+def _remaining(role: RoleStatus | None, states: Counter[PodState], *, keeps_ready: bool) -> RoleStatus | None:
+    if role is None:
+        return None
+    # The spec of an ended job may have another number of replicas by now.
+    wanted = role.ready.rpartition("/")[2]
+    return RoleStatus(
+        ready=role.ready if keeps_ready else f"{states[PodState.RUNNING]}/{wanted}",
+        replicas=states.total(),
+        pending=states[PodState.PENDING],
+        starting=states[PodState.STARTING],
+        running=states[PodState.RUNNING],
+        failed=role.failed,
+        succeeded=role.succeeded,
+        unknown=states[PodState.UNKNOWN],
+    )
 
 
 def next_conditions(job: PaddleJob, phase_reason: PhaseReason, now: datetime) -> tuple[Condition, ...]:
-    """Return one condition for each phase worth waiting for, and one for a hang.
+    """Return one condition for each of the CONDITION_PHASES, and one for a hang.
 
-    The time moves only when the status does.
+    The transition time changes only with the condition's status.
     """
     before = {condition.type: condition for condition in job.status.conditions}
     messages = {str(phase): phase_reason.message for phase in CONDITION_PHASES if phase is phase_reason.phase}
@@ -212,7 +221,7 @@ def _is_up(member: ObservedPod, pod_set: PodSet) -> bool:
 
 
 def _given_up(pod_set: PodSet) -> str:
-    """Name the worker that the job trains without, and why it has no place."""
+    """Name the first worker that the job trains without, and its obstacle."""
     waiting = [member for member in pod_set.active if member.replica in pod_set.given_up]
     if not waiting:
         return ""
@@ -221,7 +230,7 @@ def _given_up(pod_set: PodSet) -> str:
 
 
 def _tally(snapshot: Snapshot, pod_set: PodSet) -> str:
-    """Such as `2 ps and 4 workers`, or `2 of 4 workers` of an elastic job; then those that ended well."""
+    """Return `2 ps and 4 workers`, or `1 worker done, 2 of 4 workers` for an elastic job."""
     parts = []
     for role in Role:
         running, asked = pod_set.count(role, PodState.RUNNING), snapshot.job.spec.replicas(role)
@@ -239,7 +248,7 @@ def _pods(some: Sized) -> str:
 
 
 def plural(count: int, role: Role) -> str:
-    """Such as `1 worker`, `2 workers`, `2 ps`."""
+    """Return `1 worker`, `2 workers` or `2 ps`."""
     return f"{count} {role}" if count == 1 or role is Role.PS else f"{count} {role}s"
 
 
@@ -262,7 +271,7 @@ def _waiting_for(pod_set: PodSet, unsettled: list[ObservedPod], missing: int) ->
 
 
 def _laggards(pod_set: PodSet) -> str:
-    """Name the pods without an address where others have theirs: these only wait for those."""
+    """Name the pods without an address if others have theirs and wait for these."""
     total = len(pod_set.wanted)
     have = {member.replica for member in pod_set.active if member.pod.status.pod_ip} | pod_set.finished
     lacking = [replica for replica in pod_set.wanted if replica not in have]
@@ -281,7 +290,7 @@ def _stage(pod_set: PodSet, replica: Replica) -> str:
 
 
 def _earliest_start(pod_set: PodSet, job: PaddleJob, now: datetime) -> datetime | None:
-    """Find when a job began that was over before anybody saw it run: within its life, by any node's clock."""
+    """Return the start of a job that ended before it was seen Running, limited to its lifetime."""
     moments = [
         ended.started_at
         for member in pod_set.active

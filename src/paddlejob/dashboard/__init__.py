@@ -1,1 +1,1 @@
-"""The dashboard: one page for runs on this machine and for jobs on a cluster, served to its user alone."""
+"""The dashboard: web pages for local runs and jobs on a cluster, for one user or for many."""

@@ -1,4 +1,4 @@
-"""What the pages change: jobs, and new ones from YAML."""
+"""Changes from the pages: actions on jobs, and new jobs from YAML."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.client import manifest as manifests
 from paddlejob.client.errors import ClientError, InvalidJobError
 from paddlejob.client.job import Job, Jobs
-from paddlejob.core.messages import one_line
 from paddlejob.dashboard.rows import key_of
+from paddlejob.text import one_line
 
 SOURCE = "the manifest"
 MAX_PROBLEMS = 50
@@ -18,18 +18,12 @@ PROBLEM_LENGTH = 1000
 
 
 async def change(job: Job, name: str, body: JsonObject) -> JsonObject:
-    """Do what a button says; return a sentence, and the key of a job that was made. Raises ClientError."""
-    # The job that the pages share must not be changed by what is read here.
+    """Perform an action; return a message, and the key of a new job. Raises ClientError."""
+    # Pages share the job object; an action must not change it.
     job = copy.copy(job)
     match name:
-        case "suspend":
-            return {"message": await job.suspend()}
-        case "resume":
-            return {"message": await job.resume()}
-        case "stop":
-            return {"message": await job.stop()}
-        case "delete":
-            return {"message": await job.delete()}
+        case "suspend" | "resume" | "stop" | "delete":
+            return {"message": await getattr(job, name)()}
         case "retry":
             return {"message": "submitted again", "key": key_of(await job.retry())}
         case "scale":
@@ -37,11 +31,11 @@ async def change(job: Job, name: str, body: JsonObject) -> JsonObject:
             if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
                 raise ClientError(f"workers: Invalid value: {workers}: must be 0 or greater")
             return {"message": await job.scale(workers)}
-    raise ClientError(f"a job cannot be changed by {name!r}")
+    raise ClientError(f"unknown action {name!r}")
 
 
 class Submission(NamedTuple):
-    """A YAML text, read and checked."""
+    """The jobs and other objects of a YAML text, and its problems."""
 
     jobs: list[JsonObject]
     others: list[JsonObject]
@@ -49,7 +43,7 @@ class Submission(NamedTuple):
 
 
 def read(text: str) -> Submission:
-    """Read a YAML text; the first MAX_PROBLEMS sentences about it are kept."""
+    """Parse and validate a YAML text; at most MAX_PROBLEMS problems are returned."""
     try:
         jobs, others = manifests.read(text, SOURCE)
         found = [problem for job in jobs for problem in manifests.problems(job)]
@@ -69,7 +63,7 @@ def _first(problems: list[str]) -> list[str]:
 
 
 async def submit(jobs: Jobs, submission: Submission) -> JsonObject:
-    """Submit all jobs of a YAML text; return their keys and the other objects created. Raises ClientError."""
+    """Submit all jobs of a YAML text; return their keys and notes for the user. Raises ClientError."""
     if submission.problems:
         raise InvalidJobError(*submission.problems)
     notes = await jobs.submit_beside(submission.others)
@@ -77,5 +71,5 @@ async def submit(jobs: Jobs, submission: Submission) -> JsonObject:
 
 
 async def manifest_text(job: Job) -> str:
-    """Return what the job was submitted as, in YAML."""
+    """Return the manifest of a job as YAML."""
     return manifests.dump(await copy.copy(job).manifests())

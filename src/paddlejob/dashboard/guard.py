@@ -1,8 +1,8 @@
-"""Who may talk to the dashboard of one user: the browser that opened its link, from its own pages.
+"""Checks requests to the dashboard of one user: only the browser that opened the link may send them.
 
-The link carries a token that works once; what it gives is a cookie that no script can read and no other site
-can send. `Host` is checked because a foreign name may be made to point to this machine (DNS rebinding),
-`Origin` and `Sec-Fetch-Site` because other pages in the same browser can send requests here.
+The link has a token that works once and is exchanged for a cookie. Scripts cannot read the cookie, and other
+sites cannot send it. The checks of `Host` prevent DNS rebinding. The checks of `Origin` and `Sec-Fetch-Site`
+reject requests of other pages in the same browser.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 
-from paddlejob.dashboard.desk import Desk
+from paddlejob.dashboard.session import UserSession
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Refusal = tuple[int, str]
 
-DESK = web.RequestKey("desk", Desk)
-"""Where a request carries whose it is."""
+SESSION = web.RequestKey("session", UserSession)
+"""Key of the user's session in a request."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
@@ -43,38 +43,38 @@ FOREIGN = (403, "Requests from other sites are refused.")
 
 
 class LinkGuard:
-    """Lets requests of one user through, or refuses them with a sentence."""
+    """Accepts requests of one user and rejects all others."""
 
-    def __init__(self, desk: Desk, port: int, more_hosts: Iterable[str] = ()) -> None:
-        self._desk = desk
+    def __init__(self, session: UserSession, port: int, more_hosts: Iterable[str] = ()) -> None:
+        self._session = session
         self._hosts = {f"{host}:{port}" for host in ("127.0.0.1", "localhost")} | set(more_hosts)
         self._token = secrets.token_urlsafe(32)
         self._secret = secrets.token_urlsafe(32)
-        # Cookies know no ports: two dashboards on one machine must not overwrite each other's.
+        # Browsers share cookies between ports. Two dashboards must not overwrite each other's cookie.
         self._cookie = f"paddlejob-{port}"
 
     @property
     def query(self) -> str:
-        """What makes a URL of the dashboard its link."""
+        """The query of the link."""
         return f"?token={self._token}"
 
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a request, or refuse it."""
+        """Answer a request or reject it."""
         refusal = self._refusal(request)
         if refusal is not None:
-            return refused(refusal)
+            return rejection(refusal)
         is_known = hmac.compare_digest(request.cookies.get(self._cookie, "").encode(), self._secret.encode())
         if not is_known and not self._redeem(request):
-            return refused(PRIVATE)
-        request[DESK] = self._desk
+            return rejection(PRIVATE)
+        request[SESSION] = self._session
         response = await handler(request)
         if not is_known:
-            # A redirect would lose the cookie: a strict one is not sent on the way from another site.
+            # No redirect: browsers do not send a strict cookie on a redirect that began on another site.
             set_cookie(response, self._cookie, self._secret)
         return response
 
     def _redeem(self, request: web.Request) -> bool:
-        """Tell whether the request brings the token, which is worth nothing from then on."""
+        """Return whether the request has the token, and invalidate the token."""
         given = request.query.get("token", "")
         if request.method != "GET" or request.path != "/" or not self._token:
             return False
@@ -95,28 +95,28 @@ class LinkGuard:
 
 
 def set_cookie(response: web.StreamResponse, name: str, secret: str, *, secure: bool = False) -> None:
-    """Give a browser a secret that no script can read and no other site can send.
+    """Set a cookie that no script can read and no other site can send.
 
-    Without a path it goes to the addresses beside this one only, whatever prefix a proxy adds.
+    Without a path, the browser sends it only to the directory of this URL, below any prefix of a proxy.
     """
     response.set_cookie(name, secret, httponly=True, samesite="Strict", secure=secure)
     response.cookies[name]["path"] = ""
 
 
 def is_from_own_page(request: web.Request, page: str) -> bool:
-    """Tell whether the browser says so, or says nothing; links to the page itself may be anywhere."""
+    """Return whether a request may come from the dashboard's pages. Any site may link to the page itself."""
     if request.method in SAFE_METHODS and request.path == page:
         return True
     return request.headers.get("Sec-Fetch-Site", "") in _OWN_SITES
 
 
-def refused(refusal: Refusal) -> web.Response:
-    """Return the answer to a request that was refused."""
+def rejection(refusal: Refusal) -> web.Response:
+    """Return the response to a rejected request."""
     status, sentence = refusal
     return web.Response(status=status, text=f"{sentence}\n")
 
 
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """Add the headers that every answer has."""
+    """Add the headers of every response."""
     response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-cache")

@@ -1,7 +1,7 @@
-"""The jobs of a namespace or of all, watched once for all open pages of a user.
+"""Watches the jobs of one namespace or of all namespaces, once for all open pages of a user.
 
-Every change has a number. A page that lost its connection says which it saw last and gets what came after, or
-everything where that is too long ago.
+Every change has a number. A page that reconnects sends the last number it received and gets the changes since
+then, or all rows if that is too long ago.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Change(NamedTuple):
 
 
 class Hub:
-    """Keeps the rows of all jobs, and tells every page what changes."""
+    """Keeps the rows of all jobs and sends changes to every page."""
 
     def __init__(self, jobs: Jobs, *, all_namespaces: bool = False) -> None:
         self._source = jobs
@@ -45,36 +45,36 @@ class Hub:
         self._changes: deque[_Change] = deque(maxlen=KEPT_CHANGES)
         self._number = 0
         self._epoch = secrets.token_hex(4)
-        """Numbers of another process mean nothing to this one."""
+        """Change numbers are only valid within this process."""
         self._state: JsonObject = {"state": "loading", "message": ""}
         self._waiting: set[asyncio.Event] = set()
 
     async def run(self) -> None:
-        """Watch until cancelled; errors are shown in the pages, and retried."""
+        """Watch the jobs until cancelled. Pages show errors, and the watch is retried."""
         while True:
             try:
                 async with aclosing(self._source.listings(all_namespaces=self._all_namespaces)) as listings:
                     async for listing in listings:
-                        self._take(listing)
+                        self._update(listing)
                         await asyncio.sleep(BATCH_SECONDS)
             except (ClientError, KubeError) as error:
                 denied = isinstance(error, ForbiddenError | UnauthorizedError)
                 if denied:
-                    # What was seen with rights that are gone is not shown any longer.
-                    self._take(Listing(()))
-                self._tell("forbidden" if denied else "disconnected", sentence(error))
+                    # The user lost the permission; remove the rows.
+                    self._update(Listing(()))
+                self._set_state("forbidden" if denied else "disconnected", sentence(error))
             except Exception as error:
                 log.exception("bug in the dashboard; the jobs are listed again")
-                self._tell("disconnected", f"bug in the dashboard: {type(error).__name__}: {error}")
+                self._set_state("disconnected", f"bug in the dashboard: {type(error).__name__}: {error}")
             await asyncio.sleep(RETRY_SECONDS)
 
     async def stream(self, last_id: str = "") -> AsyncGenerator[Message, None]:
-        """Yield all rows, or what came after `last_id`, and then every change."""
+        """Yield all rows or the changes after `last_id`, then every further change."""
         woken = asyncio.Event()
         self._waiting.add(woken)
         try:
             state: JsonObject | None = None
-            seen = self._seen(last_id)
+            seen = self._last_seen(last_id)
             while True:
                 woken.clear()
                 if state is not self._state:
@@ -86,7 +86,7 @@ class Hub:
                     seen = self._number
                     yield Message("all", list(self._rows.values()), self._id(seen))
                 elif seen < self._number:
-                    change = self._since(seen)
+                    change = self._changes_since(seen)
                     seen = self._number
                     yield Message("change", change, self._id(seen))
                 await woken.wait()
@@ -96,15 +96,15 @@ class Hub:
     def _id(self, number: int) -> str:
         return f"{self._epoch}-{number}"
 
-    def _seen(self, last_id: str) -> int | None:
-        """Return the number of the last change that a page saw, None where it needs everything."""
+    def _last_seen(self, last_id: str) -> int | None:
+        """Return the number of the last change a page has, None if it needs all rows."""
         epoch, _, number = last_id.partition("-")
         if epoch != self._epoch or not number.isdecimal():
             return None
         oldest = self._changes[0].number if self._changes else self._number + 1
         return int(number) if oldest - 1 <= int(number) <= self._number else None
 
-    def _since(self, seen: int) -> JsonObject:
+    def _changes_since(self, seen: int) -> JsonObject:
         changed: dict[str, None] = {}
         gone: dict[str, None] = {}
         for change in self._changes:
@@ -116,7 +116,7 @@ class Hub:
             "gone": [key for key in gone if key not in self._rows],
         }
 
-    def _take(self, listing: Listing) -> None:
+    def _update(self, listing: Listing) -> None:
         jobs = {key_of(job): job for job in listing.jobs}
         fresh = {key: row_of(job) for key, job in jobs.items() if self._jobs.get(key) is not job}
         rows = tuple(row for key, row in fresh.items() if self._rows.get(key) != row)
@@ -128,9 +128,9 @@ class Hub:
         if rows or gone:
             self._number += 1
             self._changes.append(_Change(self._number, rows, gone))
-        self._tell("disconnected" if listing.trouble else "live", listing.trouble)
+        self._set_state("disconnected" if listing.trouble else "live", listing.trouble)
 
-    def _tell(self, state: str, message: str) -> None:
+    def _set_state(self, state: str, message: str) -> None:
         published = {"state": state, "message": message}
         if published != self._state:
             self._state = published

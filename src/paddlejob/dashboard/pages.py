@@ -1,4 +1,4 @@
-"""What the pages are made of and ask for: files, streams and changes, all through `paddlejob.client`."""
+"""The routes of the dashboard: static files, streams and changes, all through `paddlejob.client`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,23 +20,22 @@ from paddlejob.client.job import Job, Jobs
 from paddlejob.client.live import within
 from paddlejob.client.local_runs import LocalRuns
 from paddlejob.dashboard import changes, sse
-from paddlejob.dashboard.desk import ALL
-from paddlejob.dashboard.guard import DESK, Handler, add_headers
+from paddlejob.dashboard.guard import SESSION, Handler, add_headers
 from paddlejob.dashboard.job_stream import job_stream
-from paddlejob.dashboard.rows import record_of, summary_of
+from paddlejob.dashboard.rows import STATIC, record_of, summary_of
+from paddlejob.dashboard.session import ALL
 from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.kube.errors import ForbiddenError, KubeError, UnauthorizedError
 
 Check = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
-STATIC = Path(__file__).parent / "static"
-LONGEST_BODY = 1 << 20
+MAX_BODY_LENGTH = 1 << 20
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def application(check: Check, *routes: web.AbstractRouteDef) -> web.Application:
-    """Return all pages behind a check of who asks."""
-    app = web.Application(client_max_size=LONGEST_BODY, middlewares=[_in_words(check)])
+    """Return the web application; `check` authenticates each request."""
+    app = web.Application(client_max_size=MAX_BODY_LENGTH, middlewares=[_middleware(check)])
     app.on_response_prepare.append(add_headers)
     app.router.add_routes([*_routes(), *routes])
     return app
@@ -59,6 +57,7 @@ def _routes() -> list[web.AbstractRouteDef]:
         web.get(f"{job}/stream", _job_stream),
         web.get(f"{job}/manifest", _manifest),
         web.get(f"{job}/environment/{{rank}}", _environment),
+        web.get(f"{job}/processes/{{rank}}", _processes),
         web.get(f"{job}/error", _first_error),
         web.post(f"{job}/{{change}}", _change),
     ]
@@ -69,23 +68,23 @@ async def _page(_: web.Request) -> web.StreamResponse:
 
 
 async def _about(request: web.Request) -> web.Response:
-    desk = request[DESK]
+    session = request[SESSION]
     return to_json(
         {
             "version": paddlejob.__version__,
-            "isLocal": isinstance(desk.jobs, LocalRuns),
-            "namespace": getattr(desk.jobs, "namespace", ""),
-            "context": getattr(desk.jobs, "context", ""),
-            "directory": str(getattr(desk.jobs, "runs", "")),
-            "scope": desk.scope,
-            "user": desk.user,
+            "isLocal": isinstance(session.jobs, LocalRuns),
+            "namespace": getattr(session.jobs, "namespace", ""),
+            "context": getattr(session.jobs, "context", ""),
+            "directory": str(getattr(session.jobs, "runs", "")),
+            "scope": session.scope,
+            "user": session.user,
         }
     )
 
 
 async def _namespaces(request: web.Request) -> web.Response:
-    """Tell which namespaces can be chosen, and whether all of them can be at once."""
-    jobs = request[DESK].jobs
+    """Return the namespaces that can be selected, and whether all can be selected together."""
+    jobs = request[SESSION].jobs
     if not isinstance(jobs, Cluster):
         return to_json({"names": [], "all": False})
     names = await live.namespace_names(jobs.client)
@@ -98,33 +97,33 @@ async def _namespaces(request: web.Request) -> web.Response:
 
 
 async def _rights(request: web.Request) -> web.Response:
-    return to_json(sorted(await request[DESK].jobs.rights(_named(request, "namespace"))))
+    return to_json(sorted(await request[SESSION].jobs.rights(_name_in_path(request, "namespace"))))
 
 
 async def _stream(request: web.Request) -> web.StreamResponse:
-    desk = request[DESK]
-    with desk.reading():
-        return await sse.respond(request, desk.stream(_scope(request), _last_id(request)), desk.over)
+    session = request[SESSION]
+    with session.count_stream():
+        return await sse.respond(request, session.stream(_scope(request), _last_id(request)), session.over)
 
 
 async def _job_stream(request: web.Request) -> web.StreamResponse:
-    desk = request[DESK]
-    with desk.reading():
+    session = request[SESSION]
+    with session.count_stream():
         job = await _job(request)
-        # The directory of a local run has its logs and events from the first attempt on.
-        records = None if isinstance(desk.jobs, LocalRuns) else _jobs(request)
+        # The directory of a local run has the logs and events of all attempts.
+        records = None if isinstance(session.jobs, LocalRuns) else _jobs(request)
         stream = job_stream(job, with_logs="logs" in request.query, records=records)
-        return await sse.respond(request, stream, desk.over)
+        return await sse.respond(request, stream, session.over)
 
 
 async def _history(request: web.Request) -> web.Response:
     scope = _scope(request)
-    found = await within(request[DESK].jobs, scope).history(all_namespaces=scope == ALL)
+    found = await within(request[SESSION].jobs, scope).history(all_namespaces=scope == ALL)
     return to_json([summary_of(each) for each in found])
 
 
 async def _record(request: web.Request) -> web.Response:
-    return to_json(record_of(await _jobs(request).record(_named(request, "name"))))
+    return to_json(record_of(await _jobs(request).record(_name_in_path(request, "name"))))
 
 
 async def _manifest(request: web.Request) -> web.Response:
@@ -136,13 +135,18 @@ async def _environment(request: web.Request) -> web.Response:
     return to_json(dict(sorted(found.items())))
 
 
+async def _processes(request: web.Request) -> web.Response:
+    """Return the processes of a pod. They are read on request, since this takes a command in the pod."""
+    return to_json(await (await _job(request)).processes(request.match_info["rank"]))
+
+
 async def _first_error(request: web.Request) -> web.Response:
     return to_json(await (await _job(request)).first_error())
 
 
 async def _change(request: web.Request) -> web.Response:
     change, body = request.match_info["change"], await read_json(request)
-    # Whoever closes the page in the middle of a change still gets all of it.
+    # Complete the change even if the page is closed.
     return to_json(await asyncio.shield(changes.change(await _job(request), change, body)))
 
 
@@ -151,43 +155,43 @@ async def _validate(request: web.Request) -> web.Response:
 
 
 async def _submit(request: web.Request) -> web.Response:
-    jobs = within(request[DESK].jobs, _scope(request) or getattr(request[DESK].jobs, "namespace", ""))
+    jobs = within(request[SESSION].jobs, _scope(request) or getattr(request[SESSION].jobs, "namespace", ""))
     return to_json(await asyncio.shield(changes.submit(jobs, await _submission(request))))
 
 
 async def _submission(request: web.Request) -> changes.Submission:
-    async with request[DESK].parsing():
+    async with request[SESSION].parse_slot():
         text = str((await read_json(request)).get("text", ""))
         return await asyncio.to_thread(changes.read, text)
 
 
 def _scope(request: web.Request) -> str:
-    """Return the namespace that a page shows, ALL for all, and what is shown first where it does not say."""
-    namespace = request.query.get("namespace", request[DESK].scope)
-    return namespace if namespace == ALL else _checked("namespace", namespace)
+    """Return the namespace of a page, ALL for all namespaces, by default the first scope of the session."""
+    namespace = request.query.get("namespace", request[SESSION].scope)
+    return namespace if namespace == ALL else _check_name("namespace", namespace)
 
 
 def _jobs(request: web.Request) -> Jobs:
-    return within(request[DESK].jobs, _named(request, "namespace"))
+    return within(request[SESSION].jobs, _name_in_path(request, "namespace"))
 
 
 async def _job(request: web.Request) -> Job:
-    return await _jobs(request).get(_named(request, "name"))
+    return await _jobs(request).get(_name_in_path(request, "name"))
 
 
-def _named(request: web.Request, field: str) -> str:
-    return _checked(field, request.match_info[field])
+def _name_in_path(request: web.Request, field: str) -> str:
+    return _check_name(field, request.match_info[field])
 
 
-def _checked(field: str, value: str) -> str:
+def _check_name(field: str, value: str) -> str:
     """Return a name that can be part of a URL path. Raises ClientError."""
     if not _OBJECT_NAME.fullmatch(value):
         raise ClientError(f"{field}: Invalid value: {value!r}: must be the name of a Kubernetes object")
     return value
 
 
-def _in_words(check: Check) -> Any:
-    """Return the middleware that checks requests and turns errors into sentences."""
+def _middleware(check: Check) -> Any:
+    """Return the middleware that checks requests and turns errors into responses."""
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -208,7 +212,7 @@ def _in_words(check: Check) -> Any:
 
 
 def _is_text(request: web.Request) -> bool:
-    """Tell whether all headers are text; aiohttp lets bytes through that cannot be encoded again."""
+    """Return whether all headers are UTF-8; aiohttp accepts bytes that cannot be encoded again."""
     try:
         for _, value in request.raw_headers:
             value.decode()
@@ -231,21 +235,21 @@ def _status_of(error: ClientError | KubeError) -> int:
 
 
 def _last_id(request: web.Request) -> str:
-    """Return the last event that a page saw; one that reconnects by itself says it in the query."""
+    """Return the id of the last event of a page. Pages that open a new stream pass it in the query."""
     return request.headers.get("Last-Event-ID") or request.query.get("last", "")
 
 
 async def read_json(request: web.Request) -> JsonObject:
-    """Return what a request says. Raises ClientError."""
+    """Return the JSON body of a request. Raises ClientError."""
     found: Any = None
     with contextlib.suppress(*DECODE_ERRORS):
         found = msgspec.json.decode(await request.read() or b"{}")
     if not isinstance(found, dict):
-        raise ClientError("the body of the request is not a JSON object")
+        raise ClientError("the request body is not a JSON object")
     return found
 
 
 def to_json(value: Any, status: int = 200) -> web.Response:
-    """Return an answer in JSON, which browsers do not keep: it is what one user may see at this moment."""
+    """Return a JSON response that browsers do not cache, since it depends on the user."""
     headers = {"Cache-Control": "no-store", "Content-Type": "application/json"}
     return web.Response(body=msgspec.json.encode(value), status=status, headers=headers)

@@ -1,10 +1,11 @@
-"""Jobs, pods and log lines as the pages get them."""
+"""JSON of jobs, pods, records and log lines for the pages."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,25 +14,33 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import ContainerTerminated, Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.client import ranks
-from paddlejob.client.job import Job, JobEvent, run_time
+from paddlejob.client.job import Job, JobEvent, phase_of, run_time
 from paddlejob.client.logs.model import LogLine
+from paddlejob.core.pod_set import attempt_of
 from paddlejob.history.record import Record, Summary, object_key
+from paddlejob.training.goodput import in_words
+
+STATIC = Path(__file__).parent / "static"
 
 
 def key_of(job: Job) -> str:
-    """Return what a job is called among all."""
+    """Return the key of a job, unique over all namespaces."""
     return f"{job.namespace}/{job.name}"
 
 
 def row_of(job: Job) -> JsonObject:
-    """Return a job as a line of the list."""
-    state, status = job.state, job.state.status
+    """Return a job as a row of the list."""
+    return _row(job.namespace, job.name, job.state)
+
+
+def _row(namespace: str, name: str, state: PaddleJob) -> JsonObject:
+    status = state.status
     ran_before, active_since = run_time(state)
     return {
-        "key": key_of(job),
-        "namespace": job.namespace,
-        "name": job.name,
-        "phase": str(status.phase) or "Pending",
+        "key": f"{namespace}/{name}",
+        "namespace": namespace,
+        "name": name,
+        "phase": phase_of(state),
         "reason": "Undecodable" if state.undecodable else status.reason,
         "message": state.undecodable or status.message,
         "mode": status.mode or str(state.spec.mode),
@@ -54,11 +63,11 @@ def row_of(job: Job) -> JsonObject:
     }
 
 
-def detail_of(job: Job) -> JsonObject:
-    """Return a job as its own page shows it."""
-    state, status = job.state, job.state.status
+def detail_of(namespace: str, name: str, state: PaddleJob) -> JsonObject:
+    """Return a job for its page."""
+    status = state.status
     return {
-        **row_of(job),
+        **_row(namespace, name, state),
         "backoffLimit": state.spec.backoff_limit,
         "attemptTime": status.attempt_time,
         "retryTime": status.retry_time,
@@ -69,7 +78,7 @@ def detail_of(job: Job) -> JsonObject:
 
 
 def rank_of(state: PaddleJob, pod: Pod) -> JsonObject:
-    """Return a pod as a line of the table of ranks."""
+    """Return a pod as a row of the table of ranks."""
     container = ranks.training_container(state, pod)
     statuses = pod.status.container_statuses
     found = next((each for each in statuses if each.name == container), None)
@@ -77,9 +86,10 @@ def rank_of(state: PaddleJob, pod: Pod) -> JsonObject:
     ended = found.state.terminated if found else None
     return {
         "rank": ranks.rank_of(state.name, pod.metadata.name),
+        "ranks": ranks.ranks_in(state, pod),
         "state": pod.status.reason or (_ending(ended) if ended else ranks.state_of(state, pod)),
         "restarts": sum(each.restart_count for each in statuses),
-        "attempt": ranks.attempt_of(pod),
+        "attempt": attempt_of(pod),
         "node": pod.spec.node_name,
         "created": pod.metadata.creation_timestamp,
         "started": running.started_at if running else ended.started_at if ended else None,
@@ -89,20 +99,20 @@ def rank_of(state: PaddleJob, pod: Pod) -> JsonObject:
 
 
 def _ending(ended: ContainerTerminated) -> str:
-    """Return how a program ended, whatever its pod is waiting for."""
+    """Return how a container ended."""
     return f"{ended.reason or 'Error'} {ended.exit_code}" if ended.exit_code else "Completed"
 
 
 def summary_of(summary: Summary) -> JsonObject:
-    """Return a job that may be gone as a line of the history."""
+    """Return a finished job as a row of the history."""
     data: JsonObject = msgspec.json.decode(msgspec.json.encode(summary))
-    # A run on this machine is its own record.
+    # A local run is its own record.
     record = summary.name if summary.uid == summary.name else object_key(summary).name
     return {**data, "key": f"{summary.namespace}/{summary.name}", "record": record}
 
 
 def record_of(record: Record) -> JsonObject:
-    """Return what is kept of a job, with its curve as a live one has it."""
+    """Return a record, with its curve in the format of a live job."""
     data: JsonObject = msgspec.json.decode(msgspec.json.encode(record))
     curve = [
         {
@@ -110,16 +120,17 @@ def record_of(record: Record) -> JsonObject:
             "attempt": each.attempt,
             "epoch": each.epoch,
             "step": each.step,
-            "loss": _number(each.loss),
+            "loss": _finite(each.loss),
+            "oddLoss": each.loss if _finite(each.loss) is None else "",
             "throughput": None,
         }
         for each in record.curve
     ]
-    return {"attempts": [], "timeline": [], **data, "curve": curve}
+    goodput = in_words(record.summary.goodput) if record.summary.goodput else ""
+    return {"attempts": [], "timeline": [], "environment": {}, **data, "curve": curve, "goodput": goodput}
 
 
-def _number(text: str) -> float | None:
-    """Return a loss, None for one that JSON cannot write."""
+def _finite(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
@@ -128,10 +139,10 @@ def _number(text: str) -> float | None:
 
 
 def events_of(events: Sequence[JobEvent]) -> list[Any]:
-    """Return events, newest last."""
+    """Return events as JSON."""
     return [msgspec.to_builtins(each) for each in events]
 
 
 def lines_of(lines: Iterable[LogLine]) -> list[tuple[Any, ...]]:
-    """Return lines of a log as small as they can be."""
+    """Return log lines as tuples, which are smaller than objects."""
     return [(line.rank, line.attempt, line.time, line.text) for line in lines]

@@ -1,7 +1,7 @@
-"""The dashboard inside a cluster, for many users: whatever it does, it does with the token of who asks.
+"""The dashboard inside a cluster, for many users. Every call to the API server uses the token of the user.
 
-A token comes with each request, where a proxy in front signs people in, or from a form, for a cookie that
-stands for it. The dashboard has no rights of its own, so there is nothing to be had from it without a token.
+The token comes with each request from a proxy that signs users in, or from the sign-in form, which sets a
+cookie. The dashboard itself has no permissions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from aiohttp import web
 
 from paddlejob.client.errors import ClientError, sentence
 from paddlejob.dashboard.guard import (
-    DESK,
     FOREIGN,
     SAFE_METHODS,
+    SESSION,
     Handler,
     Refusal,
     is_from_own_page,
-    refused,
+    rejection,
     set_cookie,
 )
 from paddlejob.dashboard.pages import application, read_json, to_json
@@ -33,28 +33,28 @@ from paddlejob.kube.errors import UnauthorizedError
 from paddlejob.kube.transport.cluster import ClusterConfig
 
 COOKIE = "paddlejob"
-LONGEST_HEADER = 1 << 16
-"""Tokens of people who are in many groups are long."""
+MAX_HEADER_LENGTH = 1 << 16
+"""Tokens of users in many groups are long."""
 STOP_SECONDS = 2.0
 CERTIFICATE_SECONDS = 60.0
-"""How often the certificate is read again, which others renew."""
+"""How often a renewed certificate is read."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HEALTH = "/healthz"
 _SIGN_IN = "/api/sign-in"
 
 
 class Certificate(NamedTuple):
-    """The files that HTTPS is served with."""
+    """Certificate files for HTTPS."""
 
     chain: Path
     key: Path
 
 
 class SharedDashboard:
-    """Serves everybody who has a token for the cluster."""
+    """Serves all users with a token of the cluster."""
 
     def __init__(self, config: ClusterConfig, *, hosts: Iterable[str] = (), prefix: str = "") -> None:
-        """Take the names and the path that browsers know the dashboard by, besides those of this machine."""
+        """`hosts` and `prefix` are the public host names and the public path of the dashboard."""
         self.users = Users(config)
         self._guard = TokenGuard(self.users, hosts, prefix)
         self._prefix = prefix
@@ -71,13 +71,13 @@ class SharedDashboard:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)
-        # Ends what is being sent, which the server would wait for.
+        # End the streams first, since the server waits for them.
         await self.users.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     async def serve(self, address: str, certificate: Certificate | None = None) -> int:
-        """Listen on `host:port`, an empty host being all addresses; return the port. Raises ClientError."""
+        """Listen on `host:port` and return the port. An empty host is all addresses. Raises ClientError."""
         host, _, port = address.rpartition(":")
         if not port.isdecimal():
             raise ClientError(f"cannot listen on {address}: write it as HOST:PORT or :PORT")
@@ -87,8 +87,8 @@ class SharedDashboard:
             access_log=None,
             handler_cancellation=True,
             shutdown_timeout=STOP_SECONDS,
-            max_field_size=LONGEST_HEADER,
-            max_line_size=LONGEST_HEADER,
+            max_field_size=MAX_HEADER_LENGTH,
+            max_line_size=MAX_HEADER_LENGTH,
         )
         await self._runner.setup()
         try:
@@ -109,7 +109,7 @@ class SharedDashboard:
         return outer
 
     async def _to_prefix(self, _: web.Request) -> web.StreamResponse:
-        # Addresses in the page are relative to its directory; a proxy may have removed what is before it.
+        # URLs in the page are relative to its directory, since a proxy may have removed a prefix.
         raise web.HTTPFound(f"{self._prefix.rpartition('/')[2]}/")
 
     def _https(self, certificate: Certificate) -> ssl.SSLContext:
@@ -123,13 +123,13 @@ class SharedDashboard:
 
 
 async def _renew(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Read the certificate again and again, until cancelled."""
+    """Reload the certificate periodically until cancelled."""
     while True:
         await asyncio.sleep(CERTIFICATE_SECONDS)
         try:
             context.load_cert_chain(*certificate)
         except OSError:
-            # It is being replaced, or wrong; the last one that was right stays in use.
+            # The files are being replaced or invalid. Keep the last valid certificate.
             continue
 
 
@@ -138,7 +138,7 @@ async def _health(_: web.Request) -> web.Response:
 
 
 class TokenGuard:
-    """Lets requests through with the desk of whoever sent them, or refuses them with a sentence."""
+    """Attaches the session of the user to each request, or rejects the request."""
 
     def __init__(self, users: Users, hosts: Iterable[str], prefix: str) -> None:
         self._users = users
@@ -146,29 +146,29 @@ class TokenGuard:
         self._prefix = prefix
 
     def routes(self) -> list[web.AbstractRouteDef]:
-        """Return how people sign in and out."""
+        """Return the routes for sign-in and sign-out."""
         return [web.post(_SIGN_IN, self._sign_in), web.post("/api/sign-out", self._sign_out)]
 
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a request, or refuse it."""
+        """Answer a request or reject it."""
         path = request.path.removeprefix(self._prefix)
         if path == _HEALTH:
             return await handler(request)
         if (refusal := self._refusal(request)) is not None:
-            return refused(refusal)
-        # The files of the pages are the same for everybody, and the form is among them.
+            return rejection(refusal)
+        # Static files are the same for all users and include the sign-in form.
         if not path.startswith("/api/") or path == _SIGN_IN:
             return await handler(request)
-        rejection = await self._desk(request)
-        return await handler(request) if rejection is None else rejection
+        failure = await self._attach_session(request)
+        return await handler(request) if failure is None else failure
 
-    async def _desk(self, request: web.Request) -> web.Response | None:
-        """Attach the desk of the token to the request, or return the refusal."""
+    async def _attach_session(self, request: web.Request) -> web.Response | None:
+        """Attach the session of the token to the request, or return an error response."""
         token = self._token(request)
         if not token:
             return to_json({"error": "Sign in first.", "signIn": True}, 401)
         try:
-            request[DESK] = await self._users.desk(token)
+            request[SESSION] = await self._users.session(token)
         except UnauthorizedError as error:
             return to_json({"error": sentence(error), "signIn": True}, 401)
         except BusyError:
@@ -176,7 +176,7 @@ class TokenGuard:
         return None
 
     def _token(self, request: web.Request) -> str:
-        """Return what a proxy in front says, or else what was signed in with."""
+        """Return the token from a proxy, or else from the sign-in."""
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() == "bearer" and token.strip():
             return plain_token(token)
@@ -196,7 +196,7 @@ class TokenGuard:
             netloc = urlsplit(origin).netloc
         except ValueError:
             return FOREIGN
-        # A browser that says so has compared the names that it knows, which a proxy may have changed.
+        # Trust Sec-Fetch-Site: the browser compared the public host names, which a proxy may rewrite.
         is_own = request.headers.get("Sec-Fetch-Site") == "same-origin"
         return None if is_own or netloc in {host, *self._hosts} else FOREIGN
 
@@ -215,7 +215,7 @@ class TokenGuard:
         except BusyError:
             return _busy()
         response, name = to_json({}), _cookie(request)
-        # Whatever the browser had before, or was given by somebody else, stands for nobody any longer.
+        # Invalidate the previous cookie, which may come from someone else.
         await self._users.sign_out(request.cookies.get(name, ""))
         set_cookie(response, name, secret, secure=origin.scheme == "https")
         return response
@@ -226,13 +226,13 @@ class TokenGuard:
 
 
 def _busy() -> web.Response:
-    answer = to_json({"error": "Too many people sign in at the moment; try again in a few seconds."}, 503)
+    answer = to_json({"error": "Too many users are signing in; try again in a few seconds."}, 503)
     answer.headers["Retry-After"] = "5"
     return answer
 
 
 def _cookie(request: web.Request) -> str:
-    """Return the cookie's name: cookies know no ports, and two clusters may be forwarded to one machine."""
+    """Return the cookie's name with the port: two clusters may be forwarded to one machine."""
     port = request.headers.get("Host", "").rpartition(":")[2]
     return f"{COOKIE}-{port}" if port.isdecimal() else COOKIE
 

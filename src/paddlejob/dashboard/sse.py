@@ -11,27 +11,27 @@ import msgspec
 from aiohttp import web
 
 PING_SECONDS = 15.0
-"""How often a silent stream shows that it is alive, which also tells who has gone."""
+"""Interval of pings on an idle stream, which also detect closed connections."""
 RETRY_MILLISECONDS = 1000
 OUTBOX_BYTES = 256 * 1024
-"""Unread bytes kept for one stream; a user has at most MOST_STREAMS of them."""
+"""Unread bytes kept for one stream; a user has at most MAX_STREAMS of them."""
 
 
 class Message(NamedTuple):
-    """One event; a browser that reconnects says the last id that it saw."""
+    """One event. A browser that reconnects sends the last id it received."""
 
     event: str
     data: Any
     id: str = ""
 
     def encode(self) -> bytes:
-        """Return the event as it is sent."""
+        """Return the event in the wire format."""
         head = f"id: {self.id}\n" if self.id else ""
         return f"{head}event: {self.event}\ndata: ".encode() + msgspec.json.encode(self.data) + b"\n\n"
 
 
 class Outbox:
-    """Messages that a browser has not read yet, bounded in bytes: a slow reader stops its sources."""
+    """A queue of unread messages, bounded in bytes: a slow reader blocks the senders."""
 
     def __init__(self, max_bytes: int = OUTBOX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -40,7 +40,7 @@ class Outbox:
         self._changed = asyncio.Condition()
 
     async def put(self, message: Message) -> None:
-        """Add a message once there is room for it; a message above the bound waits until it is alone."""
+        """Add a message when there is room. A message above the bound waits for an empty queue."""
         encoded = msgspec.json.encode(message.data)
         async with self._changed:
             await self._changed.wait_for(
@@ -51,7 +51,7 @@ class Outbox:
             self._changed.notify_all()
 
     async def get(self) -> Message:
-        """Remove the oldest message, waiting for one."""
+        """Wait for the oldest message, remove it and return it."""
         async with self._changed:
             await self._changed.wait_for(lambda: bool(self._messages))
             message = self._messages.popleft()
@@ -63,12 +63,12 @@ class Outbox:
 async def respond(
     request: web.Request, messages: AsyncGenerator[Message, None], over: asyncio.Future[None]
 ) -> web.StreamResponse:
-    """Send messages until there are no more, the browser has gone, or `over` is done."""
+    """Send messages until they end, the browser disconnects, or `over` is done."""
     response = web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream",
             "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",  # nginx would hold events back
+            "X-Accel-Buffering": "no",  # nginx would delay events
         }
     )
     waiting: asyncio.Future[Any] = asyncio.ensure_future(anext(messages))
@@ -88,7 +88,7 @@ async def respond(
             await response.write(message.encode())
             waiting = asyncio.ensure_future(anext(messages))
     except ConnectionError:
-        pass  # the browser has gone
+        pass  # the browser has disconnected
     finally:
         waiting.cancel()
         await asyncio.wait({waiting})

@@ -1,1 +1,1 @@
-"""What is kept of a job after it is gone: the record, how it is bounded, and the page that shows it."""
+"""Records that outlive their jobs: their parts, their limits and their HTML page."""

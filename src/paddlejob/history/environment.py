@@ -1,7 +1,8 @@
 """Describes the pods of an attempt without revealing values that may be secret. Pure.
 
-A value is kept in clear text only if an allow-list names its field, or if it is a number, a switch or a file
-name. Every other value is replaced by a keyed hash, which shows that it changed and nothing else.
+A value is kept in clear text only if an allow-list contains its field, or if it is a number, a switch or a
+file name. All other values are replaced by a keyed hash, which shows only whether a value changed. Log lines
+and commands are free text, in which only credentials with a recognizable form are found.
 """
 
 from __future__ import annotations
@@ -20,6 +21,26 @@ from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.pod_set import replica_of
 from paddlejob.history.record import Change
 
+REDACTED = "(redacted)"
+
+_NAMES = (
+    r"(?:api[_-]?|access[_-]?|private[_-]?)?key|auth(?:orization)?|cookie|credentials?|dsn|pass(?:word|wd|phrase)|"
+    r"pwd|secret|sig(?:nature)?|token"
+)
+_VALUE = r"""(?:"[^"\n]*+"|'[^'\n]*+'|[^\s"'&]++)"""
+_PATTERNS = (
+    # The user name may be a token as well.
+    (re.compile(r"(://)[^/@\s]++(?=@)"), rf"\g<1>{REDACTED}"),
+    (re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}+", re.IGNORECASE), rf"\g<1>{REDACTED}"),
+    (re.compile(rf"""((?:{_NAMES})["']?[ \t]*+[=:][ \t]*+){_VALUE}""", re.IGNORECASE), rf"\g<1>{REDACTED}"),
+    # The bounds keep the time linear.
+    (
+        re.compile(rf"((?<![\w-])--?[\w-]{{0,40}}?(?:{_NAMES})[ \t]{{1,8}}){_VALUE}", re.IGNORECASE),
+        rf"\g<1>{REDACTED}",
+    ),
+    (re.compile(r"\beyJ[\w-]{8,}+\.[\w-]++\.[\w-]*+"), REDACTED),
+    (re.compile(r"\b(?:gh[pousr]_|xox[abprs]-|hf_|AKIA|sk-)[\w-]{12,}+"), REDACTED),
+)
 MAX_VALUES = 256
 """Number of values kept for one attempt, each of at most VALUE_LENGTH characters."""
 VALUE_LENGTH = 200
@@ -68,8 +89,15 @@ _LONG_FLAG = re.compile(r"--[A-Za-z][\w.-]*")
 _HIDDEN = "(hidden, "
 
 
+def redact(text: str) -> str:
+    """Return the text without passwords in URLs, named credentials and well-known token formats."""
+    for pattern, replacement in _PATTERNS:
+        text = pattern.sub(replacement, text)
+    return text
+
+
 def environment_of(job: PaddleJob, pods: Iterable[Pod], key: bytes) -> dict[str, str]:
-    """Return the fields that pods are made from and the nodes they run on, so that attempts can be compared.
+    """Return template fields and nodes of the pods, to compare attempts.
 
     `key` makes the hashes of hidden values. It must not be stored: without it, a hash confirms no guess.
     """
@@ -81,7 +109,7 @@ def environment_of(job: PaddleJob, pods: Iterable[Pod], key: bytes) -> dict[str,
     for pod in sorted(pods, key=lambda each: each.metadata.name)[:NAMED_NODES]:
         if pod.spec.node_name and (replica := replica_of(job.name, pod)) is not None:
             values[f"{replica}.node"] = pod.spec.node_name
-    return {name[:VALUE_LENGTH]: _shortened(values[name]) for name in sorted(values)[:MAX_VALUES]}
+    return {name[:VALUE_LENGTH]: _shorten(values[name]) for name in sorted(values)[:MAX_VALUES]}
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
@@ -105,7 +133,7 @@ class _Hider:
 
 
 def _is_incomparable(change: Change) -> bool:
-    """Return whether a value was hidden by another key, or by a version that kept it in clear text."""
+    """Return whether a value was hashed with different keys, or hidden in only one of the attempts."""
     if not (change.before and change.after):
         return False
     hidden = [each.partition("-")[0] for each in (change.before, change.after) if each.startswith(_HIDDEN)]
@@ -119,7 +147,7 @@ def _replicas(job: PaddleJob, role: Role) -> int:
     return int(getattr(size, role.value)) if ran else job.spec.replicas(role)
 
 
-def _shortened(value: str) -> str:
+def _shorten(value: str) -> str:
     return value if len(value) <= VALUE_LENGTH else f"{value[: VALUE_LENGTH - 3]}..."
 
 

@@ -1,4 +1,4 @@
-"""The record of a job that outlives the job and its pods, and its bounded form on a cluster."""
+"""The record of a job, which outlives the job and its pods, and its ConfigMap."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
 from paddlejob.api.v1 import Failure, Goodput, Phase
-from paddlejob.core.messages import MESSAGE_LENGTH
 from paddlejob.kube.decoding import DECODE_ERRORS, decode
+from paddlejob.text import MESSAGE_LENGTH
 
 T = TypeVar("T")
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""Records are compared by time, and anybody can write one: a time without an offset is refused."""
+"""A time with an offset. Records are sorted by time, and any user can write one."""
 
 MAX_BYTES = 256 * 1024
-"""The compressed record of a job is never larger than this."""
+"""Maximum size of a compressed record."""
 MAX_PLAIN_BYTES = 1024 * 1024
-"""Nor is it larger than this when it is decompressed; what says otherwise was not written by us."""
+"""Maximum size of a decompressed record; a larger one was not written by the operator."""
 MAX_SUMMARY_LENGTH = 16 * 1024
-"""Maximum length of an encoded summary; its longest texts are two messages of a status."""
+"""Maximum length of an encoded summary; its longest fields are two status messages."""
 MAX_WORD_LENGTH = 64
 MAX_ATTEMPTS = 64
 MAX_PHASES = 128
 MAX_POINTS = 512
 
 MIN_YEAR, MAX_YEAR = 2000, 2200
-"""Years of all times in a record. Time zones and local clocks cannot represent times far outside of them."""
+"""Range of valid years. Time zone conversion fails for years far outside of it."""
 MAX_TIME = int(datetime(MAX_YEAR, 1, 1, tzinfo=UTC).timestamp())
 
 DELETED = "Deleted"
-"""The result of a job that was deleted before it had ended; otherwise the result is its phase."""
+"""Result of a job that was deleted before it ended; otherwise the result is its phase."""
 RECORD_KEY = "record.json.gz"
 _FINAL = frozenset({str(Phase.COMPLETED), str(Phase.FAILED), DELETED})
 
 
 class RankEnd(View, frozen=True):
-    """How a rank ended in an attempt, and the last that it printed."""
+    """How a rank ended in an attempt, and its last output."""
 
     rank: str
     state: str = ""
-    """failed or succeeded; running where it was stopped because its job hung."""
+    """failed or succeeded; running if it was stopped because its job hung."""
     exit_code: int = 0
     reason: str = ""
     node: str = ""
     time: Moment | None = None
     text: str = ""
-    """The last lines of its log, or its termination message where the log was not read."""
+    """Last lines of its log, or its termination message if the log was not read."""
     from_log: bool = False
 
 
 class Change(View, frozen=True):
-    """Something that was not the same as in the attempt before; empty where it was not there."""
+    """A value that differs from the previous attempt; empty if it did not exist."""
 
     name: str
     before: str = ""
@@ -65,26 +65,26 @@ class Change(View, frozen=True):
 
 
 class AttemptRecord(View, frozen=True):
-    """One attempt of a job, and what ended it."""
+    """One attempt of a job and the reason for its end."""
 
     attempt: int = 0
     result: str = ""
-    """Completed, Failed, Deleted, the next phase of the job (Restarting, Scaling), or Running in a hang."""
+    """Completed, Failed, Deleted, the next phase of the job (Restarting, Scaling), or Running for a hang."""
     reason: str = ""
     message: str = ""
     began: Moment | None = None
     ended: Moment | None = None
     failure: Failure | None = None
-    """Who failed first."""
+    """First failure."""
     ranks: tuple[RankEnd, ...] = ()
-    """The ranks that had ended, the one that failed first before all others; of a hang, also running ones."""
+    """Ended ranks, beginning with the one that failed first; for a hang, also running ranks."""
     more_ranks: int = 0
-    """How many more had ended."""
+    """Number of further ended ranks."""
     changes: tuple[Change, ...] = ()
 
 
 class PhaseEntry(View, frozen=True):
-    """The job entered a phase, or another reason for it."""
+    """A change of the job's phase or reason."""
 
     time: Moment
     phase: str
@@ -93,7 +93,7 @@ class PhaseEntry(View, frozen=True):
 
 
 class Point(View, frozen=True, array_like=True):
-    """How far training was at a time."""
+    """Training progress at a time."""
 
     time: Annotated[int, msgspec.Meta(ge=0, lt=MAX_TIME)]
     """Seconds since the epoch."""
@@ -104,14 +104,14 @@ class Point(View, frozen=True, array_like=True):
 
 
 class Summary(View, frozen=True):
-    """What a list of jobs shows."""
+    """The part of a record that lists show."""
 
     name: str
     namespace: str = ""
     uid: str = ""
     mode: str = ""
     result: str = ""
-    """Completed, Failed or Deleted; of a job that has not ended, its phase."""
+    """Completed, Failed or Deleted; the phase of an unfinished job."""
     reason: str = ""
     message: str = ""
     created: Moment | None = None
@@ -122,41 +122,41 @@ class Summary(View, frozen=True):
     failure: Failure | None = None
     """First failure of the last failed attempt."""
     goodput: Goodput | None = None
-    """Where its time went."""
+    """How the job spent its time."""
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more is to come."""
+        """Whether the job has ended."""
         return self.result in _FINAL
 
 
 class Record(View, frozen=True):
-    """All that is kept of a job."""
+    """The whole record of a job."""
 
     summary: Summary
     attempts: tuple[AttemptRecord, ...] = ()
     more_attempts: int = 0
-    """How many attempts are left out, after the first that is kept."""
+    """Number of attempts left out after the first one."""
     timeline: tuple[PhaseEntry, ...] = ()
     curve: tuple[Point, ...] = ()
     environment: dict[str, str] = {}
-    """What the pods of the last attempt were made from, by name."""
+    """Fields of the last attempt's pods, by name."""
 
 
 class StoredRecord(View, frozen=True):
-    """The ConfigMap that a record is kept in."""
+    """The ConfigMap of a record."""
 
     metadata: ObjectMeta
     binary_data: dict[str, bytes] = {}
 
 
 def object_key(summary: Summary) -> ObjectKey:
-    """Return where a job's record is kept; jobs that have the same name one after the other differ in it."""
+    """Return the key of a record's ConfigMap; the UID distinguishes jobs that reuse a name."""
     return ObjectKey(summary.namespace, f"{summary.name}-history-{summary.uid[:8]}")
 
 
 def manifest(record: Record, resource_version: str = "") -> JsonObject:
-    """Return the ConfigMap of a record, which belongs to nobody, so that it outlives the job."""
+    """Return the ConfigMap of a record. It has no owner, so that it outlives the job."""
     key = object_key(record.summary)
     metadata: JsonObject = {
         "name": key.name,
@@ -175,14 +175,14 @@ def manifest(record: Record, resource_version: str = "") -> JsonObject:
 
 
 def summary_of_object(metadata: ObjectMeta) -> Summary | None:
-    """Return the summary on a ConfigMap, None for one that is not a record: anybody can label one."""
+    """Return the summary in a ConfigMap, or None if it is not a record: any user can set the label."""
     return _summary(metadata.annotations.get(names.ANNOTATION_SUMMARY, ""), metadata.key)
 
 
 def outline_of_record(encoded: msgspec.Raw) -> Summary | None:
-    """Return the summary of an encoded ConfigMap without texts; of the ConfigMap, nothing else is decoded.
+    """Return the summary in an encoded ConfigMap, without texts. The rest of the ConfigMap is not decoded.
 
-    Of a job that has not ended, the last failure is kept: it may be all that is left for its record.
+    The last failure of an unfinished job is kept: if the job is deleted, its record needs it.
     """
     try:
         metadata = decode(_RECORD_DECODER, encoded).metadata
@@ -231,9 +231,9 @@ _RECORD_DECODER = msgspec.json.Decoder(_RecordObject)
 
 
 def pack(record: Record) -> bytes:
-    """Return a record in at most MAX_BYTES; what is least needed is left out first."""
+    """Compress a record to at most MAX_BYTES, leaving out the least important parts first."""
     packed = b""
-    for smaller in _smaller_and_smaller(bounded(record)):
+    for smaller in _shrink(bound_record(record)):
         plain = msgspec.json.encode(smaller)
         packed = gzip.compress(plain, mtime=0) if len(plain) <= MAX_PLAIN_BYTES else b""
         if packed and len(packed) <= MAX_BYTES:
@@ -242,7 +242,7 @@ def pack(record: Record) -> bytes:
 
 
 def unpack(packed: bytes) -> Record | None:
-    """Return a record, None where the bytes are not one."""
+    """Return a record, or None if the bytes are invalid."""
     reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         content = reader.decompress(packed, MAX_PLAIN_BYTES)
@@ -263,26 +263,26 @@ def _has_plausible_times(part: object) -> bool:
     return True
 
 
-def bounded(record: Record) -> Record:
-    """Return a record whose lists are as long as they may be: its beginning and its end stay."""
+def bound_record(record: Record) -> Record:
+    """Return a record with lists of limited length; the first and the last entries are kept."""
     kept = _ends(record.attempts, MAX_ATTEMPTS)
     return msgspec.structs.replace(
         record,
         attempts=kept,
         more_attempts=record.more_attempts + len(record.attempts) - len(kept),
         timeline=_ends(record.timeline, MAX_PHASES),
-        curve=thinned(record.curve, MAX_POINTS),
+        curve=thin_curve(record.curve, MAX_POINTS),
     )
 
 
-def thinned(curve: tuple[Point, ...], most: int) -> tuple[Point, ...]:
-    """Return a curve of so many points, spread over its whole time; the first and the newest stay.
+def thin_curve(curve: tuple[Point, ...], most: int) -> tuple[Point, ...]:
+    """Return a curve of at most `most` points, evenly spread; the first and the newest are kept.
 
-    However often it is called while a curve grows, no part of it is left out more than another.
+    Repeated calls on a growing curve keep the points evenly spread.
     """
     while len(curve) > most:
         inner = range(1, len(curve) - 1)
-        # Those with the closest neighbours go, but no two neighbours at once.
+        # Drop the points with the closest neighbours, but no two adjacent points in one pass.
         out: set[int] = set()
         for at in sorted(inner, key=lambda at: curve[at + 1].time - curve[at - 1].time):
             if len(curve) - len(out) > most and at - 1 not in out and at + 1 not in out:
@@ -296,25 +296,25 @@ def _ends(items: tuple[T, ...], most: int) -> tuple[T, ...]:
 
 
 _STEPS = ((8, 400, None), (1, 400, None), (1, 120, 2048), (1, 120, 400), (1, 0, 120))
-"""How many ranks of earlier attempts stay, with how much text each; and how much text of the last attempt."""
+"""For earlier attempts: number of ranks and text length of each; then the text length of the last attempt."""
 
 
-def _smaller_and_smaller(record: Record) -> Iterator[Record]:
-    """Leave out ranks and lines of earlier attempts first, then lines of the last, then all but the end."""
+def _shrink(record: Record) -> Iterator[Record]:
+    """Yield smaller records: first without ranks and text of earlier attempts, then of the last, then all."""
     yield record
     for ranks, earlier, last in _STEPS if record.attempts else ():
         *before, newest = record.attempts
-        shortened = [_shortened(each, ranks, earlier) for each in before]
-        newest = newest if last is None else _shortened(newest, len(newest.ranks), last)
+        shortened = [_shorten_attempt(each, ranks, earlier) for each in before]
+        newest = newest if last is None else _shorten_attempt(newest, len(newest.ranks), last)
         yield msgspec.structs.replace(record, attempts=(*shortened, newest))
-    ends = tuple(_shortened(each, 1, 120) for each in record.attempts)
-    yield msgspec.structs.replace(record, attempts=ends, curve=thinned(record.curve, 64))
+    ends = tuple(_shorten_attempt(each, 1, 120) for each in record.attempts)
+    yield msgspec.structs.replace(record, attempts=ends, curve=thin_curve(record.curve, 64))
     yield Record(record.summary, attempts=ends[-1:])
     yield Record(record.summary)
 
 
-def _shortened(attempt: AttemptRecord, most: int, length: int) -> AttemptRecord:
-    """Keep so many ranks of an attempt, and so much text of each; who failed first keeps more."""
+def _shorten_attempt(attempt: AttemptRecord, most: int, length: int) -> AttemptRecord:
+    """Limit the ranks of an attempt and the text of each; the rank that failed first keeps more."""
     kept = [
         msgspec.structs.replace(each, text=_end(each.text, length if position else 4 * max(length, 120)))
         for position, each in enumerate(attempt.ranks[:most])

@@ -1,1 +1,1 @@
-"""A generic Kubernetes client runtime; it knows nothing of Paddle."""
+"""A generic Kubernetes client runtime, independent of Paddle; see README.md."""

@@ -22,7 +22,7 @@ class Backoff(msgspec.Struct, frozen=True):
         return min(self.max_seconds, self.first_seconds * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
 
     def delay_seconds(self, failures: int, rng: random.Random) -> float:
-        """Return the same with up to 25 % of jitter."""
+        """Return the delay with up to 25 % of jitter."""
         return self.base_seconds(failures) * rng.uniform(1.0, 1.25)
 
 
@@ -45,22 +45,22 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         elapsed_seconds: float,
         rng: random.Random,
     ) -> float | None:
-        """Return how long to wait before the next try, None if the caller must decide.
+        """Return the delay before the next try, or None if the client must not retry.
 
-        Guarantees that a write is retried only if the server said that it had not processed it.
+        Guarantees that a write is retried only if the server rejected it without processing it.
         """
         if tries >= self.max_tries or not is_safe_to_repeat(error, reading=reading):
             return None
         asked = error.retry_after_seconds if isinstance(error, errors.ApiError) else None
         backoff = Backoff(self.first_delay_seconds, self.max_delay_seconds)
         least = backoff.base_seconds(tries) if asked is None else asked
-        # Never earlier than the server asked for, and not all clients at the same time.
+        # Never earlier than the server asked for; the jitter spreads the clients.
         delay = least + rng.uniform(0, max(least, self.first_delay_seconds) / 2)
         return delay if elapsed_seconds + delay <= self.max_total_seconds else None
 
 
 def is_safe_to_repeat(error: errors.KubeError, *, reading: bool) -> bool:
-    """Return whether a request that failed like this can be repeated without doing anything twice."""
+    """Return whether repeating a request that failed with this error cannot apply a write twice."""
     match error:
         case errors.CredentialsError() | errors.ResponseTooLargeError():
             return False
@@ -69,7 +69,7 @@ def is_safe_to_repeat(error: errors.KubeError, *, reading: bool) -> bool:
         case errors.TooManyRequestsError():
             return True
         case errors.ServerError(code=503):
-            # Without a Retry-After it may come from anything on the way, after the write took effect.
+            # Without a Retry-After, a proxy may have sent it after the write took effect.
             return reading or error.retry_after_seconds is not None
         case _:
             return False

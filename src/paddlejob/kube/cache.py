@@ -1,7 +1,7 @@
 """The objects of one kind at one resource version: a store with indexes.
 
-One informer writes the cache and everybody reads it, on one event loop: every method but `wait_for`
-and `reached` is synchronous, so a reader never sees half of a change.
+One informer writes the cache and any number of readers use it, on one event loop. Every method except
+`wait_for` and `wait_for_version` is synchronous, so a reader never sees half of a change.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
 T = TypeVar("T", bound=HasMeta)
 
 IndexFunction = Callable[[T], Iterable[str]]
-"""Returns the values under which an object is found; it must depend on the object alone."""
+"""Returns the index values of an object; it must depend on the object alone."""
 
 _PARTS_PER_OBJECT = 8
 _SPARE_PARTS = 1000
-"""How many shared parts are remembered: what objects that are gone have left behind must not pile up."""
+"""Bounds the number of shared parts, so that parts of deleted objects do not accumulate."""
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
-    """One object before and after a change; None if it does not exist. Never two objects of different UID."""
+    """One object before and after a change, None if it does not exist; both have the same UID."""
 
     old: T | None
     new: T | None
@@ -40,15 +40,16 @@ class Cache(Generic[T]):
         indexes: Mapping[str, IndexFunction[T]] | None = None,
         share_parts: Callable[[T, Callable[[Any], Any]], None] | None = None,
     ) -> None:
-        """`share_parts` gets each new object, and a function that returns the one kept of equal values."""
+        """`share_parts` is called with each new object and a function that deduplicates equal values."""
         self._objects: dict[ObjectKey, T] = {}
         self._index_functions: dict[str, IndexFunction[T]] = dict(indexes or {})
-        # Keys in dicts rather than sets: their order is that of arrival, the same in every run.
+        # Dicts instead of sets: they keep insertion order, which makes runs reproducible.
         self._indexes: dict[str, dict[str, dict[ObjectKey, None]]] = {n: {} for n in self._index_functions}
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._parts: dict[Hashable, Hashable] = {}
         self._share_more = share_parts
-        self._last_resource_version = ""
+        self.last_resource_version = ""
+        """The version up to which the cache is complete; empty before the first list."""
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -59,50 +60,53 @@ class Cache(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._objects.values())
 
-    @property
-    def last_resource_version(self) -> str:
-        """The version up to which the cache is complete; empty before the first list."""
-        return self._last_resource_version
-
     def get(self, key: ObjectKey) -> T | None:
-        """Return the object, None if there is none."""
         return self._objects.get(key)
 
     def find(self, index: str, value: str) -> tuple[T, ...]:
-        """Return the objects that have a value in an index, in the order of their arrival.
+        """Return the objects with this index value, oldest insertion first.
 
-        Raises KeyError for an index that the cache was not made with.
+        Raises KeyError for an unknown index.
         """
         return tuple(self._objects[key] for key in self._indexes[index].get(value, ()))
 
     def newest_first(self, index: str, value: str) -> Iterator[T]:
-        """Yield the same in reverse order, without a copy, for callers that need not see all.
+        """Yield the objects of `find` in reverse order, without copying them.
 
-        The cache must not change meanwhile.
+        The cache must not change during the iteration.
         """
         return (self._objects[key] for key in reversed(self._indexes[index].get(value, {})))
 
     def apply(self, observed: T, resource_version: str = "") -> tuple[Change[T], ...]:
-        """Store an object and return the changes: none if the version is known already."""
+        """Store an object and return the changes; there are none if the cache has this version already."""
         changes = self._put(observed)
-        self._moved_to(resource_version or observed.metadata.resource_version)
+        self.advance(resource_version or observed.metadata.resource_version)
         return changes
 
     def remove(self, key: ObjectKey, resource_version: str) -> tuple[Change[T], ...]:
         """Remove an object and return the changes."""
         removed = self._take(key)
-        self._moved_to(resource_version)
+        self.advance(resource_version)
         return () if removed is None else (Change(removed, None),)
 
     def advance(self, resource_version: str) -> None:
-        """Record that the cache is complete up to a version."""
-        self._moved_to(resource_version)
+        """Record that the cache is complete up to a version, and check the waiters."""
+        if resource_version:
+            self.last_resource_version = resource_version
+        for predicate, future in self._waiters:
+            if future.done():
+                continue
+            try:
+                if predicate():
+                    future.set_result(None)
+            except Exception as error:  # noqa: BLE001  (raise it in the waiter, not in the informer)
+                future.set_exception(error)
 
     def replace(self, listed: Iterable[T], resource_version: str) -> tuple[Change[T], ...]:
-        """Replace everything by a complete list, and return the differences.
+        """Replace all objects with a complete list, and return the differences.
 
-        Guarantees: no reader sees a mixture, and waiters look again only when it is done. The version may be
-        lower than before, as it is after the server's storage was restored from a backup.
+        Guarantees that no reader and no waiter sees a mixture of old and new objects. The version may be
+        lower than before, for example after the server's storage was restored from a backup.
         """
         changes: list[Change[T]] = []
         unseen = dict.fromkeys(self._objects)
@@ -111,25 +115,22 @@ class Cache(Generic[T]):
             changes += self._put(observed)
         for key in unseen:
             changes.append(Change(self._take(key), None))
-        self._moved_to(resource_version)
+        self.advance(resource_version)
         return tuple(changes)
 
     def has_reached(self, resource_version: str) -> bool:
-        """Tell whether the cache includes a write of that version.
+        """Return whether the cache includes a write of that version.
 
-        Versions that are not numbers cannot be compared and count as reached, once there is any version.
+        Versions that are not numbers cannot be compared; they count as reached after the first list.
         """
         wanted = meta.resource_version_number(resource_version)
-        known = meta.resource_version_number(self._last_resource_version)
+        known = meta.resource_version_number(self.last_resource_version)
         if wanted is None or known is None:
-            return self._last_resource_version != ""
+            return self.last_resource_version != ""
         return known >= wanted
 
     async def wait_for(self, predicate: Callable[[], bool]) -> None:
-        """Wait until the predicate holds; it is evaluated after every change.
-
-        Raises what the predicate raises.
-        """
+        """Wait until the predicate holds; it is evaluated after every change. Its exceptions propagate."""
         if predicate():
             return
         waiter = (predicate, asyncio.get_running_loop().create_future())
@@ -139,7 +140,7 @@ class Cache(Generic[T]):
         finally:
             self._waiters.remove(waiter)
 
-    async def reached(self, resource_version: str) -> None:
+    async def wait_for_version(self, resource_version: str) -> None:
         """Wait until the cache includes a write of that version."""
         await self.wait_for(lambda: self.has_reached(resource_version))
 
@@ -151,7 +152,7 @@ class Cache(Generic[T]):
         key = observed.metadata.key
         gone: tuple[Change[T], ...] = ()
         if known is not None and known.metadata.uid != observed.metadata.uid:
-            # Another object of the same name: the old one is not its earlier version.
+            # A new object with the same name, not a new version of the old object.
             gone = (Change(self._take(key), None),)
             known = None
         self._refile(key, known, observed)
@@ -180,24 +181,12 @@ class Cache(Generic[T]):
                 if value not in before:
                     buckets.setdefault(value, {})[key] = None
 
-    def _moved_to(self, resource_version: str) -> None:
-        if resource_version:
-            self._last_resource_version = resource_version
-        for predicate, future in self._waiters:
-            if future.done():
-                continue
-            try:
-                if predicate():
-                    future.set_result(None)
-            except Exception as error:  # noqa: BLE001  (it belongs to the one who waits, not to the informer)
-                future.set_exception(error)
-
     def _share_parts(self, observed: T) -> None:
-        """Share equal parts of objects: namespace, owner and most labels and annotations of a job's pods.
+        """Deduplicate equal parts of objects: namespaces, owners and most labels of a job's pods.
 
-        The object has just been decoded and nobody else has seen it, so it may still be changed.
+        The object has just been decoded and has no other reference, so changing it is safe.
         """
-        # Not sys.intern: in some releases of Python it never frees a string.
+        # Not sys.intern: some Python releases never free interned strings.
         set_field, shared, metadata = msgspec.structs.force_setattr, self._shared, observed.metadata
         set_field(metadata, "namespace", shared(metadata.namespace))
         for field in ("labels", "annotations"):

@@ -1,9 +1,9 @@
-# ruff: noqa: A002  (`type` is the word for what a caller asks for)
+# ruff: noqa: A002  (`type` is the natural name for the requested type)
 """The API server's verbs as typed coroutines.
 
-A `Client` encodes, sends, decodes, raises errors as exceptions, and retries only what is safe to retry:
-requests that the server rejected with 429, or with 503 and a Retry-After, and reads without a response.
-A write whose outcome is unknown raises TransportError; the caller reads the object again before it decides.
+A `Client` encodes requests, decodes responses, raises typed errors, and retries only safe requests: those
+that the server rejected with 429, or with 503 and a Retry-After, and reads without a response.
+A write with an unknown outcome raises TransportError; the caller must read the object before it retries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paddlejob.kube.backoff import RetryPolicy
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.responses import ListOf, Written
 from paddlejob.kube.server_clock import ServerClock
-from paddlejob.kube.transport import Response, Stream, Transport, Upgrades, WebSocket
+from paddlejob.kube.transport import Response, Stream, Transport, WebSocket, WebSocketTransport
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -48,27 +48,25 @@ class PatchType(enum.Enum):
 
 
 class RequestRecord(msgspec.Struct, frozen=True):
-    """One request as metrics count it; a retried request has one record for each try."""
+    """One request for the metrics; a retried request has one record for each try."""
 
     verb: str
-    """As RBAC names it: get, list, watch, create, update, patch, delete."""
+    """The RBAC verb: get, list, watch, create, update, patch, delete."""
     resource: str
-    """The plural, with the subresource: pods, paddlejobs/status."""
+    """The plural with the subresource, such as pods or paddlejobs/status."""
     code: int
-    """0 without a response."""
+    """The HTTP status code, or 0 without a response."""
     seconds: float
 
 
 class ServerVersion(meta.View, frozen=True):
-    """The version of the API server."""
-
     major: str = ""
     minor: str = ""
     git_version: str = ""
 
 
 class Client:
-    """Typed access to an API server; cheap to share, safe for concurrent use."""
+    """Typed access to an API server, safe for concurrent use."""
 
     def __init__(
         self,
@@ -82,26 +80,26 @@ class Client:
         self._transport = transport
         self._observe = observe
         self._retry_policy = retry_policy or RetryPolicy()
-        self._rng = rng or random.Random()  # noqa: S311  (spreads retries, guards nothing)
+        self._rng = rng or random.Random()  # noqa: S311  (jitter, not security)
         self._timeout_seconds = timeout_seconds
         self._server_clock = ServerClock()
         self._may_write: Callable[[], bool] = _always
 
-    def fenced(self, may_write: Callable[[], bool]) -> Client:
+    def with_fence(self, may_write: Callable[[], bool]) -> Client:
         """Return a client on the same connections that writes only while `may_write` returns True.
 
-        `may_write` is called before every try: neither a retry nor a process that was suspended can write
+        `may_write` is called before every try, so neither a retry nor a process that was suspended can write
         after its lease has expired. Other writes raise NotLeaderError.
         """
-        fenced = copy.copy(self)
-        fenced._may_write = may_write  # noqa: SLF001
-        return fenced
+        client = copy.copy(self)
+        client._may_write = may_write  # noqa: SLF001
+        return client
 
     def without_retries(self) -> Client:
         """Return a client on the same connections that sends each request once."""
-        single = copy.copy(self)
-        single._retry_policy = RetryPolicy(max_tries=1)  # noqa: SLF001
-        return single
+        client = copy.copy(self)
+        client._retry_policy = RetryPolicy(max_tries=1)  # noqa: SLF001
+        return client
 
     @property
     def may_write(self) -> bool:
@@ -109,9 +107,9 @@ class Client:
         return self._may_write()
 
     def server_now(self) -> datetime | None:
-        """Return the API server's time, to about a second, to compare with timestamps that it sets.
+        """Return the API server's time to within about a second, or None before its first response.
 
-        None until the server has responded.
+        Compare timestamps set by the server with this time, not with the local clock.
         """
         return self._server_clock.now(asyncio.get_running_loop().time())
 
@@ -142,7 +140,7 @@ class Client:
         return responses.decode(body, _or_default(type, dict))
 
     async def find(self, resource: Resource, namespace: str, name: str, *, type: type[T]) -> T | None:
-        """Return an object, None if there is none; needs the permission to list, not to get."""
+        """Return an object, or None if it does not exist. Requires permission to list, not to get."""
         page = await self.list(resource, namespace, field_selector=f"metadata.name={name}", type=type)
         return page.items[0] if page.items else None
 
@@ -155,20 +153,18 @@ class Client:
         field_selector: str = "",
         limit: int = 0,
         continue_token: str = "",
-        resource_version: str | None = None,
         type: type[T] | None = None,
     ) -> ListOf[T]:
-        """Return the objects of a namespace, or of all of them; one page when there is a limit.
+        """Return the objects of one namespace or of all namespaces, or one page if a limit is set.
 
-        `type` is that of an item. `resource_version="0"` accepts what the server has cached.
+        `type` is the type of an item.
         """
-        query = _given(
+        query = _drop_empty(
             labelSelector=label_selector,
             fieldSelector=field_selector,
             limit=str(limit) if limit else "",
-            resourceVersion=resource_version or "",
+            **{"continue": continue_token},
         )
-        query |= _given(**{"continue": continue_token})
         body = await self._send(_Call("list", resource.plural, "GET", resource.path(namespace), query))
         return responses.decode_list(body, _or_default(type, dict))
 
@@ -187,8 +183,8 @@ class Client:
     ) -> W:
         """Create an object and return it, by default only its metadata.
 
-        `strict` makes the server refuse unknown and duplicate fields. `name` is only for a subresource, such
-        as a pod's `binding`; the name of the object itself is in the body.
+        `strict` makes the server reject unknown and duplicate fields. `name` is only for a subresource, such
+        as a pod's `binding`; an object's own name is in the body.
         """
         query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
         path = resource.path(namespace, name, subresource)
@@ -203,18 +199,15 @@ class Client:
         body: Any,
         *,
         subresource: str | None = None,
-        strict: bool = False,
-        dry_run: bool = False,
-        field_manager: str = "",
         type: type[W] | None = None,
     ) -> W:
         """Replace an object and return it, by default only its metadata.
 
-        Raises ConflictError when the body carries a resourceVersion that is not the current one.
+        Raises ConflictError if the body has an outdated resourceVersion.
         """
-        query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
         path = resource.path(namespace, name, subresource)
-        call = _Call("update", _label(resource, subresource), "PUT", path, query, msgspec.json.encode(body))
+        label = _label(resource, subresource)
+        call = _Call("update", label, "PUT", path, body=msgspec.json.encode(body))
         return responses.decode(await self._send(call), _or_default(type, Written))
 
     async def patch(
@@ -232,17 +225,17 @@ class Client:
         force: bool = False,
         type: type[W] | None = None,
     ) -> W:
-        """Change parts of an object and return it, by default only its metadata.
+        """Patch an object and return it, by default only its metadata.
 
-        `force` takes fields over from other managers and is for APPLY only, which needs a `field_manager`.
-        Raises ConflictError when the patch carries a resourceVersion that is not the current one.
+        APPLY requires a `field_manager`; `force` is for APPLY only and takes over fields of other managers.
+        Raises ConflictError if the patch has an outdated resourceVersion.
         """
         if patch_type is PatchType.APPLY and not field_manager:
             raise ValueError("an apply patch needs a field_manager")
         if force and patch_type is not PatchType.APPLY:
             raise ValueError(f"force is for apply patches only, not for {patch_type.name}")
         query = _write_query(strict=strict, dry_run=dry_run, field_manager=field_manager)
-        query |= _given(force="true" if force else "")
+        query |= _drop_empty(force="true" if force else "")
         path = resource.path(namespace, name, subresource)
         body = msgspec.json.encode(patch)
         call = _Call("patch", _label(resource, subresource), "PATCH", path, query, body, patch_type.value)
@@ -258,11 +251,10 @@ class Client:
         resource_version: str | None = None,
         grace_seconds: int | None = None,
         propagation: str = "Background",
-        dry_run: bool = False,
     ) -> None:
-        """Delete an object; it exists until its grace period has passed and its finalizers are removed.
+        """Delete an object. It exists until its grace period has passed and its finalizers are removed.
 
-        Raises NotFoundError when there is none, ConflictError when its UID or version is another one.
+        Raises NotFoundError if it does not exist, ConflictError if its UID or version differs.
         """
         options: meta.JsonObject = {
             "apiVersion": "v1",
@@ -270,14 +262,11 @@ class Client:
             "propagationPolicy": propagation,
         }
         if uid or resource_version:
-            options["preconditions"] = _given(uid=uid or "", resourceVersion=resource_version or "")
+            options["preconditions"] = _drop_empty(uid=uid or "", resourceVersion=resource_version or "")
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
-        query = _write_query(dry_run=dry_run)
         path = resource.path(namespace, name)
-        await self._send(
-            _Call("delete", resource.plural, "DELETE", path, query, msgspec.json.encode(options))
-        )
+        await self._send(_Call("delete", resource.plural, "DELETE", path, body=msgspec.json.encode(options)))
 
     def watch_stream(
         self,
@@ -288,13 +277,8 @@ class Client:
         idle_timeout_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
         """Open a watch; the caller checks `status` and splits the lines."""
-        return self._stream(
-            "watch",
-            resource.plural,
-            resource.path(namespace),
-            {"watch": "true", **query},
-            idle_timeout_seconds,
-        )
+        path, parameters = resource.path(namespace), {"watch": "true", **query}
+        return self._stream("watch", resource.plural, path, parameters, idle_timeout_seconds)
 
     def log_stream(
         self,
@@ -304,7 +288,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         idle_timeout_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
-        """Open a pod's log; `query` takes container, follow, tailLines; the caller checks `status`."""
+        """Open a pod's log with query parameters such as follow; the caller checks `status`."""
         path = PODS.path(namespace, pod, "log")
         return self._stream("get", "pods/log", path, query or {}, idle_timeout_seconds)
 
@@ -317,24 +301,23 @@ class Client:
         query: Sequence[tuple[str, str]],
         protocols: Sequence[str],
     ) -> AsyncIterator[WebSocket]:
-        """Open a WebSocket to a pod: its exec, attach or portforward.
+        """Open a WebSocket to a pod for exec, attach or portforward.
 
-        Raises ApiError with the server's reason when it refuses.
+        Raises ApiError with the server's reason if it refuses.
         """
-        if not isinstance(self._transport, Upgrades):
-            raise errors.TransportError("this transport has no WebSockets")
+        if not isinstance(self._transport, WebSocketTransport):
+            raise errors.TransportError("this transport does not support WebSockets")
         path = PODS.path(namespace, pod, subresource)
         try:
             async with self._transport.websocket(path, query=query, protocols=protocols) as socket:
                 yield socket
         except errors.UpgradeRefusedError as error:
-            # The reason is lost with the upgrade; the same request without one is refused for it too.
-            plain = dict(query)
-            answer = await self._transport.request("GET", path, query=plain)
+            # A refused upgrade has no reason; repeat it as a plain request, which fails with the reason.
+            answer = await self._transport.request("GET", path, query=dict(query))
             raise responses.error_from(answer) if answer.status == error.status else error from None
 
     async def has_resource(self, resource: Resource) -> bool:
-        """Return whether the server serves this resource, which may depend on a CustomResourceDefinition."""
+        """Return whether the server serves this resource; custom resources may not be installed."""
         try:
             body = await self._send(_Call("get", "discovery", "GET", resource.group_path))
         except errors.NotFoundError:
@@ -343,11 +326,10 @@ class Client:
         return any(entry.name == resource.plural for entry in known)
 
     async def server_version(self) -> ServerVersion:
-        """Return the API server's version."""
         return responses.decode(await self._send(_Call("get", "version", "GET", "/version")), ServerVersion)
 
     async def _send(self, call: _Call) -> bytes:
-        """Send the request, retry it where that is safe, and return the body of the response."""
+        """Send the request, retry it if that is safe, and return the body of the response."""
         loop = asyncio.get_running_loop()
         started, tries = loop.time(), 0
         while True:
@@ -399,7 +381,7 @@ class Client:
     async def _stream(
         self, verb: str, label: str, path: str, query: Mapping[str, str], idle_timeout_seconds: float | None
     ) -> AsyncIterator[Stream]:
-        """Open a stream; its record has the time until the response started."""
+        """Open a stream and record the time until the response starts."""
         loop = asyncio.get_running_loop()
         started, code = loop.time(), 0
         opened = self._transport.stream(path, query=query, idle_timeout_seconds=idle_timeout_seconds)
@@ -419,8 +401,6 @@ class Client:
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """A request before it is sent."""
-
     verb: str
     label: str
     method: str
@@ -450,12 +430,12 @@ def _label(resource: Resource, subresource: str | None) -> str:
     return f"{resource.plural}/{subresource}" if subresource else resource.plural
 
 
-def _given(**parameters: str) -> dict[str, str]:
+def _drop_empty(**parameters: str) -> dict[str, str]:
     return {name: value for name, value in parameters.items() if value}
 
 
 def _write_query(*, strict: bool = False, dry_run: bool = False, field_manager: str = "") -> dict[str, str]:
-    return _given(
+    return _drop_empty(
         fieldValidation="Strict" if strict else "",
         dryRun="All" if dry_run else "",
         fieldManager=field_manager,

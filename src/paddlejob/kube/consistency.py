@@ -1,8 +1,8 @@
-"""Whether the caches show what we wrote: watermarks instead of counters.
+"""Read-your-writes consistency for caches, by watermarks instead of counters.
 
-Each write leaves the resource version that it made, each delete the UID that it was about. A key whose marks
-the caches have not reached is not looked at: deciding from the past would repeat what has been done. Nothing
-is counted, so nothing can be miscounted: a missed event, a foreign write or a relist leaves no key stuck.
+Each write records the resource version that it returned, each delete the UID of its object. A key is not
+reconciled until the caches have reached its marks; a reconcile from an older cache would repeat the writes.
+Watermarks cannot be miscounted: a missed event, a foreign write or a relist does not block a key.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.resource import Resource
 
-DEFAULT_LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 30.0
 
 
 class _Marks(msgspec.Struct):
-    """What the caches have yet to show for one owner."""
+    """The writes for one owner that the caches do not include yet."""
 
     last_write_at: float
     written: dict[Resource, str] = msgspec.field(default_factory=dict)
@@ -30,52 +30,49 @@ class _Marks(msgspec.Struct):
 
 
 class Consistency:
-    """Keeps an owner's key waiting until the caches include what was last written for it.
+    """Tracks whether the caches include the last writes for each owner.
 
-    Guarantees that nothing waits indefinitely: after `limit_seconds` without a write the marks are dropped,
-    and `opened_unseen` counts it. The names of created objects are deterministic, so that even then a
-    reconcile from an outdated cache only runs into a conflict.
+    Guarantees that no owner waits forever: after LIMIT_SECONDS without a write its marks are dropped and
+    `expired` is incremented. Created objects have deterministic names, so a reconcile from an outdated cache
+    then fails with a conflict and does no harm.
     """
 
-    def __init__(
-        self, caches: Mapping[Resource, Cache[Any]], *, limit_seconds: float = DEFAULT_LIMIT_SECONDS
-    ) -> None:
+    def __init__(self, caches: Mapping[Resource, Cache[Any]]) -> None:
         self._caches = dict(caches)
-        self._limit_seconds = limit_seconds
         self._marks: dict[ObjectKey, _Marks] = {}
-        self.opened_unseen = 0
+        self.expired = 0
 
     def __len__(self) -> int:
         return len(self._marks)
 
-    def wrote(self, owner: ObjectKey, resource: Resource, resource_version: str) -> None:
-        """Record the version that a write returned; a resource without a cache is not waited for."""
+    def record_write(self, owner: ObjectKey, resource: Resource, resource_version: str) -> None:
+        """Record the version that a write returned; ignore a resource without a cache."""
         if resource not in self._caches or meta.resource_version_number(resource_version) is None:
             return
         written = self._marks_of(owner).written
         written[resource] = max(written.get(resource, "0"), resource_version, key=int)
 
-    def deleting(self, owner: ObjectKey, resource: Resource, key: ObjectKey, uid: str) -> None:
-        """Record that the server accepted a delete, whose response has no version of its own."""
+    def record_delete(self, owner: ObjectKey, resource: Resource, key: ObjectKey, uid: str) -> None:
+        """Record that the server accepted a delete; the response to a delete has no version."""
         if resource in self._caches:
             self._marks_of(owner).deleting[resource, uid] = key
 
-    def ready(self, owner: ObjectKey) -> bool:
-        """Tell whether the caches include everything that was recorded for this owner."""
+    def is_ready(self, owner: ObjectKey) -> bool:
+        """Return whether the caches include all recorded writes for this owner."""
         marks = self._marks.get(owner)
         if marks is None:
             return True
         if self._is_seen(marks):
             del self._marks[owner]
             return True
-        if asyncio.get_running_loop().time() - marks.last_write_at < self._limit_seconds:
+        if asyncio.get_running_loop().time() - marks.last_write_at < LIMIT_SECONDS:
             return False
-        self.opened_unseen += 1
+        self.expired += 1
         del self._marks[owner]
         return True
 
     def forget(self, owner: ObjectKey) -> None:
-        """Drop what was recorded for an owner, because it was deleted."""
+        """Drop the marks of a deleted owner."""
         self._marks.pop(owner, None)
 
     def _marks_of(self, owner: ObjectKey) -> _Marks:

@@ -1,35 +1,36 @@
-"""Decodes JSON of unknown origin: what that can raise, and objects that are nested too deeply.
+"""Decodes untrusted JSON, including objects that are nested too deeply for msgspec.
 
-The API server accepts JSON of 10,000 levels. msgspec reads as many levels as Python's recursion limit allows
-(under 1,000 on Python 3.11) and raises RecursionError beyond, even for a part that is not decoded.
+The API server accepts JSON with 10,000 levels. msgspec reads as many levels as Python's recursion limit
+allows (under 1,000 on Python 3.11); beyond that it raises RecursionError, even for parts that it skips.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+import sys
+from typing import Any, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 
 DECODE_ERRORS = (ValueError, RecursionError, OverflowError)
-"""All that decoding can raise: msgspec's errors and UnicodeDecodeError are ValueErrors."""
+"""All exceptions of decoding; msgspec's errors and UnicodeDecodeError are ValueErrors."""
 
 MAX_DEPTH = 100
-"""How deeply an object may be nested that is read whole; the deepest field of a pod is at level 15."""
+"""The maximum depth of an object that is read completely; the deepest field of a pod is at level 15."""
 
 _READABLE_DEPTH = 2 * MAX_DEPTH
-"""How much is left of what does not decode: every view that is read, and more than MAX_DEPTH."""
+"""The depth to which deeper objects are cut: below every view, and recognizable as above MAX_DEPTH."""
 
 _BRACKET = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}])', re.DOTALL)
 """The next bracket that is not part of a string."""
 
 
 def decode(decoder: msgspec.json.Decoder[T], encoded: bytes | msgspec.Raw) -> T:
-    """Decode; parts that are nested too deeply for that are read as null.
+    """Decode JSON, reading parts that are nested too deeply as null.
 
-    What has lost such a part is still nested more deeply than MAX_DEPTH. Raises one of DECODE_ERRORS.
+    An object that was cut this way is still deeper than MAX_DEPTH. Raises one of DECODE_ERRORS.
     """
     try:
         return decoder.decode(encoded)
@@ -38,9 +39,9 @@ def decode(decoder: msgspec.json.Decoder[T], encoded: bytes | msgspec.Raw) -> T:
 
 
 def is_too_deep(encoded: bytes | msgspec.Raw) -> bool:
-    """Tell whether an object is nested more deeply than MAX_DEPTH."""
+    """Return whether an object is nested more deeply than MAX_DEPTH."""
     body = bytes(encoded)
-    # Hundreds in `managedFields` are empty, and hold nothing deeper. Of the others there must be that many.
+    # A cheap lower bound first. Empty objects, of which `managedFields` has hundreds, add no depth.
     inner = body.count(b"{") - body.count(b"{}") + body.count(b"[") - body.count(b"[]")
     if inner < MAX_DEPTH:
         return False
@@ -48,13 +49,13 @@ def is_too_deep(encoded: bytes | msgspec.Raw) -> bool:
 
 
 def without_deeper(body: bytes, levels: int) -> bytes:
-    """Return the JSON text with null for every array and object below so many levels.
+    """Return the JSON text with null for every array and object below this many levels.
 
-    Guarantees time linear in the length; returns the very same text when nothing is that deep.
+    Guarantees linear time. Returns the same object if nothing is that deep.
     """
     kept: list[bytes] = []
     depth = start = end = 0
-    # Not finditer: where a match fails, it would look for one inside of the string it failed on.
+    # Not finditer: after a failed match it would continue inside the string.
     while bracket := _BRACKET.match(body, end):
         end = bracket.end()
         if body[end - 1] in b"[{":
@@ -67,3 +68,17 @@ def without_deeper(body: bytes, levels: int) -> bytes:
                 start = end
             depth -= 1
     return b"".join((*kept, body[start:])) if kept else body
+
+
+def without_nulls(value: Any, levels: int = sys.maxsize) -> Any:
+    """Return a decoded value without null fields, which the API server treats as absent.
+
+    Anything below this many levels becomes None.
+    """
+    if not levels:
+        return None
+    if isinstance(value, dict):
+        return {key: without_nulls(item, levels - 1) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item, levels - 1) for item in value]
+    return value

@@ -5,10 +5,10 @@ KubeError
 ├── TransportError           no response: connection refused, reset, TLS, timeout
 │   ├── TransportTimeoutError
 │   ├── ResponseTooLargeError
-│   ├── UpgradeRefusedError  the server does not open a WebSocket
+│   ├── UpgradeRefusedError  the server refused to open a WebSocket
 │   └── CredentialsError     the request was not sent: no token or certificate is available
 ├── NotLeaderError           the request was not sent: this process is not, or no longer, the leader
-├── UndecodableError         the response is not what was asked for
+├── UndecodableError         the response does not decode as the requested type
 └── ApiError                 the server responded with a Status (code, reason, message, causes)
     ├── BadRequestError      400  for example a body with unknown fields
     ├── UnauthorizedError    401
@@ -28,15 +28,15 @@ import msgspec
 
 
 class KubeError(Exception):
-    """Base of everything that this package raises."""
+    """Base class of the errors of this package."""
 
 
 class ConfigError(KubeError):
-    """The address of the API server or the credentials cannot be used; the message says what to change."""
+    """The server address or the credentials cannot be used; the message contains the fix."""
 
 
 class TransportError(KubeError):
-    """There was no response: it is unknown whether a write took effect."""
+    """There was no response; a write may or may not have taken effect."""
 
 
 class TransportTimeoutError(TransportError):
@@ -44,11 +44,11 @@ class TransportTimeoutError(TransportError):
 
 
 class ResponseTooLargeError(TransportError):
-    """The response is larger than the transport accepts; a list can be read in smaller pages."""
+    """The response exceeds the transport's limit; a list can be read in smaller pages."""
 
 
 class UpgradeRefusedError(TransportError):
-    """The server answered a request for a WebSocket with another status than 101."""
+    """The server answered a WebSocket request with a status other than 101."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -56,28 +56,24 @@ class UpgradeRefusedError(TransportError):
 
 
 class CredentialsError(TransportError):
-    """There are no credentials, so the request was not sent; the message says why."""
+    """The request was not sent because no credentials are available."""
 
 
 class NotLeaderError(KubeError):
-    """The write was not sent, because this process does not hold the lease that allows it."""
+    """The write was not sent because this process does not hold the lease."""
 
 
 class UndecodableError(KubeError):
-    """The response does not decode as the type that was asked for. A write took effect."""
+    """The response does not decode as the requested type. A write took effect."""
 
 
 class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
-    """One of several reasons in a Status."""
-
     reason: str = ""
     message: str = ""
     field: str = ""
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """The machine-readable part of a Status."""
-
     name: str = ""
     kind: str = ""
     causes: tuple[StatusCause, ...] = ()
@@ -85,7 +81,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """How the API server reports a failure."""
+    """The body of an error response."""
 
     code: int = 0
     reason: str = ""
@@ -103,17 +99,16 @@ class ApiError(KubeError):
 
     @property
     def code(self) -> int:
-        """The HTTP status code."""
         return self.status.code
 
     @property
     def reason(self) -> str:
-        """The Status reason, such as AlreadyExists or Expired."""
+        """The reason in the Status, such as AlreadyExists or Expired."""
         return self.status.reason
 
 
 class BadRequestError(ApiError):
-    """The body does not fit the object's schema."""
+    """The body does not match the schema."""
 
 
 class UnauthorizedError(ApiError):
@@ -125,11 +120,11 @@ class ForbiddenError(ApiError):
 
 
 class NotFoundError(ApiError):
-    """There is no such object, or no such resource on this cluster."""
+    """The object or the resource does not exist."""
 
 
 class ConflictError(ApiError):
-    """The object has another UID or resourceVersion than the request expects."""
+    """The object's UID or resourceVersion differs from the one in the request."""
 
 
 class AlreadyExistsError(ConflictError):
@@ -137,7 +132,7 @@ class AlreadyExistsError(ConflictError):
 
 
 class GoneError(ApiError):
-    """The resourceVersion has been compacted away; list again."""
+    """The resourceVersion is too old; list again."""
 
 
 class InvalidError(ApiError):
@@ -145,15 +140,15 @@ class InvalidError(ApiError):
 
 
 class TooManyRequestsError(ApiError):
-    """The server is limiting requests."""
+    """The server is throttling requests."""
 
 
 class ServerError(ApiError):
-    """The server failed: it is unknown whether a write took effect."""
+    """The server failed; a write may or may not have taken effect."""
 
 
 REFUSALS = (BadRequestError, ForbiddenError, NotFoundError, InvalidError)
-"""What a server most likely answers again if it is asked the same again."""
+"""Errors that a repeated request will most likely get again."""
 
 _BY_CODE: dict[int, type[ApiError]] = {
     400: BadRequestError,

@@ -1,5 +1,5 @@
-# ruff: noqa: A002  (`type` is the word that Events use)
-"""Kubernetes Events about objects: an event that happens again is counted, not written again."""
+# ruff: noqa: A002  (`type` is the field name in Events)
+"""Records Kubernetes Events about objects; a repeated event increments a count."""
 
 from __future__ import annotations
 
@@ -40,33 +40,32 @@ class ObjectReference(View, frozen=True):
 
     @classmethod
     def to(cls, resource: Resource, metadata: ObjectMeta) -> ObjectReference:
-        """Return a reference to an object of a kind."""
         return cls(resource.api_version, resource.kind, metadata.namespace, metadata.name, metadata.uid)
 
 
 class EventLimits(msgspec.Struct, frozen=True):
-    """How much one process remembers and writes."""
+    """Limits on memory and writes of one recorder."""
 
     repeat_seconds: float = 10.0
-    """An event that happens again and again is written at most this often."""
+    """Minimum time between two writes of the same event."""
     remembered: int = 1000
-    """Maximum number of different events that are remembered, to count repeats, or wait to be written.
+    """Maximum number of distinct events in memory, for counting repeats or waiting to be written.
 
-    Beyond that, the namespace with the most of them loses one.
+    Beyond it, the namespace with the most events loses one.
     """
     writers: int = 8
-    """Number of events that are written concurrently; namespaces share the writers fairly."""
+    """Number of concurrent writes; namespaces share the writers fairly."""
     max_tries: int = 5
     flush_seconds: float = 5.0
-    """How long leaving the context may take to write the rest."""
+    """Maximum time for writing the remaining events when the context exits."""
 
 
 class EventRecorder:
-    """Records Events about objects; use it as a context manager around the work.
+    """Records Events about objects; use it as an async context manager.
 
-    Guarantees: `record` does not wait and never fails; events that cannot be written within the limits are
-    dropped and counted; leaving the context writes the rest, within `flush_seconds`. Events of one namespace
-    that are refused or slow neither delay nor displace events of another.
+    Guarantees: `record` does not block and never fails. Events that cannot be written within the limits are
+    dropped and counted. Leaving the context writes the remaining events within `flush_seconds`. Rejected or
+    slow events of one namespace neither delay nor displace events of another.
     """
 
     def __init__(
@@ -78,14 +77,14 @@ class EventRecorder:
         now: Callable[[], datetime],
         limits: EventLimits | None = None,
     ) -> None:
-        # A retry inside the client would keep a writer waiting; the queue retries instead.
+        # A retry inside the client would block a writer; the queue retries instead.
         self._client = client.without_retries()
         self._component = component
         self._rng = rng
         self._now = now
         self._limits = limits or EventLimits()
         self._series: OrderedDict[_Key, _Series] = OrderedDict()
-        """The event that has not happened for longest comes first."""
+        """Least recently recorded first."""
         self._queue: WorkQueue[_Key] = WorkQueue(
             rng=rng,
             backoff=Backoff(1.0, 30.0),
@@ -94,7 +93,7 @@ class EventRecorder:
         )
         self._writers: list[asyncio.Task[None]] = []
         self.dropped = 0
-        """How many events were never written."""
+        """Number of events that were never written."""
 
     async def __aenter__(self) -> Self:
         self._writers = [
@@ -114,7 +113,7 @@ class EventRecorder:
 
     def record(self, regarding: ObjectReference, type: str, reason: str, message: str) -> None:
         """Record an event about an object; `type` is Normal or Warning."""
-        key = _Key(regarding, type, reason, truncated(message))
+        key = _Key(regarding, type, reason, truncate_message(message))
         series = self._series.get(key) or self._begin(key)
         if series is None:
             self.dropped += 1
@@ -123,11 +122,11 @@ class EventRecorder:
         series.count += 1
         series.last = self._now()
         if not self._queue.failures(key):
-            # One that failed is about to be retried, which will include this time too.
+            # After a failure a retry is pending, and it will include this occurrence.
             self._queue.add(key, after_seconds=self._wait_seconds(series))
 
     def _begin(self, key: _Key) -> _Series | None:
-        """Return a new series, None when the namespace of the key has no room for it."""
+        """Return a new series, or None if there is no room for it."""
         if len(self._series) >= self._limits.remembered and not self._make_room(key.regarding.namespace):
             return None
         now = self._now()
@@ -135,9 +134,9 @@ class EventRecorder:
         return series
 
     def _make_room(self, newcomer: str) -> bool:
-        """Forget a series of the namespace that has most; return whether there was one to forget."""
+        """Evict a series of the namespace with the most series; return whether there was one."""
         counts = Counter([newcomer, *(key.regarding.namespace for key in self._series)])
-        # Of namespaces with equal counts, the newcomer's comes first.
+        # With equal counts, the newcomer's namespace comes first.
         largest = counts.most_common(1)[0][0]
         series = [each for key, each in self._series.items() if key.regarding.namespace == largest]
         written = (each for each in series if not each.unwritten)
@@ -149,7 +148,7 @@ class EventRecorder:
         return True
 
     def _wait_seconds(self, series: _Series) -> float:
-        """Return how long a series must wait before it is written again."""
+        """Return the time until the series may be written again."""
         if series.written_at is None:
             return 0.0
         return series.written_at + self._limits.repeat_seconds - asyncio.get_running_loop().time()
@@ -160,7 +159,7 @@ class EventRecorder:
             if series is None or not series.unwritten:
                 self._queue.forget(key)
             elif (wait_seconds := self._wait_seconds(series)) > 0:
-                # It happened again while it was being written.
+                # It was recorded again during the write.
                 self._queue.add(key, after_seconds=wait_seconds)
             else:
                 await self._write(series)
@@ -170,20 +169,19 @@ class EventRecorder:
         try:
             await self._send(series)
         except errors.KubeError as error:
-            self._failed(series, error)
+            self._retry_or_drop(series, error)
         except Exception:
-            log.exception("an event could not be written")
+            log.exception("cannot write an event")
             self._give_up(series)
         else:
             self._queue.forget(series.key)
 
     async def _flush(self) -> None:
-        # An event that a writer is busy with is sent again under the same name, which does no harm.
+        # An event that a writer is sending right now is sent again under the same name, which is harmless.
         unwritten = [series for series in self._series.values() if series.unwritten]
         await asyncio.gather(*self._writers, *map(self._send, unwritten), return_exceptions=True)
 
     async def _send(self, series: _Series) -> None:
-        """Write the series to the server."""
         count = series.count
         if not (series.exists and await self._try_patch(series)):
             await self._create(series)
@@ -194,7 +192,7 @@ class EventRecorder:
         try:
             await self._client.patch(EVENTS, series.namespace, series.name, series.patch())
         except errors.NotFoundError:
-            # The server forgets events after an hour.
+            # The server deletes events after an hour.
             series.exists = False
         return series.exists
 
@@ -203,19 +201,19 @@ class EventRecorder:
         try:
             await self._client.create(EVENTS, series.namespace, series.body(self._component))
         except errors.AlreadyExistsError:
-            # An earlier try took effect, and only its response was lost.
+            # An earlier try took effect, but its response was lost.
             await self._client.patch(EVENTS, series.namespace, series.name, series.patch())
         series.exists = True
 
     def _new_name(self, about: str) -> str:
-        # What is left of a long name must still end as a name may end.
+        # A truncated name must not end with a dash or a dot.
         return f"{about[: _NAME_LIMIT - _SUFFIX_LENGTH].rstrip('-.')}.{self._rng.getrandbits(64):016x}"
 
-    def _failed(self, series: _Series, error: errors.KubeError) -> None:
-        is_passing = isinstance(
+    def _retry_or_drop(self, series: _Series, error: errors.KubeError) -> None:
+        is_temporary = isinstance(
             error, errors.TransportError | errors.ServerError | errors.TooManyRequestsError
         )
-        if is_passing and self._queue.failures(series.key) + 1 < self._limits.max_tries:
+        if is_temporary and self._queue.failures(series.key) + 1 < self._limits.max_tries:
             self._queue.retry(series.key)
             return
         about = series.key.regarding
@@ -229,8 +227,6 @@ class EventRecorder:
 
 
 class _Key(NamedTuple):
-    """Events with the same identity are counted as one series."""
-
     regarding: ObjectReference
     type: str
     reason: str
@@ -238,33 +234,31 @@ class _Key(NamedTuple):
 
 
 class _Series(msgspec.Struct):
-    """An event and how often it happened."""
+    """An event and its occurrences."""
 
     key: _Key
     first: datetime
     last: datetime
     count: int = 0
     written_count: int = 0
-    """What the server knows."""
+    """The count on the server."""
     written_at: float | None = None
     """Loop time of the last write; None before the first."""
     name: str = ""
-    """Name of the Event on the server; the same for every try, to recognise one whose response was lost."""
+    """Name of the Event on the server; retries reuse it, so a create with a lost response is not repeated."""
     exists: bool = False
-    """Whether the server has that Event."""
+    """Whether the server has the Event."""
 
     @property
     def unwritten(self) -> int:
-        """How many times the server does not know of."""
         return self.count - self.written_count
 
     @property
     def namespace(self) -> str:
-        """The Event's namespace; Events about cluster-wide objects are kept in `default`."""
+        """The Event's namespace; Events about cluster-scoped objects are stored in `default`."""
         return self.key.regarding.namespace or "default"
 
     def body(self, component: str) -> JsonObject:
-        """Return the Event to create."""
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
@@ -280,12 +274,11 @@ class _Series(msgspec.Struct):
         }
 
     def patch(self) -> JsonObject:
-        """Return what changes when it happens again."""
         return {"count": self.count, "lastTimestamp": timestamp(self.last)}
 
 
-def truncated(message: str) -> str:
-    """Return a message that the API server takes: at most 1024 bytes of UTF-8, cut between characters."""
+def truncate_message(message: str) -> str:
+    """Cut a message to the API server's limit of 1024 bytes of UTF-8, between characters."""
     encoded = message.encode(errors="replace")
     if len(encoded) <= MESSAGE_LIMIT_BYTES:
         return encoded.decode()
@@ -293,5 +286,5 @@ def truncated(message: str) -> str:
 
 
 def timestamp(at: datetime) -> str:
-    """Return a time as Events write it, in UTC and whole seconds."""
+    """Format a time for an Event, in UTC and whole seconds."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,5 +1,5 @@
-# ruff: noqa: A002  (`type` is the word for what a caller asks for)
-"""Keeps a cache in step with the API server, by performing the effects of `watch.step`."""
+# ruff: noqa: A002  (`type` is the natural name for the requested type)
+"""Keeps a cache in sync with the API server by performing the effects of `watch.step`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
 from typing import Generic, Protocol, TypeVar, assert_never
 
 import msgspec
@@ -17,7 +16,6 @@ from paddlejob.kube import decoding, errors, responses, watch
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import Resource
-from paddlejob.kube.transport import Stream
 from paddlejob.kube.transport.lines import LineSplitter
 
 log = logging.getLogger(__name__)
@@ -28,35 +26,35 @@ T_co = TypeVar("T_co", bound=HasMeta, covariant=True)
 
 PAGE_SIZE = 500
 STREAM_SECONDS = (300, 600)
-"""Bounds of the time after which the server is asked to end a stream: spread, so that not all end at once."""
+"""Bounds of a stream's timeoutSeconds; it is random, so that streams do not all end at the same time."""
 MAX_LINE_BYTES = 32 << 20
-"""Maximum size of an event. etcd stores 1.5 MB, and JSON writes a control character in six bytes."""
+"""Maximum size of an event. etcd stores 1.5 MB, and JSON encodes a control character in six bytes."""
 MAX_ERROR_LENGTH = 500
 """Maximum length of a decoder's message, which may quote the object."""
 
 Decode = Callable[[msgspec.Raw], T | None]
-"""Returns the view of an object that the cache holds, None to leave the object out. Raises DECODE_ERRORS."""
+"""Returns the view of an object for the cache, or None to skip the object. Raises DECODE_ERRORS."""
 
 
 class OnChange(Protocol[T_contra]):
-    """Called after the cache has changed: an object was added (no old), changed, or deleted (no new)."""
+    """Called after the cache has changed: an object was added (no `old`), changed, or deleted (no `new`)."""
 
     def __call__(self, old: T_contra | None, new: T_contra | None, *, initial: bool) -> None:
         """Handle the change. `initial` means that the object existed when the informer started."""
 
 
 class OnDecodeError(Protocol[T_co]):
-    """Handles an object that does not fit its type, or is nested too deeply to be read."""
+    """Handles an object that does not match its type or is nested too deeply."""
 
     def __call__(self, encoded: msgspec.Raw, metadata: ObjectMeta, message: str) -> T_co:
-        """Return what the cache holds in its place; `encoded` may lack what is nested too deeply."""
+        """Return a substitute for the cache; `encoded` may lack parts that are nested too deeply."""
 
 
 class Informer(Generic[T]):
-    """Watches the objects of one kind, by namespace and selectors, into a cache.
+    """Watches the objects of one kind, filtered by namespace and selectors, into a cache.
 
-    Guarantees: the cache always equals one version of the server's truth; an object that does not decode and
-    a callback that fails affect nothing else; failures of the server or the network are retried indefinitely.
+    Guarantees: the cache always equals one version of the server's state. An object that does not decode, or
+    a callback that fails, does not affect other objects. Server and network failures are retried forever.
     """
 
     def __init__(
@@ -77,74 +75,62 @@ class Informer(Generic[T]):
         """Prepare to watch.
 
         `decode` replaces the plain decoding into `type`. It must copy the parts of the encoded object that it
-        keeps: a Raw is a view of the whole message.
-        Without `on_decode_error`, an object that does not fit its type is left out of the cache, and parts
-        that are nested too deeply are ignored, as every part that the type does not have. With it, the object
-        is read whole or not at all.
+        keeps, because a Raw is a view of the whole message.
+        Without `on_decode_error`, an object that does not match its type is skipped, and parts that are
+        nested too deeply are ignored. With it, objects are read completely or not at all.
         """
+        self.resource = resource
+        self.cache = cache
         self._client = client
-        self._resource = resource
         self._namespace = namespace
         self._label_selector = label_selector
         self._field_selector = field_selector
-        self._cache = cache
         self._rng = rng
         self._on_change = on_change
         self._on_decode_error = on_decode_error
         decoder = msgspec.json.Decoder(type)
         self._decode_view: Decode[T] = decode or (lambda encoded: decoding.decode(decoder, encoded))
         self._state: watch.State = watch.Empty()
-        self._staged: dict[ObjectKey, T | _LeftOut] = {}
+        self._staged: dict[ObjectKey, T | _Skipped] = {}
         self._undecodable: dict[ObjectKey, str] = {}
         """Resource versions of the objects that do not decode."""
         self._alive_at: float | None = None
         self._page_size: int | None = None
-        """Less than PAGE_SIZE once a list was too large to be read; no list is read whole after that."""
+        """Set once a list was too large; after that, lists are always read in pages of this size."""
         self.synced = asyncio.Event()
-        """Set once the cache has been complete, for the first time or since `relist`."""
+        """Set when the first list, or the first list after `relist`, is complete."""
         self._must_list = False
         self._idle: asyncio.Timeout | None = None
         self.last_error = ""
         """The last error, empty while the watch is healthy."""
         self.refusal: errors.ApiError | None = None
-        """Why the server does not tell this user, where that was its last answer."""
+        """The last 401 or 403, or None if the last error was another one."""
         self._streams_at_error = 0
         self.lists = 0
-        """How many complete lists were received."""
+        """Number of complete lists."""
         self.streams = 0
-        """How many streams were opened."""
+        """Number of opened streams."""
         self.callback_errors = 0
-        """How many callbacks failed."""
-
-    @property
-    def resource(self) -> Resource:
-        """The kind that is watched."""
-        return self._resource
-
-    @property
-    def cache(self) -> Cache[T]:
-        """The cache that is filled."""
-        return self._cache
 
     @property
     def undecodable(self) -> int:
-        """How many objects are left out because they do not fit their type."""
+        """Number of objects that are skipped because they do not match their type."""
         return len(self._undecodable)
 
     def age_seconds(self) -> float:
-        """Return the time since the server last sent anything on this watch.
+        """Return the time since the server last sent anything, 0 before `run`.
 
-        A healthy watch stays below IDLE_LIMIT_SECONDS and the time of a reconnect. 0 before `run`.
+        In a healthy watch it stays below IDLE_LIMIT_SECONDS plus the time of a reconnect.
         """
         return 0.0 if self._alive_at is None else _now() - self._alive_at
 
     @property
     def trouble(self) -> str:
-        """The last error unless a stream was opened since, which may have nothing to say for a minute."""
+        """The last error, or empty if a stream was opened since; a new stream can be silent for a minute."""
         return "" if self.streams > self._streams_at_error else self.last_error
 
     def relist(self) -> None:
-        """List everything again: a watch may be behind what others have written, a new list is not."""
+        """List everything again; a watch may lag behind recent writes, a new list does not."""
         self.synced.clear()
         self._must_list = True
         if self._idle is not None:
@@ -163,22 +149,23 @@ class Informer(Generic[T]):
                 case watch.FetchPage():
                     request = await self._page(request)
                 case watch.Wait():
-                    await asyncio.sleep(self._rng.uniform(request.at_least_seconds, request.at_most_seconds))
-                    request = self._next_request(watch.Woke())
+                    await asyncio.sleep(self._rng.uniform(request.min_seconds, request.max_seconds))
+                    request = self._next_request(watch.WaitOver())
                 case _:
                     assert_never(request)
 
     def _begin(self) -> watch.Request:
         self._must_list = False
         self._state = watch.Empty()
-        return self._next_request(watch.Woke())
+        return self._next_request(watch.WaitOver())
 
     async def _stream(self, request: watch.OpenStream) -> watch.Request:
-        """Read one stream until the machine asks for something else."""
+        """Read one stream until the state machine requests something else."""
         opened_at: float | None = None
         idle = self._idle = asyncio.timeout(watch.IDLE_LIMIT_SECONDS)
         try:
-            async with idle, self._open(request) as stream:
+            opening = self._client.watch_stream(self.resource, self._namespace, self._query(request))
+            async with idle, opening as stream:
                 if stream.status != 200:
                     raise await responses.error_from_stream(stream)
                 self.streams += 1
@@ -200,9 +187,6 @@ class Informer(Generic[T]):
             if self._idle is idle:
                 self._idle = None
 
-    def _open(self, request: watch.OpenStream) -> AbstractAsyncContextManager[Stream]:
-        return self._client.watch_stream(self._resource, self._namespace, self._query(request))
-
     def _query(self, request: watch.OpenStream) -> dict[str, str]:
         query = {
             "allowWatchBookmarks": "true",
@@ -216,11 +200,11 @@ class Informer(Generic[T]):
         return {name: value for name, value in query.items() if value}
 
     async def _page(self, request: watch.FetchPage) -> watch.Request:
-        """Fetch one page; without a version, so that the list is never older than what is known."""
+        """Fetch one page, without a resource version, so that the list is never older than the cache."""
         limit = self._page_size or (0 if request.whole else PAGE_SIZE)
         try:
             page = await self._client.list(
-                self._resource,
+                self.resource,
                 self._namespace,
                 label_selector=self._label_selector,
                 field_selector=self._field_selector,
@@ -242,7 +226,7 @@ class Informer(Generic[T]):
         return self._next_request(_ending(error, open_seconds))
 
     def _read(self, complete_lines: Iterable[bytes], opened_at: float) -> watch.Request | None:
-        """Feed lines to the machine until it asks for something other than more lines."""
+        """Feed lines to the state machine until it requests something other than more lines."""
         for line in complete_lines:
             if line:
                 request = self._next(self._event(line, opened_at))
@@ -270,7 +254,7 @@ class Informer(Generic[T]):
             case _:
                 return watch.Line(event.type, "")
 
-    def _decode(self, encoded: msgspec.Raw) -> T | _LeftOut:
+    def _decode(self, encoded: msgspec.Raw) -> T | _Skipped:
         try:
             if self._on_decode_error and decoding.is_too_deep(encoded):
                 raise msgspec.ValidationError(f"nested more than {decoding.MAX_DEPTH} levels deep")
@@ -279,20 +263,20 @@ class Informer(Generic[T]):
             metadata, message = _metadata(encoded), str(error)[:MAX_ERROR_LENGTH]
             if self._on_decode_error is not None:
                 return self._on_decode_error(encoded, metadata, message)
-            return _LeftOut(metadata.key, metadata.resource_version, message)
+            return _Skipped(metadata.key, metadata.resource_version, message)
         if view is None:
             metadata = _metadata(encoded)
-            return _LeftOut(metadata.key, metadata.resource_version)
+            return _Skipped(metadata.key, metadata.resource_version)
         return view
 
     def _next_request(self, received: watch.Input) -> watch.Request:
-        """Step the machine with an input after which it always asks for something."""
+        """Step the state machine with an input that always leads to a request."""
         request = self._next(received)
-        assert request is not None, f"the watch is waiting for nothing in state {self._state!r}"
+        assert request is not None, f"the watch has no request in state {self._state!r}"
         return request
 
     def _next(self, received: watch.Input) -> watch.Request | None:
-        """Step the machine, perform the effects, and return what it waits for now, None for more lines."""
+        """Step the state machine, perform the effects, and return its request, None for more lines."""
         self._state, effects = watch.step(self._state, received)
         request: watch.Request | None = None
         for effect in effects:
@@ -325,59 +309,59 @@ class Informer(Generic[T]):
             case watch.Remove():
                 self._remove(effect.payload, effect.resource_version)
             case watch.Advance():
-                self._cache.advance(effect.resource_version)
+                self.cache.advance(effect.resource_version)
             case watch.Replace():
                 self._replace(effect.resource_version)
             case _:
                 assert_never(effect)
         if self.last_error:
-            log.info("watch of %s has recovered", self._resource.plural)
+            log.info("watch of %s has recovered", self.resource.plural)
             self.last_error = ""
 
-    def _apply(self, decoded: T | _LeftOut, resource_version: str) -> None:
-        if isinstance(decoded, _LeftOut):
-            self._leave_out(decoded)
-            self._notify(self._cache.remove(decoded.key, resource_version), initial=False)
+    def _apply(self, decoded: T | _Skipped, resource_version: str) -> None:
+        if isinstance(decoded, _Skipped):
+            self._record_skipped(decoded)
+            self._notify(self.cache.remove(decoded.key, resource_version), initial=False)
         else:
             self._undecodable.pop(decoded.metadata.key, None)
-            self._notify(self._cache.apply(decoded, resource_version), initial=False)
+            self._notify(self.cache.apply(decoded, resource_version), initial=False)
 
     def _remove(self, key: ObjectKey, resource_version: str) -> None:
         self._undecodable.pop(key, None)
-        self._notify(self._cache.remove(key, resource_version), initial=False)
+        self._notify(self.cache.remove(key, resource_version), initial=False)
 
-    def _stage(self, decoded: T | _LeftOut) -> None:
-        if isinstance(decoded, _LeftOut):
+    def _stage(self, decoded: T | _Skipped) -> None:
+        if isinstance(decoded, _Skipped):
             self._staged[decoded.key] = decoded
             return
         key, version = decoded.metadata.key, decoded.metadata.resource_version
-        known = self._cache.get(key)
-        # An object that is known already is not kept twice while the list is incomplete.
+        known = self.cache.get(key)
+        # Reuse a cached object, so that it is not in memory twice until the list is complete.
         self._staged[key] = known if known and known.metadata.resource_version == version else decoded
 
     def _replace(self, resource_version: str) -> None:
         staged, self._staged = self._staged, {}
-        left_out = {key: entry for key, entry in staged.items() if isinstance(entry, _LeftOut)}
-        self._undecodable = {key: known for key, known in self._undecodable.items() if key in left_out}
-        for entry in left_out.values():
-            self._leave_out(entry)
-        listed = (entry for entry in staged.values() if not isinstance(entry, _LeftOut))
+        skipped = {key: entry for key, entry in staged.items() if isinstance(entry, _Skipped)}
+        self._undecodable = {key: known for key, known in self._undecodable.items() if key in skipped}
+        for entry in skipped.values():
+            self._record_skipped(entry)
+        listed = (entry for entry in staged.values() if not isinstance(entry, _Skipped))
         self.lists += 1
-        self._notify(self._cache.replace(listed, resource_version), initial=not self.synced.is_set())
+        self._notify(self.cache.replace(listed, resource_version), initial=not self.synced.is_set())
         if not self._must_list:
             self.synced.set()
 
-    def _leave_out(self, left_out: _LeftOut) -> None:
-        """Log once for each version that an object does not decode; count it as long as it does not."""
-        key = left_out.key
-        if not left_out.message:
+    def _record_skipped(self, skipped: _Skipped) -> None:
+        """Log an object that does not decode, once for each version, and count it until it decodes."""
+        key = skipped.key
+        if not skipped.message:
             self._undecodable.pop(key, None)
             return
-        is_known = self._undecodable.get(key) == left_out.resource_version
-        self._undecodable[key] = left_out.resource_version
+        is_known = self._undecodable.get(key) == skipped.resource_version
+        self._undecodable[key] = skipped.resource_version
         if not is_known:
             log.warning(
-                "%s %s is ignored because it does not decode: %s", self._resource.kind, key, left_out.message
+                "%s %s is ignored because it does not decode: %s", self.resource.kind, key, skipped.message
             )
 
     def _notify(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
@@ -387,13 +371,13 @@ class Informer(Generic[T]):
             try:
                 self._on_change(change.old, change.new, initial=initial)
             except Exception:
-                # It must not stop the watch.
+                # A failing callback must not stop the watch.
                 self.callback_errors += 1
-                log.exception("a callback for %s failed", self._resource.plural)
+                log.exception("a callback for %s failed", self.resource.plural)
 
     def _warn(self, message: str) -> None:
         level = logging.DEBUG if message == self.last_error else logging.WARNING
-        log.log(level, "watch of %s: %s", self._resource.plural, message)
+        log.log(level, "watch of %s: %s", self.resource.plural, message)
         self.last_error = message
         self._streams_at_error = self.streams
 
@@ -403,7 +387,7 @@ class Informer(Generic[T]):
 
 
 class _Event(msgspec.Struct, frozen=True):
-    """An event of a watch; the object stays encoded until its type is known."""
+    """A watch event; the object is decoded later, depending on the event type."""
 
     type: str
     object: msgspec.Raw
@@ -424,8 +408,8 @@ class _IdentityOnly(View, frozen=True):
     metadata: _Identity
 
 
-class _LeftOut(msgspec.Struct, frozen=True):
-    """An object that the cache does not hold; the message is empty unless it does not decode."""
+class _Skipped(msgspec.Struct, frozen=True):
+    """An object that is not cached; the message is empty unless the object does not decode."""
 
     key: ObjectKey
     resource_version: str
@@ -438,14 +422,14 @@ _IDENTITY_DECODER = msgspec.json.Decoder(_IdentityOnly)
 _STATUS_DECODER = msgspec.json.Decoder(errors.Status)
 
 
-def _version(decoded: HasMeta | _LeftOut) -> str:
-    return decoded.resource_version if isinstance(decoded, _LeftOut) else decoded.metadata.resource_version
+def _version(decoded: HasMeta | _Skipped) -> str:
+    return decoded.resource_version if isinstance(decoded, _Skipped) else decoded.metadata.resource_version
 
 
 def _metadata(encoded: msgspec.Raw) -> ObjectMeta:
-    """Return an object's metadata, or the part that names it when the rest does not decode.
+    """Return an object's metadata, or only its identity if the rest does not decode.
 
-    A grace period of thousands of years is valid, and makes a date that Python cannot hold.
+    For example, a grace period of thousands of years is valid but leads to a date that Python cannot hold.
     """
     try:
         return decoding.decode(_META_DECODER, encoded).metadata

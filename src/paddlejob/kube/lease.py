@@ -1,11 +1,11 @@
-"""Leader election on a Lease, compatible with client-go and stricter where time is concerned.
+"""Leader election on a Lease, compatible with client-go and stricter about time.
 
-The holder renews the record; a candidate takes over once it has seen the record *unchanged* for its
-`leaseDurationSeconds` on the candidate's own monotonic clock. Nobody compares dates of different machines, so
-clock skew does not matter. Why there are never two leaders at work:
+The holder renews the record. A candidate takes over after it has seen the record *unchanged* for its
+`leaseDurationSeconds` on the candidate's own monotonic clock. Timestamps of different machines are never
+compared, so clock skew does not matter. Why two leaders never work at the same time:
 
-    leader     sends a renewal at t; without an answer to a later one it stops its work at t + renew deadline,
-               and has until t + lease duration to see it stopped
+    leader     sends a renewal at t; if no later one succeeds, it stops its work at t + renew deadline,
+               and must have stopped by t + lease duration
     candidate  sees that renewal after t, and takes over no earlier than the lease duration after that
 """
 
@@ -38,14 +38,14 @@ class LeaseLostError(Exception):
 
 
 class LeaseTiming(msgspec.Struct, frozen=True):
-    """How long a leader may go without renewing; the defaults are those of Kubernetes' own components."""
+    """Timing of the election; the defaults match Kubernetes' own components."""
 
     lease_duration_seconds: int = 15
-    """How long a candidate waits before it takes over an unchanged record."""
+    """Time that a candidate waits before it takes over an unchanged record."""
     renew_deadline_seconds: float = 10.0
-    """How long a leader works without a renewal; the rest of the duration is for stopping."""
+    """Time that a leader works without a renewal; the rest of the lease duration is for stopping."""
     retry_period_seconds: float = 2.0
-    """The time between two tries, of a leader and of a candidate."""
+    """Time between two tries of a leader or a candidate."""
 
     def __post_init__(self) -> None:
         if not self.lease_duration_seconds > self.renew_deadline_seconds > self.retry_period_seconds > 0:
@@ -58,7 +58,7 @@ class LeaseTiming(msgspec.Struct, frozen=True):
 class LeaderElector:
     """Does work while it holds a Lease.
 
-    Assumes that `identity` is unique to this process, across restarts too.
+    Requires an `identity` that is unique to this process, also across restarts.
     """
 
     def __init__(
@@ -80,33 +80,33 @@ class LeaderElector:
         self._rng = rng
         self._now = now
         self._timing = timing or LeaseTiming()
-        self._on_stuck = on_stuck or _leave_at_once
+        self._on_stuck = on_stuck or _exit_now
         self._lease: JsonObject | None = None
         self._observed_at = -math.inf
         self._renewed_at = -math.inf
-        """When the last successful renewal was sent."""
+        """Time at which the last successful renewal was sent."""
         self._is_elected = False
 
     @property
     def is_leader(self) -> bool:
-        """Whether the lease is held at this instant: the fence of a leader's writes (`Client.fenced`).
+        """Whether this process holds the lease now; pass it to `Client.with_fence` to guard writes.
 
-        A process that was suspended and continues sees at once that its time is over.
+        It is False immediately after a process was suspended for longer than the renew deadline.
         """
         return self._is_elected and self._remaining_seconds() > 0
 
     @property
     def holder(self) -> str:
-        """Who held the lease when it was last read; empty if nobody did."""
+        """The holder when the lease was last read, or an empty string."""
         return _holder(self._lease)
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Wait for the lease, do the work while it is held, release it, and return what the work returned.
+        """Wait for the lease, do the work while holding it, release it, and return the work's result.
 
-        When cancelled, the lease is held until the work has stopped, and then released.
-        Guarantees: the work is cancelled when the lease is lost; should it not stop before another may
-        start, `on_stuck` is called, which by default ends the process.
-        Raises LeaseLostError when it was lost, else what the work raises.
+        On cancellation the lease is released after the work has stopped.
+        Guarantees that the work is cancelled when the lease is lost. If it does not stop before another
+        process may start, `on_stuck` is called, which by default exits the process.
+        Raises LeaseLostError if the lease was lost; exceptions of the work propagate.
         """
         await self._acquire()
         renewing = asyncio.create_task(self._renew_until_lost(), name="lease-renewal")
@@ -141,13 +141,13 @@ class LeaderElector:
             self._is_elected = False
 
     async def _stop(self, working: asyncio.Task[Any], renewing: asyncio.Task[None]) -> None:
-        """Stop the work, then release the lease if it is still held."""
+        """Stop the work, then release the lease unless it was lost."""
         working.cancel()
         await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             await asyncio.wait({working}, timeout=self._seconds_to_stop())
             if not working.done():
-                log.critical("%s has lost its lease, and its work is not stopping", self._identity)
+                log.critical("%s has lost its lease, but its work does not stop", self._identity)
                 self._on_stuck()
         is_lost = renewing.done()
         renewing.cancel()
@@ -159,31 +159,31 @@ class LeaderElector:
                 log.error("%s ended with an error", task.get_name(), exc_info=error)
 
     def _remaining_seconds(self) -> float:
-        """Return how long the last renewal still allows to work."""
+        """Return the time left to work after the last renewal."""
         return self._renewed_at + self._timing.renew_deadline_seconds - _seconds()
 
     def _seconds_to_stop(self) -> float:
-        """Return how long a leader that has lost may take to stop before another can start."""
+        """Return the time in which a leader that lost the lease must stop, before another can start."""
         margin = self._timing.lease_duration_seconds - self._timing.renew_deadline_seconds
         return margin + min(0.0, self._remaining_seconds())
 
     def _request_seconds(self) -> float:
-        # One lost request must leave time for another before the deadline.
+        # After one lost request there must be time for another before the deadline.
         return self._timing.renew_deadline_seconds / 2
 
     async def _attempt(self, timeout_seconds: float) -> bool | None:
-        """Try to acquire or renew the lease, and tell whether it is held; None if that is unknown."""
+        """Try to acquire or renew the lease; return whether it is held, or None if that is unknown."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await self._hold()
         except (errors.KubeError, TimeoutError) as error:
             reason = str(error) or "timed out"
-            log.warning("%s could not acquire or renew its lease: %s", self._identity, reason)
+            log.warning("%s cannot acquire or renew its lease: %s", self._identity, reason)
             return None
 
     async def _hold(self) -> bool:
         if self.holder == self._identity:
-            # If somebody else has changed the record, this is a conflict: then read it before the next write.
+            # A conflict means that another process changed the record; read it before the next write.
             with suppress(errors.ConflictError, errors.NotFoundError):
                 await self._write(self._renewed_spec())
                 return True
@@ -197,13 +197,13 @@ class LeaderElector:
         if self._lease is None or self.holder == self._identity:
             return True
         if self._is_elected:
-            # Another process held it, if only briefly: what this leader knows may be wrong now.
+            # Another process held the lease, if only briefly, so this leader's state may be outdated.
             return False
         duration = _spec(self._lease).get("leaseDurationSeconds") or self._timing.lease_duration_seconds
         return not self.holder or _seconds() >= self._observed_at + duration
 
     async def _observe(self) -> None:
-        """Read the record, and remember when it was first seen unchanged."""
+        """Read the record, and remember when its current state was first seen."""
         try:
             lease = await self._client.get(LEASES, self._namespace, self._name)
         except errors.NotFoundError:
@@ -211,7 +211,7 @@ class LeaderElector:
         if lease is None or _spec(lease) != _spec(self._lease):
             self._observed_at = _seconds()
             if _holder(lease) != self.holder:
-                log.info("lease %s/%s: %s leads", self._namespace, self._name, _holder(lease) or "nobody")
+                log.info("lease %s/%s: leader is %s", self._namespace, self._name, _holder(lease) or "none")
         self._lease = lease
 
     def _renewed_spec(self) -> JsonObject:
@@ -242,7 +242,7 @@ class LeaderElector:
         self._renewed_at = sent_at
 
     async def _release(self) -> None:
-        """Let another process take over at once, instead of after the lease duration."""
+        """Release the lease, so that another process need not wait for the lease duration."""
         self._is_elected = False
         now = _micro_time(self._now())
         spec = _spec(self._lease) | {
@@ -255,7 +255,7 @@ class LeaderElector:
             async with asyncio.timeout(self._request_seconds()):
                 await self._write(spec)
         except (errors.KubeError, TimeoutError) as error:
-            log.warning("%s could not release its lease: %s", self._identity, error)
+            log.warning("%s cannot release its lease: %s", self._identity, error)
         self._renewed_at = -math.inf
 
 
@@ -269,7 +269,7 @@ def _holder(lease: JsonObject | None) -> str:
 
 
 def _micro_time(at: datetime) -> str:
-    """Return a time as Leases write it: always with six digits, the only form that Go reads."""
+    """Format a time for a Lease, always with six decimals, because Go accepts no other form."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -277,6 +277,6 @@ def _seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _leave_at_once() -> None:
-    # Nothing is flushed, on purpose: another process is about to do the same work.
+def _exit_now() -> None:
+    # Deliberately without flushing: another process is about to start the same work.
     os._exit(1)

@@ -1,4 +1,4 @@
-"""The resources of Kubernetes itself."""
+"""The built-in resources of Kubernetes."""
 
 from __future__ import annotations
 

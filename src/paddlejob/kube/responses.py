@@ -13,21 +13,18 @@ T = TypeVar("T")
 
 
 class Written(meta.View, frozen=True):
-    """The metadata of an object that was written; far cheaper to decode than the whole object.
+    """The metadata of a written object; far cheaper to decode than the whole object.
 
-    Decodes however deeply the rest of the object is nested.
+    Decodes at any nesting depth of the rest of the object.
     """
 
     metadata: meta.ObjectMeta = meta.ObjectMeta()
 
 
 class ListMeta(meta.View, frozen=True):
-    """The `metadata` of a list."""
-
     resource_version: str = ""
     continue_token: str = msgspec.field(name="continue", default="")
     """Empty on the last page."""
-    remaining_item_count: int | None = None
 
 
 class ListOf(msgspec.Struct, Generic[T], frozen=True):
@@ -38,7 +35,7 @@ class ListOf(msgspec.Struct, Generic[T], frozen=True):
 
 
 class _ListBody(msgspec.Struct, Generic[T], frozen=True):
-    """A list as sent: Go writes an empty one as null."""
+    """A list as the server sends it; Go encodes an empty list as null."""
 
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] | None = None
@@ -47,7 +44,7 @@ class _ListBody(msgspec.Struct, Generic[T], frozen=True):
 def decode(body: bytes, as_type: type[T]) -> T:
     """Return the object in a response.
 
-    Raises UndecodableError when the bytes are not valid JSON, do not fit the type, or are nested too deeply.
+    Raises UndecodableError if the bytes are not valid JSON, do not match the type, or are nested too deeply.
     """
     decoder = _decoder(as_type)
     try:
@@ -59,10 +56,10 @@ def decode(body: bytes, as_type: type[T]) -> T:
 def decode_list(body: bytes, item_type: type[T]) -> ListOf[T]:
     """Return the page of objects in a response.
 
-    Raises UndecodableError as `decode` does; list `msgspec.Raw` to decode the items one by one, with
-    `decoding.decode`, which explains what becomes of an item that is nested too deeply.
+    Raises UndecodableError as `decode` does. Use `msgspec.Raw` as the item type to decode the items one by
+    one with `decoding.decode`, which accepts deeply nested items.
     """
-    decoder = _list_decoder(item_type)
+    decoder: msgspec.json.Decoder[_ListBody[T]] = _decoder(_ListBody[item_type])  # type: ignore[valid-type]
     try:
         page = decoding.decode(decoder, body) if item_type is msgspec.Raw else decoder.decode(body)
     except decoding.DECODE_ERRORS as error:
@@ -71,13 +68,19 @@ def decode_list(body: bytes, item_type: type[T]) -> ListOf[T]:
 
 
 def error_from(response: transport.Response) -> errors.ApiError:
-    """Return the exception for an error response, even when its body is not a Status."""
-    status = _status_in(response)
+    """Return the exception for an error response, even if its body is not a Status."""
+    try:
+        status = _decoder(errors.Status).decode(response.body)
+    except decoding.DECODE_ERRORS:
+        # From a proxy or a load balancer, not from the API server.
+        status = errors.Status(message=_excerpt(response.body))
+    # Prefer the HTTP status code, which proxies see too.
+    status = msgspec.structs.replace(status, code=response.status)
     return errors.api_error(status, retry_after_seconds=_retry_after_seconds(response))
 
 
 async def error_from_stream(stream: transport.Stream) -> errors.ApiError:
-    """Read the rest of a stream that was refused, and return the exception for it."""
+    """Read the rest of an error response and return the exception for it."""
     body = bytearray()
     async for chunk in stream.chunks():
         body += chunk
@@ -88,38 +91,24 @@ async def error_from_stream(stream: transport.Stream) -> errors.ApiError:
 
 _STATUS_SIZE_LIMIT = 1 << 20
 _EXCERPT_SIZE = 200
-_LONGEST_NUMBER = 15
+_MAX_NUMBER_LENGTH = 15
 
 
 _decoders: dict[Any, Any] = {}
 
 
 def _decoder(as_type: type[T]) -> msgspec.json.Decoder[T]:
-    """Return the decoder for a type; making one costs more than decoding a pod."""
+    """Return the cached decoder for a type; creating one costs more than decoding a pod."""
     decoder: msgspec.json.Decoder[T] | None = _decoders.get(as_type)
     if decoder is None:
         decoder = _decoders[as_type] = msgspec.json.Decoder(as_type)
     return decoder
 
 
-def _list_decoder(item_type: type[T]) -> msgspec.json.Decoder[_ListBody[T]]:
-    return _decoder(_ListBody[item_type])  # type: ignore[valid-type]
-
-
-def _status_in(response: transport.Response) -> errors.Status:
-    try:
-        status = _decoder(errors.Status).decode(response.body)
-    except decoding.DECODE_ERRORS:
-        # From a proxy or a load balancer, not from the API server.
-        return errors.Status(code=response.status, message=_excerpt(response.body))
-    # The HTTP code is the one that everybody between us and the server has seen.
-    return msgspec.structs.replace(status, code=response.status)
-
-
 def _retry_after_seconds(response: transport.Response) -> float | None:
-    """Return the seconds of the header; its date form, which no API server sends, counts as absent."""
+    """Return the Retry-After seconds; ignore the date form, which API servers do not send."""
     value = response.headers.get("retry-after", "").strip()
-    return float(value) if value.isdecimal() and len(value) <= _LONGEST_NUMBER else None
+    return float(value) if value.isdecimal() and len(value) <= _MAX_NUMBER_LENGTH else None
 
 
 def _undecodable(body: bytes, wanted: str, error: Exception) -> errors.UndecodableError:

@@ -1,9 +1,9 @@
-"""The API server's clock, from the `Date` header of its responses.
+"""Estimates the API server's clock from the `Date` header of its responses.
 
-A `Date` has whole seconds and is written somewhere between sending a request and receiving its response, so
-one response bounds the server's time from both sides, and several responses narrow it down. Nothing is
-averaged: one slow response only gives wide bounds. The bounds are kept against the event loop's monotonic
-clock, so it does not matter whether this machine's own date is right, or is set meanwhile.
+The server writes a `Date`, in whole seconds, between our request and its response. So each response bounds
+the server's time from both sides, and several responses narrow the bounds. Slow responses only give wide
+bounds; nothing is averaged. The bounds are relative to the event loop's monotonic clock, so neither a wrong
+local date nor a change of it matters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _RESOLUTION_SECONDS = 1.0
 
 
 class ServerClock:
-    """Keeps bounds on the difference; costs one string comparison a response, and a parse a second."""
+    """Bounds the offset of the server's clock; costs one string comparison per response."""
 
     def __init__(self) -> None:
         self._low, self._high = -math.inf, math.inf
@@ -24,13 +24,13 @@ class ServerClock:
         self._server_time = 0.0
 
     def now(self, seconds: float) -> datetime | None:
-        """Return the server's time, to about a second, at a time of our monotonic clock; None until known."""
+        """Return the server's time at a monotonic time, to within about a second; None if unknown."""
         if not math.isfinite(self._low):
             return None
         return datetime.fromtimestamp(seconds + (self._low + self._high) / 2, UTC)
 
     def observe(self, date: str, sent: float, received: float) -> None:
-        """Take the `Date` of a response, and when its exchange began and ended by our monotonic clock."""
+        """Add the `Date` of a response, with the monotonic times of the request and the response."""
         if date != self._date:
             try:
                 moment = parsedate_to_datetime(date)
@@ -42,7 +42,7 @@ class ServerClock:
         low = self._server_time - received
         high = self._server_time + _RESOLUTION_SECONDS - sent
         if low > self._high or high < self._low:
-            # The server's clock was set, or has drifted: what was known before is no longer true.
+            # The server's clock was set or has drifted, so the old bounds are invalid.
             self._low, self._high = low, high
         else:
             self._low, self._high = max(low, self._low), min(high, self._high)

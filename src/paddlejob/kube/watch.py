@@ -6,12 +6,12 @@
       ^              ^──────────────────────────────────┘                      │
       └────────────────────────(410 Gone, 404)─────────────────────────────────┘
 
-`Empty` and `Ready` wait for a time that has been asked for; the others wait for the server. A driver performs
-the effects and feeds what happens back into `step`. What `step` guarantees is what its tests are named after:
+`Empty` and `Ready` wait for a delay to pass; the other states wait for the server. A driver performs the
+effects and feeds the results back into `step`. `step` guarantees:
 
-- nothing reaches the cache before a list is complete; then it replaces everything at once;
-- a resource version is resumed from only after the list that it belongs to is complete;
-- after each step exactly one thing is under way: a stream, a page or a wait.
+- nothing reaches the cache before a list is complete; then the list replaces all objects atomically;
+- a watch resumes from a resource version only after the list with that version is complete;
+- after each step exactly one request is pending: a stream, a page or a wait.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation of the bookmark that ends a streamed list."""
 
 IDLE_LIMIT_SECONDS = 70.0
-"""The server sends a bookmark a minute and keeps 75 s of events: a longer silence is a dead connection, and
-reconnecting now still resumes without a list."""
+"""The server sends a bookmark every minute and keeps 75 s of events. After a longer silence the connection is
+dead; reconnecting at this point still avoids a new list."""
 
 SHORT_STREAM_SECONDS = 1.0
-"""A stream that ends sooner, with nothing new, was not healthy: reconnecting at once would be a hot loop."""
+"""A stream that ends sooner, without a new version, failed; reconnecting immediately would busy-loop."""
 
 SILENT_STREAMS_LIMIT = 8
-"""After so many silent streams, about ten minutes, the version itself is suspect: a server whose storage was
-restored from a backup sends nothing until it has caught up with a version that it no longer knows."""
+"""Number of silent streams, about ten minutes, after which everything is listed again. A server that was
+restored from a backup sends nothing until it reaches a version that it no longer knows."""
 
 STREAMED_LIST_TRIES = 2
 BACKOFF = Backoff(first_seconds=1.0, max_seconds=30.0)
@@ -43,52 +43,52 @@ MAX_RETRY_AFTER_SECONDS = 300.0
 
 class _State(msgspec.Struct, frozen=True):
     streams_left: int = STREAMED_LIST_TRIES
-    """How often a streamed list may still be tried; at 0 lists are fetched page by page."""
+    """Remaining tries of a streamed list; at 0 lists are fetched page by page."""
     failures: int = 0
     """Failures since the last healthy stream; the exponent of the backoff."""
 
 
 class Empty(_State, frozen=True):
-    """Nothing is listed; a wait is under way."""
+    """Nothing is listed; waiting for a delay."""
 
 
 class Streaming(_State, frozen=True):
-    """A streamed list is arriving."""
+    """Receiving a streamed list."""
 
 
 class Listing(_State, frozen=True):
-    """A page of a list was asked for."""
+    """Waiting for a page of a list."""
 
     resource_version: str = ""
-    """That of the first page: changes made while paging are then replayed by the watch."""
+    """The version of the first page, so that the watch replays changes made during paging."""
     whole: bool = False
-    """The list is asked for in one piece, because it changes faster than its pages can be fetched."""
+    """Fetch the list in one request, because its pages expired before they were all fetched."""
 
 
 class Ready(_State, frozen=True):
-    """The cache is complete up to a version; a wait is under way before watching goes on."""
+    """The cache is complete up to a version; waiting for a delay before watching."""
 
     resource_version: str = ""
     silent_streams: int = 0
 
 
 class Watching(_State, frozen=True):
-    """A watch is open and the cache complete up to a version."""
+    """A watch is open, and the cache is complete up to a version."""
 
     resource_version: str = ""
     silent_streams: int = 0
-    """How many streams before this one received nothing at all."""
+    """Number of consecutive streams before this one that received nothing."""
     received: bool = False
     """Whether this stream has received anything."""
     advanced: bool = False
-    """Whether this stream has led to a newer version."""
+    """Whether this stream has brought a newer version."""
 
 
 State: TypeAlias = Empty | Streaming | Listing | Ready | Watching
 
 
 class Line(msgspec.Struct, frozen=True):
-    """An event of the stream; only the driver knows what the payload is."""
+    """An event of the stream; the payload is opaque here."""
 
     type: str
     resource_version: str
@@ -97,15 +97,13 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of a list."""
-
     payloads: tuple[Any, ...]
     resource_version: str
     continue_token: str = ""
 
 
-class Woke(msgspec.Struct, frozen=True):
-    """The wait is over; also what starts the machine."""
+class WaitOver(msgspec.Struct, frozen=True):
+    """The wait is over; also the first input of the state machine."""
 
 
 class Eof(msgspec.Struct, frozen=True):
@@ -125,11 +123,11 @@ class Broken(msgspec.Struct, frozen=True):
 
     message: str
     open_seconds: float | None = None
-    """None when it never opened."""
+    """None if the stream never opened."""
 
 
 class HttpError(msgspec.Struct, frozen=True):
-    """The server refused the stream or the page."""
+    """The server refused the request for a stream or a page."""
 
     code: int
     message: str = ""
@@ -137,7 +135,7 @@ class HttpError(msgspec.Struct, frozen=True):
 
 
 class InStreamError(msgspec.Struct, frozen=True):
-    """An ERROR event: the server opened the stream and then gave up on it."""
+    """An ERROR event in an open stream."""
 
     code: int
     message: str = ""
@@ -145,41 +143,37 @@ class InStreamError(msgspec.Struct, frozen=True):
     open_seconds: float = 0.0
 
 
-Input: TypeAlias = Line | Page | Woke | Eof | Idle | Broken | HttpError | InStreamError
+Input: TypeAlias = Line | Page | WaitOver | Eof | Idle | Broken | HttpError | InStreamError
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """Discard what is staged: a new list begins."""
+    """Discard the staged objects; a new list begins."""
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """Keep an object aside until the list is complete."""
+    """Stage an object until the list is complete."""
 
     payload: Any
 
 
 class Unstage(msgspec.Struct, frozen=True):
-    """An object of the list in progress was deleted."""
+    """Drop a staged object, which was deleted."""
 
     payload: Any
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """Replace everything by what is staged, at once."""
+    """Replace all cached objects with the staged ones."""
 
     resource_version: str
 
 
 class Apply(msgspec.Struct, frozen=True):
-    """Store one object."""
-
     payload: Any
     resource_version: str
 
 
 class Remove(msgspec.Struct, frozen=True):
-    """Drop one object."""
-
     payload: Any
     resource_version: str
 
@@ -191,13 +185,11 @@ class Advance(msgspec.Struct, frozen=True):
 
 
 class Warn(msgspec.Struct, frozen=True):
-    """Log a warning."""
-
     message: str
 
 
 class OpenStream(msgspec.Struct, frozen=True):
-    """Open a stream: a watch from a version, or a streamed list and then a watch when there is none."""
+    """Open a watch from a version, or a streamed list followed by a watch if there is no version."""
 
     resource_version: str = ""
 
@@ -212,12 +204,12 @@ class FetchPage(msgspec.Struct, frozen=True):
 class Wait(msgspec.Struct, frozen=True):
     """Wait for a random time between two bounds."""
 
-    at_least_seconds: float
-    at_most_seconds: float
+    min_seconds: float
+    max_seconds: float
 
 
 Request: TypeAlias = OpenStream | FetchPage | Wait
-"""What the driver does next; it closes an open stream first."""
+"""The driver's next operation; it closes an open stream first."""
 StagingEffect: TypeAlias = Begin | Stage | Unstage
 CacheEffect: TypeAlias = Apply | Remove | Advance | Replace
 Effect: TypeAlias = StagingEffect | CacheEffect | Warn | Request
@@ -225,33 +217,33 @@ Step: TypeAlias = tuple[State, tuple[Effect, ...]]
 
 
 def step(state: State, received: Input) -> Step:  # noqa: PLR0911  (one line for each kind of input)
-    """Return the next state and what the driver has to do, in order.
+    """Return the next state and the effects to perform, in order.
 
-    Guarantees: after a Line at most one Request, after any other input exactly one, and always last.
-    Raises ValueError for an input that the state cannot receive.
+    Guarantees at most one Request after a Line and exactly one after any other input, always last.
+    Raises ValueError for an input that the state does not accept.
     """
     match state, received:
         case Watching(), Line():
-            return _watched(state, received)
+            return _on_watch_line(state, received)
         case Streaming(), Line():
-            return _streamed(state, received)
+            return _on_list_line(state, received)
         case Listing(), Page():
-            return _listed(state, received)
-        case ((Empty() | Ready()), Woke()):
+            return _on_page(state, received)
+        case ((Empty() | Ready()), WaitOver()):
             return _proceed(state)
         case ((Streaming() | Watching()), (Eof() | Idle())):
-            return _ended(state, received)
+            return _on_end(state, received)
         case ((Streaming() | Watching() | Listing()), Broken()):
-            return _broken(state, received)
+            return _on_broken(state, received)
         case ((Streaming() | Watching()), InStreamError()):
-            return _refused(state, received, received.open_seconds)
+            return _on_refusal(state, received, received.open_seconds)
         case ((Streaming() | Watching() | Listing()), HttpError()):
-            return _refused(state, received, None)
+            return _on_refusal(state, received, None)
         case _:
             raise ValueError(f"a watch in state {type(state).__name__} cannot receive {received!r}")
 
 
-def _watched(state: Watching, line: Line) -> Step:
+def _on_watch_line(state: Watching, line: Line) -> Step:
     version = line.resource_version or state.resource_version
     advanced = state.advanced or version != state.resource_version
     current = Watching(state.streams_left, state.failures, version, received=True, advanced=advanced)
@@ -266,7 +258,7 @@ def _watched(state: Watching, line: Line) -> Step:
             return current, ()
 
 
-def _streamed(state: Streaming, line: Line) -> Step:
+def _on_list_line(state: Streaming, line: Line) -> Step:
     match line.type:
         case "ADDED" | "MODIFIED":
             return state, (Stage(line.payload),)
@@ -276,14 +268,14 @@ def _streamed(state: Streaming, line: Line) -> Step:
             complete = Watching(STREAMED_LIST_TRIES, state.failures, line.resource_version, received=True)
             return complete, (Replace(line.resource_version),)
         case "BOOKMARK":
-            # A server that streams lists sends no other bookmark before the one that ends the list, so this
-            # one has overlooked the question and the end would never come.
+            # A server that streams lists sends no bookmark before the one that ends the list. A bookmark
+            # without the annotation means that it ignored sendInitialEvents; the list would never end.
             return _proceed(Empty(0, state.failures))
         case _:
             return state, ()
 
 
-def _listed(state: Listing, page: Page) -> Step:
+def _on_page(state: Listing, page: Page) -> Step:
     staged = tuple(Stage(payload) for payload in page.payloads)
     version = state.resource_version or page.resource_version
     if page.continue_token:
@@ -294,7 +286,7 @@ def _listed(state: Listing, page: Page) -> Step:
 
 
 def _proceed(state: Empty | Ready) -> Step:
-    """Do what the state has been waiting to do."""
+    """Start watching or listing after a wait."""
     if isinstance(state, Ready):
         version = state.resource_version
         watching = Watching(state.streams_left, state.failures, version, state.silent_streams)
@@ -304,7 +296,7 @@ def _proceed(state: Empty | Ready) -> Step:
     return Listing(0, state.failures), (Begin(), FetchPage())
 
 
-def _ended(state: Streaming | Watching, ending: Eof | Idle) -> Step:
+def _on_end(state: Streaming | Watching, ending: Eof | Idle) -> Step:
     failures = _failures_before(state, ending.open_seconds)
     if isinstance(state, Streaming):
         unfinished = Empty(state.streams_left - 1, failures + 1)
@@ -315,36 +307,36 @@ def _ended(state: Streaming | Watching, ending: Eof | Idle) -> Step:
     if isinstance(ending, Eof) and ending.open_seconds < SHORT_STREAM_SECONDS and not state.advanced:
         again = Ready(state.streams_left, failures + 1, state.resource_version, silent)
         return _pause(again, f"the watch was closed after {ending.open_seconds:.1f} s")
-    # The end that was asked for, a silence that has cost a minute already, or a server under load, which ends
-    # watches that it cannot feed in time, after a part of what has changed: no reason to wait.
+    # No delay: the stream ended as requested, or after a minute of silence, or a server under load cut a
+    # watch that it could not serve in time.
     return _proceed(Ready(state.streams_left, failures, state.resource_version, silent))
 
 
-def _broken(state: Streaming | Watching | Listing, ending: Broken) -> Step:
+def _on_broken(state: Streaming | Watching | Listing, ending: Broken) -> Step:
     failures = _failures_before(state, ending.open_seconds) + 1
-    # A middle box that cuts every streamed list must not keep us from ever listing.
+    # A proxy that cuts every streamed list must not prevent listing forever.
     cut_short = isinstance(state, Streaming) and ending.open_seconds is not None
-    return _pause(_resting(state, failures, streams_used=1 if cut_short else 0), ending.message)
+    return _pause(_retry_state(state, failures, streams_used=1 if cut_short else 0), ending.message)
 
 
-def _refused(
+def _on_refusal(
     state: Streaming | Watching | Listing, refusal: HttpError | InStreamError, open_seconds: float | None
 ) -> Step:
     failures = _failures_before(state, open_seconds)
     if refusal.code == 410:
-        return _expired(state, failures)
+        return _on_expiry(state, failures)
     if isinstance(state, Streaming) and refusal.code in (400, 422):
         return _proceed(Empty(0, failures))
     cut_short = isinstance(state, Streaming) and open_seconds is not None
-    rest = _resting(state, failures + 1, streams_used=1 if cut_short else 0)
+    following = _retry_state(state, failures + 1, streams_used=1 if cut_short else 0)
     if refusal.code == 404:
-        # The resource itself is gone, and its objects with it: when it is back, its past is not.
-        rest = Empty(rest.streams_left, rest.failures)
-    return _pause(rest, _explain(refusal), refusal.retry_after_seconds)
+        # The resource was removed with all its objects, so its versions are void.
+        following = Empty(following.streams_left, following.failures)
+    return _pause(following, _explain(refusal), refusal.retry_after_seconds)
 
 
-def _expired(state: Streaming | Watching | Listing, failures: int) -> Step:
-    """List again: at once when it happens now and then, with backoff when it happens again and again."""
+def _on_expiry(state: Streaming | Watching | Listing, failures: int) -> Step:
+    """List again, without delay the first time and with backoff after repeated failures."""
     if isinstance(state, Listing) and state.resource_version and not state.whole:
         return Listing(state.streams_left, failures, whole=True), (Begin(), FetchPage(whole=True))
     empty = Empty(state.streams_left, failures + 1)
@@ -353,8 +345,8 @@ def _expired(state: Streaming | Watching | Listing, failures: int) -> Step:
     return _pause(empty, "the version to watch from expired again (410 Gone)")
 
 
-def _resting(state: Streaming | Watching | Listing, failures: int, *, streams_used: int) -> Empty | Ready:
-    """Return the state to wait in before what failed is tried again."""
+def _retry_state(state: Streaming | Watching | Listing, failures: int, *, streams_used: int) -> Empty | Ready:
+    """Return the state in which to wait before the next try."""
     if isinstance(state, Watching):
         silent = 0 if state.received else state.silent_streams
         return Ready(state.streams_left, failures, state.resource_version, silent)
@@ -362,9 +354,9 @@ def _resting(state: Streaming | Watching | Listing, failures: int, *, streams_us
 
 
 def _failures_before(state: State, open_seconds: float | None) -> int:
-    """Return how many failures preceded this ending; a stream that lived has made up for all of them."""
-    lived = open_seconds is not None and open_seconds >= SHORT_STREAM_SECONDS
-    return 0 if lived else state.failures
+    """Return the number of failures before this one; a healthy stream resets it."""
+    was_healthy = open_seconds is not None and open_seconds >= SHORT_STREAM_SECONDS
+    return 0 if was_healthy else state.failures
 
 
 def _pause(state: Empty | Ready, message: str, retry_after_seconds: float | None = None) -> Step:
@@ -372,11 +364,11 @@ def _pause(state: Empty | Ready, message: str, retry_after_seconds: float | None
 
 
 def _backoff(failures: int, retry_after_seconds: float | None) -> Wait:
-    """Return a wait that doubles with every failure, and is never shorter than the server asked for."""
+    """Return a wait that doubles with every failure and respects Retry-After."""
     ceiling = BACKOFF.base_seconds(failures)
     asked = min(retry_after_seconds or 0.0, MAX_RETRY_AFTER_SECONDS)
-    at_least = max(asked, ceiling / 2)
-    return Wait(at_least, at_least + ceiling / 2)
+    min_seconds = max(asked, ceiling / 2)
+    return Wait(min_seconds, min_seconds + ceiling / 2)
 
 
 _ADVICE = {

@@ -1,13 +1,13 @@
-"""Keys that wait to be reconciled: each at most once, one worker per key, urgent ones first.
+"""A queue of keys to reconcile, with deduplication, one worker per key, and priorities.
 
-A key is in one or two of four places:
+A key is in one or two of four states:
 
-- ready: waiting for a worker; within a priority groups of keys take turns, and within a group the order is
-  first come, first served. A group gets its fair share of the workers and no more, so that a group of many or
-  of slow keys does not delay the others;
-- delayed: waiting for a time;
-- running: with a worker, from `get` to `done`;
-- dirty: added while running; `done` makes it ready, so that no change is missed.
+- ready: waiting for a worker. Within a priority, groups of keys take turns; within a group, keys are served
+  in order. Each group gets at most its fair share of the workers, so a group with many or slow keys does not
+  delay the others;
+- delayed: waiting for a deadline;
+- running: held by a worker, from `get` to `done`;
+- dirty: added while running; `done` makes it ready, so no change is missed.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Priority(enum.IntEnum):
-    """Which keys are served first."""
+    """The order of service, lowest first."""
 
     RESYNC = 0
-    """Reconciled again although nothing is known to have changed."""
+    """Periodic reconcile without a known change."""
     STARTUP = 1
     """Listed when the process started."""
     CHANGE = 2
-    """Something changed."""
+    """An object changed."""
     REQUEST = 3
-    """A user asked for something, and what follows takes longest."""
+    """A request of a user, which starts the longest work."""
 
 
-_FROM_BELOW_EVERY = 8
+_REVERSE_EVERY = 8
 """One `get` in this many serves the lowest priority first, so that no key starves."""
 
 _STALE_ENTRIES_KEPT = 64
 
 
 class _Lane(Generic[K]):
-    """Ready keys of one priority, and since when."""
+    """Ready keys of one priority, with the times at which they became ready."""
 
     def __init__(self, group_of: Callable[[K], Hashable], may_take: Callable[[Hashable], bool]) -> None:
         self._group_of = group_of
         self._may_take = may_take
         self._groups: OrderedDict[Hashable, OrderedDict[K, float]] = OrderedDict()
-        """The group whose turn is next comes first; none is empty."""
+        """The next group comes first; no group is empty."""
 
     def __len__(self) -> int:
         return sum(map(len, self._groups.values()))
@@ -68,7 +68,7 @@ class _Lane(Generic[K]):
         self._groups.setdefault(self._group_of(key), OrderedDict())[key] = since
 
     def take_next(self) -> tuple[K, float] | None:
-        """Take the next key; None if no group may have another worker."""
+        """Remove and return the next key, or None if no group may use another worker."""
         for group in filter(self._may_take, self._groups):
             taken = self._groups[group].popitem(last=False)
             self._groups.move_to_end(group)
@@ -93,8 +93,8 @@ class _Lane(Generic[K]):
 class WorkQueue(Generic[K]):
     """A queue of keys with deduplication, delay, backoff and priority, for workers on one event loop.
 
-    Adding a key that waits already makes it wait for the earlier of the two times, at the higher of the two
-    priorities. So an immediate add absorbs a delayed one: a reconcile that wants another later adds it again.
+    A key that is added twice gets the earlier of the two times and the higher of the two priorities. So an
+    immediate add absorbs a delayed one; a reconcile that still needs the delay adds the key again.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class WorkQueue(Generic[K]):
         observe_wait: Callable[[float], None] | None = None,
         observe_work: Callable[[float], None] | None = None,
     ) -> None:
-        """`workers` is the number of callers of `get`, which the groups share."""
+        """`workers` is the number of concurrent callers of `get`."""
         self._rng = rng
         self._backoff = backoff or Backoff()
         self._group_of = group_of
@@ -117,46 +117,46 @@ class WorkQueue(Generic[K]):
         self._lanes: dict[Priority, _Lane[K]] = {
             each: _Lane(group_of, self._workers.may_take) for each in reversed(Priority)
         }
-        """The highest priority first."""
+        """Highest priority first."""
         self._delayed: dict[K, tuple[float, Priority]] = {}
         self._heap: list[tuple[float, int, K]] = []
-        """The deadlines of delayed keys; an entry that `_delayed` does not confirm is stale."""
+        """Deadlines of delayed keys; entries that differ from `_delayed` are stale."""
         self._timer: tuple[float, asyncio.TimerHandle] | None = None
-        """The next timer and its deadline, which the handles of uvloop do not know."""
+        """The next timer with its deadline, because uvloop's handles do not expose it."""
         self._running: dict[K, float] = {}
         self._dirty: dict[K, Priority] = {}
         self._failures: dict[K, int] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
-        """Workers without a key. One is woken for each key; waking all would cost more with every worker."""
+        """Idle workers. Each ready key wakes one of them; waking all would not scale."""
         self._closed = False
         self._pushed = 0
         self._served = 0
 
     @property
     def depth(self) -> int:
-        """How many keys are ready and wait for a worker."""
+        """Number of ready keys."""
         return sum(len(lane) for lane in self._lanes.values())
 
     @property
     def delayed(self) -> int:
-        """How many keys wait for a time."""
+        """Number of delayed keys."""
         return len(self._delayed)
 
     @property
     def running(self) -> int:
-        """How many keys are with workers."""
+        """Number of running keys."""
         return len(self._running)
 
     def longest_running_seconds(self) -> float:
-        """Return how long the slowest worker has been busy with its key."""
+        """Return the age of the longest-running key, or 0."""
         return _now() - min(self._running.values()) if self._running else 0.0
 
     def failures(self, key: K) -> int:
-        """Return how often in a row the key was retried."""
+        """Return the number of consecutive retries of the key."""
         return self._failures.get(key, 0)
 
     def add(self, key: K, *, priority: Priority = Priority.CHANGE, after_seconds: float = 0.0) -> None:
-        """Have the key reconciled, now or later; ignored once the queue is closed."""
+        """Add a key, now or after a delay; ignored after `close`."""
         if self._closed:
             return
         if after_seconds <= 0 or key in self._dirty or self._ready_priority(key) is not None:
@@ -164,33 +164,33 @@ class WorkQueue(Generic[K]):
         else:
             self._delay(key, _now() + after_seconds, priority)
 
-    def retry(self, key: K, *, priority: Priority = Priority.CHANGE) -> float:
-        """Have a failed key reconciled after a delay that doubles with every failure; return the delay."""
+    def retry(self, key: K) -> float:
+        """Add a failed key again after a delay that doubles with every failure, and return the delay."""
         self._failures[key] = failures = self._failures.get(key, 0) + 1
         delay_seconds = self._backoff.delay_seconds(failures, self._rng)
-        self.add(key, priority=priority, after_seconds=delay_seconds)
+        self.add(key, after_seconds=delay_seconds)
         return delay_seconds
 
     def forget(self, key: K) -> None:
-        """Reset the failures of a key, because it succeeded or was deleted."""
+        """Reset the failure count of a key that succeeded or was deleted."""
         self._failures.pop(key, None)
 
     async def get(self) -> K | None:
-        """Wait for the next key; the caller must call `done`. Returns None once the queue is closed.
+        """Wait for the next key and return it, or None after `close`; the caller must call `done`.
 
-        Guarantees that no other worker has the key, and that a cancelled caller loses none.
+        Guarantees that no other worker has the key, and that cancellation loses no key.
         """
         while not self._closed:
-            for lane in self._lanes_in_turn():
+            for lane in self._lanes_in_order():
                 if (taken := lane.take_next()) is not None:
                     return self._start(*taken)
-            await self._woken()
+            await self._wait_for_key()
         return None
 
     def done(self, key: K) -> None:
-        """Return the key; it is ready at once if it was added in the meantime.
+        """Return a key to the queue; it becomes ready if it was added while running.
 
-        Raises KeyError when no worker has it.
+        Raises KeyError if the key is not running.
         """
         started = self._running.pop(key)
         if self._observe_work is not None:
@@ -199,11 +199,11 @@ class WorkQueue(Generic[K]):
         if key in self._dirty:
             self._make_ready(key, self._dirty.pop(key))
         elif any(self._lanes.values()):
-            # A group that had its share may have a worker now, which need not be the caller.
+            # A group that had used up its share may have room for an idle worker now.
             self._wake_one()
 
     def close(self) -> None:
-        """Accept no more keys and drop those that are waiting; the next process lists them again."""
+        """Reject new keys and drop the waiting ones; the next process lists them again."""
         self._closed = True
         for lane in self._lanes.values():
             lane.clear()
@@ -216,9 +216,9 @@ class WorkQueue(Generic[K]):
     def _ready_priority(self, key: K) -> Priority | None:
         return next((priority for priority, lane in self._lanes.items() if key in lane), None)
 
-    def _lanes_in_turn(self) -> Iterable[_Lane[K]]:
-        from_below = self._served % _FROM_BELOW_EVERY == _FROM_BELOW_EVERY - 1
-        return reversed(self._lanes.values()) if from_below else self._lanes.values()
+    def _lanes_in_order(self) -> Iterable[_Lane[K]]:
+        is_reversed = self._served % _REVERSE_EVERY == _REVERSE_EVERY - 1
+        return reversed(self._lanes.values()) if is_reversed else self._lanes.values()
 
     def _start(self, key: K, since: float) -> K:
         self._workers.take(self._group_of(key))
@@ -242,8 +242,8 @@ class WorkQueue(Generic[K]):
             self._lanes[priority].put(key, self._lanes[known].take(key))
         self._wake_one()
 
-    async def _woken(self) -> None:
-        """Wait to be woken; a worker that is cancelled at that moment wakes another one instead."""
+    async def _wait_for_key(self) -> None:
+        """Wait to be woken; a worker that is cancelled after being woken wakes another one."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         try:
@@ -288,11 +288,11 @@ class WorkQueue(Generic[K]):
             self._timer[1].cancel()
             self._timer = None
         if self._timer is None and deadline is not None:
-            self._timer = deadline, asyncio.get_running_loop().call_at(deadline, self._ring, deadline)
+            self._timer = deadline, asyncio.get_running_loop().call_at(deadline, self._on_timer, deadline)
 
-    def _ring(self, deadline: float) -> None:
+    def _on_timer(self, deadline: float) -> None:
         self._timer = None
-        # A timer may fire a clock tick early; what it was set for is due nevertheless.
+        # A timer may fire slightly early; its own deadline counts as reached.
         due_at = max(deadline, _now())
         while self._heap and self._heap[0][0] <= due_at:
             entry_deadline, _, key = heapq.heappop(self._heap)

@@ -1,1 +1,1 @@
-"""What a kubelet decides, without a clock or a process; local runs and the simulated kubelet share it."""
+"""The kubelet's rules as pure functions, shared by local runs and the simulated kubelet."""

@@ -1,4 +1,4 @@
-"""A container's environment, resolved as a kubelet does it."""
+"""Resolves a container's environment by the kubelet's rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEY = (("configMapKeyRef", CONFIG_MAP), ("secretKeyRef", SECRET))
 
 _VARIABLE_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
-"""A name ends at the first closing parenthesis, and may contain an opening one."""
+"""A name ends at the first closing parenthesis and may contain an opening one."""
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 _FIELDS = frozenset(
     (
@@ -34,30 +34,30 @@ _FIELDS = frozenset(
 
 
 class ConfigError(Exception):
-    """A container cannot be created yet (CreateContainerConfigError); the text is the kubelet's."""
+    """A container cannot be created yet (CreateContainerConfigError), with the kubelet's message."""
 
 
 class Source(NamedTuple):
     """A ConfigMap or Secret."""
 
     kind: str
-    """configmap or secret"""
+    """`configmap` or `secret`."""
     name: str
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """Where the values of a container's variables come from."""
+    """The sources of a container's variables."""
 
     pod: JsonObject
-    """The pod as the API server shows it."""
+    """The pod in the API server's format."""
     find: Callable[[Source], Contents | None]
-    """Returns None for an object that does not exist."""
+    """Returns None if the object does not exist."""
     allocatable: Mapping[str, object] = {}
-    """What the node has: the limit of a container that has none."""
+    """The node's resources, which are the limits of a container without limits."""
 
 
 def references(container: JsonObject) -> list[Source]:
-    """Return what has to be read to start a container, in order and once each."""
+    """Return the ConfigMaps and Secrets that a container refers to, in order and without duplicates."""
     found = [
         Source(kind, str(entry[field].get("name")))
         for entry in container.get("envFrom") or ()
@@ -71,9 +71,9 @@ def references(container: JsonObject) -> list[Source]:
 
 
 def resolve(container: JsonObject, sources: Sources) -> dict[str, str]:
-    """Return the variables that a container's manifest gives it: envFrom first, then env.
+    """Return a container's variables: envFrom first, then env.
 
-    Raises ConfigError while a ConfigMap or Secret that it needs does not exist.
+    Raises ConfigError if a required ConfigMap or Secret does not exist.
     """
     values: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
@@ -88,7 +88,7 @@ def resolve(container: JsonObject, sources: Sources) -> dict[str, str]:
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by the value of a variable; `$$` is a dollar, and an unknown name stays as it is."""
+    """Replace `$(NAME)` with the variable's value and `$$` with a dollar; keep unknown names."""
 
     def replacement(found: re.Match[str]) -> str:
         if found[0] == "$$":
@@ -99,7 +99,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def find(source: Source, reference: JsonObject, sources: Sources) -> Contents | None:
-    """Return an object's contents, None for an optional one that does not exist. Raises ConfigError."""
+    """Return an object's contents, None if it is optional and does not exist. Raises ConfigError."""
     contents = sources.find(source)
     if contents is None and not reference.get("optional"):
         raise ConfigError(f'{source.kind} "{source.name}" not found')
@@ -117,7 +117,7 @@ def _from_object(entry: JsonObject, sources: Sources) -> Iterator[tuple[str, str
 
 
 def _from_origin(origin: JsonObject, container: JsonObject, sources: Sources) -> str | None:
-    """Return a variable's value, None when an optional source of it is missing."""
+    """Return a variable's value, None if its optional source is missing."""
     if reference := origin.get("fieldRef"):
         return pod_field(str(reference["fieldPath"]), sources.pod)
     if reference := origin.get("resourceFieldRef"):
@@ -125,7 +125,7 @@ def _from_origin(origin: JsonObject, container: JsonObject, sources: Sources) ->
     for field, kind in _KEY:
         if reference := origin.get(field):
             return _from_key(Source(kind, str(reference.get("name"))), reference, sources)
-    raise ConfigError(f"valueFrom has none of the known sources: {', '.join(origin)}")
+    raise ConfigError(f"valueFrom has no supported source: {', '.join(origin)}")
 
 
 def _from_key(source: Source, reference: JsonObject, sources: Sources) -> str | None:
@@ -139,7 +139,7 @@ def _from_key(source: Source, reference: JsonObject, sources: Sources) -> str | 
 
 
 def pod_field(path: str, pod: JsonObject) -> str:
-    """Return a field of a pod, as the downward API names it. Raises ConfigError."""
+    """Return a field of a pod by its path in the downward API. Raises ConfigError."""
     if found := _SUBSCRIPT.fullmatch(path):
         return str((pod["metadata"].get(found[1]) or {}).get(found[2], ""))
     if path not in _FIELDS:
@@ -155,7 +155,7 @@ def pod_field(path: str, pod: JsonObject) -> str:
 
 
 def resource_field(reference: JsonObject, container: JsonObject, allocatable: Mapping[str, object]) -> str:
-    """Return a container's request or limit in units of the divisor; a missing limit is the node's.
+    """Return a container's request or limit in units of the divisor; a missing limit is the node's amount.
 
     Raises ConfigError.
     """
@@ -170,4 +170,4 @@ def resource_field(reference: JsonObject, container: JsonObject, allocatable: Ma
     try:
         return quantity.in_units_of(amount, reference.get("divisor") or "1")
     except ValueError as error:
-        raise ConfigError(f"cannot tell {path}: {error}") from error
+        raise ConfigError(f"cannot resolve {path}: {error}") from error

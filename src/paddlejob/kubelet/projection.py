@@ -1,4 +1,4 @@
-"""The files of volumes that are made of ConfigMaps, Secrets and the pod's own fields."""
+"""The files of ConfigMap, Secret, downwardAPI and projected volumes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,13 @@ DEFAULT_MODE = 0o644
 
 
 class File(NamedTuple):
-    """A file of a volume."""
-
     path: str
     content: bytes
     mode: int
 
 
 def files_of(volume: JsonObject, sources: Sources) -> Iterator[File]:
-    """Yield the files of a volume. Raises ConfigError while an object that it needs does not exist."""
+    """Yield the files of a volume. Raises ConfigError if a required object does not exist."""
     for field, make in MAKERS.items():
         if field in volume:
             yield from make(volume[field] or {}, sources)
@@ -41,7 +39,7 @@ def files_of(volume: JsonObject, sources: Sources) -> Iterator[File]:
 
 
 def stays_inside(path: str) -> bool:
-    """Whether a relative path stays inside the volume, as the API server demands of the paths of items."""
+    """Return whether a path stays inside the volume, as the API server requires of item paths."""
     return bool(path) and not posixpath.isabs(path) and ".." not in path.split("/")
 
 
@@ -86,4 +84,4 @@ def _container(pod: JsonObject, name: object) -> JsonObject:
 
 
 MAKERS = {"configMap": _config_map_files, "secret": _secret_files, "downwardAPI": _downward_files}
-"""The kinds of volumes that are files of objects."""
+"""The volume types with generated files."""

@@ -1,1 +1,1 @@
-"""The laptop shell: every pod a group of local processes, planned by the same core."""
+"""Runs a PaddleJob on one machine: pods are local processes, and the operator's core plans them."""

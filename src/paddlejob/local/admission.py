@@ -1,4 +1,4 @@
-"""What would keep a job from running on this machine, found before the first process starts."""
+"""Checks, before anything starts, that a job can run on this machine."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from paddlejob.local.input.strict import suggestion
 from paddlejob.local.pod import capabilities, container, volumes
 from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.pod.layers import WORKSPACE
-from paddlejob.local.pod.volumes import Claims
+from paddlejob.local.pod.volumes import Claims, containers_of
 from paddlejob.local.ports import size_errors
 
 _PYTHON = re.compile(r"python|paddle|fleetrun")
-_NOT_RUN = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+_IGNORED_FIELDS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 _CONFIG_MAP, _SECRET = "ConfigMap", "Secret"
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What this machine has."""
+    """The resources of this machine."""
 
     images: Images
     allowed: Capabilities
@@ -37,67 +37,55 @@ class Machine(msgspec.Struct, frozen=True):
     python: Interpreter
 
 
-def check(read: JobFile, machine: Machine) -> None:
+def check(file: JobFile, machine: Machine) -> None:
     """Raise InputError with everything that is wrong."""
     try:
-        complaints = list(_complaints(read, machine))
+        errors = list(_errors(file, machine))
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"a pod template cannot be read: {error!r}; check its indentation") from error
-    if complaints:
-        raise InputError(*complaints)
+    if errors:
+        raise InputError(*errors)
 
 
-def notes(job: PaddleJob, machine: Machine, directory: Path) -> Iterator[str]:
-    """Yield the differences from a cluster, and the directories that are used instead.
-
-    `directory` is the one that containers of unknown images work in.
-    """
+def notes(job: PaddleJob, machine: Machine, workspace: Path) -> Iterator[str]:
+    """Yield the differences from a cluster, and the directories used for volume claims."""
+    images, containers = machine.images, list(_containers(job))
     yield from _claim_notes(job, machine.claims)
-    if not machine.allowed.can_overlay and _works_in_place(job, machine.images):
-        reason = capabilities.NO_OVERLAYS if machine.allowed.can_mount else capabilities.WAY_OUT
-        yield f"programs change the files of {directory} itself and not a copy: {reason}"
-    if machine.python.defect and _uses_python(job, machine.images):
+    if not machine.allowed.can_overlay and any(_uses_workspace(each, images) for _, each in containers):
+        reason = capabilities.NO_OVERLAYS if machine.allowed.can_mount else capabilities.NO_NAMESPACES
+        yield f"programs change the files in {workspace} directly, not a copy: {reason}"
+    if machine.python.defect and any(_uses_python(each, images) for _, each in containers):
         yield machine.python.advice
-    used = {
-        str(each.get("image"))
-        for _, spec in job.spec.roles()
-        for _, each in _containers(spec.template["spec"])
-    }
-    yield from (
-        f"--image {name}: no container uses this image" for name in sorted(machine.images.options - used)
-    )
-    images, noted = machine.images, set()
+    used = {str(each.get("image")) for _, each in containers}
+    for name in sorted(images.options - used):
+        yield f"--image {name}: no container uses this image"
+    seen = set()
+    for path, each in containers:
+        if ignored := [name for name in _IGNORED_FIELDS if each.get(name)]:
+            yield f"{path}: {' and '.join(ignored)} of container {each.get('name')} ignored locally"
+        image = images.find(str(each.get("image")))
+        if image and image.name not in seen:
+            seen.add(image.name)
+            yield from (f"{image.directory / 'Dockerfile'}: {note}" for note in image.config.notes)
+
+
+def _containers(job: PaddleJob) -> Iterator[tuple[str, JsonObject]]:
     for role, spec in job.spec.roles():
-        for field, each in _containers(spec.template["spec"]):
-            ignored = [name for name in _NOT_RUN if each.get(name)]
-            if ignored:
-                path = f"spec.{role}.template.spec.{field}"
-                yield f"{path}: {' and '.join(ignored)} of container {each.get('name')} ignored locally"
-            if (image := images.find(str(each.get("image")))) and image.name not in noted:
-                noted.add(image.name)
-                yield from (f"{image.directory / 'Dockerfile'}: {note}" for note in image.config.notes)
+        yield from containers_of(f"spec.{role}.template.spec", spec.template["spec"])
 
 
-def _works_in_place(job: PaddleJob, images: Images) -> bool:
-    """Return whether a container works in the directory of the job's file."""
-    return any(
-        images.find(str(each.get("image"))) is None and (each.get("workingDir") or WORKSPACE) == WORKSPACE
-        for _, spec in job.spec.roles()
-        for _, each in _containers(spec.template["spec"])
-    )
+def _uses_workspace(each: JsonObject, images: Images) -> bool:
+    is_default = (each.get("workingDir") or WORKSPACE) == WORKSPACE
+    return is_default and images.find(str(each.get("image"))) is None
 
 
-def _uses_python(job: PaddleJob, images: Images) -> bool:
-    programs = (
-        container.command_of(each, images.find(str(each.get("image"))), {})[0]
-        for _, spec in job.spec.roles()
-        for _, each in _containers(spec.template["spec"])
-    )
-    return any(_PYTHON.match(PurePath(program).name) for program in programs)
+def _uses_python(each: JsonObject, images: Images) -> bool:
+    program = container.command_of(each, images.find(str(each.get("image"))), {})[0]
+    return _PYTHON.match(PurePath(program).name) is not None
 
 
 def _claim_notes(job: PaddleJob, claims: Claims) -> Iterator[str]:
-    """Yield where the data of claims is; unlike a run's own files, it stays for the next run."""
+    """Yield the default directory of each claim. Unlike the files of a run, it is kept for later runs."""
     volumes = [each for _, spec in job.spec.roles() for each in spec.template["spec"].get("volumes") or ()]
     used = (str((each.get("persistentVolumeClaim") or {}).get("claimName") or "") for each in volumes)
     for claim in sorted(set(filter(None, used)) - set(claims.chosen)):
@@ -107,25 +95,28 @@ def _claim_notes(job: PaddleJob, claims: Claims) -> Iterator[str]:
         yield f"claim {claim} is {directory} ({state}); choose another with --volume {claim}=DIR"
 
 
-def _complaints(read: JobFile, machine: Machine) -> Iterator[str]:
-    job, can_mount = read.job, machine.allowed.can_mount
+def _errors(file: JobFile, machine: Machine) -> Iterator[str]:
+    job, can_mount = file.job, machine.allowed.can_mount
     yield from size_errors(job)
     if network_of(effective(job.spec).intranet).by_name and not can_mount:
-        yield f"spec.intranet is Service, which needs host names, but {capabilities.WAY_OUT}; or write PodIP"
+        yield (
+            f"spec.intranet is Service, which needs host names, but {capabilities.NO_NAMESPACES}; "
+            "or write PodIP"
+        )
     for role, spec in job.spec.roles():
         pod_spec = spec.template["spec"]
         path = f"spec.{role}.template.spec"
-        yield from volumes.complaints(path, pod_spec)
+        yield from volumes.volume_errors(path, pod_spec)
         if not can_mount:
-            for complaint in volumes.misplaced(path, pod_spec, machine.claims):
-                yield f"{complaint}; {capabilities.WAY_OUT}"
-        for field, each in _containers(pod_spec):
-            yield from _command_complaints(f"{path}.{field}", each, machine.images)
-            yield from _missing(f"{path}.{field}", _env_references(each), read)
-        yield from _missing(f"{path}.volumes", _volume_references(pod_spec), read)
+            for error in volumes.mount_errors(path, pod_spec, machine.claims):
+                yield f"{error}; {capabilities.NO_NAMESPACES}"
+        for here, each in containers_of(path, pod_spec):
+            yield from _command_errors(here, each, machine.images)
+            yield from _missing_objects(here, _env_references(each), file)
+        yield from _missing_objects(f"{path}.volumes", _volume_references(pod_spec), file)
 
 
-def _command_complaints(path: str, each: JsonObject, images: Images) -> Iterator[str]:
+def _command_errors(path: str, each: JsonObject, images: Images) -> Iterator[str]:
     name = str(each.get("image"))
     try:
         container.command_of(each, images.find(name), {})
@@ -133,23 +124,27 @@ def _command_complaints(path: str, each: JsonObject, images: Images) -> Iterator
         yield f"{path}: {error}{suggestion(name, images.names)}"
 
 
-def _missing(path: str, references: Iterator[tuple[str, str, bool]], read: JobFile) -> Iterator[str]:
-    """Yield the objects that nobody will ever create here."""
-    present = {_CONFIG_MAP: {read.job.name, *read.config_maps}, _SECRET: set(read.secrets)}
+def _missing_objects(path: str, references: Iterator[tuple[str, str, bool]], file: JobFile) -> Iterator[str]:
+    present = {_CONFIG_MAP: {file.job.name, *file.config_maps}, _SECRET: set(file.secrets)}
     for kind, name, optional in references:
         if not optional and name not in present[kind]:
             yield f"{path} needs the {kind} {name}, which is not in the file; add it as another document"
 
 
 def _env_references(each: JsonObject) -> Iterator[tuple[str, str, bool]]:
-    for source in each.get("envFrom") or ():
-        for field, kind in (("configMapRef", _CONFIG_MAP), ("secretRef", _SECRET)):
+    sources = (
+        *(each.get("envFrom") or ()),
+        *(variable.get("valueFrom") or {} for variable in each.get("env") or ()),
+    )
+    fields = {
+        "configMapRef": _CONFIG_MAP,
+        "configMapKeyRef": _CONFIG_MAP,
+        "secretRef": _SECRET,
+        "secretKeyRef": _SECRET,
+    }
+    for source in sources:
+        for field, kind in fields.items():
             if reference := source.get(field):
-                yield kind, str(reference.get("name")), bool(reference.get("optional"))
-    for variable in each.get("env") or ():
-        origin = variable.get("valueFrom") or {}
-        for field, kind in (("configMapKeyRef", _CONFIG_MAP), ("secretKeyRef", _SECRET)):
-            if reference := origin.get(field):
                 yield kind, str(reference.get("name")), bool(reference.get("optional"))
 
 
@@ -161,9 +156,3 @@ def _volume_references(pod_spec: JsonObject) -> Iterator[tuple[str, str, bool]]:
             if reference := source.get("secret"):
                 name = reference.get("secretName") or reference.get("name")
                 yield _SECRET, str(name), bool(reference.get("optional"))
-
-
-def _containers(pod_spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    for kind in ("initContainers", "containers"):
-        for index, each in enumerate(pod_spec.get(kind) or ()):
-            yield f"{kind}[{index}]", each

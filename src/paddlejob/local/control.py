@@ -1,4 +1,4 @@
-"""Commands for a live run from another terminal: one line of JSON each way, on a socket in its directory."""
+"""Control commands for a live run, such as `scale`: one line of JSON each way on a Unix socket."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from paddlejob.local.store.run_directory import RunDirectory
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to do."""
+    """A request to the runner."""
 
     verb: str
     workers: int = 0
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of it; an error is one sentence."""
+    """The runner's reply: either a message or an error, in one sentence."""
 
     done: str = ""
     error: str = ""
 
 
-def handle(runner: LocalRunner, order: Command) -> Reply:
-    """Carry out a command."""
+def handle(runner: LocalRunner, command: Command) -> Reply:
+    """Execute a command."""
     try:
-        match order.verb:
+        match command.verb:
             case "scale":
-                runner.scale(order.workers)
-                return Reply(done=f"scaling to {plural(order.workers, Role.WORKER)}")
+                runner.scale(command.workers)
+                return Reply(done=f"scaling to {plural(command.workers, Role.WORKER)}")
             case "suspend":
                 runner.suspend()
                 return Reply(done="suspending")
@@ -46,27 +46,27 @@ def handle(runner: LocalRunner, order: Command) -> Reply:
                 return Reply(done="resuming")
             case "stop":
                 runner.delete()
-                return Reply(done="stopping; logs and files are kept (remove them with `paddlejob rm`)")
+                return Reply(done="stopping; logs and files are kept (delete them with `paddlejob delete`)")
     except InputError as error:
         return Reply(error=str(error))
-    return Reply(error=f"unknown command {order.verb}")
+    return Reply(error=f"unknown command {command.verb}")
 
 
 @contextlib.asynccontextmanager
-async def serving(runner: LocalRunner, run: RunDirectory) -> AsyncIterator[None]:
-    """Serve commands for a world."""
+async def serve_commands(runner: LocalRunner, run: RunDirectory) -> AsyncIterator[None]:
+    """Accept control commands for a run."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer):
             try:
-                answer = handle(runner, msgspec.json.decode(await reader.readline(), type=Command))
+                reply = handle(runner, msgspec.json.decode(await reader.readline(), type=Command))
             except msgspec.DecodeError as error:
-                answer = Reply(error=f"invalid command: {error}")
-            writer.write(msgspec.json.encode(answer) + b"\n")
+                reply = Reply(error=f"invalid command: {error}")
+            writer.write(msgspec.json.encode(reply) + b"\n")
             with contextlib.suppress(ConnectionError):
                 await writer.drain()
 
-    with _short_path(run) as path:
+    with _socket_path(run) as path:
         server = await asyncio.start_unix_server(serve, path)
     try:
         yield
@@ -76,25 +76,25 @@ async def serving(runner: LocalRunner, run: RunDirectory) -> AsyncIterator[None]
         run.control.unlink(missing_ok=True)
 
 
-def send(run: RunDirectory, order: Command, timeout_seconds: float = 10.0) -> str:
-    """Send a command to a live run and return its reply. Raises InputError."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short_path(run) as path:
+def send(run: RunDirectory, command: Command, timeout_seconds: float = 10.0) -> str:
+    """Send a command to a live run and return the reply. Raises InputError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _socket_path(run) as path:
         connection.settimeout(timeout_seconds)
         try:
             connection.connect(path)
-            connection.sendall(msgspec.json.encode(order) + b"\n")
+            connection.sendall(msgspec.json.encode(command) + b"\n")
             with connection.makefile("rb") as reader:
-                answer = msgspec.json.decode(reader.readline(), type=Reply)
+                reply = msgspec.json.decode(reader.readline(), type=Reply)
         except (OSError, msgspec.DecodeError) as error:
-            raise InputError(f"{run.name} is not running; `paddlejob runs` shows what is") from error
-    if answer.error:
-        raise InputError(answer.error)
-    return answer.done
+            raise InputError(f"{run.name} is not running; list runs with `paddlejob runs`") from error
+    if reply.error:
+        raise InputError(reply.error)
+    return reply.done
 
 
 @contextlib.contextmanager
-def _short_path(run: RunDirectory) -> Iterator[str]:
-    """Yield a path of the socket that is short enough for the kernel's 108 bytes, wherever the run is."""
+def _socket_path(run: RunDirectory) -> Iterator[str]:
+    """Yield a path of the socket within the kernel's limit of 108 bytes, even if the run's path is longer."""
     directory = os.open(run.path, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{directory}/{run.control.name}"

@@ -1,4 +1,4 @@
-"""The error of a run that cannot start."""
+"""The error for a run that cannot start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class InputError(Exception):
-    """The file, an option or this machine does not allow the run; each sentence names a thing to change."""
+    """The file, an option or this machine prevents the run. Each sentence names one thing to change."""
 
     def __init__(self, *sentences: str) -> None:
         super().__init__("\n".join(sentences))
@@ -14,5 +14,5 @@ class InputError(Exception):
 
     @classmethod
     def of(cls, sentences: Iterable[object]) -> InputError:
-        """Collect sentences, such as field errors."""
+        """Return one error for several problems, such as field errors."""
         return cls(*(str(sentence) for sentence in sentences))

@@ -1,4 +1,4 @@
-"""Chooses the block of ports that a run reserves."""
+"""Chooses the port block that a run reserves."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ FIRST_PORT = 20000
 
 
 def reserve() -> PortBlock:
-    """Return a free block of ports. Raises InputError when there is none.
+    """Reserve a free port block. Raises InputError if there is none.
 
-    The search begins anywhere, because ports that a job has just left may linger in TIME_WAIT.
+    The search starts at a random block, because ports of the previous job may still be in TIME_WAIT.
     """
-    blocks = candidate_blocks(_ephemeral_ports())
-    start = random.randrange(len(blocks))  # noqa: S311 - no secret
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    blocks = candidate_blocks((low, high))
+    start = random.randrange(len(blocks))  # noqa: S311 - not a secret
     block = port_block.reserve(blocks[start:] + blocks[:start], names.PORTS_PER_POD)
     if block is None:
         raise InputError(
@@ -32,7 +33,7 @@ def reserve() -> PortBlock:
 
 
 def candidate_blocks(ephemeral: tuple[int, int]) -> list[int]:
-    """Return the first ports of all blocks, outside the range that the kernel hands out if possible."""
+    """Return the first port of each block, avoiding the ephemeral range if possible."""
     low, high = ephemeral
     width = names.PORTS_PER_POD
     every = range(FIRST_PORT, LAST_PORT - width + 2, width)
@@ -40,12 +41,7 @@ def candidate_blocks(ephemeral: tuple[int, int]) -> list[int]:
 
 
 def size_errors(job: PaddleJob) -> Iterator[str]:
-    """Yield what is wrong with the number of pods: each needs an address of the block."""
+    """Yield an error if the job has more pods than a block has addresses."""
     pods = sum(spec.replicas for _, spec in job.spec.roles())
     if pods > MAX_ADDRESSES:
         yield f"the job has {pods} pods, but one machine runs at most {MAX_ADDRESSES}; use fewer replicas"
-
-
-def _ephemeral_ports() -> tuple[int, int]:
-    low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
-    return int(low), int(high)

@@ -1,53 +1,43 @@
-"""The local replacement of a cluster: objects in memory, pods as processes, and the same core for decisions.
+"""Runs one job without a cluster: objects in memory, pods as processes, planned by the operator's core.
 
-look at everything -> plan -> write the status -> tell -> act -> until nothing changes
+snapshot -> plan -> status, events, actions; repeated until nothing changes
 """
 
 from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.pod import ConfigMap, Pod, Service
-from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
+from paddlejob.api.v1 import PaddleJob, PaddleJobSpec, Phase
 from paddlejob.api.validation import validate
-from paddlejob.core.actions import (
-    Action,
-    AnnotatePod,
-    Create,
-    Delete,
-    DeleteJob,
-    Event,
-    EventType,
-    InstallRecorder,
-    Kind,
-    PatchGroup,
-    Plan,
-    RemoveFinalizer,
-    ReplaceConfig,
-)
+from paddlejob.core import actions
+from paddlejob.core.actions import Create, Delete, Event, Kind, StopPod
 from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import Settings, Snapshot, StateTimer
 from paddlejob.kubelet.environment import Contents
 from paddlejob.local.errors import InputError
 from paddlejob.local.pod.context import RunContext
-from paddlejob.local.pod.hosts import hosts_file
 from paddlejob.local.pod.pod import LocalPod
 from paddlejob.local.ports import size_errors
 from paddlejob.port_block import PortBlock
 
 RUN_DIRECTORY_FAILED = "RunDirectoryFailed"
-"""Reason of the event for a directory that cannot be written."""
+"""Event reason when the run's directory cannot be written."""
+_LOCALHOST = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 
 
 class Ending(enum.StrEnum):
-    """How a run ended."""
+    """The result of a run."""
 
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -56,23 +46,23 @@ class Ending(enum.StrEnum):
 
 
 class Observer(Protocol):
-    """Is notified of what happens, as it happens."""
+    """Receives changes as they happen."""
 
     def on_job(self, job: PaddleJob) -> None:
-        """The job's status or spec is another."""
+        """The job's status or spec changed."""
 
     def on_pod(self, pod: Pod) -> None:
-        """A pod's status is another."""
+        """A pod's status changed."""
 
     def on_pod_gone(self, name: str) -> None:
-        """A pod was deleted, and nothing of it is left."""
+        """A pod was deleted, and all its processes have ended."""
 
     def on_event(self, event: Event) -> None:
-        """Core has something to say."""
+        """The core emitted an event."""
 
 
 class LocalRunner:
-    """One job and all that belongs to it."""
+    """One job with its pods, services and ConfigMap."""
 
     def __init__(
         self,
@@ -80,17 +70,15 @@ class LocalRunner:
         context: RunContext,
         ports: PortBlock,
         *,
-        config_maps: dict[str, Contents] | None = None,
-        observers: tuple[Observer, ...] = (),
-        settings: Settings | None = None,
+        config_maps: Mapping[str, Contents],
+        observers: tuple[Observer, ...],
+        settings: Settings,
     ) -> None:
         self.job = job
         self._context = context
         self._ports = ports
-        self._settings = msgspec.structs.replace(
-            settings or Settings(), base_port=ports.first, host_port_range=(ports.first, ports.last)
-        )
-        self._given_config_maps = dict(config_maps or {})
+        self._settings = replace(settings, base_port=ports.first, host_port_range=(ports.first, ports.last))
+        self._given_config_maps = config_maps
         self._observers = observers
         self._pods: dict[str, LocalPod] = {}
         self._state_timer = StateTimer()
@@ -105,20 +93,20 @@ class LocalRunner:
         self._watchers: set[asyncio.Task[None]] = set()
 
     def observe(self, observer: Observer) -> None:
-        """Tell one more observer what happens from now on."""
+        """Add an observer."""
         self._observers = (*self._observers, observer)
 
     @property
     def pods(self) -> tuple[LocalPod, ...]:
-        """The pods there are."""
+        """All pods that exist now."""
         return tuple(self._pods.values())
 
     def pids(self) -> dict[str, int]:
-        """Return the process ids on this machine of the programs that run, by pod."""
+        """Return the process ids of the running training programs on this machine, by pod."""
         return {pod.name: pod.pid for pod in self.pods if pod.pid}
 
     async def run(self) -> Ending:
-        """Bring the job to its end; when this returns, no process of it is left."""
+        """Run the job to its end. When this returns, all its processes have ended."""
         self._changes.set()
         try:
             while True:
@@ -130,63 +118,67 @@ class LocalRunner:
                     return ending
                 self._reconcile()
         finally:
-            await self._clear()
+            await self._delete_pods()
+
+    async def _delete_pods(self) -> None:
+        for pod in self.pods:
+            pod.delete()
+        while self._watchers:
+            await asyncio.wait(self._watchers)
 
     def scale(self, workers: int) -> None:
-        """Change the number of workers. Raises InputError when the job does not allow it."""
+        """Change the number of workers. Raises InputError if the job does not allow it."""
         assert self.job.spec.worker is not None
-        self._edit(worker=msgspec.structs.replace(self.job.spec.worker, replicas=workers))
+        self._edit(replace(self.job.spec, worker=replace(self.job.spec.worker, replicas=workers)))
 
     def suspend(self) -> None:
-        """Take the pods away until `resume`."""
-        self._edit(suspend=True)
+        """Stop the pods until `resume`. Raises InputError."""
+        self._edit(replace(self.job.spec, suspend=True))
 
     def resume(self) -> None:
-        """Bring the pods of a suspended job back."""
-        self._edit(suspend=False)
+        """Start the pods of a suspended job again. Raises InputError."""
+        self._edit(replace(self.job.spec, suspend=False))
 
     def delete(self) -> None:
         """Delete the job, as `kubectl delete` would."""
         if self.job.metadata.deletion_timestamp is None:
-            self._update_job(metadata=self._metadata(deletion_timestamp=datetime.now(UTC)))
-        self._changes.set()
+            self._set_job(self.job, replace(self.job.metadata, deletion_timestamp=datetime.now(UTC)))
 
     def interrupt(self) -> None:
-        """End the run: the first time with the pods' grace period, then at once."""
+        """Stop the run. The first call respects the pods' grace period, the second one kills them."""
         if self._stop is not None:
             for pod in self.pods:
-                pod.delete(at_once=True)
+                pod.delete(force=True)
         self._stop = self._stop or Ending.INTERRUPTED
         self._changes.set()
 
-    def _edit(self, **fields: object) -> None:
+    def _edit(self, spec: PaddleJobSpec) -> None:
         """Change the spec, as `kubectl edit` would. Raises InputError."""
         if self.job.status.phase.is_terminal or self._stop or self.job.metadata.deletion_timestamp:
             raise InputError(f"the job has ended ({self.job.status.phase or 'stopped'})")
-        changed = msgspec.structs.replace(self.job, spec=msgspec.structs.replace(self.job.spec, **fields))
+        changed = replace(self.job, spec=spec)
         if errors := (*validate(changed), *size_errors(changed)):
             raise InputError.of(errors)
-        if changed.spec != self.job.spec:
-            generation = self.job.metadata.generation + 1
-            self._update_job(spec=changed.spec, metadata=self._metadata(generation=generation))
-            self._changes.set()
+        if spec != self.job.spec:
+            self._set_job(changed, replace(self.job.metadata, generation=self.job.metadata.generation + 1))
 
     def _ending(self) -> Ending | None:
-        """Return how the run ended, once nothing is left for core to do."""
+        """Return the result once the core has nothing left to delete or stop."""
         if self._stop is not None:
             return self._stop
         phase = self.job.status.phase
         if phase is Phase.TERMINATING:
             return Ending.STOPPED
-        if not phase.is_terminal or any(pod.is_leaving for pod in self.pods):
+        if not phase.is_terminal or any(pod.is_ending for pod in self.pods):
             return None
-        left_to_do = [action for stage in self._plan().stages for action in stage]
-        return None if any(isinstance(action, Delete) for action in left_to_do) else Ending(str(phase))
+        actions = [action for stage in self._plan().stages for action in stage]
+        return None if any(isinstance(action, Delete | StopPod) for action in actions) else Ending(str(phase))
 
     def _reconcile(self) -> None:
-        """One look and what follows from it."""
         decided = self._plan()
-        self._write_status(decided.status)
+        if decided.status != self.job.status:
+            metadata = replace(self.job.metadata, resource_version=self._next_version())
+            self._set_job(replace(self.job, status=decided.status), metadata)
         self._report(decided.events)
         for stage in decided.stages:
             for action in stage:
@@ -198,7 +190,7 @@ class LocalRunner:
             loop = asyncio.get_running_loop()
             self._requeue = loop.call_later(decided.requeue_after_seconds, self._changes.set)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> actions.Plan:
         pods = tuple(pod.view() for pod in self.pods)
         return plan(
             Snapshot(
@@ -212,8 +204,8 @@ class LocalRunner:
             )
         )
 
-    def _apply(self, action: Action) -> None:
-        """Carry out an action. Whatever changes something asks for another look; repeating it does not."""
+    def _apply(self, action: actions.Action) -> None:
+        """Execute an action. A change triggers another reconcile; a repeated action does not."""
         match action:
             case Create(kind=Kind.POD):
                 self._create_pod(action.manifest)
@@ -221,29 +213,33 @@ class LocalRunner:
                 self._services[action.name] = Service(self._stored(action.manifest))
                 self._refresh_hosts()
                 self._changes.set()
-            case Create(kind=Kind.CONFIG_MAP) | ReplaceConfig():
-                data = action.manifest["data"]
-                self._config_map = ConfigMap(self._stored(action.manifest), data)
+            case Create(kind=Kind.CONFIG_MAP) | actions.ReplaceConfig():
+                self._config_map = ConfigMap(self._stored(action.manifest), action.manifest["data"])
                 self._changes.set()
-            case AnnotatePod():
+            case actions.AnnotatePod() | StopPod() | Delete(kind=Kind.POD):
                 if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
-                    pod.annotate(names.ANNOTATION_CONFIG_HASH, action.config_hash)
-                    self._changes.set()
-            case Delete(kind=Kind.POD):
-                if (pod := self._pods.get(action.name)) and pod.uid == action.uid:
-                    pod.delete(at_once=action.force)
+                    self._change_pod(pod, action)
             case Delete():
                 del self._services[action.name]
                 self._changes.set()
-            case DeleteJob():
+            case actions.DeleteJob():
                 self.delete()
-            case RemoveFinalizer():
-                self._update_job(metadata=self._metadata(finalizers=()))
-                self._changes.set()
-            case Create() | PatchGroup() | InstallRecorder():
+            case actions.RemoveFinalizer():
+                self._set_job(self.job, replace(self.job.metadata, finalizers=()))
+            case Create() | actions.PatchGroup() | actions.InstallRecorder():
                 raise AssertionError(action)
             case _:
                 assert_never(action)
+
+    def _change_pod(self, pod: LocalPod, action: actions.AnnotatePod | StopPod | Delete) -> None:
+        match action:
+            case actions.AnnotatePod():
+                pod.annotate(names.ANNOTATION_CONFIG_HASH, action.config_hash)
+                self._changes.set()
+            case StopPod():
+                pod.stop()
+            case Delete():
+                pod.delete(force=action.force)
 
     def _create_pod(self, manifest: JsonObject) -> None:
         name = manifest["metadata"]["name"]
@@ -258,14 +254,14 @@ class LocalRunner:
         self._pod_changed(pod)
 
     def _watcher_done(self, watcher: asyncio.Task[None]) -> None:
-        """Never swallow a bug of ours: the run ends with it."""
+        """End the run with an error of the watcher, which would be a bug."""
         self._watchers.discard(watcher)
         self._error = self._error or watcher.exception()
         self._changes.set()
 
     async def _reap(self, pod: LocalPod) -> None:
-        """Forget a pod when it is gone."""
-        await pod.gone()
+        """Remove a pod once it is deleted and its processes have ended."""
+        await pod.wait_until_gone()
         del self._pods[pod.name]
         for observer in self._observers:
             observer.on_pod_gone(pod.name)
@@ -282,7 +278,7 @@ class LocalRunner:
         return self._given_config_maps.get(name)
 
     def _address(self, pod: str) -> str:
-        """Return a pod's address, which its successors of the same name have too."""
+        """Return a pod's address. A replacement of the same name gets the same one."""
         return self._ports.address(self._numbers.setdefault(pod, len(self._numbers)))
 
     def _hosts(self, pod: LocalPod) -> str:
@@ -294,28 +290,21 @@ class LocalRunner:
             try:
                 pod.write_hosts(self._hosts(pod))
             except OSError as error:
-                self.warn(f"{pod.name} cannot find new services: {error.strerror}")
+                self.warn(f"{pod.name} cannot resolve new services: {error.strerror}")
 
     def _stored(self, manifest: JsonObject) -> ObjectMeta:
         metadata = msgspec.convert(manifest["metadata"], ObjectMeta)
-        return msgspec.structs.replace(metadata, resource_version=self._next_version())
+        return replace(metadata, resource_version=self._next_version())
 
     def _next_version(self) -> str:
         self._version += 1
         return str(self._version)
 
-    def _metadata(self, **fields: object) -> ObjectMeta:
-        return msgspec.structs.replace(self.job.metadata, **fields)
-
-    def _write_status(self, status: PaddleJobStatus) -> None:
-        if status != self.job.status:
-            self._update_job(status=status, metadata=self._metadata(resource_version=self._next_version()))
-            self._changes.set()
-
-    def _update_job(self, **fields: object) -> None:
-        self.job = msgspec.structs.replace(self.job, **fields)
+    def _set_job(self, job: PaddleJob, metadata: ObjectMeta) -> None:
+        self.job = replace(job, metadata=metadata)
         for observer in self._observers:
             observer.on_job(self.job)
+        self._changes.set()
 
     def _report(self, events: tuple[Event, ...]) -> None:
         for event in events:
@@ -323,12 +312,30 @@ class LocalRunner:
                 observer.on_event(event)
 
     def warn(self, message: str) -> None:
-        """Report a problem of this machine that does not end the run."""
-        self._report((Event(EventType.WARNING, RUN_DIRECTORY_FAILED, message),))
+        """Emit a warning event about the run's directory."""
+        self._report((Event(actions.EventType.WARNING, RUN_DIRECTORY_FAILED, message),))
 
-    async def _clear(self) -> None:
-        """End what still runs."""
-        for pod in self.pods:
-            pod.delete()
-        while self._watchers:
-            await asyncio.wait(self._watchers)
+
+def hosts_file(pod: str, address: str, services: Iterable[tuple[str, str]], namespace: str) -> str:
+    """Return a pod's /etc/hosts: the pod, this machine's own entries, then the services by name and address.
+
+    Services come last, so that the file of a running pod only grows.
+    """
+    lines = [f"{address} {pod}\n", _LOCALHOST, _machine_hosts()]
+    for name, service_address in services:
+        qualified = f"{name}.{namespace}"
+        spellings = [qualified, f"{qualified}.svc", f"{qualified}.svc.cluster.local"]
+        if name != pod:
+            # A name that is listed twice resolves to two addresses.
+            spellings.append(name)
+        lines.append(f"{service_address} {' '.join(spellings)}\n")
+    return "".join(lines)
+
+
+def _machine_hosts() -> str:
+    try:
+        lines = Path("/etc/hosts").read_text().splitlines()
+    except OSError:
+        return ""
+    entries = (line.partition("#")[0].split() for line in lines)
+    return "".join(f"{' '.join(entry)}\n" for entry in entries if len(entry) > 1 and "localhost" not in entry)

@@ -1,4 +1,7 @@
-"""Informers feed a work queue; workers take keys from it and reconcile. A bad job does not affect others."""
+"""Runs the informers, the work queue and the workers that reconcile jobs.
+
+An error in one job does not affect other jobs.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from paddlejob.api.meta import ObjectKey
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.core.actions import Event
 from paddlejob.kube import errors
@@ -19,15 +23,14 @@ from paddlejob.kube.workqueue import Priority, WorkQueue
 from paddlejob.operator.history import HistoryKeeper
 from paddlejob.operator.metrics import Metrics, StateCollector
 from paddlejob.operator.reconciler import LatestProgress, Reconciler, Result
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState, Trigger
-from paddlejob.operator.status.schema import StatusSchema
+from paddlejob.operator.status import StatusSchema
 
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
-"""How long the end of the process may wait for the reconciles under way."""
+"""Maximum time to wait for running reconciles when the process stops."""
 
 
 class Controller:
@@ -40,13 +43,13 @@ class Controller:
         *,
         rng: random.Random,
         now: Callable[[], datetime],
-        recorder: EventRecorder,
+        events: EventRecorder,
         metrics: Metrics | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
         self._now: Callable[[], datetime] = lambda: client.server_now() or now()
-        self._recorder = recorder
+        self._events = events
         self.metrics = metrics or Metrics()
         self.queue: WorkQueue[ObjectKey] = WorkQueue(
             rng=rng,
@@ -72,10 +75,10 @@ class Controller:
             record_event=self.record_event,
             on_status=self.history.on_status if self.history else None,
         )
-        self.metrics.registry.register(StateCollector(self.state, self.queue, self.consistency, recorder))
+        self.metrics.registry.register(StateCollector(self.state, self.queue, self.consistency, events))
 
     def use_progress(self, latest: LatestProgress | None) -> None:
-        """Set where the latest progress of a job comes from when its attempt ends."""
+        """Set the source of a job's latest progress, which is read when an attempt ends."""
         self._reconciler.latest_progress = latest
 
     async def watch(self) -> None:
@@ -85,26 +88,26 @@ class Controller:
                 group.create_task(informer.run(), name=f"watch {informer.resource.plural}")
             group.create_task(self.state.gangs.run(), name="watch pod groups")
 
-    async def synced(self) -> None:
-        """Wait until every cache has been complete once; no decision may be based on less."""
+    async def wait_until_synced(self) -> None:
+        """Wait until every cache has been listed; decisions need complete caches."""
         for informer in self.state.informers:
             await informer.synced.wait()
-        await self.state.gangs.settled()
+        await self.state.gangs.wait_until_discovered()
 
     def relist(self) -> None:
-        """Read everything again: what was written before now is known when the caches are next complete."""
+        """List everything again, so that the caches contain all writes made before this call."""
         for informer in (*self.state.informers, *self.state.gangs.informers):
             informer.relist()
 
     async def work(self) -> None:
-        """Reconcile until cancelled; reconciles under way then finish first, if they may still write."""
-        await self.synced()
+        """Reconcile until cancelled, then finish running reconciles while this process may still write."""
+        await self.wait_until_synced()
         workers = [
             asyncio.create_task(self._worker(), name=f"worker {number}")
             for number in range(self._settings.workers)
         ]
         try:
-            # Cancelling this cancels no worker, as it would with gather.
+            # Unlike gather, wait does not cancel the workers when it is cancelled.
             await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             self.queue.close()
@@ -126,7 +129,7 @@ class Controller:
                 self.queue.done(key)
 
     async def _reconcile(self, key: ObjectKey) -> None:
-        """Reconcile one job; whatever goes wrong affects this job only."""
+        """Reconcile one job; an error affects only this job."""
         try:
             async with asyncio.timeout(self._settings.reconcile_timeout_seconds):
                 result = await self._reconciler.reconcile(key)
@@ -163,9 +166,9 @@ class Controller:
         self.queue.add(key, priority=priority, after_seconds=delay)
 
     def record_event(self, job: PaddleJob, event: Event) -> None:
-        """Tell something on a job."""
+        """Record a Kubernetes event on a job, log it and count it."""
         regarding = ObjectReference.to(PADDLE_JOBS, job.metadata)
-        self._recorder.record(regarding, str(event.type), event.reason, event.message)
+        self._events.record(regarding, str(event.type), event.reason, event.message)
         log.info("%s: %s: %s", job.metadata.key, event.reason, event.message)
         self._count(job, event.reason)
 

@@ -1,4 +1,4 @@
-"""Carries out the actions of a plan: stage by stage, concurrently, and a few at first."""
+"""Executes the actions of a plan: stages in order, the actions of a stage concurrently."""
 
 from __future__ import annotations
 
@@ -11,38 +11,44 @@ from typing import assert_never
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import ObjectKey
+from paddlejob.api.meta import JsonObject, ObjectKey
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import (
+    STOP_DEADLINE_SECONDS,
     Action,
     AnnotatePod,
     Create,
     Delete,
     DeleteJob,
     InstallRecorder,
+    Kind,
     PatchGroup,
     RemoveFinalizer,
     ReplaceConfig,
+    StopPod,
 )
-from paddlejob.core.gang.model import GROUP_KINDS
-from paddlejob.core.recording.recorder import fingerprint_of, foreign_recorder
+from paddlejob.core.gang.model import GANG_RESOURCES
+from paddlejob.core.recorder import fingerprint_of, foreign_recorder
 from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import decoding, errors
 from paddlejob.kube.client import Client, PatchType
 from paddlejob.kube.consistency import Consistency
-from paddlejob.kube.resource import CONFIG_MAPS, PODS
+from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES
 from paddlejob.kube.responses import Written
-from paddlejob.operator.limits import views
-from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF
+from paddlejob.operator import limits
 
 log = logging.getLogger(__name__)
 
-_PlainAction = Create | ReplaceConfig | PatchGroup | AnnotatePod | Delete | DeleteJob | RemoveFinalizer
+_PlainAction = (
+    Create | ReplaceConfig | PatchGroup | AnnotatePod | StopPod | Delete | DeleteJob | RemoveFinalizer
+)
 
+RESOURCE_OF = {Kind.POD: PODS, Kind.SERVICE: SERVICES, Kind.CONFIG_MAP: CONFIG_MAPS, **GANG_RESOURCES}
 FIRST_BATCH = 8
-"""How many writes of a stage are tried first; the rest follows only if all of them succeed."""
+"""Number of writes of a stage to try first; the rest follows only if all of these succeed."""
 MAX_FAILURE_LENGTH = 4096
-"""A refusal may quote the whole object, and is kept until a write succeeds."""
+"""A refusal may quote the whole object, and is kept in memory until a write succeeds."""
 
 
 class Outcome(msgspec.Struct):
@@ -50,7 +56,7 @@ class Outcome(msgspec.Struct):
 
     failures: list[WriteFailure] = []
     stale: bool = False
-    """Something has changed since the plan was made: reconcile again, there is nothing to report."""
+    """An object has changed since the snapshot: reconcile again, without reporting a failure."""
 
     @property
     def went_well(self) -> bool:
@@ -59,7 +65,7 @@ class Outcome(msgspec.Struct):
 
 
 class Executor:
-    """Writes on behalf of jobs, and records each write so that the caches can be waited for."""
+    """Writes objects of jobs, and notes each write so that reconciles wait until the caches show it."""
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class Executor:
         writes_per_job: int,
         on_recorder_obstacle: Callable[[str, str], None] = lambda _namespace, _obstacle: None,
     ) -> None:
-        """`on_recorder_obstacle` gets a namespace, and why its pods must not mount the recorder."""
+        """`on_recorder_obstacle` gets a namespace and the reason why its pods must not mount the recorder."""
         self._client = client
         self._on_recorder_obstacle = on_recorder_obstacle
         self._consistency = consistency
@@ -90,7 +96,7 @@ class Executor:
         if outcome.went_well:
             await self._run_some(job, actions, self._writes_per_job, outcome)
         if outcome.failures:
-            # The first one is shown in the job's message, which must not depend on the order of responses.
+            # The job's message shows the first failure, which must not depend on the order of responses.
             position = {_failure(action, "").name: number for number, action in enumerate(stage)}
             outcome.failures.sort(key=lambda failure: position[failure.name])
 
@@ -139,7 +145,9 @@ class Executor:
             case PatchGroup():
                 await self._patch_group(job, action)
             case AnnotatePod():
-                await _unless_gone(lambda: self._wake(job, action))
+                await _unless_gone(lambda: self._annotate(job, action))
+            case StopPod():
+                await _unless_gone(lambda: self._stop(job, action))
             case Delete():
                 await _unless_gone(lambda: self._delete(job, action))
             case DeleteJob():
@@ -154,13 +162,13 @@ class Executor:
         written = await self._client.create(
             resource, job.metadata.namespace, action.manifest, strict=True, type=Written
         )
-        self._consistency.wrote(job.metadata.key, resource, written.metadata.resource_version)
+        self._consistency.record_write(job.metadata.key, resource, written.metadata.resource_version)
 
     async def _install_recorder(self, job: PaddleJob, action: InstallRecorder) -> bool:
         """Create the ConfigMap that jobs share, and return whether pods may mount it.
 
-        They may if its content is verified: everybody who may create ConfigMaps can take the name. Otherwise
-        the job is planned again, without the recorder.
+        The content of an existing one is verified, since any user who can create ConfigMaps can take the
+        name. If it differs, the job is planned again without the recorder.
         """
         namespace = job.metadata.namespace
         try:
@@ -171,13 +179,13 @@ class Executor:
             log.warning("%s: pods start without the recorder: %s", job.metadata.key, error)
             self._on_recorder_obstacle(namespace, f"cannot create ConfigMap {action.name}: {error}")
             return False
-        self._consistency.wrote(job.metadata.key, CONFIG_MAPS, written.metadata.resource_version)
+        self._consistency.record_write(job.metadata.key, CONFIG_MAPS, written.metadata.resource_version)
         return True
 
     async def _verify_recorder(self, namespace: str, action: InstallRecorder) -> bool:
         try:
             encoded = await self._client.get(CONFIG_MAPS, namespace, action.name, type=msgspec.Raw)
-            found = views.decode_config_map(encoded)
+            found = limits.decode_config_map(encoded)
         except errors.NotFoundError:
             return False
         except decoding.DECODE_ERRORS:
@@ -191,7 +199,7 @@ class Executor:
         metadata = {**action.manifest["metadata"], "resourceVersion": action.resource_version}
         body = {**action.manifest, "metadata": metadata}
         written = await self._client.replace(CONFIG_MAPS, job.metadata.namespace, action.name, body)
-        self._consistency.wrote(job.metadata.key, CONFIG_MAPS, written.metadata.resource_version)
+        self._consistency.record_write(job.metadata.key, CONFIG_MAPS, written.metadata.resource_version)
 
     async def _patch_group(self, job: PaddleJob, action: PatchGroup) -> None:
         resource = RESOURCE_OF[action.kind]
@@ -200,30 +208,50 @@ class Executor:
         written = await self._client.patch(
             resource, job.metadata.namespace, action.name, patch, subresource=subresource
         )
-        self._consistency.wrote(job.metadata.key, resource, written.metadata.resource_version)
+        self._consistency.record_write(job.metadata.key, resource, written.metadata.resource_version)
 
-    async def _wake(self, job: PaddleJob, action: AnnotatePod) -> None:
+    async def _annotate(self, job: PaddleJob, action: AnnotatePod) -> None:
         annotations = {names.ANNOTATION_CONFIG_HASH: action.config_hash}
-        patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
-        # Of all kinds of patches this one costs the API server least.
+        await self._patch_pod(job, action.name, {"metadata": {"uid": action.uid, "annotations": annotations}})
+
+    async def _stop(self, job: PaddleJob, action: StopPod) -> None:
+        metadata = {"uid": action.uid}
+        if not action.version_without_node:
+            spec = {"activeDeadlineSeconds": STOP_DEADLINE_SECONDS}
+            await self._patch_pod(job, action.name, {"metadata": metadata, "spec": spec})
+            return
+        metadata["resourceVersion"] = action.version_without_node
+        message = f"{names.KIND} {job.name} ended before the pod had a node"
+        status = {"phase": "Failed", "reason": names.POD_REASON_JOB_ENDED, "message": message}
+        await self._patch_pod(job, action.name, {"metadata": metadata, "status": status}, "status")
+
+    async def _patch_pod(
+        self, job: PaddleJob, name: str, patch: JsonObject, subresource: str | None = None
+    ) -> None:
+        # A strategic merge patch costs the API server least.
         written = await self._client.patch(
-            PODS, job.metadata.namespace, action.name, patch, patch_type=PatchType.STRATEGIC
+            PODS,
+            job.metadata.namespace,
+            name,
+            patch,
+            patch_type=PatchType.STRATEGIC,
+            subresource=subresource,
         )
-        self._consistency.wrote(job.metadata.key, PODS, written.metadata.resource_version)
+        self._consistency.record_write(job.metadata.key, PODS, written.metadata.resource_version)
 
     async def _delete(self, job: PaddleJob, action: Delete) -> None:
         resource, namespace = RESOURCE_OF[action.kind], job.metadata.namespace
         grace = 0 if action.force else None
         await self._client.delete(resource, namespace, action.name, uid=action.uid, grace_seconds=grace)
         key = ObjectKey(namespace, action.name)
-        self._consistency.deleting(job.metadata.key, resource, key, action.uid)
+        self._consistency.record_delete(job.metadata.key, resource, key, action.uid)
 
     async def _delete_job(self, job: PaddleJob) -> None:
         metadata = job.metadata
         await self._client.delete(PADDLE_JOBS, metadata.namespace, metadata.name, uid=metadata.uid)
 
     async def _remove_finalizer(self, job: PaddleJob, action: RemoveFinalizer) -> None:
-        """Remove a finalizer from the version of the job that was planned for; the cache lacks the others."""
+        """Remove a finalizer. The job is read again because the cache does not keep other finalizers."""
         metadata = job.metadata
         found = await self._client.find(PADDLE_JOBS, metadata.namespace, metadata.name, type=Written)
         finalizers = found.metadata.finalizers if found else ()
@@ -232,7 +260,7 @@ class Executor:
         await self._client.patch(PADDLE_JOBS, metadata.namespace, metadata.name, patch)
 
     async def _settle_existing(self, job: PaddleJob, action: Action, outcome: Outcome) -> None:
-        """Handle an object that exists already: ours, if a response was lost, or somebody else's."""
+        """Handle an object that already exists: ours if a response was lost, otherwise a foreign one."""
         assert isinstance(action, Create)
         resource = RESOURCE_OF[action.kind]
         try:
@@ -245,10 +273,10 @@ class Executor:
             return
         metadata = found.metadata
         if metadata.controller_uid == job.metadata.uid:
-            self._consistency.wrote(job.metadata.key, resource, metadata.resource_version)
+            self._consistency.record_write(job.metadata.key, resource, metadata.resource_version)
             outcome.stale = outcome.stale or metadata.deletion_timestamp is not None
-        elif action.kind in GROUP_KINDS:
-            # Whoever created it, the next reconcile sees it and knows what to do.
+        elif action.kind in GANG_RESOURCES:
+            # The next reconcile sees it and handles foreign groups.
             outcome.stale = True
         elif metadata.deletion_timestamp is not None or metadata.controller_uid:
             outcome.failures.append(
@@ -260,9 +288,9 @@ class Executor:
 
 
 async def _unless_gone(write: Callable[[], Awaitable[None]]) -> None:
-    """Treat an object that no longer exists, or was replaced by another of the same name, as done.
+    """Ignore the error if the object no longer exists or has changed, which causes another reconcile.
 
-    The server answers 409 to a delete and 422 to a patch whose UID is not that of the object.
+    With a different UID, the API server responds 409 to a delete and 422 to a patch.
     """
     try:
         await write()
@@ -281,7 +309,9 @@ def _failure(action: Action, message: str, *, rejected: bool = False) -> WriteFa
         case PatchGroup():
             verb, kind, name = "update", str(action.kind), action.name
         case AnnotatePod():
-            verb, kind, name = "wake", "Pod", action.name
+            verb, kind, name = "annotate", "Pod", action.name
+        case StopPod():
+            verb, kind, name = "stop", "Pod", action.name
         case Delete():
             verb, kind, name = "delete", str(action.kind), action.name
         case DeleteJob():

@@ -1,8 +1,8 @@
 """Watches the PodGroups and Workloads of the gang schedulers that are installed.
 
-A gang scheduler may be installed later or removed. The API server is asked for its kinds once a job needs to
-know, and then periodically; kinds that are served are watched. A kind that is not served is not an error:
-nothing waits for it, and it is not logged repeatedly.
+A gang scheduler may be installed later or removed. Discovery starts when the first job needs a scheduler, and
+is repeated periodically. Served kinds are watched. A kind that is not served is not an error: nothing waits
+for it, and it is logged once.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import msgspec
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
+from paddlejob.api.resources import VOLCANO_QUEUES
 from paddlejob.core.actions import Kind
-from paddlejob.core.gang.model import GROUP_KINDS, GangApis, GangSystem
+from paddlejob.core.gang.model import FLAVORS, GANG_RESOURCES, GROUP_KINDS, GangApis, GangSystem
 from paddlejob.kube import errors
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Informer
 from paddlejob.kube.resource import Resource
-from paddlejob.operator.limits import views
-from paddlejob.operator.resources import FLAVORS_OF, RESOURCE_OF, VOLCANO_QUEUES
+from paddlejob.operator import limits
 
 log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 10.0
-"""How soon an installed or removed scheduler is noticed."""
+"""Interval between two discoveries."""
 IMPATIENT_SECONDS = 1.0
-"""The same while a job waits for the answer."""
+"""The same while a job waits for the result."""
 
 OnGroup = Callable[[ObjectKey, bool], None]
-"""Called with the key of a PodGroup that was added, changed or deleted; True if it existed at the start."""
+"""Called with the key of an added, changed or deleted PodGroup, and True for the initial list."""
 
 
 class _Watch(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class _Watch(msgspec.Struct, frozen=True):
 
 
 class GangInformers:
-    """Watches the gang objects of the schedulers that jobs refer to."""
+    """Watches the gang objects of the schedulers that jobs use."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class GangInformers:
         self._on_apis = on_apis
         self._wanted: dict[GangSystem, None] = {}
         self._known: set[GangSystem] = set()
-        """Schedulers that the API server has been asked about at least once."""
+        """Schedulers that have been discovered or found missing at least once."""
         self._refusals: dict[Kind, str] = {}
         self._running: dict[Kind, _Watch] = {}
         self._nudged = asyncio.Event()
@@ -86,7 +86,7 @@ class GangInformers:
         self._queues: Cache[Queue] = Cache()
         self._queue_informer: Informer[Queue] | None = None
         self.apis = GangApis()
-        """What was known when `on_apis` was last called."""
+        """The state at the last call of `on_apis`."""
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -94,16 +94,16 @@ class GangInformers:
         return tuple(informer for watch in self._running.values() for informer in watch.informers)
 
     def want(self, systems: Iterable[GangSystem]) -> None:
-        """Find out, from now on, what the cluster has of these schedulers."""
+        """Start discovering these schedulers."""
         for system in systems:
             if system not in self._wanted:
                 self._wanted[system] = None
-                self.apis = self._look()
+                self.apis = self._read_apis()
                 self._nudged.set()
 
     @property
     def queues(self) -> dict[str, Queue] | None:
-        """Volcano's queues by name, None while they are not known or the operator may not read them."""
+        """Volcano's queues by name, or None before they are listed or if the operator may not read them."""
         if self._queue_informer is None or not self._queue_informer.synced.is_set():
             return None
         return {queue.metadata.name: queue for queue in self._queues}
@@ -112,8 +112,8 @@ class GangInformers:
         """Return a PodGroup of a kind that is ready."""
         return self.caches[kind].get(key) if kind in self.apis.ready else None
 
-    async def settled(self) -> None:
-        """Wait until it is known of every wanted scheduler whether the cluster has it."""
+    async def wait_until_discovered(self) -> None:
+        """Wait until every wanted scheduler has been discovered or found missing."""
         async with self._settled:
             await self._settled.wait_for(lambda: not self.apis.loading)
 
@@ -138,7 +138,7 @@ class GangInformers:
             return
 
     async def _probe(self, system: GangSystem, group: asyncio.TaskGroup) -> None:
-        """Watch the preferred kind of a scheduler that is served, and no other."""
+        """Watch the preferred kind that the cluster serves, and stop watching the others."""
         served: Kind | None = None
         for kind in system.kinds:
             answer = await self._is_served(kind)
@@ -155,8 +155,8 @@ class GangInformers:
             self._start(served, group)
 
     async def _is_served(self, kind: Kind) -> bool | None:
-        """Ask the API server; None if its response does not say."""
-        resource = RESOURCE_OF[kind]
+        """Return whether the API server serves a kind, None if its response is inconclusive."""
+        resource = GANG_RESOURCES[kind]
         try:
             served = await self._client.has_resource(resource)
         except errors.ApiError as error:
@@ -168,7 +168,7 @@ class GangInformers:
         return served
 
     def _start(self, kind: Kind, group: asyncio.TaskGroup) -> None:
-        resource = RESOURCE_OF[kind]
+        resource = GANG_RESOURCES[kind]
         log.info("the cluster serves %s of %s: watching them", resource.plural, resource.api_version)
         informer = Informer(
             self._client,
@@ -178,9 +178,9 @@ class GangInformers:
             rng=self._rng,
             namespace=self._namespace,
             on_change=self._changed,
-            decode=views.decoder_of(PodGroup, owned=False),
+            decode=limits.decoder_of(PodGroup, owned=False),
         )
-        informers = (informer, self._flavor_informer(FLAVORS_OF[kind])) if kind in FLAVORS_OF else (informer,)
+        informers = (informer, self._flavor_informer(FLAVORS[kind])) if kind in FLAVORS else (informer,)
         optional: tuple[Informer[Any], ...] = ()
         if kind is Kind.POD_GROUP:
             self._queue_informer = self._make_queue_informer()
@@ -202,7 +202,7 @@ class GangInformers:
     def _flavor_changed(
         self, old: ResourceFlavor | None, new: ResourceFlavor | None, *, initial: bool
     ) -> None:
-        """Reconcile the jobs that may have waited for it; flavors are few and rarely change."""
+        """Reconcile jobs that may have waited for the flavor; flavors are few and rarely change."""
         if old is None and new is not None and not initial:
             self._on_apis()
 
@@ -217,21 +217,21 @@ class GangInformers:
         )
 
     def _queue_changed(self, old: Queue | None, new: Queue | None, *, initial: bool) -> None:
-        """Jobs may wait in it. What a queue has allocated changes all the time, and is not looked at."""
+        """Reconcile jobs that may wait in the queue; its allocated resources are not compared."""
         if not initial and (old is None or new is None or (old.spec, old.status) != (new.spec, new.status)):
             self._on_apis()
 
-    async def _queues_known(self, informer: Informer[Any]) -> None:
+    async def _reconcile_when_synced(self, informer: Informer[Any]) -> None:
         await informer.synced.wait()
         self._on_apis()
 
     async def _watch(self, informers: tuple[Informer[Any], ...], optional: tuple[Informer[Any], ...]) -> None:
-        """Run informers; nothing waits for the optional ones, which may be forbidden."""
+        """Run informers. Nothing waits for the optional ones, which may be forbidden."""
         async with asyncio.TaskGroup() as group:
             for informer in (*informers, *optional):
                 group.create_task(informer.run())
             for informer in optional:
-                group.create_task(self._queues_known(informer))
+                group.create_task(self._reconcile_when_synced(informer))
             for informer in informers:
                 await informer.synced.wait()
             self._nudged.set()
@@ -240,7 +240,7 @@ class GangInformers:
         running = self._running.pop(kind, None)
         if running is None:
             return
-        log.info("the cluster no longer serves %s", RESOURCE_OF[kind].api_version)
+        log.info("the cluster no longer serves %s", GANG_RESOURCES[kind].api_version)
         running.task.cancel()
         self.caches[kind].replace((), "")
         if kind is Kind.POD_GROUP:
@@ -250,18 +250,18 @@ class GangInformers:
     def _changed(self, old: PodGroup | None, new: PodGroup | None, *, initial: bool) -> None:
         known = new or old
         assert known is not None
-        if old is None or new is None or _news(old) != _news(new):
+        if old is None or new is None or _relevant_fields(old) != _relevant_fields(new):
             self._on_group(known.metadata.key, initial)
 
     async def _announce(self) -> None:
-        fresh = self._look()
+        fresh = self._read_apis()
         if fresh != self.apis:
             self.apis = fresh
             self._on_apis()
         async with self._settled:
             self._settled.notify_all()
 
-    def _look(self) -> GangApis:
+    def _read_apis(self) -> GangApis:
         ready = {kind for kind, watch in self._running.items() if watch.is_synced}
         trouble = {kind: text for kind, text in self._refusals.items() if kind not in ready}
         for kind, watch in self._running.items():
@@ -274,9 +274,9 @@ class GangInformers:
         return GangApis(frozenset(ready), frozenset(loading), trouble)
 
 
-def _news(group: PodGroup) -> tuple[object, ...]:
-    """Return what decisions depend on; schedulers update the rest every second."""
-    said = tuple((one.type, one.status, one.reason, one.message) for one in group.status.conditions)
+def _relevant_fields(group: PodGroup) -> tuple[object, ...]:
+    """Return the fields that decisions depend on; schedulers update the others every second."""
+    conditions = tuple((one.type, one.status, one.reason, one.message) for one in group.status.conditions)
     metadata = group.metadata
     owner, leaving = metadata.controller_uid, metadata.deletion_timestamp
-    return metadata.uid, owner, leaving, group.spec, group.status.phase, said
+    return metadata.uid, owner, leaving, group.spec, group.status.phase, conditions

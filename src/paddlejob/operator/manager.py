@@ -34,23 +34,23 @@ log = logging.getLogger(__name__)
 COMPONENT = "paddlejob-operator"
 LEASE_NAME = "paddlejob-operator"
 MAX_RESPONSE_BYTES = 48 << 20
-"""Maximum size of a response, which is in memory twice while it is read; larger lists are read in pages."""
+"""Maximum size of a response, which is in memory twice while it is read; larger lists are paged."""
 GARBAGE_THRESHOLDS = (10_000, 20, 20)
-"""How much is allocated before Python looks for cycles, which nearly nothing here leaves behind.
+"""Thresholds of the garbage collector. With the defaults, it takes 5 % of the operator's CPU time.
 
-By default it looks so often that a twentieth of the operator's processor time goes into it.
+The operator creates almost no reference cycles.
 """
 
 
 async def run(config: ClusterConfig, settings: OperatorSettings, process: ProcessSettings) -> None:
     """Run until SIGTERM or SIGINT.
 
-    Raises LeaseLostError when another process has taken over: the caller ends, and is started again.
+    Raises LeaseLostError when another process has become the leader: the caller exits and is restarted.
     """
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     metrics = Metrics()
-    rng = random.Random()  # noqa: S311  (spreads retries, guards nothing)
+    rng = random.Random()  # noqa: S311  (jitter for retries, not a secret)
     async with AsyncExitStack() as stack:
         transport = HttpTransport(config, response_size_limit=MAX_RESPONSE_BYTES)
         client = await stack.enter_async_context(Client(transport, observe=metrics.observe_request, rng=rng))
@@ -58,12 +58,12 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
         def now() -> datetime:
             return client.server_now() or _now()
 
-        recorder = EventRecorder(client, COMPONENT, rng=rng, now=now)
-        await stack.enter_async_context(recorder)
+        events = EventRecorder(client, COMPONENT, rng=rng, now=now)
+        await stack.enter_async_context(events)
         namespace = process.lease_namespace or config.namespace or "default"
         elector = await _elector(stack, config, namespace, rng) if process.leader_election else None
-        writer = client.fenced(lambda: elector.is_leader) if elector else client
-        controller = Controller(writer, settings, rng=rng, now=_now, recorder=recorder, metrics=metrics)
+        writer = client.with_fence(lambda: elector.is_leader) if elector else client
+        controller = Controller(writer, settings, rng=rng, now=_now, events=events, metrics=metrics)
         await _serve(stack, controller, metrics, process)
         progress = ProgressTracking(writer, controller, settings, now=now, namespace=namespace)
         await _until_signalled(lead(controller, elector, progress))
@@ -72,7 +72,7 @@ async def run(config: ClusterConfig, settings: OperatorSettings, process: Proces
 async def _elector(
     stack: AsyncExitStack, config: ClusterConfig, namespace: str, rng: random.Random
 ) -> LeaderElector:
-    # With a connection of its own: a renewal must not wait behind the requests of a hundred jobs.
+    # A separate connection: a renewal must not queue behind the requests of jobs.
     client = await stack.enter_async_context(Client(HttpTransport(config, connection_limit=1), rng=rng))
     return LeaderElector(
         client,
@@ -85,7 +85,7 @@ async def _elector(
 
 
 class ProgressTracking:
-    """What tells a leader how far jobs are; jobs are reconciled without it too."""
+    """The parts of a leader that track training progress. Reconciling does not depend on them."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class ProgressTracking:
         self._parts = (writer, self._reader, self.intake, watchdog)
 
     async def start(self) -> list[asyncio.Task[None]]:
-        """Begin; return when pods can be given the recorder, or it turns out that they cannot for now."""
+        """Start the tasks; return when the recorder is available to pods, or after a timeout."""
         tasks = [
             asyncio.create_task(part.run(), name=type(part).__name__)
             for part in self._parts
@@ -126,14 +126,14 @@ class ProgressTracking:
         ]
         self._controller.use_progress(self._latest)
         if self.intake is not None:
-            await self.intake.prepared()
+            await self.intake.wait_until_prepared()
         return tasks
 
     async def _latest(self, job: PaddleJob) -> TrainingProgress | None:
-        """Return the progress of a job that its status lacks, from reports or else from its log."""
+        """Return progress that is not yet in the status, from reports or otherwise from the log."""
         if self._reader is not None and not self.writer.knows_steps(job.metadata.key):
             await self._reader.catch_up(job.metadata.key)
-        return self.writer.unwritten(job)
+        return self.writer.unwritten_progress(job)
 
 
 async def lead(
@@ -141,11 +141,11 @@ async def lead(
 ) -> None:
     """Watch always, so that a standby is ready; reconcile only as the leader.
 
-    An operator is no candidate before the API server has its CustomResourceDefinition: the leader may be an
-    operator that the present definition belongs to.
-    A new leader lists everything once more: watches of different kinds are behind by different times, and a
-    job's new status beside its old pods looks as if these were lost. An operator knows only of its own writes
-    how far its watches have to be.
+    An operator joins the election only once the API server has its version of the CustomResourceDefinition;
+    until then an operator that fits the installed definition may lead.
+    A new leader lists everything again: watches of different kinds lag by different amounts, so a job's new
+    status may be seen next to its old pods, which then look lost. The consistency check covers only the
+    operator's own writes.
     """
 
     async def work() -> None:
@@ -157,7 +157,7 @@ async def lead(
         if controller.history is not None:
             background.append(asyncio.create_task(controller.history.run(), name="record history"))
         for task in background:
-            task.add_done_callback(_report_end)
+            task.add_done_callback(_log_failure)
         try:
             await controller.work()
         finally:
@@ -177,16 +177,16 @@ async def lead(
         await asyncio.wait({watching, leading}, return_when=asyncio.FIRST_COMPLETED)
         first = leading if leading.done() else watching
     finally:
-        # The work ends before the watches that it depends on.
+        # Stop the work before the watches that it depends on.
         for task in (leading, watching):
             task.cancel()
             await asyncio.wait({task})
-    # Not a TaskGroup: it would wrap LeaseLostError into an ExceptionGroup, which nobody expects.
+    # Not a TaskGroup, which would wrap LeaseLostError in an ExceptionGroup.
     first.result()
 
 
-def _report_end(task: asyncio.Task[None]) -> None:
-    """Report a part that ended by a mistake; jobs are reconciled without it."""
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Log a background task that failed; jobs are still reconciled."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("bug in the operator: %s ended", task.get_name(), exc_info=error)
 
@@ -197,7 +197,7 @@ async def _serve(
     state = controller.state
     probes = {
         "/healthz": serving.probe(lambda: serving.stale_watches(state)),
-        "/readyz": serving.probe(lambda: [*controller.schema.problems(), *serving.unsynced(state)]),
+        "/readyz": serving.probe(lambda: [*controller.schema.problems(), *serving.unsynced_kinds(state)]),
     }
     health = await stack.enter_async_context(serving.serve(process.health_address, probes))
     exposed = {"/metrics": serving.text(metrics.render)}
@@ -206,7 +206,7 @@ async def _serve(
 
 
 async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
-    """Run the work; the first SIGTERM or SIGINT stops it in order, a second one kills the process."""
+    """Run the work until SIGTERM or SIGINT; a second signal kills the process."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work, name="operator")
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -221,7 +221,7 @@ async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _stop(task: asyncio.Task[None], number: signal.Signals) -> None:
-    log.info("%s: finishing the reconciles under way", number.name)
+    log.info("%s: finishing the running reconciles", number.name)
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, signal.SIG_DFL)
     task.cancel()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, partial
+from typing import Any
 
 import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -26,51 +26,35 @@ START_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 
 
 class Metrics:
-    """The operator's metrics, in a registry of their own."""
+    """The metrics of the operator and their registry."""
 
     def __init__(self) -> None:
         self.registry = prometheus_client.CollectorRegistry()
-        self.reconciles = prometheus_client.Counter(
-            "paddlejob_reconcile", "Reconciliations by result.", ["result"], registry=self.registry
+        counter = partial(prometheus_client.Counter, registry=self.registry)
+        histogram = partial(prometheus_client.Histogram, registry=self.registry, buckets=REQUEST_BUCKETS)
+        self.reconciles = counter("paddlejob_reconcile", "Reconciliations by result.", ["result"])
+        self.reconcile_seconds = histogram("paddlejob_reconcile_seconds", "Duration of one reconciliation.")
+        self.queue_seconds = histogram(
+            "paddlejob_queue_seconds", "Time that a job waited in the work queue for a worker."
         )
-        self.reconcile_seconds = prometheus_client.Histogram(
-            "paddlejob_reconcile_seconds",
-            "Duration of one reconciliation.",
-            buckets=REQUEST_BUCKETS,
-            registry=self.registry,
-        )
-        self.queue_seconds = prometheus_client.Histogram(
-            "paddlejob_queue_seconds",
-            "Time that a job waited in the work queue for a worker.",
-            buckets=REQUEST_BUCKETS,
-            registry=self.registry,
-        )
-        self.requests = prometheus_client.Counter(
+        self.requests = counter(
             "paddlejob_api_requests",
             "Requests to the API server; code 0 stands for no response.",
             ["verb", "resource", "code"],
-            registry=self.registry,
         )
-        self.request_seconds = prometheus_client.Histogram(
-            "paddlejob_api_request_seconds",
-            "Duration of requests to the API server.",
-            ["verb"],
-            buckets=REQUEST_BUCKETS,
-            registry=self.registry,
+        self.request_seconds = histogram(
+            "paddlejob_api_request_seconds", "Duration of requests to the API server.", ["verb"]
         )
-        self.ended = prometheus_client.Counter(
-            "paddlejob_jobs_ended", "Jobs that ended, by their last phase.", ["phase"], registry=self.registry
-        )
-        self.start_seconds = prometheus_client.Histogram(
+        self.ended = counter("paddlejob_jobs_ended", "Jobs that ended, by their last phase.", ["phase"])
+        self.start_seconds = histogram(
             "paddlejob_job_start_seconds",
             "Time from the creation of a job until all its pods were running for the first time.",
             buckets=START_BUCKETS,
-            registry=self.registry,
         )
         self.leader = prometheus_client.Gauge(
             "paddlejob_leader", "1 while this process is the leader.", registry=self.registry
         )
-        # Looked up for every request, and few.
+        # Cached because labels() is called for every request.
         self._count_of = cache(self.requests.labels)
         self._seconds_of = cache(self.request_seconds.labels)
 
@@ -85,19 +69,19 @@ class Metrics:
 
 
 class StateCollector(Collector):
-    """Reads what the parts of the operator count, on each scrape."""
+    """Reads the counters of the operator's components on each scrape."""
 
     def __init__(
         self,
         state: ClusterState,
         queue: WorkQueue[ObjectKey],
         consistency: Consistency,
-        recorder: EventRecorder,
+        events: EventRecorder,
     ) -> None:
         self._state = state
         self._queue = queue
         self._consistency = consistency
-        self._recorder = recorder
+        self._events = events
 
     def collect(self) -> Iterable[Metric]:
         """Yield the series."""
@@ -122,7 +106,7 @@ class StateCollector(Collector):
         return GaugeMetricFamily("paddlejob_jobs_hung", "Running jobs that make no progress.", value=hung)
 
     def _progress(self) -> Iterable[Metric]:
-        """Yield how far the jobs are that have not ended; series of others would stay where they were."""
+        """Yield the progress of unfinished jobs; series of finished jobs would never change."""
         reported = [
             ([job.metadata.namespace, job.name], job.status.progress)
             for job in self._state.jobs
@@ -139,11 +123,12 @@ class StateCollector(Collector):
         watched: dict[str, Informer[Any]] = {each.resource.plural: each for each in self._state.informers}
         for informer in self._state.gangs.informers:
             watched[f"{informer.resource.plural}.{informer.resource.group}"] = informer
-        for series in _WATCH_SERIES:
-            metric = series.family(series.name, series.help, labels=["resource"])
-            for name, informer in watched.items():
-                metric.add_metric([name], series.read(informer))
-            yield metric
+        for family, series in ((GaugeMetricFamily, _WATCH_GAUGES), (CounterMetricFamily, _WATCH_COUNTERS)):
+            for name, text, read in series:
+                metric = family(name, text, labels=["resource"])
+                for resource, informer in watched.items():
+                    metric.add_metric([resource], read(informer))
+                yield metric
 
     def _work(self) -> Iterable[Metric]:
         depth = GaugeMetricFamily("paddlejob_queue_depth", "Jobs in the work queue.", labels=["state"])
@@ -162,12 +147,12 @@ class StateCollector(Collector):
         yield CounterMetricFamily(
             "paddlejob_cache_lag_timeouts",
             "Reconciliations that stopped waiting for the caches to show the job's last writes.",
-            value=self._consistency.opened_unseen,
+            value=self._consistency.expired,
         )
         yield CounterMetricFamily(
             "paddlejob_events_dropped",
             "Kubernetes events that were never written.",
-            value=self._recorder.dropped,
+            value=self._events.dropped,
         )
 
 
@@ -189,46 +174,19 @@ _PROGRESS_SERIES: tuple[tuple[str, str, Callable[[TrainingProgress], float | Non
 )
 
 
-class _Series(NamedTuple):
-    family: type[GaugeMetricFamily | CounterMetricFamily]
-    name: str
-    help: str
-    read: Callable[[Informer[Any]], float]
-
-
-_WATCH_SERIES = (
-    _Series(
-        GaugeMetricFamily,
-        "paddlejob_watch_age_seconds",
-        "Time since the last message of a watch.",
-        lambda informer: informer.age_seconds(),
-    ),
-    _Series(
-        GaugeMetricFamily,
-        "paddlejob_cached_objects",
-        "Objects in the cache.",
-        lambda informer: len(informer.cache),
-    ),
-    _Series(
-        GaugeMetricFamily,
+_WATCH_GAUGES: tuple[tuple[str, str, Callable[[Informer[Any]], float]], ...] = (
+    ("paddlejob_watch_age_seconds", "Time since the last message of a watch.", Informer.age_seconds),
+    ("paddlejob_cached_objects", "Objects in the cache.", lambda informer: len(informer.cache)),
+    (
         "paddlejob_undecodable_objects",
         "Objects left out of the cache because they do not fit their type.",
         lambda informer: informer.undecodable,
     ),
-    _Series(
-        CounterMetricFamily,
-        "paddlejob_watch_lists",
-        "Complete lists received.",
-        lambda informer: informer.lists,
-    ),
-    _Series(
-        CounterMetricFamily,
-        "paddlejob_watch_streams",
-        "Watch requests opened.",
-        lambda informer: informer.streams,
-    ),
-    _Series(
-        CounterMetricFamily,
+)
+_WATCH_COUNTERS: tuple[tuple[str, str, Callable[[Informer[Any]], float]], ...] = (
+    ("paddlejob_watch_lists", "Complete lists received.", lambda informer: informer.lists),
+    ("paddlejob_watch_streams", "Watch requests opened.", lambda informer: informer.streams),
+    (
         "paddlejob_watch_callback_errors",
         "Changes whose handler failed.",
         lambda informer: informer.callback_errors,

@@ -1,4 +1,4 @@
-"""Reads the ends of containers' logs: a bounded number of bytes, in a bounded time."""
+"""Reads the last lines of container logs, bounded in size and time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from paddlejob.kube.client import Client
 log = logging.getLogger(__name__)
 
 READ_TIMEOUT_SECONDS = 5.0
-"""How long a log may take, from the request to its last byte."""
+"""Timeout from the request to the last byte of a log."""
 SILENCE_BACKOFF = Backoff(10.0, 300.0)
-"""How long no log is read from a node that was silent for the whole timeout."""
-MOST_BYTES = 2 * 1024 * 1024
-"""So much is received of a log. Kubelets count `limitBytes` from the first of `tailLines`, so less would cut
-off the newest; container runtimes break lines at 16 KiB, so MAX_LINES of them are not longer than this."""
+"""Pause after a node did not send a log within the timeout."""
+MAX_BYTES = 2 * 1024 * 1024
+"""Maximum size of a response. Kubelets count `limitBytes` from the first of `tailLines`, so a lower limit
+would cut off the newest lines. Container runtimes break lines at 16 KiB, so MAX_LINES lines fit."""
 MAX_LINES = 100
 REFUSALS = 3
-"""After so many logs in a row that were forbidden, none is asked for."""
+"""Number of consecutive 403 responses after which reading pauses."""
 REFUSED_SECONDS = 300.0
-"""How long a log that was forbidden is not asked for: an API server that starts may lack roles."""
+"""Pause after 403 responses. It ends because a starting API server may not have loaded its roles yet."""
 
 
 class LogReader:
-    """Reads the ends of logs, and pauses after refusals and for nodes that do not answer."""
+    """Reads the ends of logs. Pauses after 403 responses, and for nodes that do not respond."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -37,11 +37,11 @@ class LogReader:
         self._silences: dict[tuple[str, str], tuple[int, float]] = {}
         """Consecutive timeouts and the end of the pause, by namespace and node.
 
-        By namespace too, so that no slow log of one tenant stops the reading of others.
+        The namespace is part of the key so that a slow log of one tenant does not block others.
         """
 
     def may_read(self, pod: Pod) -> bool:
-        """Return whether the log of a pod may be asked for now."""
+        """Return whether the log of a pod may be requested now."""
         now = asyncio.get_running_loop().time()
         return now >= max(self._paused_until, self._silences.get(_source(pod), (0, -math.inf))[1])
 
@@ -55,8 +55,8 @@ class LogReader:
         timestamps: bool = False,
         timeout_seconds: float = READ_TIMEOUT_SECONDS,
     ) -> str:
-        """Return the last lines of a log, at most MAX_LINES and the last bytes of these. Raises KubeError."""
-        query = {"tailLines": str(min(lines, MAX_LINES)), "limitBytes": str(MOST_BYTES)}
+        """Return the last lines of a log, at most MAX_LINES and `keep_bytes`. Raises KubeError."""
+        query = {"tailLines": str(min(lines, MAX_LINES)), "limitBytes": str(MAX_BYTES)}
         query |= {"container": container} if container else {}
         query |= {"timestamps": "true"} if timestamps else {}
         try:
@@ -83,13 +83,13 @@ class LogReader:
                 end += chunk
                 del end[:-keep_bytes]
                 received += len(chunk)
-                # A kubelet that does not heed `limitBytes` is not read any further.
-                if received >= MOST_BYTES:
+                # The kubelet ignores `limitBytes`.
+                if received >= MAX_BYTES:
                     break
         return end
 
     def _count_silence(self, pod: Pod) -> None:
-        # Reads that were under way together are one failure.
+        # Concurrent reads count as one failure.
         if not self.may_read(pod):
             return
         now = asyncio.get_running_loop().time()
@@ -99,7 +99,7 @@ class LogReader:
         self._silences[_source(pod)] = failures, now + SILENCE_BACKOFF.base_seconds(failures)
 
     def _count_refusal(self, error: errors.ForbiddenError) -> None:
-        # One may be the fault of one node; several in a row are not.
+        # A single 403 may be caused by one node; several in a row are a missing permission.
         self._refusals += 1
         if self._refusals == REFUSALS:
             log.info("cannot read logs, retrying every %d s: %s", REFUSED_SECONDS, error)

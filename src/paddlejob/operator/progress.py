@@ -1,7 +1,7 @@
-"""The progress of jobs, and whether they use their GPUs, read from the newest log lines of their worker 0.
+"""Reads training progress and idle GPUs from the newest log lines of worker 0.
 
-The number of reads a second is bounded, in total and for each namespace. Neither decides anything about a
-job, so both are written apart from the reconciler and lost without harm.
+The rate of reads is limited, in total and for each namespace. No decision depends on the results, so they are
+written separately from the reconciler and may be lost.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase, Role, RoleSpec, TrainingProgress
-from paddlejob.core.accelerators import left_idle
+from paddlejob.core.accelerators import idle_accelerators
 from paddlejob.core.actions import Event, EventType
-from paddlejob.core.messages import duration
-from paddlejob.core.pod_set import Replica, pod_name, training_container_name
+from paddlejob.core.pod_set import Replica, attempt_of, pod_name, training_container_name
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
@@ -28,50 +27,60 @@ from paddlejob.operator.pod_log import REFUSED_SECONDS, LogReader
 from paddlejob.operator.reports.watchdog import RecordEvent
 from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.state import ClusterState
-from paddlejob.progress import Tracker
+from paddlejob.training.epochs import StepCounter
+from paddlejob.training.findings import IdleAccelerators
+from paddlejob.training.log_lines import Tracker, training_progress
 
 log = logging.getLogger(__name__)
 
 MAX_READS = 12
-"""Number of logs that are read concurrently; namespaces share the readers fairly."""
+"""Number of concurrent reads; namespaces share them."""
 SLOT_SECONDS = 2.0
-"""How long a read occupies a reader at least, which bounds the rate."""
+"""Minimum time that a read occupies a reader, which bounds the rate."""
 READ_SECONDS = 3.0
-"""The shortest time between two reads of a job's log."""
+"""Minimum time between two reads of a job's log."""
 CATCH_UP_SECONDS = 3.0
-"""Maximum delay of a restart for the sake of the last lines of a log."""
-TAIL_LINES = 50
+"""Maximum delay of a restart while the last lines of a log are read."""
+TAIL_LINES = 200
 KEEP_BYTES = 65536
 
 
-class _Followed:
-    """A job whose log is read."""
+class _FollowedLog:
+    """The log of one job."""
 
-    def __init__(self, pod_uid: str) -> None:
-        self.pod_uid = pod_uid
-        self.tracker = Tracker()
+    def __init__(self, pod: Pod, restarts: int, counter: StepCounter) -> None:
+        self.pod_uid = pod.metadata.uid
+        self.restarts = restarts
+        self.tracker = Tracker(counter)
         self.newest = -math.inf
-        """Time of the newest line, by the clock of its node; compared with that of other lines only."""
+        """Time of the newest line by the clock of its node; only compared with other lines."""
+        self.newest_read = -math.inf
+        """Monotonic time at which that line was read."""
         self.is_final = False
         self.refused_until = -math.inf
-        """When the log may be asked for again, by the monotonic clock."""
+        """Monotonic time until which the log is not requested after a 403."""
         self.idle = ""
-        """What the pod holds and cannot use."""
+        """Message about accelerators of the pod that are idle."""
 
-    def feed(self, text: str) -> None:
-        """Take in the lines that are newer than those of the last time."""
+    def feed(self, text: str, now: float) -> None:
+        """Parse the lines that are newer than the previous ones; `now` is the monotonic time."""
         last = self.newest
         for line in text.splitlines():
-            moment, _, said = line.partition(" ")
+            moment, _, text_of_line = line.partition(" ")
             with suppress(ValueError):
                 time = datetime.fromisoformat(moment).timestamp()
                 if time > last:
-                    self.newest = time
-                    self.tracker.feed(said, time)
+                    self.newest, self.newest_read = time, now
+                    self.tracker.feed(text_of_line, time)
+
+    def progress(self, now: float) -> TrainingProgress | None:
+        """Return the progress at the newest line, without a remaining time if the log has become silent."""
+        silent = self.newest + now - self.newest_read
+        return training_progress(self.tracker, silent if self.tracker.is_silent(silent) else self.newest)
 
 
 class ProgressReader:
-    """Follows the running jobs of the cluster."""
+    """Reads the logs of all running jobs."""
 
     def __init__(
         self, client: Client, state: ClusterState, writer: ProgressWriter, record_event: RecordEvent
@@ -80,14 +89,14 @@ class ProgressReader:
         self._state = state
         self._writer = writer
         self._record_event = record_event
-        self._followed: dict[ObjectKey, _Followed] = {}
+        self._followed: dict[ObjectKey, _FollowedLog] = {}
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
             rng=random.Random(0),  # noqa: S311  (nothing is retried)
             group_of=lambda key: key.namespace,
             workers=MAX_READS,
         )
         self._queued: set[ObjectKey] = set()
-        """Jobs that wait for a reader or have one."""
+        """Jobs that are queued or being read."""
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -105,30 +114,30 @@ class ProgressReader:
         clock = asyncio.get_running_loop().time
         while (key := await self._queue.get()) is not None:
             began = clock()
-            if await self._turn(key):
+            if await self._try_read(key):
                 await asyncio.sleep(began + SLOT_SECONDS - clock())
             self._queued.discard(key)
             self._queue.done(key)
 
     async def catch_up(self, key: ObjectKey) -> None:
-        """Read the log of a job once, before its attempt is judged by its progress."""
+        """Read the log of a job once, before a decision that uses its progress."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
-                await self._turn(key)
+                await self._try_read(key)
 
-    async def _turn(self, key: ObjectKey) -> bool:
-        """Read the log of a job; return whether a server was asked for it."""
+    async def _try_read(self, key: ObjectKey) -> bool:
+        """Read the log of a job; return whether a request was made."""
         try:
             return await self._follow(key)
         except errors.KubeError as error:
-            # A container that is being created, a node out of reach: the next turn comes.
+            # For example a container that is being created or an unreachable node; it is read again later.
             log.debug("%s: cannot read progress: %s", key, error)
         except Exception:
             log.exception("%s: bug in the operator; its progress is read again later", key)
         return True
 
     def _due(self) -> list[ObjectKey]:
-        """Return the jobs that run, and once more those that have just ended; forget all others."""
+        """Return running jobs, and ended jobs that must be read once more; forget deleted jobs."""
         jobs = {job.metadata.key: job for job in self._state.jobs}
         for key in [key for key in self._followed if key not in jobs]:
             del self._followed[key]
@@ -149,11 +158,15 @@ class ProgressReader:
         pod, followed = self._state.pods.get(ObjectKey(key.namespace, name)), self._followed.get(key)
         if pod is None or pod.metadata.controller_uid != job.metadata.uid:
             if followed is not None:
-                # Of a job that has ended, no other pod comes.
+                # An ended job gets no new pod.
                 followed.is_final = job.status.phase.is_terminal
             return False
+        restarts = _restarts(pod, training_container_name(job.spec.worker))
         if followed is None or followed.pod_uid != pod.metadata.uid:
-            followed = self._followed[key] = _Followed(pod.metadata.uid)
+            followed = self._followed[key] = _FollowedLog(pod, restarts, _step_counter(job, pod, followed))
+        elif followed.restarts != restarts:
+            followed.restarts = restarts
+            followed.tracker.restart()
         if asyncio.get_running_loop().time() < followed.refused_until or not self._logs.may_read(pod):
             return False
         # The outline of a job has no resource requests, which matter only while the job runs.
@@ -161,7 +174,7 @@ class ProgressReader:
         await self._read(job, whole.spec.worker or job.spec.worker, pod, followed)
         return True
 
-    async def _read(self, job: PaddleJob, worker: RoleSpec, pod: Pod, followed: _Followed) -> None:
+    async def _read(self, job: PaddleJob, worker: RoleSpec, pod: Pod, followed: _FollowedLog) -> None:
         followed.is_final = ended = job.status.phase.is_terminal
         try:
             text = await self._logs.read_end(
@@ -174,29 +187,25 @@ class ProgressReader:
         except errors.ForbiddenError:
             followed.refused_until = asyncio.get_running_loop().time() + REFUSED_SECONDS
             raise
-        followed.feed(text)
-        if not followed.idle and (idle := left_idle(worker, text)):
+        now = asyncio.get_running_loop().time()
+        followed.feed(text, now)
+        if not followed.idle and (idle := idle_accelerators(worker, text)):
             followed.idle = f"{Replica(Role.WORKER, 0)} {idle}"
-            self._state.warn(job.metadata.key, pod, followed.idle)
+            found = IdleAccelerators(pod.metadata.uid, followed.idle)
+            self._state.note(job.metadata.key, IdleAccelerators, found)
             self._record_event(job, Event(EventType.WARNING, Reason.IDLE_ACCELERATORS, followed.idle))
-        if (reported := progress_of(followed.tracker, followed.newest)) is not None:
-            self._writer.read(job, pod, reported, at_once=ended)
+        if (reported := followed.progress(now)) is not None:
+            self._writer.add_logged(job, pod, reported, at_once=ended)
 
 
-def progress_of(tracker: Tracker, now: float) -> TrainingProgress | None:
-    """Return what is known as the API writes it."""
-    known = tracker.progress
-    if known is None:
-        return None
-    eta = tracker.eta_seconds(now)
-    unit = f" {known.throughput_unit}" if known.throughput_unit else ""
-    return TrainingProgress(
-        step=known.step or 0,
-        steps=known.steps or 0,
-        epoch=known.epoch or 0,
-        epochs=known.epochs or 0,
-        percent=None if known.fraction is None else round(100 * known.fraction),
-        loss="" if known.loss is None else f"{known.loss:.4g}",
-        throughput="" if known.throughput is None else f"{known.throughput:.4g}{unit}",
-        eta="" if eta is None else duration(eta),
-    )
+def _restarts(pod: Pod, container: str) -> int:
+    return sum(each.restart_count for each in pod.status.container_statuses if each.name == container)
+
+
+def _step_counter(job: PaddleJob, pod: Pod, earlier: _FollowedLog | None) -> StepCounter:
+    """Return the counter of an earlier pod of the job, or one that continues from its status."""
+    progress = job.status.progress
+    counter = earlier.tracker.counter if earlier else StepCounter.from_status(progress)
+    if earlier or progress is None or progress.attempt != attempt_of(pod):
+        counter.restart()
+    return counter

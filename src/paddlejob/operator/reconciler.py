@@ -1,10 +1,9 @@
-"""Reconciles one job: take a snapshot, plan, write the status, record events, act."""
+"""Reconciles one job: takes a snapshot, plans, writes the status, records events and runs the actions."""
 
 from __future__ import annotations
 
 import asyncio
 import enum
-import math
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
@@ -13,50 +12,48 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey, ObjectMeta
 from paddlejob.api.pod import ConfigMap
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, TrainingProgress
 from paddlejob.core.actions import Create, Event, Plan
 from paddlejob.core.plan import plan
 from paddlejob.core.policy.cleanup import stuck_terminating
-from paddlejob.core.snapshot import WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.consistency import Consistency
 from paddlejob.operator.executor import Executor
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.operator.state import ClusterState, StaleCacheError, needs_templates
-from paddlejob.operator.status.patch import status_patch
-from paddlejob.operator.status.schema import DroppedFieldsError, StatusSchema, StoredStatus
+from paddlejob.operator.status import DroppedFieldsError, StatusSchema, StoredStatus, status_patch
 
 RecordEvent = Callable[[PaddleJob, Event], None]
 LatestProgress = Callable[[PaddleJob], Awaitable[TrainingProgress | None]]
 """Returns the progress of a job that its status lacks, None if there is none."""
 OnStatus = Callable[[PaddleJob, PaddleJobStatus], Awaitable[None]]
-"""Called with each status that was written, before anything else is done."""
+"""Called with each written status, before the actions run."""
 
 
 CONFIRM_SECONDS = 30.0
-"""How long after its writes a job is looked at again, unless an event about them asks for it before.
+"""Delay after which a job with writes is reconciled again, if no watch event triggers it earlier.
 
-None may come: what is created and deleted again while a watch is interrupted leaves no trace in a list.
+There may be no event: an object created and deleted while a watch is interrupted appears in no list.
 """
 
 
 class Result(enum.Enum):
-    """The result of a reconcile that does not ask for another one at a given time."""
+    """The result of a reconcile that sets no time for the next one."""
 
     SETTLED = "settled"
-    """Nothing to do until something changes."""
+    """Nothing to do until an object changes."""
     STALE = "stale"
     """The snapshot was out of date; reconcile again soon."""
     REFUSED = "refused"
-    """The API server refused a write; the next reconcile retries it, and the job's message has the error."""
+    """The API server refused a write. The next reconcile retries it; the job's message has the error."""
     UNRECORDED = "unrecorded"
-    """The API server drops fields of the status, so no action may rely on it; reconcile again later."""
+    """The API server dropped status fields, so no action was run; reconcile again later."""
 
 
 class Reconciler:
-    """Turns plans into writes. Keeps no state that may not be lost at any time."""
+    """Turns plans into writes. All state kept here may be lost at any time."""
 
     def __init__(
         self,
@@ -71,7 +68,7 @@ class Reconciler:
         on_status: OnStatus | None = None,
     ) -> None:
         self.latest_progress: LatestProgress | None = None
-        """Set while the progress of jobs is read or reported."""
+        """Set while the progress of jobs is tracked."""
         self._client = client
         self._state = state
         self._consistency = consistency
@@ -86,16 +83,13 @@ class Reconciler:
             writes_per_job=settings.writes_per_job,
             on_recorder_obstacle=state.note_recorder_obstacle,
         )
-        self._failures: dict[ObjectKey, tuple[WriteFailure, ...]] = {}
-        self._written_at: dict[ObjectKey, float] = {}
-        """When a job's status was last written."""
 
     async def reconcile(self, key: ObjectKey) -> Result | float:
         """Reconcile one job; a number is the time in seconds after which to reconcile it again.
 
         Raises KubeError if the reconcile could not be finished; the caller retries with backoff.
         """
-        if not self._consistency.ready(key):
+        if not self._consistency.is_ready(key):
             return Result.STALE
         job = self._state.job(key)
         if job is None:
@@ -120,12 +114,14 @@ class Reconciler:
         return await self._act(job, decided, held_back)
 
     async def _act(self, job: PaddleJob, decided: Plan, held_back: float | None) -> Result | float:
-        """Run the stages; what failed is remembered for the message that the next reconcile writes."""
-        key = job.metadata.key
+        """Run the stages; failures are kept for the status message of the next reconcile."""
         outcome = await self._executor.run(job, decided.stages)
-        recovered = not decided.is_delayed and self._failures.pop(key, None) is not None
+        memory = self._state.memory(job.metadata.key)
+        recovered = not decided.is_delayed and bool(memory.failures)
+        if recovered:
+            memory.failures = ()
         if outcome.failures:
-            self._failures[key] = tuple(outcome.failures)
+            memory.failures = tuple(outcome.failures)
             return Result.REFUSED
         if outcome.stale:
             return Result.STALE
@@ -147,13 +143,13 @@ class Reconciler:
         return Result.SETTLED if wait is None else wait
 
     async def _load(self, job: PaddleJob) -> tuple[PaddleJob, ConfigMap | None]:
-        """Return the parts of a job that are not in its outline; a finished job needs none of them."""
+        """Return the whole job and its ConfigMap; a finished job needs neither."""
         if not needs_templates(job):
             return job, None
         return await self._state.with_templates(job), await self._state.environment(job)
 
     async def _decide(self, job: PaddleJob, config_map: ConfigMap | None) -> Plan:
-        """Return the plan; the end of an attempt is decided with the latest progress, which it records."""
+        """Return the plan. Before an attempt ends, read the latest progress, which the plan records."""
         decided = self._plan(job, config_map)
         if self.latest_progress is not None and _ends_attempt(job.status, decided.status):
             progress = await self.latest_progress(job)
@@ -165,22 +161,21 @@ class Reconciler:
 
     def _plan(self, job: PaddleJob, config_map: ConfigMap | None) -> Plan:
         now = self._now().replace(microsecond=0)
-        failures = self._failures.get(job.metadata.key, ())
-        return plan(self._state.snapshot(job, now, failures, config_map))
+        return plan(self._state.snapshot(job, now, config_map))
 
     async def _write_status(self, job: PaddleJob, decided: Plan) -> float | None:
-        """Write a status that differs; return how long mere counts are held back, None when they are not.
+        """Write the status if it changed; return the delay if only counts changed and the write is postponed.
 
-        Creations are preceded by a write in any case, an empty one if need be: it is refused when the job has
-        changed since it was looked at, for instance because another operator has seen it end.
-        Raises DroppedFieldsError if the API server did not store the whole status; no action may follow then.
+        Creations are always preceded by a write, even an empty one. The API server refuses it if the job has
+        changed since the snapshot, for example because another operator has ended it.
+        Raises DroppedFieldsError if the API server did not store the whole status; no action may follow.
         """
         status, creates = decided.status, _creates(decided)
         key = job.metadata.key
         if status == job.status and not creates:
             return None
         clock = asyncio.get_running_loop().time()
-        due = self._written_at.get(key, -math.inf) + self._settings.counts_pause_seconds
+        due = self._state.memory(key).status_written_at + self._settings.counts_pause_seconds
         if due > clock and not creates and not _is_urgent(job.status, status):
             return due - clock
         metadata = {"uid": job.metadata.uid, "resourceVersion": job.metadata.resource_version}
@@ -189,14 +184,12 @@ class Reconciler:
         written = await self._client.patch(
             PADDLE_JOBS, job.metadata.namespace, job.name, patch, subresource="status", type=StoredStatus
         )
-        self._consistency.wrote(key, PADDLE_JOBS, written.metadata.resource_version)
-        self._written_at[key] = clock
+        self._consistency.record_write(key, PADDLE_JOBS, written.metadata.resource_version)
+        self._state.memory(key).status_written_at = clock
         self._schema.check_write(changes, written.status)
         return None
 
     def _forget(self, key: ObjectKey) -> None:
-        self._failures.pop(key, None)
-        self._written_at.pop(key, None)
         self._consistency.forget(key)
         self._state.forget(key)
 

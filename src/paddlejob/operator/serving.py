@@ -12,17 +12,17 @@ from typing import Any, Generic, TypeVar
 
 from paddlejob.kube.informer import Informer
 from paddlejob.operator.ports import server
-from paddlejob.operator.ports.http import Handler, Request, Response, Route
+from paddlejob.operator.ports.http import Endpoint, Handler, Request, Response
 from paddlejob.operator.ports.server import Limits
 from paddlejob.operator.state import ClusterState
 
 T = TypeVar("T")
 
 LIMITS = Limits(connections=64, per_source=8)
-"""A kubelet, a few Prometheus servers and people; each connection serves one request."""
+"""Enough for a kubelet, a few Prometheus servers and manual requests; one request per connection."""
 SNAPSHOT_SECONDS = 1.0
 MIN_PAUSE_RATIO = 20
-"""Rendering takes at most a twentieth of the main loop, however often it is asked for."""
+"""Rendering takes at most 1/20 of the main loop's time, however many requests arrive."""
 MAIN_LOOP_SECONDS = 2.0
 """Less than the timeout of the probes, so that the kubelet shows the message."""
 
@@ -31,9 +31,9 @@ WATCH_AGE_LIMIT_SECONDS = 180.0
 
 
 def stale_watches(state: ClusterState) -> list[str]:
-    """Return the problems of the watches, a sentence each.
+    """Return one sentence for each watch that is stale.
 
-    A kind of a gang scheduler that was never listed does not count: the jobs that wait for it show that.
+    Gang kinds that were never listed are left out: the jobs that wait for them report it.
     """
     gangs = (informer for informer in state.gangs.informers if informer.synced.is_set())
     return [
@@ -43,8 +43,8 @@ def stale_watches(state: ClusterState) -> list[str]:
     ]
 
 
-def unsynced(state: ClusterState) -> list[str]:
-    """Return the kinds that have not been listed yet, a sentence each, without refused gang kinds."""
+def unsynced_kinds(state: ClusterState) -> list[str]:
+    """Return one sentence for each kind that has not been listed yet, except forbidden gang kinds."""
     gangs = (informer for informer in state.gangs.informers if not informer.last_error)
     return [
         f"{_name(informer)} have not been listed yet{_because(informer)}"
@@ -63,10 +63,9 @@ def _because(informer: Informer[Any]) -> str:
 
 
 class Snapshot(Generic[T]):
-    """A value of the main loop for the ports: computed on demand, and shared by all requests of a moment."""
+    """A value that the main loop computes for the ports; concurrent requests share it."""
 
     def __init__(self, compute: Callable[[], T]) -> None:
-        """Compute on the loop that runs now."""
         self._loop = asyncio.get_running_loop()
         self._compute = compute
         self._latest: concurrent.futures.Future[T] | None = None
@@ -91,7 +90,7 @@ class Snapshot(Generic[T]):
 def probe(check: Callable[[], list[str]]) -> Handler:
     """Return a handler that responds with 200, or with 503 and the problems.
 
-    The main loop runs the check, so a loop that does not respond is a problem too.
+    The check runs on the main loop, so a blocked loop is reported too.
     """
     snapshot = Snapshot(check)
 
@@ -106,7 +105,7 @@ def probe(check: Callable[[], list[str]]) -> Handler:
 
 
 def text(render: Callable[[], bytes]) -> Handler:
-    """Return a handler that responds with the text that the main loop renders."""
+    """Return a handler that responds with text rendered on the main loop."""
     snapshot = Snapshot(render)
 
     async def respond(_: Request) -> Response:
@@ -128,6 +127,6 @@ async def serve(address: str, handlers: dict[str, Handler]) -> AsyncIterator[int
     if port in ("", "0") and not host:
         yield 0
         return
-    routes = [Route("GET", path, handler) for path, handler in handlers.items()]
-    async with server.serve(address, routes, LIMITS) as opened:
+    endpoints = [Endpoint("GET", path, handler) for path, handler in handlers.items()]
+    async with server.serve(address, endpoints, LIMITS) as opened:
         yield opened

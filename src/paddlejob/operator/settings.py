@@ -4,63 +4,63 @@ from __future__ import annotations
 
 import msgspec
 
-from paddlejob.core.recording.hangs import HangLimits
 from paddlejob.core.snapshot import Settings as JobSettings
+from paddlejob.training.hangs import HangLimits
 
 
 class HistorySettings(msgspec.Struct, frozen=True):
-    """How long the records of jobs are kept."""
+    """Limits of the records of jobs."""
 
     days: int = 30
-    """How long after a job has ended."""
+    """Days to keep a record after its job has ended."""
     per_namespace: int = 100
-    """How many there may be in a namespace; the oldest go first."""
+    """Maximum number of records in a namespace; the oldest are deleted first."""
 
 
 class ReportSettings(msgspec.Struct, frozen=True):
-    """How pods report how far they are."""
+    """How pods report their progress."""
 
     url: str = ""
-    """Where pods reach the operator; empty: pods are given no recorder."""
+    """URL at which pods reach the operator; if empty, pods get no recorder."""
     address: str = ":8443"
-    """Where reports are taken, host:port."""
+    """Listen address for reports, host:port."""
     recorder_by_default: bool = False
-    """Whether jobs have the recorder that do not say anything about it."""
+    """Whether jobs without spec.recorder get the recorder."""
     hangs: HangLimits = HangLimits()
-    """When a job makes no progress any more."""
+    """Bounds of the timeout after which a job counts as hung."""
     straggler_seconds: float = 300.0
-    """How long a rank is slow before it is replaced, where its job asks for that."""
+    """Time for which a rank must be slow before it is replaced (stragglerPolicy Replace)."""
 
 
 class OperatorSettings(msgspec.Struct, frozen=True):
-    """How the operator runs; `jobs` is how it treats jobs."""
+    """Settings of the operator; `jobs` are those that planning depends on."""
 
     namespace: str = ""
     """The namespace to watch; empty for all namespaces."""
     workers: int = 40
-    """How many jobs are reconciled concurrently.
+    """Number of jobs reconciled concurrently.
 
-    Few more than there are connections: further ones would only let the jobs that come next wait for one.
+    Slightly more than the connection limit; more workers would only queue for a connection.
     """
     writes_per_job: int = 8
-    """How many writes of one job may be in flight.
+    """Maximum number of concurrent writes of one job.
 
-    A fraction of the connections: a large job leaves room for small ones and does not fill the API server's
-    queue for this account.
+    A fraction of the connections: a large job must leave room for small ones, and must not fill the API
+    server's queue for this account.
     """
     batch_seconds: float = 0.1
-    """How long changes of a job's pods are collected before the job is reconciled."""
+    """Time in which changes of a job's pods are collected before the job is reconciled."""
     idle_batch_seconds: float = 5.0
-    """The same for changes that decide nothing: echoes of our own writes, a pod bound to a node."""
+    """The same for changes that no decision depends on, such as our own writes or a pod bound to a node."""
     counts_pause_seconds: float = 5.0
-    """The minimum time between a write of a job's status and another one for changed counts only.
+    """Minimum time between two writes of a job's status if only counts have changed.
 
-    A change of phase is written at once, together with the counts.
+    A change of phase is written immediately, together with the counts.
     """
     progress_from_logs: bool = True
     """Whether the log of worker 0 is read for the job's progress."""
     history: HistorySettings | None = None
-    """How jobs are recorded; None: they are not."""
+    """Limits of the records; None disables them."""
     reports: ReportSettings = ReportSettings()
     reconcile_timeout_seconds: float = 120.0
     """A reconcile that takes longer is cancelled and retried."""
@@ -68,7 +68,7 @@ class OperatorSettings(msgspec.Struct, frozen=True):
 
 
 class ProcessSettings(msgspec.Struct, frozen=True):
-    """Settings of the process; OperatorSettings has how it treats jobs."""
+    """Settings of the process: addresses and leader election."""
 
     metrics_address: str = ":8080"
     health_address: str = ":8081"

@@ -1,4 +1,4 @@
-"""What the operator knows about the cluster: caches filled by informers, read as snapshots of one job."""
+"""The operator's view of the cluster: caches filled by informers, and snapshots of single jobs."""
 
 from __future__ import annotations
 
@@ -13,35 +13,41 @@ import msgspec
 
 from paddlejob.api import defaulting, names, validation
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
-from paddlejob.api.pod import ConfigMap, Pod, Service, share_parts
+from paddlejob.api.pod import ConfigMap, Pod, PodStatus, Service, share_parts
 from paddlejob.api.pod_group import PodGroup
+from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.choose import relevant_systems
+from paddlejob.core.gang.model import GANG_RESOURCES
 from paddlejob.core.network import network_of
 from paddlejob.core.pod_set import has_ended
-from paddlejob.core.recording.hangs import Hang, restored_hang
-from paddlejob.core.recording.recorder import Recorder, foreign_recorder, recorder_of
-from paddlejob.core.recording.stragglers import Slowdown
+from paddlejob.core.recorder import Recorder, foreign_recorder, recorder_of
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.cache import Cache
 from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Decode, Informer
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
-from paddlejob.operator import predicates
+from paddlejob.operator import limits
 from paddlejob.operator.gang_informers import GangInformers
-from paddlejob.operator.limits import views
-from paddlejob.operator.limits.packed import PackedParts
-from paddlejob.operator.resources import PADDLE_JOBS, RESOURCE_OF, SELECTORS
+from paddlejob.operator.limits import PackedParts
 from paddlejob.operator.settings import OperatorSettings
+from paddlejob.training.findings import F, Finding, Hang, IdleAccelerators, find
+from paddlejob.training.hangs import restored_hang
 
 T = TypeVar("T", bound=HasMeta)
-Notice = TypeVar("Notice", Hang, Slowdown)
 
 OBSTACLE_SECONDS = 60.0
-"""How long after an unsuccessful installation of the recorder pods are created without it."""
+"""Time for which pods are created without the recorder after it could not be installed."""
+
+SELECTORS = {
+    PODS: names.LABEL_RESOURCE_TYPE,
+    SERVICES: names.LABEL_RESOURCE_TYPE,
+    CONFIG_MAPS: names.LABEL_RESOURCE_NAME,
+}
+"""Labels of the watched objects. Memory grows with the number of jobs, not with the cluster."""
 
 OnTrigger = Callable[[ObjectKey, "Trigger"], None]
 
@@ -52,19 +58,34 @@ class Trigger(msgspec.Struct, frozen=True):
     initial: bool
     """The object existed when the operator started."""
     child: bool = False
-    """One of the job's objects changed, not the job itself."""
+    """An object of the job changed, not the job itself."""
     idle: bool = False
-    """Nothing that a decision depends on changed; counts may have."""
+    """No field changed that a decision depends on; counts may have changed."""
 
 
 class StaleCacheError(errors.KubeError):
-    """An object has changed since the version that the cache holds."""
+    """An object has changed since the cached version."""
 
 
 class _Fetched(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     data: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class JobMemory:
+    """State of one job that is not stored in the cluster. It may be lost at any time."""
+
+    def __init__(self) -> None:
+        self.timer = StateTimer()
+        self.findings: dict[type, Finding | None] = {}
+        """Findings by kind; None if the job is known not to have one."""
+        self.spec_errors: tuple[FieldError, ...] = ()
+        self.validated: tuple[object, ...] = ()
+        """Version of the spec that `spec_errors` belong to."""
+        self.failures: tuple[WriteFailure, ...] = ()
+        """Failed writes of the last reconcile."""
+        self.status_written_at = -math.inf
 
 
 class ClusterState:
@@ -75,29 +96,24 @@ class ClusterState:
     ) -> None:
         self._client = client
         self._settings = settings
-        self._on_touched = on_trigger
+        self._on_trigger = on_trigger
         self._rng = rng
         self.jobs: Cache[PaddleJob] = Cache()
-        """Outlines of the jobs, without templates; `with_templates` returns the whole job."""
+        """Outlines of jobs, without templates; `with_templates` returns the whole job."""
         self._packed = PackedParts()
-        """Specs of the jobs that may need pods, and the data of their ConfigMaps."""
+        """Specs of jobs that may need pods, and the data of their ConfigMaps."""
         self.pods: Cache[Pod] = Cache({"owner": _controller, "owner name": _controller_name}, share_parts)
         self.services: Cache[Service] = Cache({"owner": _controller})
         self.config_maps: Cache[ConfigMap] = Cache()
         self.recorder: Recorder | None = None
-        """What pods are given to report with; set once reports can be taken."""
+        """Recorder config for new pods; set once the reports port is open."""
         self._recorder_obstacles: dict[str, tuple[float, str]] = {}
-        """Why pods of a namespace must not mount the recorder, and until when that is believed."""
-        self._notices: dict[tuple[type, ObjectKey], Hang | Slowdown | None] = {}
+        """Reason why pods of a namespace must not mount the recorder, and the time until which it applies."""
         self.watches_hangs = False
-        """Whether hangs are looked for; then one on record lasts until the job is seen to move."""
-        self.awaited: dict[ObjectKey, tuple[int, str]] = {}
-        """Which rank of a job all others wait for, and in which attempt."""
-        self._warnings: dict[ObjectKey, tuple[str, str]] = {}
-        """What is wrong with a pod, and its UID."""
+        """Whether hangs are detected. A hang in a job's status then lasts until the job progresses."""
         self._host_ports: dict[ObjectKey, int] = {}
-        self._state_timers: dict[ObjectKey, StateTimer] = {}
-        self._spec_errors: dict[ObjectKey, tuple[tuple[object, ...], tuple[FieldError, ...]]] = {}
+        """First host port by job. A deleted job keeps its port until its pods have ended."""
+        self._memories: dict[ObjectKey, JobMemory] = {}
         self.gangs = GangInformers(
             client,
             namespace=settings.namespace,
@@ -107,30 +123,30 @@ class ClusterState:
         )
         self.informers: tuple[Informer[Any], ...] = (
             self._job_informer(),
-            self._child_informer(PODS, Pod, self.pods, views.decoder_of(Pod, owned=True)),
-            self._child_informer(SERVICES, Service, self.services, views.decoder_of(Service, owned=True)),
+            self._child_informer(PODS, Pod, self.pods, limits.decoder_of(Pod, owned=True)),
+            self._child_informer(SERVICES, Service, self.services, limits.decoder_of(Service, owned=True)),
             self._child_informer(CONFIG_MAPS, ConfigMap, self.config_maps, self._decode_config_map),
         )
 
     @property
     def caches(self) -> dict[Resource, Cache[Any]]:
-        """The caches by kind, to wait for our own writes to appear in."""
+        """The caches by resource, in which our own writes must appear."""
         return {
             PADDLE_JOBS: self.jobs,
             PODS: self.pods,
             SERVICES: self.services,
             CONFIG_MAPS: self.config_maps,
-            **{RESOURCE_OF[kind]: cache for kind, cache in self.gangs.caches.items()},
+            **{GANG_RESOURCES[kind]: cache for kind, cache in self.gangs.caches.items()},
         }
 
     def job(self, key: ObjectKey) -> PaddleJob | None:
-        """Return the outline of a job, also of one whose stored form does not fit the API's types."""
+        """Return the outline of a job, also if the stored job does not decode."""
         return self.jobs.get(key)
 
     async def with_templates(self, job: PaddleJob) -> PaddleJob:
         """Return the whole job of an outline. A spec that is not in memory is read from the API server.
 
-        Raises StaleCacheError if the job has changed meanwhile, and KubeError.
+        Raises StaleCacheError if the job has changed since, and KubeError.
         """
         if job.undecodable:
             return job
@@ -140,10 +156,10 @@ class ClusterState:
             if found.metadata.generation != job.metadata.generation:
                 raise StaleCacheError(f"{job.metadata.key} has changed")
             packed = bytes(found.spec)
-        return msgspec.structs.replace(job, spec=views.decode_spec(packed))
+        return msgspec.structs.replace(job, spec=limits.decode_spec(packed))
 
     async def environment(self, job: PaddleJob) -> ConfigMap | None:
-        """Return the ConfigMap of a job with its data, None if there is none. Raises as `with_templates`."""
+        """Return the ConfigMap of a job with its data, or None. Raises the errors of `with_templates`."""
         known = self.config_maps.get(job.metadata.key)
         if known is None or known.metadata.controller_uid != job.metadata.uid:
             return None
@@ -154,7 +170,7 @@ class ClusterState:
             if found.metadata.resource_version != version:
                 raise StaleCacheError(f"ConfigMap {known.metadata.key} has changed")
             packed = bytes(found.data)
-        return msgspec.structs.replace(known, data=views.decode_data(packed))
+        return msgspec.structs.replace(known, data=limits.decode_data(packed))
 
     async def _fetch(self, resource: Resource, metadata: ObjectMeta) -> _Fetched:
         found = await self._client.find(resource, metadata.namespace, metadata.name, type=_Fetched)
@@ -163,8 +179,8 @@ class ClusterState:
         return found
 
     def job_of(self, pod: Pod) -> PaddleJob | None:
-        """Return the job that controls a pod, None where it is gone."""
-        key = views.owning_job(pod.metadata)
+        """Return the job that controls a pod, or None if it is deleted."""
+        key = limits.owning_job(pod.metadata)
         job = self.jobs.get(key) if key else None
         return job if job is not None and job.metadata.uid == pod.metadata.controller_uid else None
 
@@ -172,13 +188,12 @@ class ClusterState:
         self,
         job: PaddleJob,
         now: datetime,
-        failures: tuple[WriteFailure, ...],
         config_map: ConfigMap | None = None,
     ) -> Snapshot:
         """Return everything that a decision about a job may depend on."""
         uid, key = job.metadata.uid, job.metadata.key
         pods = self.pods.find("owner", uid)
-        timer = self._state_timers.setdefault(key, StateTimer())
+        memory = self.memory(key)
         return Snapshot(
             job=job,
             now=now,
@@ -191,17 +206,14 @@ class ClusterState:
             queues=self.gangs.queues,
             gang_apis=self.gangs.apis,
             settings=self._settings.jobs,
-            spec_errors=None if job.status.phase.is_terminal else self._validated(job),
+            spec_errors=None if job.status.phase.is_terminal else self._spec_errors(job),
             **self._taken_host_ports(job),
-            failures=failures,
+            failures=memory.failures,
             recorder=self.recorder,
-            hang=self.noticed(job, Hang),
-            slowdown=self.noticed(job, Slowdown),
-            awaited=self._awaited(job),
-            warning=self._warning(key, pods),
+            findings=self._findings_of(job, pods),
             has_recorder=self._has_recorder(job.metadata.namespace),
             recorder_obstacle=self._recorder_obstacle(job.metadata.namespace),
-            state_seconds=timer.measure(pods, asyncio.get_running_loop().time()),
+            state_seconds=memory.timer.measure(pods, asyncio.get_running_loop().time()),
         )
 
     def _has_recorder(self, namespace: str) -> bool:
@@ -212,7 +224,7 @@ class ClusterState:
         return self.config_maps.get(ObjectKey(namespace, self.recorder.name)) if self.recorder else None
 
     def _is_ours(self, config_map: ConfigMap) -> bool:
-        """Return whether a ConfigMap with the recorder's name has our files; anybody can create one."""
+        """Return whether a ConfigMap with the recorder's name has our files; any user can create one."""
         return self.recorder is not None and config_map.fingerprint == self.recorder.fingerprint
 
     def _recorder_obstacle(self, namespace: str) -> str:
@@ -223,45 +235,38 @@ class ClusterState:
         return obstacle if asyncio.get_running_loop().time() < until else ""
 
     def note_recorder_obstacle(self, namespace: str, obstacle: str) -> None:
-        """Note why pods must not mount the recorder of a namespace: not every ConfigMap is watched."""
+        """Note why pods of a namespace must not mount the recorder; not every ConfigMap is watched."""
         clock = asyncio.get_running_loop().time()
         known = self._recorder_obstacles.items()
         self._recorder_obstacles = {name: noted for name, noted in known if noted[0] > clock}
         self._recorder_obstacles[namespace] = (clock + OBSTACLE_SECONDS, obstacle)
 
-    def notice(self, key: ObjectKey, kind: type[Notice], found: Notice | None) -> None:
-        """Note what was found about a job, or that it is so no more, and let the job be looked at."""
-        self._notices[kind, key] = found
-        self._on_touched(key, Trigger(initial=False, child=True))
+    def note(self, key: ObjectKey, kind: type[F], found: F | None, *, reconcile: bool = True) -> None:
+        """Note a finding about a job, or None if it no longer applies; enqueue the job if `reconcile`."""
+        self.memory(key).findings[kind] = found
+        if reconcile:
+            self._on_trigger(key, Trigger(initial=False, child=True))
 
-    def noticed(self, job: PaddleJob, kind: type[Notice]) -> Notice | None:
-        """Return what was found about the present attempt of a job, perhaps by an earlier operator."""
-        restored = restored_hang(job.status) if self.watches_hangs else None
-        found = self._notices.get((kind, job.metadata.key), restored)
-        return found if isinstance(found, kind) and found.attempt == job.status.attempt else None
+    def finding(self, job: PaddleJob, kind: type[F]) -> F | None:
+        """Return a finding about the current attempt of a job."""
+        return find(self._findings_of(job, self.pods.find("owner", job.metadata.uid)), kind)
 
-    def _awaited(self, job: PaddleJob) -> str:
-        attempt, awaited = self.awaited.get(job.metadata.key, (0, ""))
-        return awaited if attempt == job.status.attempt else ""
+    def _findings_of(self, job: PaddleJob, pods: tuple[Pod, ...]) -> tuple[Finding, ...]:
+        """Return the findings about the current attempt, including a hang recorded by an earlier operator."""
+        known = self.memory(job.metadata.key).findings
+        if self.watches_hangs and Hang not in known:
+            known = {Hang: restored_hang(job.status), **known}
+        return tuple(each for each in known.values() if each is not None and _applies(each, job, pods))
 
-    def warn(self, job: ObjectKey, pod: Pod, warning: str) -> None:
-        """Note what people should know of a job as long as this pod is there, and let it be looked at."""
-        self._warnings[job] = (pod.metadata.uid, warning)
-        self._on_touched(job, Trigger(initial=False, child=True))
-
-    def _warning(self, key: ObjectKey, pods: tuple[Pod, ...]) -> str:
-        uid, warning = self._warnings.get(key, ("", ""))
-        return warning if any(pod.metadata.uid == uid for pod in pods) else ""
-
-    def _validated(self, job: PaddleJob) -> tuple[FieldError, ...]:
-        """Return what is wrong with a spec, which changes only with its generation."""
-        metadata = job.metadata
+    def _spec_errors(self, job: PaddleJob) -> tuple[FieldError, ...]:
+        """Return the errors of a spec, computed once for each generation."""
+        metadata, memory = job.metadata, self.memory(job.metadata.key)
         version = (metadata.uid, metadata.generation, job.undecodable)
-        known = self._spec_errors.get(metadata.key)
-        if known is None or known[0] != version:
-            errors = validation.validate(job, pods_have_ipv6=self._settings.jobs.pods_have_ipv6)
-            known = self._spec_errors[metadata.key] = (version, errors)
-        return known[1]
+        if memory.validated != version:
+            has_ipv6 = self._settings.jobs.pods_have_ipv6
+            memory.spec_errors = validation.validate(job, pods_have_ipv6=has_ipv6)
+            memory.validated = version
+        return memory.spec_errors
 
     def remains(self, key: ObjectKey) -> tuple[Pod, ...]:
         """Return the pods of all jobs that have or had this name."""
@@ -276,23 +281,24 @@ class ClusterState:
         return {kind: group for kind, group in found if group is not None}
 
     def reserve_host_port(self, key: ObjectKey, status: PaddleJobStatus) -> None:
-        """Remember a port as soon as it is chosen, before the cache can show it to the next job."""
+        """Reserve the port of a job when it is chosen, before the cache shows it to the next job."""
         if status.host_port:
             self._host_ports[key] = status.host_port
 
+    def memory(self, key: ObjectKey) -> JobMemory:
+        """Return the memory of a job."""
+        if (known := self._memories.get(key)) is None:
+            known = self._memories[key] = JobMemory()
+        return known
+
     def forget(self, key: ObjectKey) -> None:
-        """Drop what is remembered of a job that is gone; its port not before its pods are."""
-        self._state_timers.pop(key, None)
-        for kind in (Hang, Slowdown):
-            self._notices.pop((kind, key), None)
-        self.awaited.pop(key, None)
-        self._warnings.pop(key, None)
-        self._spec_errors.pop(key, None)
+        """Drop the memory of a deleted job, and its host port once its pods have ended."""
+        self._memories.pop(key, None)
         if not self._holds_host_port(key):
             self._host_ports.pop(key, None)
 
     def _taken_host_ports(self, job: PaddleJob) -> dict[str, Any]:
-        """Return the fields of a snapshot with the ports of other jobs, for a job that needs some."""
+        """Return the snapshot fields with the host ports of other jobs, if the job needs a port."""
         has_host_ports = network_of(defaulting.effective(job.spec).intranet).has_host_ports
         if not has_host_ports or job.status.host_port:
             return {}
@@ -305,7 +311,7 @@ class ClusterState:
         }
 
     def _holds_host_port(self, key: ObjectKey) -> bool:
-        """A job holds its port until it has ended and all of its pods have."""
+        """Return whether a job still holds its port: until the job and all of its pods have ended."""
         job = self.jobs.get(key)
         if job is not None and not job.status.phase.is_terminal:
             return True
@@ -320,12 +326,12 @@ class ClusterState:
             rng=self._rng,
             namespace=self._settings.namespace or None,
             on_change=self._job_changed,
-            on_decode_error=views.readable_job,
+            on_decode_error=limits.readable_job,
             decode=self._decode_job,
         )
 
     def _decode_job(self, encoded: msgspec.Raw) -> PaddleJob:
-        job, spec = views.decode_job(encoded)
+        job, spec = limits.decode_job(encoded)
         if needs_templates(job):
             self._packed.put(job.metadata, str(job.metadata.generation), spec)
         else:
@@ -333,7 +339,7 @@ class ClusterState:
         return job
 
     def _decode_config_map(self, encoded: msgspec.Raw) -> ConfigMap | None:
-        found = views.decode_config_map(encoded)
+        found = limits.decode_config_map(encoded)
         if found is None:
             return None
         config_map, data = found
@@ -362,7 +368,7 @@ class ClusterState:
         assert known is not None
         key = known.metadata.key
         if new is None:
-            # Another job may have the name already, and the next reconcile be of that one.
+            # A new job may already have the name, and the next reconcile is for that one.
             self._packed.drop(known.metadata)
             self.forget(key)
         else:
@@ -372,50 +378,56 @@ class ClusterState:
             if not new.status.host_port:
                 self._host_ports.pop(key, None)
             self.gangs.want(relevant_systems(new, self._settings.jobs.scheduling))
-        if old is None or new is None or predicates.needs_reconcile(old, new):
-            self._on_touched(key, Trigger(initial=initial, child=False))
+        if old is None or new is None or needs_reconcile(old, new):
+            self._on_trigger(key, Trigger(initial=initial, child=False))
 
     def _group_changed(self, key: ObjectKey, initial: bool) -> None:  # noqa: FBT001  (a callback)
-        """Reconcile the job that a PodGroup is named after, whoever created the PodGroup."""
+        """Reconcile the job with the name of a PodGroup, also if another controller created the PodGroup."""
         if key in self.jobs:
-            self._on_touched(key, Trigger(initial=initial, child=True))
+            self._on_trigger(key, Trigger(initial=initial, child=True))
 
     def _gang_apis_changed(self) -> None:
         for job in self.jobs:
             if relevant_systems(job, self._settings.jobs.scheduling):
-                self._on_touched(job.metadata.key, Trigger(initial=False, child=True))
+                self._on_trigger(job.metadata.key, Trigger(initial=False, child=True))
 
     def _child_changed(self, old: HasMeta | None, new: HasMeta | None, *, initial: bool) -> None:
         known = new or old
         assert known is not None
         if isinstance(known, ConfigMap) and not initial and self._is_no_longer_ours(known, new):
-            self._recorder_lost(known.metadata.namespace)
+            self._reconcile_recorder_users(known.metadata.namespace)
         if isinstance(known, ConfigMap) and new is None:
             self._packed.drop(known.metadata)
-        if key := views.owning_job(known.metadata):
-            idle = predicates.is_idle(old, new) or self._waits_for_others(old, new)
-            self._on_touched(key, Trigger(initial=initial, child=True, idle=idle))
+        if key := limits.owning_job(known.metadata):
+            idle = _is_idle(old, new) or self._waits_for_others(old, new)
+            self._on_trigger(key, Trigger(initial=initial, child=True, idle=idle))
 
     def _is_no_longer_ours(self, config_map: ConfigMap, new: HasMeta | None) -> bool:
         is_recorder = self.recorder is not None and config_map.metadata.name == self.recorder.name
         return is_recorder and (new is None or not self._is_ours(config_map))
 
-    def _recorder_lost(self, namespace: str) -> None:
-        """Reconcile the jobs whose pods may have to mount the recorder: it is gone, or not ours."""
+    def _reconcile_recorder_users(self, namespace: str) -> None:
+        """Reconcile jobs that use the recorder after its ConfigMap was deleted or replaced."""
         for job in self.jobs:
             if job.metadata.namespace == namespace and recorder_of(job, self.recorder):
-                self._on_touched(job.metadata.key, Trigger(initial=False, child=True))
+                self._on_trigger(job.metadata.key, Trigger(initial=False, child=True))
 
     def _waits_for_others(self, old: HasMeta | None, new: HasMeta | None) -> bool:
-        """Tell whether other pods of the job have yet to come as far as this one.
+        """Return whether other pods of the job are behind this one.
 
-        A job proceeds when its last pod does, so of a hundred pods that get an address only the last counts.
+        A job proceeds with its last pod, so of a hundred pods that get an address only the last one matters.
         """
-        if not (isinstance(new, Pod) and predicates.only_progressed(old, new)):
+        if not (isinstance(new, Pod) and _only_progressed(old, new)):
             return False
-        reached = predicates.progress(new)
+        reached = startup_stage(new)
         others = self.pods.newest_first("owner", new.metadata.controller_uid)
-        return any(predicates.progress(other) < reached for other in others)
+        return any(startup_stage(other) < reached for other in others)
+
+
+def _applies(finding: Finding, job: PaddleJob, pods: tuple[Pod, ...]) -> bool:
+    if isinstance(finding, IdleAccelerators):
+        return any(pod.metadata.uid == finding.pod_uid for pod in pods)
+    return finding.attempt == job.status.attempt
 
 
 def needs_templates(job: PaddleJob) -> bool:
@@ -424,11 +436,57 @@ def needs_templates(job: PaddleJob) -> bool:
     return is_ours and not job.status.phase.is_terminal and not job.undecodable
 
 
+def needs_reconcile(old: PaddleJob, new: PaddleJob) -> bool:
+    """Return whether a job changed in a field that decisions depend on, unlike our own status writes."""
+    return (
+        old.metadata.generation != new.metadata.generation
+        or old.metadata.uid != new.metadata.uid
+        or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
+        or old.metadata.finalizers != new.metadata.finalizers
+        or _kueue_queue(old) != _kueue_queue(new)
+    )
+
+
+def _kueue_queue(job: PaddleJob) -> str | None:
+    """Return the only label that decisions depend on; labels do not change the generation."""
+    return job.metadata.labels.get(names.LABEL_KUEUE_QUEUE)
+
+
+def _is_idle(old: HasMeta | None, new: HasMeta | None) -> bool:
+    """Return whether no decision depends on a change of a child, such as our own write or scheduling."""
+    if new is None or new.metadata.deletion_timestamp is not None:
+        return False
+    if not isinstance(new, Pod):
+        return True
+    before = old.status if isinstance(old, Pod) else PodStatus()
+    now = new.status
+    same = (before.pod_ip, before.container_statuses) == (now.pod_ip, now.container_statuses)
+    return same and now.phase in (before.phase, "Pending")
+
+
+def _only_progressed(old: HasMeta | None, new: Pod) -> bool:
+    """Return whether a pod reached a later startup stage and nothing else changed."""
+    before = startup_stage(old) if isinstance(old, Pod) else 0
+    containers = new.status.container_statuses
+    failed = any(each.state.terminated or each.restart_count for each in containers)
+    return before < startup_stage(new) and new.status.phase in ("Pending", "Running") and not failed
+
+
+def startup_stage(pod: Pod) -> int:
+    """Return 1 if a pod has an address, 2 if it runs, 3 if it is ready, 4 if it has ended, else 0."""
+    status = pod.status
+    if has_ended(pod):
+        return 4
+    if status.phase != "Running":
+        return int(bool(status.pod_ip))
+    return 2 + all(each.ready for each in status.container_statuses)
+
+
 def _controller(child: HasMeta) -> tuple[str, ...]:
     uid = child.metadata.controller_uid
     return (uid,) if uid else ()
 
 
 def _controller_name(child: HasMeta) -> tuple[str, ...]:
-    owner = views.owning_job(child.metadata)
+    owner = limits.owning_job(child.metadata)
     return (str(owner),) if owner else ()

@@ -1,13 +1,13 @@
-"""Errors of `paddlejob start` and `paddlejob data`, with exit codes that tell a Job whether to retry.
+"""Errors of `paddlejob start` and `paddlejob data`, with exit codes for the Job's `podFailurePolicy`.
 
-PlainJobError                 1   the message is one sentence, for the log of the pod
-├── SettingsError          78   a variable, flag or file is wrong: a retry cannot help
-├── DataError              66   the training data cannot be read, or is not what its manifest says
+PlainJobError                 1   the message is one sentence in the log of the pod
+├── SettingsError          78   a variable, flag or file is wrong; a retry cannot help
+├── DataError              66   the training data cannot be read or differs from its manifest
 ├── SpaceError             73   the storage is full
 ├── PeersMissingError      69   the other pods did not join in time
-└── PeerFailedError        75   another pod failed: this one may simply be restarted
+└── PeerFailedError        75   another pod failed; this one can be restarted
 
-The numbers are those of sysexits.h, so that `podFailurePolicy` can tell them apart.
+The numbers are from sysexits.h.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ class PlainJobError(Exception):
 
 
 class SettingsError(PlainJobError):
-    """A variable, flag or file is wrong; the message names it and says what to do."""
+    """A variable, flag or file is wrong. The message names it and a way out."""
 
     exit_code = 78
 
 
 class DataError(PlainJobError):
-    """Training data that cannot be read, split or trusted."""
+    """Training data cannot be read or split, or is damaged."""
 
     exit_code = 66
 
 
 class SpaceError(PlainJobError):
-    """The storage is full, or would be."""
+    """The storage is full, or too small for the split."""
 
     exit_code = 73
 
@@ -51,4 +51,4 @@ class PeerFailedError(PlainJobError):
     def __init__(self, message: str, trainer: int) -> None:
         super().__init__(message)
         self.trainer = trainer
-        """The one that failed first."""
+        """The trainer that failed first."""

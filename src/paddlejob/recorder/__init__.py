@@ -1,15 +1,15 @@
-"""Reports how far a training program is, from inside its own interpreter and without a change of its code.
+"""Reports the progress of a training program from inside its interpreter, without changes to its code.
 
-It runs in the user's Python (3.8 or newer), so it imports nothing but the standard library.
-`site/sitecustomize.py`, on PYTHONPATH, starts it; `hooks` counts steps and reads losses once Paddle is
-imported, `sender` writes the newest state to the file that PADDLEJOB_PROGRESS_FILE names. A program may also
-say itself how far it is:
+It runs in the user's Python (3.8 or newer), so it imports only the standard library.
+`site/sitecustomize.py`, on PYTHONPATH, starts it. `hooks` counts steps and reads losses after Paddle is
+imported, and `sender` sends the latest state to the operator or to the file in PADDLEJOB_PROGRESS_FILE. A
+program can also report its own progress:
 
     from paddlejob.recorder import report
     report(step=120, total=500, loss=0.31)
 
-In a pod the module has this name whether or not the package paddlejob is installed. Any error in here turns
-it off with one line on stderr, and training goes on.
+In a pod this import works even without the package paddlejob. Any error in the recorder turns it off with one
+line on stderr, and training continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _sender = Sender(_progress)
 
 
 def start() -> None:
-    """Count steps from the moment Paddle is imported; called by sitecustomize."""
+    """Start counting steps when Paddle is imported; called by sitecustomize."""
     with _sender.guard():
         stacks.prepare(rank())
     hooks.install(_progress, _sender)
@@ -39,7 +39,7 @@ def report(
     loss: float | None = None,
     phase: str | None = None,
 ) -> None:
-    """Say how far training is; this wins over what was counted. Where nobody listens it does nothing."""
+    """Report progress; it overrides the counted steps. Does nothing if the recorder has no destination."""
     with _sender.guard():
-        _progress.say(step=step, total=total, epoch=epoch, loss=loss, phase=phase)
+        _progress.set_reported(step=step, total=total, epoch=epoch, loss=loss, phase=phase)
         _sender.wake()

@@ -1,4 +1,4 @@
-"""How far one process is: its step, loss and phase, and where the time of a step goes."""
+"""The progress of one process: step, loss, phase, and the time spent in each part of a step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Callable
 
 STARTING, TRAINING, EVALUATING, SAVING = "starting", "training", "evaluating", "saving"
 LOSS_SECONDS = 1.0
-"""Reading a loss waits for the device, so it is read at most this often."""
-ODD_SECONDS, ODD_TIMES = 1.0, 20.0
-"""What takes longer, and so many times as long as usual, is not a step but what a program does between two:
-a checkpoint or an evaluation that the hooks do not know."""
+"""Minimum time between two reads of the loss, because each read waits for the device."""
+OUTLIER_SECONDS, OUTLIER_FACTOR = 1.0, 20.0
+"""A step that takes longer than both limits, the second relative to usual steps, is not counted: it contains
+other work, such as a checkpoint or an evaluation that the hooks did not detect."""
 USUAL_WEIGHT, USUAL_GROWTH = 0.1, 10.0
 
 
 class Progress:
-    """What the hooks count and a program says. Written by the training thread, read by the sender's."""
+    """Values counted by the hooks or reported by the program. The sender's thread only reads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -26,17 +26,19 @@ class Progress:
         self.loss: float | None = None
         self.phase = STARTING
         self.own_seconds = 0.0
-        """Time of steps outside backward and the optimizer: data, forward, the program's own code."""
+        """Time outside backward and the optimizer: data loading, forward, the program's own code."""
         self.waiting_seconds = 0.0
-        """Time inside them, where ranks wait for each other: the slowest rank has the least of it."""
-        self.says_its_steps = False
-        """Whether steps come from the program; those that are counted begin with 0 in every process."""
+        """Time inside them, in which ranks wait for each other; the slowest rank has the least of it."""
+        self.has_reported_steps = False
+        """Whether the program reports its steps; counted steps start at 0 in every process."""
         self.saved_step: int | None = None
         """Step of the last checkpoint."""
+        self.stage: int | None = None
+        """Pipeline stage of this process, None without a pipeline."""
         self.resumed = False
-        """Whether an optimizer was given the state of a checkpoint before the first step."""
+        """Whether an optimizer loaded the state of a checkpoint before the first step."""
         self._own = 0.0
-        """Time of the step in progress."""
+        """Own time of the current step."""
         self._usual: float | None = None
         self._depth = 0
         self._entered = 0.0
@@ -45,7 +47,7 @@ class Progress:
         self._loader: Any = None
         self._training_loader: Any = None
 
-    def say(
+    def set_reported(
         self,
         *,
         step: int | None,
@@ -54,9 +56,9 @@ class Progress:
         loss: float | None,
         phase: str | None,
     ) -> None:
-        """Set the numbers that the program reports; they replace the counted ones."""
+        """Set the values that the program reports; they replace the counted ones."""
         if step is not None:
-            self.says_its_steps = True
+            self.has_reported_steps = True
             self.step = int(step)
         if total is not None:
             self.total = int(total)
@@ -76,7 +78,7 @@ class Progress:
         self._depth += 1
 
     def leave(self, *, steps: int = 0) -> None:
-        """End a section, with a step of the optimizer if it was one; of nested ones the outermost counts."""
+        """End a section, counting `steps` of the optimizer; of nested sections only the outermost counts."""
         self._depth -= 1
         if self._depth:
             return
@@ -91,33 +93,35 @@ class Progress:
         return self._depth > 0
 
     def change_phase(self, phase: str) -> None:
-        """Evaluate, save, or train again; the time of other phases is nobody's step."""
+        """Change the phase; time spent in other phases is not attributed to any step."""
         if phase != self.phase:
             self.phase = phase
             self._left = None
 
     def resume(self) -> None:
-        """Note that an optimizer is given the state of a checkpoint."""
+        """Record that an optimizer loads the state of a checkpoint."""
         if not self.step:
             self.resumed = True
 
     def read_loss(self, find: Callable[[], Any]) -> None:
-        """Read a loss once a second; an error costs this loss only, and the recorder stays on."""
+        """Read a loss, at most once a second, unless `find` returns None; ignore errors."""
         now = self._clock()
         if now - self._loss_read < LOSS_SECONDS:
             return
-        self._loss_read = now
         with suppress(Exception):
-            self.loss = _number(find())
+            found = find()
+            if found is not None:
+                self._loss_read = now
+                self.loss = _number(found)
 
     def begin_loader(self, dataset: Any) -> None:
-        """Note that a data loader starts over; which one is the training data is known at the next step."""
+        """Record that a data loader starts; the next step shows whether it is the training data."""
         self._loader = dataset
 
     def _count(self, steps: int) -> None:
         self.phase = TRAINING
         self._add_own_time()
-        if not self.says_its_steps:
+        if not self.has_reported_steps:
             self.step += steps
         if self._loader is not None:
             if self._training_loader in (None, self._loader):
@@ -128,14 +132,14 @@ class Progress:
     def _add_own_time(self) -> None:
         own, self._own = self._own, 0.0
         if not own:
-            # The first step, or the first after another phase: nobody knows when it began.
+            # The start of the first step, also after another phase, is unknown.
             return
         usual = own if self._usual is None else self._usual
         self._usual = usual + USUAL_WEIGHT * (min(own, USUAL_GROWTH * usual) - usual)
-        if own <= max(ODD_SECONDS, ODD_TIMES * usual):
+        if own <= max(OUTLIER_SECONDS, OUTLIER_FACTOR * usual):
             self.own_seconds += own
 
 
 def _number(value: Any) -> float:
-    """Return the number of a Python number, or of an array or tensor with one element in any shape."""
+    """Convert a number, or an array or tensor with one element, to a float."""
     return float(value.item() if hasattr(value, "item") else value)

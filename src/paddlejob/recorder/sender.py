@@ -1,4 +1,4 @@
-"""Sends the newest state of this process, from a thread of its own."""
+"""Sends the latest state of this process from a separate thread."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PROGRESS_FILE = "PADDLEJOB_PROGRESS_FILE"
 FIRST_SECONDS = 1.0
 LAST_SECONDS = 15.0
 REPORTS_PER_DOUBLING = 60
-"""A report a second in the first minute, then fewer, so that a file of days stays small."""
+"""One report per second in the first minute, then fewer, so that the file of a long job stays small."""
 
 
 class Sender:
-    """Sends reports while anything happens, to a file or to the operator; off where nobody listens."""
+    """Sends reports to a file or to the operator; it is off if neither is configured."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -36,24 +36,24 @@ class Sender:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is somebody to send to, in this process: a forked child is not the rank."""
+        """Whether reports are sent; a forked child sends none, because it is not the rank."""
         return self._sink is not None and os.getpid() == self._pid
 
     def guard(self) -> _Guard:
-        """Turn the recorder off, with one line, on any error inside: it must never end training."""
+        """Return a context manager that turns the recorder off on any error, so that training continues."""
         return self._guard
 
     def turn_off(self, error: BaseException) -> None:
-        """Report nothing any more, and say once why."""
+        """Stop reporting, and print the reason once."""
         if self._sink is not None:
             self._sink = None
-            # Not through sys.stderr: Python aborts if a thread holds its lock while the program ends.
+            # Not through sys.stderr: Python aborts if a thread holds its lock at exit.
             with suppress(Exception):
                 line = f"paddlejob recorder is off: {type(error).__name__}: {error}\n"
                 os.write(2, line.encode("utf-8", "backslashreplace"))
 
     def wake(self) -> None:
-        """Begin to report; the first step, or word, is reported at once."""
+        """Start the thread, and send a report immediately after the first step."""
         if self._thread is None and self.is_on:
             with self.guard():
                 self._thread = threading.Thread(target=self._run, name="paddlejob-recorder", daemon=True)
@@ -68,7 +68,9 @@ class Sender:
             while self.is_on and self._sink is not None:
                 is_last = self._is_stopped
                 ending = {"ended": True} if is_last else {}
-                pause = self._sink.send({"rank": rank(), **state_of(self._progress), **ending})
+                report = {"rank": rank(), **local_size(), **state_of(self._progress), **ending}
+                write_next_to_log(report)
+                pause = self._sink.send(report)
                 if is_last:
                     self._sink.close()
                     return
@@ -76,7 +78,7 @@ class Sender:
                 self._news.clear()
 
     def _finish(self) -> None:
-        """Have the thread send the last state; the program does not wait for an operator when it exits."""
+        """Make the thread send the last state; wait for it only briefly."""
         self._is_stopped = True
         self._news.set()
         with self.guard():
@@ -85,7 +87,7 @@ class Sender:
 
 
 class _Guard:
-    """Keeps errors from training; without a generator, since it is entered several times a step."""
+    """Keeps errors away from training. Not a generator, because it is entered several times per step."""
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
@@ -111,8 +113,8 @@ class FileSink:
         self._pauses = pauses()
 
     def send(self, report: dict[str, Any]) -> float:
-        """Append a report unless it says nothing new; return the seconds until the next."""
-        # What holds for the moment only says nothing to those who read the file later.
+        """Append a report if it differs from the last one; return the seconds until the next."""
+        # Drop momentary values, which mean nothing to later readers of the file.
         report = {name: value for name, value in report.items() if name not in ("waiting", "ended")}
         if report["phase"] != STARTING and report != self._sent:
             self._sent = report
@@ -120,10 +122,10 @@ class FileSink:
         return next(self._pauses)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing; the file is not kept open."""
 
     def _append(self, line: str) -> None:
-        # One write of an append-only file: lines of several processes of a pod do not mix.
+        # A single write in append mode, so that lines of several processes do not mix.
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             os.write(file, line.encode())
@@ -140,7 +142,7 @@ def _sink() -> FileSink | OperatorSink | None:
 
 
 def pauses() -> Iterator[float]:
-    """Yield the seconds until each next report to a file, without end."""
+    """Yield the seconds between reports to a file, forever."""
     pause = FIRST_SECONDS
     while True:
         for _ in range(REPORTS_PER_DOUBLING):
@@ -149,13 +151,34 @@ def pauses() -> Iterator[float]:
 
 
 def rank() -> int:
-    """Return this process's rank as Paddle's launcher or the operator has set it."""
+    """Return this process's rank, which Paddle's launcher or the operator sets."""
     text = os.environ.get("PADDLE_TRAINER_ID", "0")
     return int(text) if text.isdigit() else 0
 
 
+def local_size() -> dict[str, int]:
+    """Return the number of processes that Paddle's launcher started in this pod, if there are several."""
+    text = os.environ.get("PADDLE_LOCAL_SIZE", "1")
+    return {"localSize": int(text)} if text.isdigit() and int(text) > 1 else {}
+
+
+def write_next_to_log(report: dict[str, Any]) -> None:
+    """Replace the file next to the log of this process from which `kubectl pdj describe` reads its state.
+
+    The launcher sets both variables. It names the log of the process workerlog.<local rank>.
+    """
+    directory, process = os.environ.get("PADDLE_LOG_DIR"), os.environ.get("PADDLE_LOCAL_RANK")
+    if directory and process and local_size():
+        path = os.path.join(directory, "progress." + process)
+        # The disk may be full; the report is sent in any case.
+        with suppress(OSError):
+            with open(path + ".new", "w", encoding="ascii") as file:
+                file.write(json.dumps(report) + "\n")
+            os.replace(path + ".new", path)
+
+
 def state_of(progress: Progress) -> dict[str, Any]:
-    """Return what is known, as JSON can say it: NaN and infinities are words there."""
+    """Return the state as JSON; NaN and infinities become text."""
     known = {
         "phase": progress.phase,
         "step": progress.step,
@@ -165,9 +188,10 @@ def state_of(progress: Progress) -> dict[str, Any]:
         "ownSeconds": round(progress.own_seconds, 3),
         "waitingSeconds": round(progress.waiting_seconds, 3),
         "waiting": progress.is_waiting or None,
+        "stage": progress.stage,
         "savedStep": progress.saved_step,
         "resumed": progress.resumed or None,
-        "counted": not progress.says_its_steps or None,
+        "counted": not progress.has_reported_steps or None,
     }
     return {name: value for name, value in known.items() if value is not None}
 

@@ -1,8 +1,8 @@
-"""Where the threads of this process are, for those who ask from outside.
+"""Lets other processes read the thread stacks of this process.
 
-A file in memory takes what faulthandler writes on a signal: in C and without Python's lock, so also while the
-process waits forever, or holds that lock. `kubectl pdj stack` finds the file in /proc by its name; no port,
-no disk and no capability is needed.
+On a signal, faulthandler writes the stacks to a file in memory. It runs in C without the GIL, so it works
+even if the process is blocked or holds the GIL. `kubectl pdj stack` finds the file in /proc by its name,
+without a port, a disk or a capability.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from typing import Any
 
 NAME = "paddlejob-stacks"
 SIGNAL = 60
-"""A real-time signal: programs have their own uses for SIGUSR1."""
-MOST_BYTES = 32768
+"""A real-time signal, because programs use SIGUSR1 themselves."""
+MAX_BYTES = 32768
 _LAUNCHERS = (b"paddle.distributed.launch", b"paddle/distributed/launch", b"fleetrun")
 
 
 def prepare(rank: int) -> None:
-    """Write the stacks of all threads to a file in memory whenever the signal comes."""
+    """Register the signal that writes the stacks of all threads to a file in memory."""
     if not hasattr(os, "memfd_create") or signal.getsignal(SIGNAL) != signal.SIG_DFL or _is_launcher():
         return
-    # Its name tells whose it is: a forked child has the file of its parent.
+    # The name contains the process ID, because a forked child inherits the file of its parent.
     file = os.memfd_create("%s-%d-%d" % (NAME, os.getpid(), rank))
-    # Whoever asks empties it first, and what is written then is to begin there.
+    # The reader truncates the file first; O_APPEND makes the next dump start at offset 0.
     fcntl.fcntl(file, fcntl.F_SETFL, os.O_APPEND)
     faulthandler.register(SIGNAL, file=file, all_threads=True)
 
 
 def _is_launcher() -> bool:
-    """Tell whether this process only starts those that train."""
+    """Return whether this process is Paddle's launcher, which does not train."""
     with open("/proc/self/cmdline", "rb") as file:
         command = file.read(4096)
     return any(name in command for name in _LAUNCHERS)
 
 
 def dump() -> str:
-    """Return where every thread of this process is: files, lines and functions, and no values."""
+    """Return the stacks of all threads: files, lines and functions, without values."""
     with _memory() as file:
         faulthandler.dump_traceback(file, all_threads=True)
-        # The main thread comes last, and is what is asked for.
-        file.seek(max(0, file.tell() - MOST_BYTES))
+        # Keep the end, which has the main thread.
+        file.seek(max(0, file.tell() - MAX_BYTES))
         text: str = file.read().decode("utf-8", "replace")
         return text
 
 
 def _memory() -> Any:
     if hasattr(os, "memfd_create"):
-        # Also where every disk is read-only.
+        # Works with a read-only file system.
         return os.fdopen(os.memfd_create("stacks"), "w+b")
     import tempfile  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Jobs from Python: in a script, at a prompt, in a notebook.
+"""PaddleJobs from Python: in scripts, at a prompt and in notebooks.
 
     from paddlejob import Job, train
 
@@ -7,8 +7,7 @@
         print(line.rank, line)
     job.wait()
 
-A thin, synchronous layer over `paddlejob.client`. What it submits is an ordinary PaddleJob; docs/sdk.md shows
-all of it.
+A thin, synchronous layer over `paddlejob.client` that submits ordinary PaddleJobs. See docs/sdk.md.
 """
 
 from paddlejob.sdk.errors import JobError, JobFailed, JobNotFoundError, JobTimeoutError

@@ -1,7 +1,7 @@
-"""An event loop in a thread of its own, for callers who have none, or one that is busy with themselves.
+"""Runs the asynchronous client in an event loop in a separate thread, for synchronous callers.
 
-The asynchronous client belongs to one event loop, and the cell of a notebook runs inside another. So the
-client lives in a thread that starts with the first call and ends with the interpreter.
+The client belongs to one event loop, and a notebook cell runs inside another. The thread starts with the
+first call and ends with the interpreter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Generic, ParamSpec, TypeVar
 
 from paddlejob.client.errors import ClientError
 from paddlejob.kube.errors import KubeError
-from paddlejob.sdk.errors import translated
+from paddlejob.sdk.errors import to_job_error
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,35 +29,32 @@ STOP_SECONDS = 5.0
 
 
 class Background:
-    """The loop and what it runs. Methods may be called from any thread but the loop's own."""
+    """The event loop and its calls. Methods may be called from every thread except the loop's."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: _LoopThread | None = None
 
     def call(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what an asynchronous function returns. Raises JobError; Ctrl-C cancels the function."""
+        """Run an asynchronous function and return its result. Ctrl-C cancels it. Raises JobError."""
         work = _Work(self._running(), lambda: function(*args, **kwargs))
         try:
             return work.begin().result()
         except (ClientError, KubeError) as error:
-            raise translated(error) from None
+            raise to_job_error(error) from None
         finally:
             work.stop()
 
     async def call_async(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do the same for a caller in an event loop of its own, which goes on meanwhile."""
+        """Run an asynchronous function without blocking the caller's event loop. Raises JobError."""
         work = _Work(self._running(), lambda: function(*args, **kwargs))
         try:
             return await asyncio.wrap_future(work.begin())
         except (ClientError, KubeError) as error:
-            raise translated(error) from None
+            raise to_job_error(error) from None
 
     def iterate(self, source: Callable[[], AsyncGenerator[T, None]]) -> Iterator[T]:
-        """Yield what an asynchronous generator yields; it is closed when the caller stops iterating.
-
-        Raises JobError.
-        """
+        """Yield the items of an asynchronous generator; close it when the caller stops. Raises JobError."""
         queue: asyncio.Queue[T | _End] = asyncio.Queue(QUEUED_ITEMS)
 
         async def pump() -> None:
@@ -67,8 +64,8 @@ class Background:
                     async for item in items:
                         await queue.put(item)
             except (ClientError, KubeError) as error:
-                end = _End(translated(error))
-            except Exception as error:  # noqa: BLE001 - it is raised where the caller is
+                end = _End(to_job_error(error))
+            except Exception as error:  # noqa: BLE001 - raised again in the caller's thread
                 end = _End(error)
             await queue.put(end)
 
@@ -83,14 +80,14 @@ class Background:
             work.stop()
 
     def close_with(self, owner: object, close: Close) -> None:
-        """Call `close` in the loop when the owner is garbage, at the latest at exit."""
+        """Call `close` in the loop when the owner is garbage-collected, or at exit."""
         thread = self._running()
         thread.closers.add(close)
         weakref.finalize(owner, thread.close_one, close).atexit = False
 
     def _running(self) -> _LoopThread:
         with self._lock:
-            # A process that was forked has the object, but not the thread.
+            # A forked process has the object but not the thread.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = _LoopThread()
                 self._thread.start()
@@ -99,7 +96,7 @@ class Background:
             return self._thread
 
     def close(self) -> None:
-        """End all calls, the connections and the thread; the next call would start another."""
+        """End all calls, connections and the thread. The next call starts a new thread."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None and thread.is_alive():
@@ -119,21 +116,21 @@ class _LoopThread(threading.Thread):
             self.loop.run_forever()
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
-            # Not `asyncio.run`, which starts a thread to end the executor: at exit no thread can be started.
+            # `asyncio.run` would start a thread to shut down the executor, which fails at exit.
             self.loop.close()
 
     def close_one(self, close: Close) -> None:
-        """Close what nobody needs any more. The garbage collector calls this, in any thread."""
+        """Call `close` in the loop. The garbage collector calls this method in any thread."""
 
         def begin() -> None:
             if close in self.closers:
                 self.closers.discard(close)
-                task = self.loop.create_task(_awaited(close))
+                task = self.loop.create_task(_await(close))
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 
         with contextlib.suppress(RuntimeError):
-            # Raised when the loop is closed; all is closed then.
+            # The loop is closed, and so are all connections.
             self.loop.call_soon_threadsafe(begin)
 
     def end(self) -> None:
@@ -145,7 +142,7 @@ class _LoopThread(threading.Thread):
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others - self._closing:
             task.cancel()
-        await asyncio.gather(*others, *(_awaited(each) for each in self.closers), return_exceptions=True)
+        await asyncio.gather(*others, *(_await(each) for each in self.closers), return_exceptions=True)
         self.closers.clear()
 
 
@@ -155,7 +152,7 @@ class _End:
 
 
 class _Work(Generic[T]):
-    """A function that the loop runs."""
+    """One call in the loop."""
 
     def __init__(self, thread: _LoopThread, function: Callable[[], Awaitable[T]]) -> None:
         self._thread = thread
@@ -165,7 +162,7 @@ class _Work(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     def begin(self) -> Future[T]:
-        """Start it; a caller must be ready to stop it before, because Ctrl-C may come at any moment."""
+        """Start the call. Callers must be inside `try` already, since Ctrl-C may come at any time."""
         return asyncio.run_coroutine_threadsafe(self._run(), self._thread.loop)
 
     async def _run(self) -> T:
@@ -178,11 +175,11 @@ class _Work(Generic[T]):
             self._has_ended.set()
 
     def stop(self) -> None:
-        """Cancel it if it has not ended, and wait until it has."""
+        """Cancel the call if it is running, and wait for its end."""
         if self._has_ended.is_set():
             return
         self._thread.loop.call_soon_threadsafe(self._cancel)
-        # The garbage collector may close an iterator in any thread, even in that which would be waited for.
+        # The garbage collector may close an iterator in the loop's thread, which cannot wait for itself.
         if threading.current_thread() is not self._thread:
             self._has_ended.wait(STOP_SECONDS)
 
@@ -192,9 +189,8 @@ class _Work(Generic[T]):
             self._task.cancel()
 
 
-async def _awaited(function: Close) -> None:
+async def _await(function: Close) -> None:
     await function()
 
 
 BACKGROUND = Background()
-"""The one of this process."""

@@ -1,4 +1,4 @@
-"""What a caller may catch. Every text is for a person: one sentence, where nothing else is said."""
+"""Errors that callers may catch. Each text is one sentence, except the text of JobFailed."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from paddlejob.client.errors import ClientError, NoSuchJobError, WaitTimeoutErro
 from paddlejob.kube.errors import KubeError
 
 SHOWN_LINES = 12
-"""How many of a failed rank's last lines are part of the text of an error."""
+"""Number of last log lines of a failed rank in the text of an error."""
 
 
 class JobError(Exception):
-    """What was asked for cannot be done; the text says why and what to do."""
+    """The call failed; the text gives the reason and a way out."""
 
 
 class JobNotFoundError(JobError, LookupError):
-    """There is no job of that name."""
+    """There is no job with this name."""
 
 
 class JobTimeoutError(JobError, TimeoutError):
-    """The job did not end in time. It goes on."""
+    """The job did not finish in time. It keeps running."""
 
 
-class JobFailed(JobError):  # noqa: N818 - a job fails; that is what happened, not a mistake of the caller
+class JobFailed(JobError):  # noqa: N818 - the job failed; the caller made no error
     """The job has failed. The text names the rank that failed first, its last lines and what to do."""
 
     def __init__(
@@ -35,12 +35,12 @@ class JobFailed(JobError):  # noqa: N818 - a job fails; that is what happened, n
         super().__init__(message, rank, exit_code, last_lines, advice)
         self.message = message
         self.rank = rank
-        """The rank that failed first, such as worker-1; empty where no container failed."""
+        """The rank that failed first, such as worker-1; empty if no container failed."""
         self.exit_code = exit_code
         self.last_lines = last_lines
-        """The end of that rank's log: its traceback if there is one."""
+        """The end of the log of this rank, with its traceback if there is one."""
         self.advice = advice
-        """What may help, as alternatives."""
+        """Alternative ways out."""
 
     def __str__(self) -> str:
         lines = [self.message]
@@ -51,8 +51,8 @@ class JobFailed(JobError):  # noqa: N818 - a job fails; that is what happened, n
         return "\n".join(lines)
 
 
-def translated(error: ClientError | KubeError) -> JobError:
-    """Return the error that a caller of the SDK sees."""
+def to_job_error(error: ClientError | KubeError) -> JobError:
+    """Return the SDK's error for an error of the client."""
     kinds = ((NoSuchJobError, JobNotFoundError), (WaitTimeoutError, JobTimeoutError))
     kind = next((ours for theirs, ours in kinds if isinstance(error, theirs)), JobError)
     return kind(sentence(error))

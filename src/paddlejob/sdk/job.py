@@ -1,9 +1,10 @@
-"""A job as an object: the same on a laptop and on a cluster."""
+"""`Job`: the same object for a run on a laptop and a job on a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import Generator, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -12,49 +13,54 @@ from typing import TYPE_CHECKING, Any, Self
 from paddlejob.api.v1 import PaddleJobStatus, Phase
 from paddlejob.client import manifest as manifests
 from paddlejob.client.errors import ClientError, InvalidJobError
-from paddlejob.client.job import FirstError, describe
+from paddlejob.client.job import FirstError, Jobs, describe
 from paddlejob.client.job import Job as ClientJob
+from paddlejob.client.local_runs import LocalJob, LocalRuns
 from paddlejob.client.logs.model import LogItem, LogQuery, Marker
 from paddlejob.client.logs.training_metrics import Metrics, Point
+from paddlejob.client.streams.processes import RankProcess
+from paddlejob.client.streams.stacks import format_stacks
 from paddlejob.kube.errors import KubeError
-from paddlejob.sdk import documents, snapshot
+from paddlejob.sdk import display, snapshot
 from paddlejob.sdk.background import BACKGROUND
 from paddlejob.sdk.errors import JobError, JobFailed
-from paddlejob.sdk.places import LAPTOP, open_jobs
+from paddlejob.sdk.manifest import to_yaml
+from paddlejob.sdk.snapshot import LAPTOP
 
 if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
-    from paddlejob.progress import Progress
+    from paddlejob.training.log_lines import Progress
 
-LOOK_SECONDS = 2.0
-"""How long showing a job may take; then it is shown as it last was."""
+SNAPSHOT_SECONDS = 2.0
+"""Time limit of reading a job to show it. Then its last known state is shown."""
+
+CLUSTER = "cluster"
 
 _Jobs = list["Job"]
 _Points = list[Point]
 
 
 class Line(str):
-    """A line of a log, with the rank that wrote it."""
+    """A log line with its rank, attempt and time."""
 
     __slots__ = ("attempt", "rank", "time")
 
     rank: str
-    """Such as worker-0; empty for a remark between the lines, such as that the job was restarted."""
+    """Such as worker-0; empty for a note between the lines, such as a restart."""
     attempt: int
     time: datetime | None
 
     def __new__(cls, text: str, rank: str = "", attempt: int = 0, time: datetime | None = None) -> Self:
-        """Return a line that is equal to its text."""
         line = super().__new__(cls, text)
         line.rank, line.attempt, line.time = rank, attempt, time
         return line
 
 
 class Job:
-    """One job. Made by `train`, `Job.get`, `Job.list` and `Job.from_yaml`, not by calling it.
+    """A job, returned by `train`, `Job.get`, `Job.list` and `Job.from_yaml`.
 
-    Methods block until they are done, and Ctrl-C ends them; the job itself goes on. They may be called
-    anywhere, also where an event loop runs, as in a notebook. All raise JobError.
+    Methods block until they are done. Ctrl-C ends the call, and the job keeps running. Methods also work
+    inside a running event loop, as in a notebook. All raise JobError.
     """
 
     def __init__(self, job: ClientJob, where: str) -> None:
@@ -65,12 +71,12 @@ class Job:
 
     @classmethod
     def get(cls, name: str, *, where: str = LAPTOP, namespace: str | None = None) -> Job:
-        """Return the job of this name, or the newest for `@latest`. Raises JobNotFoundError."""
+        """Return the job with this name, or the newest for `@latest`. Raises JobNotFoundError."""
         return cls(BACKGROUND.call(open_jobs(where, namespace).get, name), where)
 
     @classmethod
     def list(cls, *, where: str = LAPTOP, namespace: str | None = None, selector: str = "") -> _Jobs:
-        """Return all jobs of a place; `selector` chooses by labels on a cluster."""
+        """Return all jobs; on a cluster, `selector` filters by labels."""
         found = BACKGROUND.call(open_jobs(where, namespace).list, selector=selector)
         return [cls(each, where) for each in found]
 
@@ -78,7 +84,7 @@ class Job:
     def from_yaml(cls, path: str | Path, *, where: str = LAPTOP, namespace: str | None = None) -> Job:
         """Submit the job in a file, as `kubectl create -f` does.
 
-        ConfigMaps and Secrets in the same file are created with the job, and deleted with it.
+        ConfigMaps and Secrets in the same file are created and deleted with the job.
         """
         try:
             text = Path(path).read_text(encoding="utf-8-sig")
@@ -96,20 +102,25 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The name of the job, on a laptop that of its run."""
+        """The name of the job; on a laptop, the name of the run."""
         return self._job.name
 
     @property
     def namespace(self) -> str:
-        """The namespace of the job."""
         return self._job.namespace
 
+    @property
+    def phase(self) -> str:
+        """The phase now; Stopped, Interrupted or Lost for a run that ended before its job."""
+        BACKGROUND.call(self._job.refresh)
+        return self._job.phase
+
     def status(self) -> PaddleJobStatus:
-        """Return how the job is: `phase`, `reason`, `message` and the rest of its status."""
+        """Return the status of the job: `phase`, `reason`, `message` and more."""
         return BACKGROUND.call(self._job.refresh).status
 
     def wait(self, timeout: float | None = None) -> Job:
-        """Wait until the job has completed, at most so many seconds, and return it.
+        """Wait until the job has completed, at most `timeout` seconds, and return it.
 
         Raises JobFailed, and JobTimeoutError. `await job` does the same without blocking the event loop.
         """
@@ -128,7 +139,7 @@ class Job:
     async def _failure(self, described: str) -> JobFailed:
         error: FirstError | None = None
         advice: tuple[str, ...] = ()
-        # That the job has failed is worth more than why.
+        # Report the failure even if its cause cannot be fetched.
         with contextlib.suppress(ClientError, KubeError):
             error = await self._job.first_error()
             advice = tuple(each.text for each in (await self._job.explain()).advice)
@@ -149,37 +160,42 @@ class Job:
         tail: int | None = None,
         since_seconds: float | None = None,
     ) -> Iterator[Line]:
-        """Yield the lines of all ranks, or of one: 0, "ps-1", or a role such as "ps".
+        """Yield the log lines of all ranks, of one rank (0, "ps-1") or of a role ("ps").
 
-        With `follow` this begins before the first pod exists, crosses restarts, and ends with the job.
-        `tail` is for each rank.
+        With `follow` it waits for the first pod, continues across restarts, and ends with the job.
+        `tail` applies to each rank.
         """
         query = LogQuery(rank=str(rank), follow=follow, tail=tail, since_seconds=since_seconds)
         for item in BACKGROUND.iterate(lambda: self._job.logs(query)):
             yield from _lines(item)
 
     def progress(self) -> Progress | None:
-        """Return how far the first worker is: `epoch`, `step`, `loss`, `fraction`. None if it is silent."""
-        self._keep(BACKGROUND.call(snapshot.metrics_of, self._job))
-        return self._metrics.progress or snapshot.reported(self.status())
+        """Return the progress of the first worker: `epoch`, `step`, `loss`, `fraction`; None if unknown."""
+        self._keep(BACKGROUND.call(snapshot.read_metrics, self._job))
+        return self._metrics.progress or snapshot.reported_progress(self.status())
 
     def history(self) -> _Points:
-        """Return the steps and losses that the first worker reported, as rows for a DataFrame."""
-        self._keep(BACKGROUND.call(snapshot.metrics_of, self._job))
+        """Return the steps and losses of the first worker, as rows for a DataFrame."""
+        self._keep(BACKGROUND.call(snapshot.read_metrics, self._job))
         return [*self._metrics.points]
 
     def explain(self) -> Explanation:
-        """Return why the job does not run or why it failed, and what to do; `print` shows it."""
+        """Return why the job does not run or has failed, and what to do. Print the result to read it."""
         return BACKGROUND.call(self._job.explain)
 
-    def stack(self, rank: str = "all") -> str:
-        """Return where the processes of all ranks, or of some, are, for a job that has the recorder."""
-        from paddlejob.client.streams.stacks import in_words  # noqa: PLC0415
+    def processes(self, rank: int | str = "all") -> tuple[RankProcess, ...]:
+        """Return the processes that Paddle's launcher started, in order of rank.
 
-        return in_words(BACKGROUND.call(lambda: self._job.stacks(rank)))
+        Each has `rank`, `pod`, `device`, `step`, `loss` and `last_line`. On a cluster the pods must run.
+        """
+        return tuple(BACKGROUND.call(lambda: self._job.processes(str(rank))))
+
+    def stack(self, rank: int | str = "all") -> str:
+        """Return the stacks of all ranks, or of some ranks. The job must have the recorder."""
+        return format_stacks(BACKGROUND.call(lambda: self._job.stacks(str(rank))))
 
     def scale(self, workers: int) -> str:
-        """Set the number of workers; returns what happens now, as do the following."""
+        """Set the number of workers. This and the next methods return a message for the user."""
         if type(workers) is not int:
             raise JobError(f"scale({workers!r}): give a whole number of workers")
         return BACKGROUND.call(self._job.scale, workers)
@@ -189,83 +205,77 @@ class Job:
         return BACKGROUND.call(self._job.suspend)
 
     def resume(self) -> str:
-        """Start the pods of a suspended job again."""
+        """Start the pods of a suspended job."""
         return BACKGROUND.call(self._job.resume)
 
     def stop(self) -> str:
-        """Stop the pods and keep what is known of the job."""
+        """Stop the pods and keep the job."""
         return BACKGROUND.call(self._job.stop)
 
     def retry(self) -> Job:
-        """Submit a finished job again, as a new one, which is returned."""
+        """Submit a finished job again as a new job, and return the new job."""
         return Job(BACKGROUND.call(self._job.retry), self.where)
 
     def delete(self, *, force: bool = False) -> str:
-        """Delete the job with its pods, logs and files; on a laptop a live run only with `force`."""
+        """Delete the job with its pods, logs and files. On a laptop, a live run needs `force`."""
         return BACKGROUND.call(lambda: self._delete(force=force))
 
     async def _delete(self, *, force: bool) -> str:
-        from paddlejob.client.local_runs import LocalJob  # noqa: PLC0415
-
         if isinstance(self._job, LocalJob) and await self._job.is_at_work():
             if not force:
                 raise JobError(
-                    f"{self.name} is running; wait for its end, or stop it with delete(force=True)"
+                    f"{self.name} is running; wait until it ends, or stop it with delete(force=True)"
                 )
             with contextlib.suppress(ClientError):
-                # Raised when it is just about to end.
+                # The run may end before it is stopped.
                 await self._job.stop()
             async for _ in self._job.watch():
                 pass
         return await self._job.delete()
 
     def to_yaml(self) -> str:
-        """Return the job, with the files it ships, as `kubectl create -f` and `paddlejob run` take it."""
-        return documents.dump(BACKGROUND.call(self._job.manifests))
+        """Return the job and its files as YAML for `kubectl create -f` and `paddlejob run`."""
+        return to_yaml(BACKGROUND.call(self._job.manifests))
 
     def watch(self, *, interval_seconds: float = 1.0) -> None:
-        """Show the job until it has ended: in place in a notebook, as a line for each change elsewhere.
+        """Show the job until it has finished: in place in a notebook, line by line elsewhere.
 
-        Ctrl-C ends the showing, and the job goes on.
+        Ctrl-C stops watching; the job keeps running.
         """
-        from paddlejob.sdk import display  # noqa: PLC0415
-
         metrics = self._metrics = Metrics()
-        with display.opened() as show:
-            for each in BACKGROUND.iterate(
-                lambda: snapshot.moments(self._job, self.where, metrics, interval_seconds)
-            ):
-                show(each)
+        show = display.show_function()
+        for each in BACKGROUND.iterate(
+            lambda: snapshot.watch(self._job, self.where, metrics, interval_seconds)
+        ):
+            show(each)
 
     def __repr__(self) -> str:
-        return str(self._look(with_metrics=False))
+        return str(self._snapshot(with_metrics=False))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001 - called by IPython
         del cycle
         printer.text(repr(self))
 
     def _repr_html_(self) -> str:
-        from paddlejob.sdk.html import render  # noqa: PLC0415
+        return display.render(self._snapshot(with_metrics=True))
 
-        return render(self._look(with_metrics=True))
+    def _snapshot(self, *, with_metrics: bool) -> snapshot.JobSnapshot:
+        """Return the current state of the job, or its last known state if reading fails or takes too long."""
 
-    def _look(self, *, with_metrics: bool) -> snapshot.JobSnapshot:
-        """Return the job as it is now, or when that takes too long or is not possible, as it was."""
-
-        async def looked() -> snapshot.JobSnapshot:
+        async def take() -> snapshot.JobSnapshot:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(SNAPSHOT_SECONDS):
                     if with_metrics:
                         with contextlib.suppress(ClientError, KubeError):
-                            self._keep(await snapshot.metrics_of(self._job))
-                    return await snapshot.take(self._job, self.where, self._metrics)
-            trouble = f"no answer within {LOOK_SECONDS:g}s"
-            return snapshot.last(self._job, self.where, self._metrics, trouble=trouble)
+                            self._keep(await snapshot.read_metrics(self._job))
+                    return await snapshot.take_snapshot(self._job, self.where, self._metrics)
+            trouble = f"no answer within {SNAPSHOT_SECONDS:g}s"
+            return snapshot.last_snapshot(self._job, self.where, self._metrics, trouble=trouble)
 
-        return BACKGROUND.call(looked)
+        return BACKGROUND.call(take)
 
     def _keep(self, metrics: Metrics) -> None:
-        # The log goes with its pod; what was read of it before is still true.
+        # The log is deleted with its pod. Keep the metrics read before.
         if metrics.last_line or not self._metrics.last_line:
             self._metrics = metrics
 
@@ -275,3 +285,21 @@ def _lines(item: LogItem) -> Iterator[Line]:
         return
     for line in item.lines():
         yield Line(line.text, line.rank, line.attempt, line.time)
+
+
+def open_jobs(where: str, namespace: str | None = None, *, python: str = "") -> Jobs:
+    """Return the jobs of `laptop`, `cluster` (the current context) or a named context. Raises JobError."""
+    if where == LAPTOP:
+        if namespace:
+            raise JobError("namespace= works only on a cluster; runs on a laptop have no namespace")
+        return LocalRuns.open(python=python or sys.executable)
+    if python:
+        raise JobError("python= works only with where='laptop'; on a cluster the image has the interpreter")
+    from paddlejob.client.cluster import Cluster  # noqa: PLC0415 - imports aiohttp
+
+    async def open_cluster() -> Cluster:
+        return Cluster.open(context=None if where == CLUSTER else where, namespace=namespace)
+
+    cluster = BACKGROUND.call(open_cluster)
+    BACKGROUND.close_with(cluster, cluster.client.close)
+    return cluster

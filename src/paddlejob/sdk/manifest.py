@@ -1,13 +1,14 @@
-"""The manifest of a job that trains a program: what one would otherwise write as YAML."""
+"""Builds the manifest of a job from a program, and writes manifests as YAML."""
 
 from __future__ import annotations
 
 import copy
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
+import yaml
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
@@ -16,31 +17,31 @@ from paddlejob.sdk.program import WORKSPACE, Program
 
 _SUFFIX_LENGTH = 5
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""Those that Kubernetes completes names with; they spell no words."""
-_LONGEST_TITLE = 40
+"""The letters that Kubernetes uses in generated names; they do not spell words."""
+_MAX_TITLE_LENGTH = 40
 _CONTAINER = "paddle"
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program is to be trained."""
+    """Replicas, resources and other settings of a job."""
 
     image: str
     workers: int = 1
     ps: int = 0
     resources: Mapping[str, str | int | float] = {}
-    """What each container asks for, and may use."""
+    """Requests and limits of each container."""
     env: Mapping[str, str] = {}
     volumes: Mapping[str, str] = {}
-    """By mount path: the name of a claim, or a path of the node."""
+    """PersistentVolumeClaim name or node path by mount path."""
     labels: Mapping[str, str] = {}
     spec: Mapping[str, object] = {}
-    """More fields of the job's spec, as in YAML."""
+    """Additional fields of the job's spec, as in YAML."""
 
 
 def manifests_of(name: str, program: Program, shape: Shape) -> tuple[JsonObject, list[JsonObject]]:
-    """Return the job, and the ConfigMap that it owns if it ships files."""
-    # The ConfigMap of a deleted job may still be there for a moment, so that each gets a name of its own.
-    config_map = generated(f"{name}-files")
+    """Return the job, and a list with the ConfigMap of its files if there are any."""
+    # The ConfigMap of a deleted job exists a little longer, so each job uses a new name.
+    config_map = unique_name(f"{name}-files")
     template = {"spec": _pod(program, shape, config_map)}
     spec: JsonObject = {"worker": {"replicas": shape.workers, "template": template}}
     if shape.ps:
@@ -58,13 +59,13 @@ def manifests_of(name: str, program: Program, shape: Shape) -> tuple[JsonObject,
 
 
 def title_of(text: str) -> str:
-    """Return a name for a job from that of a program: `Train_MNIST` is train-mnist."""
-    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_LONGEST_TITLE].rstrip("-")
+    """Return a job name for a program name: train-mnist for `Train_MNIST`."""
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_MAX_TITLE_LENGTH].rstrip("-")
     return plain if plain[:1].isalpha() else f"job-{plain}".rstrip("-")
 
 
-def generated(title: str) -> str:
-    """Return a name that no other job has."""
+def unique_name(title: str) -> str:
+    """Return the title with a random suffix."""
     return f"{title}-{''.join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))}"
 
 
@@ -81,7 +82,7 @@ def _pod(program: Program, shape: Shape, config_map: str) -> JsonObject:
         "env": [{"name": key, "value": str(value)} for key, value in _environment(shape.env).items()],
     }
     if not program.files:
-        # The program is in the image, which knows where.
+        # The program is in the image, which has its own working directory.
         del container["workingDir"]
     if shape.resources:
         asked = {key: str(value) for key, value in shape.resources.items()}
@@ -94,7 +95,7 @@ def _pod(program: Program, shape: Shape, config_map: str) -> JsonObject:
 def _environment(env: Mapping[str, object]) -> dict[str, object]:
     if empty := [name for name, value in env.items() if value is None]:
         raise JobError(f"env=: {empty[0]} is None; pass a string, or leave it out")
-    # What Python holds back until its buffer is full, nobody can follow.
+    # Buffered output would appear late in the log.
     return {"PYTHONUNBUFFERED": "1", **env}
 
 
@@ -109,3 +110,25 @@ def _volumes(wanted: Mapping[str, str]) -> tuple[list[JsonObject], list[JsonObje
         volumes.append({"name": name, **kind})
         mounts.append({"name": name, "mountPath": path})
     return volumes, mounts
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes multi-line strings as blocks, and repeated values without YAML references."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+
+def _represent_text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def to_yaml(manifests: Iterable[JsonObject]) -> str:
+    """Return manifests as YAML, with `apiVersion`, `kind` and `metadata` first."""
+    first = ("apiVersion", "kind", "metadata")
+    ordered = ({**{key: each[key] for key in first if key in each}, **each} for each in manifests)
+    return yaml.dump_all(ordered, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)

@@ -1,4 +1,4 @@
-"""What travels with a job: the program and the files beside it, as a ConfigMap that its pods mount."""
+"""The program of a job and its files, which its pods mount from a ConfigMap."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from paddlejob.sdk.errors import JobError
 from paddlejob.sdk.source import script_of
 
 WORKSPACE = "/workspace"
-"""Where the program runs, on a cluster and on a laptop."""
-MOST_BYTES = 1 << 20
-"""How much the API server takes in a ConfigMap."""
+"""Working directory of the program, on a cluster and on a laptop."""
+MAX_BYTES = 1 << 20
+"""Maximum size of a ConfigMap."""
 VOLUME = "paddlejob-files"
 _INTERPRETERS = {".py": "python", ".sh": "bash"}
 _NOT_IN_KEYS = re.compile(r"[^-._a-zA-Z0-9]")
@@ -26,16 +26,16 @@ Arguments = Sequence[object] | Mapping[str, object]
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A command, and the files that it needs in the directory it runs in."""
+    """A command and the files in its working directory."""
 
     title: str
-    """What the job is called where nobody says otherwise."""
+    """Default name of the job."""
     command: tuple[str, ...] = ()
     files: Mapping[str, bytes] = {}
-    """By their paths."""
+    """Content by path."""
 
     def config_map(self, name: str) -> JsonObject:
-        """Return the ConfigMap that holds the files."""
+        """Return the ConfigMap with the files."""
         data: dict[str, str] = {}
         binary: dict[str, str] = {}
         for key, path in self._keys().items():
@@ -52,17 +52,17 @@ class Program(msgspec.Struct, frozen=True):
         }
 
     def volume(self, config_map: str) -> JsonObject:
-        """Return the volume that has the files under their paths."""
+        """Return the volume that maps the keys of the ConfigMap to paths."""
         items = [{"key": key, "path": path} for key, path in self._keys().items()]
         return {"name": VOLUME, "configMap": {"name": config_map, "items": items}}
 
     def mounts(self) -> list[JsonObject]:
-        """Return where each file and directory is mounted; the directory around them stays writable."""
+        """Return one mount per file and directory, so that the directory around them stays writable."""
         tops = sorted({PurePosixPath(path).parts[0] for path in self.files})
         return [{"name": VOLUME, "mountPath": f"{WORKSPACE}/{top}", "subPath": top} for top in tops]
 
     def _keys(self) -> dict[str, str]:
-        """Return the paths by their keys in the ConfigMap, which have no slashes."""
+        """Return the paths by ConfigMap key. Keys have no slashes."""
         keys: dict[str, str] = {}
         for path in sorted(self.files):
             key = plain = _NOT_IN_KEYS.sub("_", path.replace("/", "."))
@@ -76,36 +76,36 @@ class Program(msgspec.Struct, frozen=True):
 def program_of(
     given: str | Path | Function | None, args: Arguments, command: Sequence[str], files: Iterable[str | Path]
 ) -> Program:
-    """Return what to run and what to ship. Raises JobError."""
+    """Return the command and the files of a script, a function or a plain command. Raises JobError."""
     shipped = dict(_read_all(files))
     if given is None:
         if not command:
-            raise JobError("give a script, a function, or the command= that the image has")
+            raise JobError("pass a script, a function, or command= for a program in the image")
         found = Program("train", (*command, *_words(args)), shipped)
     elif isinstance(given, str | Path):
         found = _script(Path(given), args, command, shipped)
     else:
         found = _function(given, args, command, shipped)
     size = sum(len(content) for content in found.files.values())
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise JobError(
-            f"the program and its files have {size / MOST_BYTES:.1f} MiB, and at most 1 MiB travels with a "
-            "job; put data on a volume or into the image"
+            f"the program and its files have {size / MAX_BYTES:.1f} MiB; the limit is 1 MiB. Put data on a "
+            "volume or into the image"
         )
     return found
 
 
 def _script(path: Path, args: Arguments, command: Sequence[str], shipped: Mapping[str, bytes]) -> Program:
     if path.is_dir():
-        raise JobError(f"{path} is a directory; give the script, and ship the directory with files=[...]")
+        raise JobError(f"{path} is a directory; pass the script, and ship the directory with files=[...]")
     if not path.exists():
         raise JobError(
-            f"{path} does not exist; to run one that is in the image, pass command=['python', {str(path)!r}]"
+            f"{path} does not exist; to run a script in the image, pass command=['python', {str(path)!r}]"
         )
     place = _place(path)
     interpreter = _INTERPRETERS.get(path.suffix)
     if not command and interpreter is None:
-        raise JobError(f"{path} is neither .py nor .sh; say how to run it with command=[...]")
+        raise JobError(f"{path} is neither .py nor .sh; pass the command to run it with command=[...]")
     words = tuple(command) or (str(interpreter), place)
     return Program(path.stem, (*words, *_words(args)), {**shipped, place: path.read_bytes()})
 
@@ -114,13 +114,15 @@ def _function(
     function: Function, args: Arguments, command: Sequence[str], shipped: Mapping[str, bytes]
 ) -> Program:
     if not isinstance(args, Mapping) and args:
-        raise JobError("the arguments of a function have names; pass args={'name': value}")
+        raise JobError("functions take keyword arguments; pass args={'name': value}")
     modules = {PurePosixPath(path).parts[0].removesuffix(".py") for path in shipped}
     text = script_of(function, args if isinstance(args, Mapping) else {}, modules)
     title = getattr(function, "__name__", "train")
     place = f"{title}.py"
     if place in shipped:
-        raise JobError(f"{place} is among files=, and is also what {title} is shipped as; rename one of them")
+        raise JobError(
+            f"{place} is in files=, and {title} is shipped under the same name; rename one of them"
+        )
     return Program(title, tuple(command) or ("python", place), {**shipped, place: text.encode()})
 
 
@@ -128,13 +130,13 @@ def _words(args: Arguments) -> list[str]:
     if isinstance(args, Mapping):
         return [f"--{name}={value}" for name, value in args.items()]
     if isinstance(args, str):
-        raise JobError(f"args={args!r} is one string; pass a list of words")
+        raise JobError(f"args={args!r} is one string; pass a list of arguments")
     return [str(each) for each in args]
 
 
 def _read_all(given: Iterable[str | Path]) -> Iterator[tuple[str, bytes]]:
     if isinstance(given, str | Path):
-        raise JobError(f"files={str(given)!r} is one path; pass a list of them")
+        raise JobError(f"files={str(given)!r} is one path; pass a list of paths")
     for each in map(Path, given):
         if not each.exists():
             raise JobError(f"files=: {each} does not exist")
@@ -142,23 +144,23 @@ def _read_all(given: Iterable[str | Path]) -> Iterator[tuple[str, bytes]]:
             yield _place(each), each.read_bytes()
             continue
         for inner in sorted(each.rglob("*")):
-            if inner.is_file() and not _is_left_out(inner.relative_to(each)):
+            if inner.is_file() and not _is_hidden(inner.relative_to(each)):
                 _check_inside(inner, each)
                 yield f"{_place(each)}/{inner.relative_to(each)}", inner.read_bytes()
 
 
 def _check_inside(file: Path, directory: Path) -> None:
-    """Refuse a link out of a directory: it may lead to a private key."""
+    """Reject a symbolic link out of a directory: it may lead to a private key."""
     if not file.resolve().is_relative_to(directory.resolve()):
         raise JobError(f"files=: {file} is a link out of {directory}; copy the file, or remove the link")
 
 
-def _is_left_out(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") or part == "__pycache__" for part in path.parts)
 
 
 def _place(path: Path) -> str:
-    """Return the path in the pod: the same as from the current directory, else the name alone."""
+    """Return the path in the pod: relative to the current directory, or only the file name."""
     absolute = path.absolute().resolve()
     here = Path.cwd().resolve()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else absolute.name

@@ -1,4 +1,4 @@
-"""What there is to see of a job at one moment, and the stream of such moments while it runs."""
+"""Snapshots of a job, taken once or repeatedly while it runs."""
 
 from __future__ import annotations
 
@@ -9,43 +9,40 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
-from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, sentence
 from paddlejob.client.job import Job, describe
 from paddlejob.client.logs.model import LogQuery
-from paddlejob.client.logs.training_metrics import MOST_LINES, RANK, Metrics
+from paddlejob.client.logs.training_metrics import MAX_LINES, RANK, Metrics
+from paddlejob.dashboard.rows import rank_of
 from paddlejob.kube.errors import KubeError
-from paddlejob.progress import Progress
+from paddlejob.training.log_lines import Progress
 
-
-class RankState(msgspec.Struct, frozen=True):
-    """One rank."""
-
-    rank: str
-    state: str
-    restarts: int = 0
+LAPTOP = "laptop"
+"""The place of runs on this machine; other places are clusters."""
 
 
 class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A job at one moment."""
+    """The state, progress and ranks of a job at one time."""
 
     name: str
+    namespace: str
     where: str
     state: PaddleJob
     metrics: Metrics
-    ranks: tuple[RankState, ...] = ()
+    ranks: tuple[JsonObject, ...] = ()
+    """Rows of the dashboard's table of ranks."""
     trouble: str = ""
-    """Why this is how the job was last, and not how it is."""
+    """Why the snapshot is not current, empty if it is."""
     time: float = msgspec.field(default_factory=time.time)
 
     @property
     def progress(self) -> Progress | None:
-        """How far training is, by the log if it can be read, else by the job's status."""
-        return self.metrics.progress or reported(self.state.status)
+        """Progress read from the log, or else from the job's status."""
+        return self.metrics.progress or reported_progress(self.state.status)
 
     def __str__(self) -> str:
-        """Describe it in one line."""
         progress_text = str(self.progress or "")
         parts = [
             f"{self.name} on {self.where}: {describe(self.state)}",
@@ -54,8 +51,8 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(parts) + (f" ({self.trouble})" if self.trouble else "")
 
 
-def reported(status: PaddleJobStatus) -> Progress | None:
-    """Return the progress that the operator wrote into the status of a job, if there is any."""
+def reported_progress(status: PaddleJobStatus) -> Progress | None:
+    """Return the progress in the status of a job, if there is any."""
     reported = status.progress
     if reported is None:
         return None
@@ -68,56 +65,55 @@ def reported(status: PaddleJobStatus) -> Progress | None:
     )
 
 
-async def metrics_of(job: Job) -> Metrics:
-    """Read the log of the first worker."""
+async def read_metrics(job: Job) -> Metrics:
+    """Read progress and losses from the log of the first worker."""
     metrics = Metrics()
-    async with contextlib.aclosing(job.lines(LogQuery(rank=RANK, tail=MOST_LINES))) as lines:
+    async with contextlib.aclosing(job.lines(LogQuery(rank=RANK, tail=MAX_LINES))) as lines:
         async for line in lines:
             metrics.feed(line)
     return metrics
 
 
-async def take(job: Job, where: str, metrics: Metrics) -> JobSnapshot:
-    """Return the job as it is; where that cannot be learnt, as it was last."""
-    found: tuple[RankState, ...] = ()
+async def take_snapshot(job: Job, where: str, metrics: Metrics) -> JobSnapshot:
+    """Return the current state of the job, or its last known state if it cannot be read."""
+    ranks: tuple[JsonObject, ...] = ()
     trouble = ""
     try:
         await job.refresh()
-        found = tuple(
-            RankState(
-                ranks.rank_of(job.state.name, pod.metadata.name),
-                ranks.state_of(job.state, pod),
-                sum(each.restart_count for each in pod.status.container_statuses),
-            )
-            for pod in await job.pods()
-        )
+        ranks = tuple(rank_of(job.state, pod) for pod in await job.pods())
     except (ClientError, KubeError) as error:
         trouble = sentence(error)
-    return last(job, where, metrics, ranks=found, trouble=trouble)
+    return last_snapshot(job, where, metrics, ranks=ranks, trouble=trouble)
 
 
-def last(
-    job: Job, where: str, metrics: Metrics, *, ranks: tuple[RankState, ...] = (), trouble: str = ""
+def last_snapshot(
+    job: Job, where: str, metrics: Metrics, *, ranks: tuple[JsonObject, ...] = (), trouble: str = ""
 ) -> JobSnapshot:
-    """Return the job as it was last seen."""
+    """Return the last known state of the job."""
     return JobSnapshot(
-        name=job.name, where=where, state=job.state, metrics=metrics, ranks=ranks, trouble=trouble
+        name=job.name,
+        namespace=job.namespace,
+        where=where,
+        state=job.state,
+        metrics=metrics,
+        ranks=ranks,
+        trouble=trouble,
     )
 
 
-async def moments(
+async def watch(
     job: Job, where: str, metrics: Metrics, interval_seconds: float
 ) -> AsyncGenerator[JobSnapshot, None]:
-    """Yield the job now and after each interval, until it has ended."""
+    """Yield a snapshot now and after each interval, until the job has finished."""
     follower = asyncio.create_task(_follow(job, metrics))
     waiter = asyncio.create_task(job.wait())
     try:
         while not waiter.done():
-            yield await take(job, where, metrics)
+            yield await take_snapshot(job, where, metrics)
             await asyncio.wait({waiter}, timeout=interval_seconds)
         await waiter
         await follower
-        yield await take(job, where, metrics)
+        yield await take_snapshot(job, where, metrics)
     finally:
         for task in (follower, waiter):
             task.cancel()
@@ -125,8 +121,8 @@ async def moments(
 
 
 async def _follow(job: Job, metrics: Metrics) -> None:
-    # Without the right to read logs there is still a status to show.
+    # A user who may not read logs still sees the status.
     with contextlib.suppress(ClientError, KubeError):
-        async with contextlib.aclosing(job.lines(LogQuery(rank=RANK, follow=True, tail=MOST_LINES))) as lines:
+        async with contextlib.aclosing(job.lines(LogQuery(rank=RANK, follow=True, tail=MAX_LINES))) as lines:
             async for line in lines:
                 metrics.feed(line)

@@ -1,6 +1,6 @@
-"""A function as a script: its source, and that of the globals it uses.
+"""Turns a function into a script: its source and the source of the globals it uses.
 
-Source travels, not pickles: a person can read what runs, and any Python with the same packages can run it.
+Source instead of pickles: users can read it, and any Python with the same packages can run it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from types import FunctionType, ModuleType
 from paddlejob.sdk.errors import JobError
 
 _OF_EVERY_MODULE = ("__name__", "__file__", "__doc__")
-_MOST_LITERAL = 10_000
-"""Characters of a constant; what is larger is data, and data does not belong into a program."""
+_MAX_LITERAL = 10_000
+"""Maximum characters of a constant; larger values are data and should be passed as files."""
 
 
 def script_of(
@@ -28,7 +28,7 @@ def script_of(
 ) -> str:
     """Return a script that calls a function with arguments.
 
-    `shipped` are the modules of the user that travel beside it. Raises JobError for what cannot be shipped.
+    `shipped` are the user's modules in `files`. Raises JobError for objects that cannot be shipped.
     """
     main = _plain_function(function)
     writer = _Writer(main, frozenset(shipped))
@@ -44,7 +44,7 @@ def script_of(
 def _plain_function(function: Callable[..., object]) -> FunctionType:
     found = inspect.unwrap(function)
     if not isinstance(found, FunctionType):
-        raise JobError(f"{function!r} is not a function that was written with def; wrap it in one")
+        raise JobError(f"{function!r} is not a function defined with def; wrap it in one")
     if found.__name__ == "<lambda>":
         raise JobError("a lambda cannot be shipped; write it as a function with def")
     if inspect.iscoroutinefunction(found):
@@ -62,7 +62,7 @@ def _argument(name: str, value: object) -> str:
 
 
 class _Writer:
-    """Collects a script: imports first, then constants and definitions, each after what it needs."""
+    """Collects a script: imports first, then constants and definitions after their dependencies."""
 
     def __init__(self, main: FunctionType, shipped: frozenset[str]) -> None:
         self._globals = main.__globals__
@@ -82,12 +82,12 @@ class _Writer:
         return "\n\n\n".join(part for part in parts if part)
 
     def define(self, name: str, value: FunctionType | type) -> None:
-        """Add a function or class of the user, after all that its source needs."""
+        """Add a function or class of the user after its dependencies."""
         self._done.add(name)
         if isinstance(value, FunctionType) and value.__closure__:
             free = ", ".join(value.__code__.co_freevars)
             raise JobError(
-                f"{name} uses {free} of the function around it, which cannot be shipped; pass it in args="
+                f"{name} uses {free} of the enclosing function, which cannot be shipped; pass it in args="
             )
         source = _class_in_cells(value, self._globals) or _source(name, value)
         tree = ast.parse(source)
@@ -98,7 +98,7 @@ class _Writer:
             self._body.append(f"{name} = {value.__name__}")
 
     def _provide(self, name: str, user: str, tree: ast.Module) -> None:
-        """Make a global available to what uses it."""
+        """Add a global that a definition uses."""
         if name not in self._globals:
             if not hasattr(builtins, name) and name not in _OF_EVERY_MODULE:
                 raise JobError(f"{user} uses {name}, which is not defined")
@@ -133,7 +133,7 @@ class _Writer:
         self._imports |= {f"import {each}" for each in _submodules(tree, name, path)}
 
     def _check_installed(self, module: str, user: str) -> None:
-        """Refuse a module that only the user's own directory has."""
+        """Raise JobError for a module of the user that is not shipped."""
         top = module.partition(".")[0]
         file = getattr(sys.modules.get(top), "__file__", None)
         if top in self._shipped or not file or top in sys.stdlib_module_names:
@@ -141,7 +141,7 @@ class _Writer:
         path = Path(file).resolve()
         path = path.parent if path.name == "__init__.py" else path
         if path.parent in (Path.cwd(), self._directory):
-            raise JobError(f"{user} uses {module}, a module of yours; ship it with files=[{path.name!r}]")
+            raise JobError(f"{user} uses your module {module}; ship it with files=[{path.name!r}]")
 
 
 def _directory_of(function: FunctionType) -> Path | None:
@@ -153,17 +153,17 @@ def _source(name: str, value: FunctionType | type) -> str:
     """Return the source of a definition. Raises JobError."""
     try:
         source = textwrap.dedent(inspect.getsource(value)).rstrip()
-        # Code that was executed as a string shares its file's name with other such code.
+        # Code run by exec shares its file name with other such code.
         is_it = getattr(ast.parse(source).body[0], "name", "") == value.__name__
     except (OSError, TypeError, SyntaxError):
         is_it, source = False, ""
     if not is_it:
-        raise JobError(f"the source of {name} is not known; define it in a file or in a cell of a notebook")
+        raise JobError(f"the source of {name} is unknown; define it in a file or in a notebook cell")
     return source
 
 
 def _class_in_cells(value: FunctionType | type, namespace: Mapping[str, object]) -> str:
-    """Return the source of a class that a cell of a notebook defines; Python finds that of functions only."""
+    """Return the source of a class in a notebook cell. `inspect` finds only functions there."""
     cells = namespace.get("In")
     if not isinstance(value, type) or value.__module__ != "__main__" or not isinstance(cells, list):
         return ""
@@ -179,7 +179,7 @@ def _class_in_cells(value: FunctionType | type, namespace: Mapping[str, object])
 
 
 def _global_names(source: str, *, has_future: bool) -> list[str]:
-    """Return the names that a definition takes from outside, in alphabetical order."""
+    """Return the global names that a definition uses, in alphabetical order."""
     source = f"from __future__ import annotations\n{source}" if has_future else source
     top = symtable.symtable(source, "source", "exec")
     own = {each.get_name() for each in top.get_symbols() if each.is_assigned() or each.is_namespace()}
@@ -196,7 +196,7 @@ def _scopes(tables: Iterable[symtable.SymbolTable]) -> Iterator[symtable.SymbolT
 
 
 def _submodules(tree: ast.Module, name: str, module: str) -> list[str]:
-    """Return the modules inside a module that a definition reaches through its name: `xml.etree`."""
+    """Return the submodules that a definition uses through the name of a module, such as `xml.etree`."""
     found = set()
     for node in ast.walk(tree):
         path = ast.unparse(node).split(".") if isinstance(node, ast.Attribute) else []
@@ -207,7 +207,7 @@ def _submodules(tree: ast.Module, name: str, module: str) -> list[str]:
 
 
 def _module_of(value: object) -> str:
-    """Return the module that a value can be imported from under its own name, empty if there is none."""
+    """Return the module from which a value can be imported by name, empty if there is none."""
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or module == "__main__":
         return ""
@@ -215,10 +215,10 @@ def _module_of(value: object) -> str:
 
 
 def _literal(value: object) -> str | None:
-    """Return the source of a constant, None for what is not one."""
+    """Return the source of a constant, None for other values."""
     try:
         text = repr(value)
-        is_same = len(text) <= _MOST_LITERAL and ast.literal_eval(text) == value
+        is_same = len(text) <= _MAX_LITERAL and ast.literal_eval(text) == value
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
     return text if is_same else None
@@ -226,7 +226,7 @@ def _literal(value: object) -> str | None:
 
 def _kind(value: object) -> str:
     kind = type(value)
-    if kind in (str, bytes, list, tuple, dict, set) and len(repr(value)) > _MOST_LITERAL:
+    if kind in (str, bytes, list, tuple, dict, set) and len(repr(value)) > _MAX_LITERAL:
         return f"a {kind.__name__} too large for a program"
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return f"an object of type {name}"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from paddlejob.cli.cluster.main import group
+from paddlejob.cli.kubectl import group
 from paddlejob.cli.main import main as paddlejob_group
-from paddlejob.testing.build import JobBuilder, job
+from simkube.build import JobBuilder, job
 from tests.support.served_api import ServedCluster, served_cluster
 
 Pdj = Callable[..., Result]

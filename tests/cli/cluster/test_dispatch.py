@@ -10,21 +10,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from paddlejob.cli.cluster import complete as completion
-from paddlejob.cli.cluster.flags import means_cluster
-from paddlejob.cli.cluster.main import VERBS
-from paddlejob.cli.verbs import load
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
+from paddlejob.api.resources import PADDLE_JOBS
+from paddlejob.cli import completion
+from paddlejob.cli.catalog import KUBECTL_VERBS as VERBS
+from paddlejob.cli.lazy_group import load
+from paddlejob.cli.target import Program, target_flags
+from simkube.build import job
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["mnist"], False),
-        (["mnist", "-f", "--tail", "5"], False),
+        (["mnist", "--run-dir", "runs"], False),
         (["mnist", "-n", "team-a"], True),
         (["mnist", "-nteam-a"], True),
         (["-A"], True),
@@ -35,7 +37,16 @@ from paddlejob.testing.build import job
     ],
 )
 def test_flags_of_a_verb_choose_a_cluster(arguments, expected):
-    assert means_cluster(arguments) is expected
+    @click.command()
+    @click.argument("words", nargs=-1)
+    @click.option("-A", "all_namespaces", is_flag=True)
+    @target_flags
+    def verb(target, **_) -> None:
+        chosen.append(target)
+
+    chosen = []
+    assert CliRunner().invoke(verb, arguments, obj=Program("paddlejob", is_local=True)).exit_code == 0
+    assert [target.is_local for target in chosen] == [not expected]
 
 
 def test_paddlejob_is_about_this_machine_and_says_so(cluster, paddlejob, pdj, file):
@@ -81,12 +92,10 @@ def test_a_local_run_has_the_same_verbs(paddlejob, file):
     assert paddlejob("events", "@latest").exit_code == 0
     assert "PADDLE_TRAINER_ID=0" in paddlejob("env").stdout
     (name,) = paddlejob("retry", "@latest", "-o", "name").stdout.split()
-    name = name.partition("/")[2]
     assert paddlejob("wait", name, "--timeout=60s").exit_code == 1
     assert paddlejob("delete", name).exit_code == 0
-    assert "there is no run demo; did you mean demo-" in paddlejob("delete", "demo").stderr
     assert "'' is not the name of a run" in paddlejob("delete", "").stderr
-    assert paddlejob("delete", "@latest").exit_code == 0
+    assert paddlejob("delete", "demo").exit_code == 0
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -129,12 +138,12 @@ NOT_FOR_A_LIST = {
     ("arguments", "unwanted"), [(("--help",), NOT_FOR_HELP | NOT_FOR_A_LIST), (("get",), NOT_FOR_A_LIST)]
 )
 def test_a_command_starts_without_what_it_does_not_need(cluster, arguments, unwanted):
-    code = "from paddlejob.cli.cluster.main import main; main()"
+    code = "from paddlejob.cli.kubectl import main; main()"
     command = [sys.executable, "-X", "importtime", "-c", code, *arguments]
     environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
-    assert "paddlejob.cli.cluster.main" in imported
+    assert "paddlejob.cli.kubectl" in imported
     assert imported & unwanted == set()
 
 
@@ -172,7 +181,11 @@ def test_kubectl_completes_names_and_ranks(pdj, file, monkeypatch, capsys):
 
     assert complete("logs", "r") == ["resnet", "rnn", ":4"]
     assert complete("logs", "resnet", "--rank", "w") == ["worker-0", "worker-1", ":4"]
+    launch = ["python", "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "train.py"]
+    pdj("submit", file(job("cards").worker(1, command=launch)))
+    assert complete("logs", "cards", "--rank", "") == ["worker-0", "0", "1", ":4"]
     assert complete("-n", "empty", "logs", "") == [":4"]
     assert complete("sus") == ["suspend\tStop the pods of a job until `resume`.", ":4"]
     assert complete("submit", "")[-1] == ":0", "files may be completed"
     assert "--first-error" in "\n".join(complete("logs", "--fi"))
+    assert "--run-dir" not in "\n".join(complete("logs", "--r"))

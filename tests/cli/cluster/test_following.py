@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from client.scene import Scene, play
-from paddlejob.cli.cluster.following import print_states
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
+from paddlejob.api.resources import PADDLE_JOBS
+from paddlejob.cli.follow import print_states
+from simkube.build import job
 
 
 async def report(scene: Scene, **progress: object) -> None:

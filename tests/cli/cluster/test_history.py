@@ -26,8 +26,8 @@ from paddlejob.history.record import (
     pack,
 )
 from paddlejob.kube.resource import CONFIG_MAPS
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit
 
 GONE = Summary(
     "gone",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from devcluster import ensure
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.support.waiting import eventually
 
 

@@ -13,10 +13,12 @@ import pytest
 from paddlejob.client.cluster import Cluster
 from paddlejob.client.errors import ClientError
 from paddlejob.client.streams import port_forward, stacks
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit, FailImagePull
 from tests.support import pod_streams
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.slow
 
 HEAD, FRAME = "Thread 0x01 (most recent call first):", '  File "train.py", line 1 in step'
 
@@ -35,7 +37,7 @@ def command(cluster, *arguments: str, **options) -> subprocess.CompletedProcess[
     words = [
         sys.executable,
         "-m",
-        "paddlejob.cli.cluster.main",
+        "paddlejob.cli.kubectl",
         "--kubeconfig",
         str(cluster.kubeconfig),
         *arguments,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.testing.build import job
+from simkube.build import job
 
 JOBS = "paddlejobs.batch.paddlepaddle.org"
 

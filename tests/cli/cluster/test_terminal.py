@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.build import job
+from paddlejob.api.resources import PADDLE_JOBS
+from simkube.build import job
 from tests.support.terminal import Terminal, ended, on_terminal
+
+pytestmark = pytest.mark.slow
 
 OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -20,7 +22,7 @@ OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 def terminal(cluster, tmp_path) -> Iterator[Terminal]:
     """Start `kubectl pdj` on a terminal of its own."""
     environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path)}
-    with on_terminal(sys.executable, "-m", "paddlejob.cli.cluster.main", env=environ) as start:
+    with on_terminal(sys.executable, "-m", "paddlejob.cli.kubectl", env=environ) as start:
         yield start
 
 

@@ -11,12 +11,12 @@ import yaml
 
 from paddlejob import __version__
 from paddlejob.api import names
-from paddlejob.client.metrics import POD_METRICS
+from paddlejob.api.resources import PADDLE_JOBS
+from paddlejob.client.containers import POD_METRICS
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
-from paddlejob.operator.resources import PADDLE_JOBS
-from paddlejob.testing.apiserver.rules.fake_types import ResourceType
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import Exit, FailImagePull, Unschedulable
+from simkube.apiserver.rules.kinds import ResourceType
+from simkube.build import job
+from simkube.kubelet.outcomes import Exit, FailImagePull, Unschedulable
 from tests.support.waiting import eventually
 
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "data"}, "data": {"a": "b"}}
@@ -169,7 +169,7 @@ def test_what_is_wrong_with_a_file_is_named(cluster, pdj, file, tmp_path):
     assert pdj("submit", file(job().worker(1, resorces={})), "--no-validate").exit_code == 0
     assert pdj("validate", file(job().worker(1))).stdout.endswith("job.yaml: PaddleJob demo is valid\n")
     result = pdj("submit", tmp_path / "missing.yaml")
-    assert result.stderr == f"error: unable to read {tmp_path / 'missing.yaml'}: No such file or directory\n"
+    assert result.stderr == f"error: cannot read {tmp_path / 'missing.yaml'}: No such file or directory\n"
     result = pdj("submit", file(CONFIG))
     assert "has no PaddleJob, only ConfigMap" in result.stderr
     assert "-e A: write NAME=VALUE" in pdj("submit", bad, "-e", "A").stderr
@@ -359,10 +359,10 @@ def test_explain_is_one_sentence_and_details(cluster, pdj, file):
 
 
 def test_env_of_a_rank(cluster, pdj, file):
-    pdj("submit", file(job().worker(2)))
+    pdj("submit", file(job().worker(2, resources={"limits": {"nvidia.com/gpu": 1}})))
     pdj("wait", "demo", "--for=running", "--timeout=60s")
     shown = lines(pdj("env", "demo", "--rank", "1"))
-    assert "PADDLE_TRAINER_ID=1" in shown
+    assert {"PADDLE_TRAINER_ID=1", "PADDLE_GLOBAL_SIZE=2", "FLAGS_selected_gpus=0"} <= set(shown)
     assert [each for each in shown if "ATTEMPT" in each] == ["PADDLEJOB_ATTEMPT=0"]
 
 

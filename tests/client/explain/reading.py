@@ -9,7 +9,7 @@ from typing import Any
 
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport import Response
-from paddlejob.testing.apiserver.fake_api import ApiServer
+from simkube.apiserver.server import ApiServer
 from tests.support.simulated_cluster import PADDLE_JOB_CRD
 
 FORBIDDEN = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"no"}'

@@ -14,10 +14,10 @@ from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.quantity import parse_all
 from paddlejob.client.events import EventView
 from paddlejob.client.explain import Explanation, explain, objects
-from paddlejob.client.explain.demand import in_nanos
+from paddlejob.client.explain.demand import to_nanos
 from paddlejob.client.explain.evidence import Evidence, GangEvidence
 from paddlejob.core.gang.model import GangSystem
-from paddlejob.testing.build import JobBuilder, SnapshotBuilder, job, snapshot
+from simkube.build import JobBuilder, SnapshotBuilder, job, snapshot
 
 KINDS = {
     "nodes": objects.Node,
@@ -43,7 +43,7 @@ def seen(of: JobBuilder | SnapshotBuilder, **around: Any) -> Evidence:
         if around.get(field) is not None:
             found = (msgspec.convert(each, kind, strict=False) for each in around[field])
             around[field] = {each.metadata.name: each for each in found}
-    used = {node: in_nanos(parse_all(amounts)) for node, amounts in around.pop("used", {}).items()}
+    used = {node: to_nanos(parse_all(amounts)) for node, amounts in around.pop("used", {}).items()}
     return Evidence(job=given.job, now=given.now, pods=given.pods, used=used, **around)
 
 

@@ -16,7 +16,7 @@ from paddlejob.client.events import EventView
 from paddlejob.client.explain import explain, objects
 from paddlejob.client.explain.evidence import Evidence, GangEvidence
 from paddlejob.core.gang.model import GangSystem
-from paddlejob.testing.build import NOW
+from simkube.build import NOW
 
 WORDS = st.sampled_from(
     [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.client.explain.cluster import Cluster, needs_of, spread, take
+from paddlejob.client.explain.cluster import Cluster, largest_request
 from paddlejob.client.explain.demand import demands
-from paddlejob.testing.build import job
+from simkube.build import job
 from tests.client.explain.scene import node, pending, seen
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -15,8 +15,7 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 def is_open(pod, **of_node) -> bool:
     evidence = seen(pending(job().worker(1, pod=pod)), nodes=[node("a", **of_node)])
     (demand,) = demands(evidence)
-    nodes = Cluster(evidence)
-    return bool(nodes.open_to(demand, nodes.rooms().values()))
+    return bool(Cluster(evidence).open_nodes(demand))
 
 
 def requiring(*terms):
@@ -87,29 +86,40 @@ def test_a_cordoned_node_can_be_tolerated():
     assert not is_open({}, spec={"unschedulable": True})
 
 
-def rooms(**amounts):
+def test_pods_are_packed_to_find_the_most_that_fit():
     evidence = seen(
         pending(job().worker(2, resources={"requests": {"cpu": 1}})),
-        nodes=[node(name, cpu=cpu) for name, cpu in amounts.items()],
+        nodes=[node("a", cpu=3), node("b", cpu=2), node("c", cpu=0)],
     )
     (demand,) = demands(evidence)
-    return needs_of(demand), Cluster(evidence).rooms()
+    cluster = Cluster(evidence)
+    free = cluster.free_room()
+    assert cluster.place(free, demand, 3) == 3
+    assert {name: amounts["cpu"] // 10**9 for name, amounts in free.items()} == {"a": 2, "b": 0, "c": 0}
+    assert cluster.place(free, demand, 9) == 2
 
 
-def free(of) -> dict[str, int]:
-    return {name: room.free["cpu"] // 10**9 for name, room in of.items()}
+@pytest.mark.parametrize(
+    ("free", "count", "wanted"),
+    [
+        ([8], 1, 8),
+        ([8], 3, 2),
+        ([4, 4], 3, 2),
+        ([10, 3], 3, 3),
+        ([10, 3], 4, 3),
+        ([10, 3], 5, 2),
+        ([1], 2, 0),
+        ([0, -3], 1, 0),
+        ([], 1, 0),
+    ],
+)
+def test_the_largest_request_with_which_all_pods_fit(free, count, wanted):
+    nodes = [{"cpu": each, "pods": 110} for each in free]
+    assert largest_request(nodes, {"cpu": 99, "pods": 1}, "cpu", count) == wanted
 
 
-def test_pods_are_packed_to_find_the_most_that_fit():
-    needs, nodes = rooms(a=3, b=2, c=0)
-    assert take(nodes.values(), needs, 3) == 3
-    assert free(nodes) == {"a": 2, "b": 0, "c": 0}
-    assert take(nodes.values(), needs, 9) == 2
-
-
-def test_pods_are_spread_as_a_scheduler_does():
-    needs, nodes = rooms(a=3, b=2, c=0)
-    spread(nodes.values(), needs, 3)
-    assert free(nodes) == {"a": 1, "b": 1, "c": 0}
-    spread(nodes.values(), needs, 9)
-    assert free(nodes) == {"a": 0, "b": 0, "c": 0}
+def test_the_largest_request_respects_other_resources():
+    nodes = [{"cpu": 12, "memory": 2}, {"cpu": 5, "memory": 9}]
+    assert largest_request(nodes, {"cpu": 99, "memory": 1}, "cpu", 2) == 6
+    assert largest_request(nodes, {"cpu": 99, "memory": 2}, "cpu", 2) == 5
+    assert largest_request(nodes, {"cpu": 99, "memory": 3}, "cpu", 4) == 0

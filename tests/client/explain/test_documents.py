@@ -8,7 +8,7 @@ import pytest
 
 from docs.blocks import blocks, matches
 from paddlejob.client.explain import explain
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 from tests.client.explain import test_no_room, test_not_started, test_states
 from tests.client.explain.scene import cpu, node, pending, seen, tainted, unschedulable
 

@@ -6,15 +6,15 @@ import json
 
 from msgspec.structs import replace
 
-from paddlejob.client.explain import Advice, Change, Explanation, Finding, Then, explain
-from paddlejob.client.explain.result import MOST_ADVICE, MOST_DETAILS, WIDTH, tidy
-from paddlejob.testing.build import job
+from paddlejob.client.explain import Advice, Change, Explanation, Finding, FollowUp, explain
+from paddlejob.client.explain.result import MAX_ADVICE, MAX_DETAILS, WIDTH, tidy
+from simkube.build import job
 from tests.client.explain.scene import node, pending, quota, seen
 
 LOWER = Advice(
     "suspend it",
     Change("pdj", "demo", ({"op": "add", "path": "/spec/suspend", "value": True},)),
-    Then.RECREATE,
+    FollowUp.RECREATE,
 )
 FAILED = Explanation(
     "team-a",
@@ -88,7 +88,7 @@ def test_what_others_say_at_length_is_cut():
     long = Finding("x", "word " * 1000, "", ("detail " * 1000,) * 100, (Advice("advice " * 1000),) * 100)
     short = tidy(long)
     assert max(len(short.summary), len(short.details[0]), len(short.advice[0].text)) <= WIDTH
-    assert (len(short.details), len(short.advice)) == (MOST_DETAILS, MOST_ADVICE)
+    assert (len(short.details), len(short.advice)) == (MAX_DETAILS, MAX_ADVICE)
 
 
 def test_a_local_run_is_not_patched():

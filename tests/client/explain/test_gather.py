@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from paddlejob.api.resources import PADDLE_JOBS as JOBS
+from paddlejob.api.resources import VOLCANO_POD_GROUPS, VOLCANO_QUEUES, WORKLOADS_V1BETA2
 from paddlejob.client.explain import explain_job
 from paddlejob.client.explain.demand import NANO
 from paddlejob.client.explain.gather import CLAIMS, LIMIT_RANGES, QUOTAS, gather
@@ -12,11 +14,9 @@ from paddlejob.core.gang.model import GangSystem
 from paddlejob.history.record import AttemptRecord, RankEnd, Record, Summary, manifest, object_key
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import CONFIG_MAPS, NODES, PODS, Resource
-from paddlejob.operator.resources import PADDLE_JOBS as JOBS
-from paddlejob.operator.resources import VOLCANO_POD_GROUPS, VOLCANO_QUEUES, WORKLOADS_V1BETA2
-from paddlejob.testing.apiserver.fake_api import ApiServer
-from paddlejob.testing.apiserver.rules.fake_types import ResourceType, custom_resource
-from paddlejob.testing.build import job
+from simkube.apiserver.rules.kinds import ResourceType, custom_resource
+from simkube.apiserver.server import ApiServer
+from simkube.build import job
 from tests.client.explain import reading
 from tests.client.explain.scene import workload
 from tests.support.simulated import simulated
@@ -150,8 +150,8 @@ async def test_nodes_are_counted_with_the_pods_of_all_namespaces():
 
 @simulated
 async def test_a_large_cluster_is_read_in_part(monkeypatch):
-    monkeypatch.setattr("paddlejob.client.explain.gather.MOST_NODES", 40)
-    monkeypatch.setattr("paddlejob.client.explain.reader.PAGE", 20)
+    monkeypatch.setattr("paddlejob.client.explain.gather.MAX_NODES", 40)
+    monkeypatch.setattr("paddlejob.client.explain.gather.PAGE", 20)
     server = cluster()
     for number in range(100):
         add(server, NODES, f"n{number}")

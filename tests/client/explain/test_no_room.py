@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.testing.build import job, snapshot
+from paddlejob.client.explain import explain
+from simkube.build import job, snapshot
 from tests.client.explain.scene import (
     Case,
     aged,
@@ -94,7 +95,7 @@ CASES = {
         unplaced(job().worker(2, **cpu(4, memory="8Gi")), nodes=[node("a", memory="8Gi")]),
         "NotEnoughRoom",
         "at most 1 of 2 workers fit now: the nodes have too little cpu and memory",
-        advice=("replicas from 2 to 1", "requests.cpu from 4 to 2 and .*requests.memory from 8Gi to 4Gi"),
+        advice=("replicas from 2 to 1", "lower the cpu and memory requests of each worker"),
     ),
     "enough of each resource, but on different nodes": Case(
         unplaced(
@@ -106,7 +107,7 @@ CASES = {
         "at most 0 of 1 worker fit now: no node has enough left of everything that they request",
         advice=("requests.memory from 8Gi to 7Gi", "wait"),
     ),
-    "workers beside servers, which are spread": Case(
+    "workers beside servers that wait too": Case(
         unplaced(job().ps(2, **cpu(2)).worker(2, **cpu(4)), nodes=[node("a"), node("b")]),
         "NotEnoughRoom",
         "at most 1 of 2 workers",
@@ -212,7 +213,7 @@ CASES = {
         ),
         "Unschedulable",
         "no node for worker-0: 1 of 3 nodes have the taint gpu=yes, 2 of 3 nodes have too little cpu left$",
-        advice=("tolerate gpu=yes", r"requests of cpu \(now 3\)"),
+        advice=("tolerate gpu=yes", r"lower the cpu request of each worker \(now 3\)"),
     ),
     "what the scheduler alone knows": Case(
         unplaced(
@@ -401,3 +402,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_cause_is_named(name):
     check(CASES[name])
+
+
+def test_a_lowered_request_is_a_patch_of_its_field():
+    found = explain(unplaced(job().worker(3, **cpu(3)), nodes=[node("a"), node("b")]))
+    path = "/spec/worker/template/spec/containers/0/resources/requests/cpu"
+    assert found.advice[1].change.patch == ({"op": "add", "path": path, "value": "2"},)
+
+
+def test_a_default_of_a_limit_range_has_no_field_to_patch():
+    lowered = explain(CASES["a quota that counts the defaults of a LimitRange"].evidence).advice[1]
+    assert "limits.memory from 1Gi to 512Mi" in lowered.text
+    assert lowered.change is None

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from paddlejob.client.explain import explain
-from paddlejob.testing.build import job, snapshot
+from simkube.build import job, snapshot
 from tests.client.explain.scene import (
     Case,
     check,
@@ -211,7 +211,7 @@ CASES = {
             events=[event("demo-worker-0", "FailedAttachVolume", 'Multi-Attach error for volume "pv"')],
         ),
         "ClaimInUse",
-        "claim data is ReadWriteOnce and in use on another node than that of worker-0",
+        "claim data is ReadWriteOnce and in use on a node other than that of worker-0",
     ),
     "an image that does not exist": Case(
         placed(

@@ -5,15 +5,15 @@ Volcano's scheduler is simulated; what Kueue says is put there by hand, in the w
 
 from __future__ import annotations
 
+from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_QUEUES, WORKLOADS_V1BETA2
 from paddlejob.client.explain import explain_job
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import FLAVORS
 from paddlejob.kube.client import PatchType
 from paddlejob.kube.resource import Resource
-from paddlejob.operator.resources import PADDLE_JOBS, VOLCANO_QUEUES, WORKLOADS_V1BETA2
-from paddlejob.testing.apiserver.rules.fake_types import custom_resource
-from paddlejob.testing.build import job
-from paddlejob.testing.kubelet.outcomes import RunForever
+from simkube.apiserver.rules.kinds import custom_resource
+from simkube.build import job
+from simkube.kubelet.outcomes import RunForever
 from tests.support.simulated import simulated
 from tests.support.simulated_cluster import SimulatedCluster
 

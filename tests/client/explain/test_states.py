@@ -10,9 +10,9 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from paddlejob.client.explain import Then, explain
+from paddlejob.client.explain import FollowUp, explain
 from paddlejob.client.explain.causes.failure import last_lines, meaning_of
-from paddlejob.testing.build import NOW, job, snapshot
+from simkube.build import NOW, job, snapshot
 from tests.client.explain.scene import seen
 
 CREATED = {"creationTimestamp": "2030-01-01T00:00:00Z"}
@@ -177,7 +177,7 @@ def test_out_of_memory():
     assert any("restarted 3 of at most 3 times" in line for line in found.findings[0].details)
     first = found.advice[0]
     assert first.text.endswith("resources.limits.memory from 1Gi to 2Gi")
-    assert first.then is Then.RETRY
+    assert first.then is FollowUp.RETRY
 
 
 CODES = {
@@ -265,6 +265,7 @@ HINTS = {
     "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'": "put /data/x into the image or a",
     "ResourceExhaustedError: Out of memory error on GPU 0": "use a smaller batch",
     "ERROR: Unexpected BUS error encountered in DataLoader worker": "/dev/shm",
+    "ValueError: ... environment variable FLAGS_selected_gpus is needed, but not set.": "distributed.launch",
     "bind: Address already in use": "the ports that the job gives it",
     "FileNotFoundError: [Errno 2] No such file or directory: 'log/workerlog.0'": "--log_dir",
     "PermissionError: [Errno 13] Permission denied: '/resnet/log/workerlog.0'": "--log_dir",
@@ -275,6 +276,14 @@ HINTS = {
 def test_what_the_log_hints_at(line):
     found = explain(ended("worker-0 exited with code 1", CRASH, log=(line,)))
     assert HINTS[line] in found.advice[0].text
+
+
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+def test_cards_that_no_process_uses(phase):
+    limits = {"limits": {"nvidia.com/gpu": 8}}
+    of = job().worker(2, command=["python", "train.py"], resources=limits).status(phase=phase, message="fine")
+    [detail] = explain(seen(of)).findings[0].details
+    assert detail.startswith("each worker requests 8 x nvidia.com/gpu, but its command starts one process")
 
 
 def test_gpus_that_the_log_says_are_left_idle():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from paddlejob.cli.data import command
+from paddlejob.cli.setup.data import command
 from plainjob.line_files import lines, write
 
 
@@ -51,6 +51,6 @@ def test_interruption_says_how_to_go_on(run, tmp_path, monkeypatch):
     def interrupted(*_arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("paddlejob.cli.data.split_data", interrupted)
+    monkeypatch.setattr("paddlejob.cli.setup.data.split_data", interrupted)
     done = run("split", str(tmp_path / "train.txt"), SPLIT_COUNT="3")
     assert (done.exit_code, "again to resume" in done.stderr) == (130, True)

@@ -6,13 +6,13 @@ import pytest
 
 from paddlejob.plainjob.data.layout import (
     Cut,
+    Piece,
     Range,
     Source,
     check_enough,
     check_filled,
     cuts,
     merge,
-    pieces,
     ranges,
     targets,
 )
@@ -77,22 +77,9 @@ def test_ranges(totals, shards, expected):
     assert found == tuple(tuple(Range(*part) for part in shard) for shard in expected)
 
 
-def test_pieces_know_their_lines_when_these_were_counted():
-    (first,), (second,) = pieces(
-        [source("a", 30)], [[Range(0, 0, 20)], [Range(0, 20, 30)]], [[Range(0, 0, 2)], [Range(0, 2, 3)]]
-    )
-    assert (first.lines, first.size, second.lines, second.size) == (2, 20, 1, 10)
-
-
-def test_pieces_without_counted_lines_say_so():
-    ((piece,),) = pieces([source("a", 30)], [[Range(0, 0, 30)]])
-    assert piece.lines is None
-
-
 def test_groups_are_merged_shard_by_shard():
-    a = pieces([source("a", 2)], ranges([2], cuts([2], 2)))
-    b = pieces([source("b", 2)], ranges([2], cuts([2], 2)))
-    assert [[piece.source.name for piece in shard] for shard in merge([a, b])] == [["a", "b"], ["a", "b"]]
+    a, b = Piece(source("a", 2), 0, 1), Piece(source("b", 2), 0, 1)
+    assert merge([[(a,), ()], [(b,), (b,)]]) == ((a, b), (b,))
 
 
 def test_more_shards_than_lines_is_refused():
@@ -104,4 +91,4 @@ def test_more_shards_than_lines_is_refused():
 
 def test_an_empty_shard_is_refused():
     with pytest.raises(DataError, match=r"shard 1 of train.txt would be empty"):
-        check_filled(pieces([source("a", 2)], [[Range(0, 0, 2)], []]), "train.txt")
+        check_filled([(Piece(source("a", 2), 0, 2),), ()], "train.txt")

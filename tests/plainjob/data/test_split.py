@@ -9,8 +9,8 @@ import pytest
 
 from paddlejob.plainjob.data import manifest, scan, split, writer
 from paddlejob.plainjob.data.layout import By
-from paddlejob.plainjob.data.progress import Silent
-from paddlejob.plainjob.data.verify import verify
+from paddlejob.plainjob.data.progress import ProgressSink
+from paddlejob.plainjob.data.split import verify
 from paddlejob.plainjob.errors import DataError, PlainJobError, SpaceError
 from plainjob.line_files import lines, run_split, shard, tree, write
 
@@ -137,7 +137,7 @@ def test_an_interrupted_split_has_no_half_shard_and_goes_on(train, job, monkeypa
 def test_a_resumed_split_does_not_count_again(train, job, monkeypatch):
     with monkeypatch.context() as broken, pytest.raises(BrokenError):
         run_broken(broken, job, train, 3)
-    monkeypatch.setattr("paddlejob.plainjob.data.plan.count_lines", None)
+    monkeypatch.setattr("paddlejob.plainjob.data.split.count_lines", None)
     assert run_split(job, 3, train).manifest.shards[0].lines == 34
 
 
@@ -171,7 +171,7 @@ def test_other_content_of_the_same_length_and_time_is_another_split(train, job, 
 
 def test_unchanged_inputs_are_not_read_again(train, job, monkeypatch):
     run_split(job, 3, train)
-    monkeypatch.setattr("paddlejob.plainjob.data.plan.count_lines", None)
+    monkeypatch.setattr("paddlejob.plainjob.data.split.count_lines", None)
     assert run_split(job, 3, train).written == ()
 
 
@@ -261,7 +261,7 @@ def test_without_locks_two_runs_at_once_leave_whole_shards(train, job, monkeypat
     monkeypatch.setattr(writer.ShardDraft, "fill", fill_beside_another_run)
     monkeypatch.setattr(split, "WRITERS", 1)
     assert (run_split(job, 3, train).written, others[1]) == ((0, 1, 2), (0, 1, 2))
-    verify(job, Silent())
+    verify(job, ProgressSink())
     assert b"".join(shard(job, index) for index in range(3)) == train.read_bytes()
 
 
@@ -291,7 +291,7 @@ def test_checksums_are_those_of_sha256sum(train, job):
 
 def test_verify_accepts_what_was_written(train, job):
     run_split(job, 3, train)
-    assert verify(job, Silent()).split_count == 3
+    assert verify(job, ProgressSink()).split_count == 3
 
 
 def test_verify_finds_one_wrong_byte(train, job):
@@ -300,12 +300,12 @@ def test_verify_finds_one_wrong_byte(train, job):
     content[5] ^= 1
     (job / "2/data/train.txt").write_bytes(content)
     with pytest.raises(DataError, match=r"2/data/train.txt differs from its checksum"):
-        verify(job, Silent())
+        verify(job, ProgressSink())
 
 
 def test_verify_refuses_an_unfinished_split(job):
     with pytest.raises(DataError, match="the split is not finished"):
-        verify(job, Silent())
+        verify(job, ProgressSink())
 
 
 def test_training_scripts_are_placed_next_to_the_shards(train, job, tmp_path):

@@ -13,9 +13,11 @@ import pytest
 from paddlejob.plainjob.data import manifest, split
 from plainjob.line_files import lines, run_split, shard, write
 
+pytestmark = pytest.mark.slow
+
 KILLED_AT = """
 import os, signal, sys
-from paddlejob.cli.data import command
+from paddlejob.cli.setup.data import command
 from paddlejob.plainjob.data import split, writer
 
 def die(*_arguments, **_options):

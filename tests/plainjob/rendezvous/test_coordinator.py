@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from paddlejob.plainjob.errors import PeerFailedError, SettingsError
+from paddlejob.plainjob.rendezvous.address import reserve_loopback
 from paddlejob.plainjob.rendezvous.barrier import (
     AllDone,
     Join,
@@ -15,12 +16,11 @@ from paddlejob.plainjob.rendezvous.barrier import (
     TrainerDone,
 )
 from paddlejob.plainjob.rendezvous.coordinator import CoordinatorClient, CoordinatorServer, RejoinError
-from paddlejob.plainjob.rendezvous.loopback import loopback_place
 
 
 @pytest.fixture
 def place():
-    with loopback_place(3, 11000, 1) as found:
+    with reserve_loopback(3, 11000, 1) as found:
         yield found
 
 

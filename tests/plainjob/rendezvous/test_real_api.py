@@ -19,7 +19,7 @@ from paddlejob.kube.resource import PODS
 from paddlejob.kube.transport.config import in_cluster_config
 from paddlejob.kube.transport.http import HttpTransport
 from paddlejob.plainjob.errors import SettingsError
-from paddlejob.plainjob.rendezvous.loopback import loopback_place
+from paddlejob.plainjob.rendezvous.address import reserve_loopback
 from paddlejob.plainjob.rendezvous.peers import JobShape, PodIdentity
 from paddlejob.plainjob.rendezvous.pod_lister import ClusterLister
 from paddlejob.plainjob.rendezvous.rendezvous import Timing
@@ -161,7 +161,7 @@ async def test_three_pods_train_with_the_variables_of_the_manifest(
     program = Program(command=f"{sys.executable} train.py", inherited={**os.environ, **pod_variables})
     chosen = StartOptions(program=program, timing=Timing(deadline_seconds=60, poll_seconds=0.1))
     async with AsyncExitStack() as stack:
-        place = stack.enter_context(loopback_place(3, 15000, 5))
+        place = stack.enter_context(reserve_loopback(3, 15000, 5))
         settings = msgspec.structs.replace(read_settings(variables), port=place.port)
         # The addresses descend while the indexes ascend: the index has to win.
         for index, address in enumerate(reversed(place.addresses)):

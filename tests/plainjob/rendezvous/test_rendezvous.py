@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from paddlejob.plainjob.errors import PeersMissingError, SettingsError
-from paddlejob.plainjob.rendezvous.loopback import loopback_place
+from paddlejob.plainjob.rendezvous.address import reserve_loopback
 from paddlejob.plainjob.rendezvous.peers import Finished, JobShape, PodIdentity
 from paddlejob.plainjob.rendezvous.pod_lister import ListingError
 from paddlejob.plainjob.rendezvous.rendezvous import Rendezvous, Timing
@@ -46,7 +46,7 @@ class World:
 
 @pytest.fixture
 def world():
-    with loopback_place(4, 13000, 5) as place:
+    with reserve_loopback(4, 13000, 5) as place:
         found = World(place)
         found.pods = found.pods[:3]
         yield found

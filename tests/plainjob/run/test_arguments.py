@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from paddlejob.plainjob.errors import SettingsError
-from paddlejob.plainjob.run.arguments import as_flags, as_words, separate
+from paddlejob.plainjob.run.launch import format_flags, parse_flags, separate_arguments
 
 OWN = {"--local": True, "--program": True, "--help": False}
 
@@ -30,7 +30,7 @@ OWN = {"--local": True, "--program": True, "--help": False}
     ],
 )
 def test_separate(words, ours, others):
-    assert separate(words.split(), OWN) == (ours.split(), others.split())
+    assert separate_arguments(words.split(), OWN) == (ours.split(), others.split())
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,16 @@ def test_separate(words, ours, others):
         ),
     ],
 )
-def test_as_flags(words, flags):
-    assert as_flags(words) == flags
-    assert list(as_flags(words)) == list(flags)
+def test_parse_flags(words, flags):
+    assert parse_flags(words) == flags
+    assert list(parse_flags(words)) == list(flags)
 
 
 @pytest.mark.parametrize("words", [["x"], ["--k=1", "x"], ["--"], ["-k"]])
 def test_stray_words_are_refused(words):
     with pytest.raises(SettingsError, match="does not follow a --key"):
-        as_flags(words)
+        parse_flags(words)
 
 
 def test_flags_become_single_words():
-    assert as_words({"a": "1", "b": None, "c": "x y"}) == ("--a=1", "--b", "--c=x y")
+    assert format_flags({"a": "1", "b": None, "c": "x y"}) == ("--a=1", "--b", "--c=x y")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from paddlejob.cli import start as verb
-from paddlejob.cli.start import anchored, command
+from paddlejob.cli.setup import start as verb
+from paddlejob.cli.setup.start import anchored, command
 
 JOB = {"JOB_NAME": "job", "JOB_PATH": "/jobs", "TRAIN_CONFIG_DIR": "conf"}
 

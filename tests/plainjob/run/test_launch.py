@@ -140,6 +140,20 @@ def test_what_fleet_reads():
     }
 
 
+def test_the_trainers_log_begins_with_the_settings_of_the_guide():
+    flags, *servers = launch().trainer.settings
+    assert flags == (
+        "--nics=eth0 --port=7164 --ports_num=2 --comment=paddle_process_by_paddle "
+        "--pservers=192.168.129.66,192.168.129.71,192.168.223.143 --ports_num_for_sparse=2 "
+        "--num_gradient_servers=3 --trainer_id=1 --save_dir=/home/jobpath/paddle-cluster-job/output"
+    )
+    assert servers == [
+        "pserver 0 192.168.129.66:7164",
+        "pserver 1 192.168.129.71:7164",
+        "pserver 2 192.168.223.143:7164",
+    ]
+
+
 def test_a_servers_own_endpoint_is_in_the_list_letter_by_letter():
     for me in range(3):
         environment = launch(me=me).server.environment

@@ -11,7 +11,7 @@ from paddlejob.plainjob.rendezvous.peers import Peer, Peers
 from paddlejob.plainjob.run import pod as node_module
 from paddlejob.plainjob.run.console import Console
 from paddlejob.plainjob.run.pod import PodRunner, Program
-from paddlejob.plainjob.run.signals import Interruptions
+from paddlejob.plainjob.run.process import SignalForwarder
 from paddlejob.plainjob.settings import JobSettings
 
 
@@ -39,7 +39,7 @@ def node(client):
         program=Program(command="python3 train.py"),
         directory="/",
         console=Console(io.BytesIO(), io.BytesIO()),
-        interruptions=Interruptions(),
+        signals=SignalForwarder(),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from paddlejob.plainjob.errors import SettingsError
 from paddlejob.plainjob.run.console import LogTee
 from paddlejob.plainjob.run.launch import ProcessSpec
-from paddlejob.plainjob.run.process import exit_code, running
+from paddlejob.plainjob.run.process import exit_code, run_process
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def run(tmp_path):
     def start(code, *, grace_seconds=30.0, **environment):
         process = ProcessSpec("train", (sys.executable, "-c", code), environment)
         tee = LogTee(tmp_path / "logs" / "train.log", shown.append, "--- header\n", warnings.append)
-        return running(process, tmp_path, tee, dict(os.environ), grace_seconds)
+        return run_process(process, tmp_path, tee, dict(os.environ), grace_seconds)
 
     start.shown = shown
     start.warnings = warnings
@@ -139,5 +139,5 @@ def lives(pid):
 async def test_a_program_that_is_not_there_is_named(tmp_path):
     tee = LogTee(tmp_path / "train.log", print, "", print)
     with pytest.raises(SettingsError, match="cannot start 'no-such-program': No such file"):
-        async with running(ProcessSpec("train", ("no-such-program",)), tmp_path, tee, {}, 1):
+        async with run_process(ProcessSpec("train", ("no-such-program",)), tmp_path, tee, {}, 1):
             pass

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from paddlejob.plainjob.run.race import race
+from paddlejob.plainjob.run.pod import race
 
 
 async def value(result):

@@ -20,7 +20,7 @@ import pytest
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import in_cluster_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.plainjob.rendezvous.loopback import loopback_place
+from paddlejob.plainjob.rendezvous.address import reserve_loopback
 from paddlejob.plainjob.rendezvous.peers import PodIdentity
 from paddlejob.plainjob.rendezvous.pod_lister import ClusterLister
 from paddlejob.plainjob.rendezvous.rendezvous import Timing
@@ -160,7 +160,7 @@ class Cluster:
 async def cluster(settings, tmp_path, chosen=None):
     account = service_account(tmp_path / "sa")
     async with AsyncExitStack() as stack:
-        place = stack.enter_context(loopback_place(3, settings.port, 5))
+        place = stack.enter_context(reserve_loopback(3, settings.port, 5))
         server = await stack.enter_async_context(api_server())
         server.pods = [pod(f"p{index}", address) for index, address in enumerate(place.addresses)]
         found = Cluster(server, msgspec.structs.replace(settings, port=place.port), [])

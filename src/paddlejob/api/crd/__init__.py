@@ -1,1 +1,1 @@
-"""The CustomResourceDefinition, made from the types."""
+"""Generates the CustomResourceDefinition from the types."""

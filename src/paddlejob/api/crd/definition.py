@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, for today's API servers and for those before Kubernetes 1.16."""
+"""The CustomResourceDefinition, in version v1 and in v1beta1 for Kubernetes before 1.16."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = (
     ("Reason", "string", ".status.reason", 1),
     ("Message", "string", ".status.message", 1),
 )
-"""Name, type, path and priority: those of priority 1 are shown by `kubectl get -o wide` only."""
+"""Name, type, path and priority; only `kubectl get -o wide` shows columns of priority 1."""
 
 
 def crd_v1() -> JsonObject:
@@ -40,8 +40,8 @@ def crd_v1() -> JsonObject:
 def crd_v1beta1() -> JsonObject:
     """Return the definition for apiextensions.k8s.io/v1beta1.
 
-    There are neither CEL rules nor, as long as unknown fields are kept, defaults. Both are made up for by the
-    operator, which fills in the same defaults and reports the same mistakes.
+    That version has no CEL rules, and no defaults while unknown fields are preserved. The operator applies
+    the same defaults and reports the same errors.
     """
     schema = without(job_schema(), lambda keyword: keyword in ("default", "x-kubernetes-validations"))
     schema["properties"]["spec"]["required"] = ["worker"]
@@ -78,7 +78,7 @@ def _definition(api_version: str, spec: JsonObject) -> JsonObject:
 
 
 def _columns(path_keyword: str) -> list[JsonObject]:
-    """The two versions of the API spell the path's key differently."""
+    """Return the printer columns; the key of the path differs between the versions."""
     columns: list[JsonObject] = []
     for name, kind, path, priority in _COLUMNS:
         column: JsonObject = {"name": name, "type": kind, path_keyword: path}
@@ -87,7 +87,7 @@ def _columns(path_keyword: str) -> list[JsonObject]:
 
 
 def _subresources() -> JsonObject:
-    """Scaling a job is scaling its workers."""
+    """Return the subresources; `scale` changes the number of workers."""
     return {
         "status": {},
         "scale": {

@@ -1,4 +1,4 @@
-"""The types as an OpenAPI schema that the API server can enforce (a structural schema)."""
+"""Converts the types into a structural OpenAPI schema, which the API server enforces."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 import msgspec.inspect as shape
 
 from paddlejob.api.crd import cel
+from paddlejob.api.defaulting import CLEAN_POD_POLICIES, INTRANETS
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import (
+    CleanPodPolicy,
+    Intranet,
     PaddleJob,
     PaddleJobSpec,
     RestartPolicy,
@@ -51,15 +54,16 @@ def job_schema() -> JsonObject:
 
 
 def spec_schema() -> JsonObject:
-    """Return the schema of what a user writes, with its rules."""
+    """Return the schema of the spec, with its rules."""
     schema: JsonObject = struct_schema(PaddleJob)["properties"]["spec"]
     schema["x-kubernetes-validations"] = cel.spec_rules()
     fields = schema["properties"]
     fields["restartPolicy"]["x-kubernetes-validations"] = cel.restart_policy_rules()
     fields["managedBy"]["x-kubernetes-validations"] = cel.managed_by_rules()
-    fields["intranet"]["x-kubernetes-validations"] = cel.intranet_rules()
+    fields["intranet"]["x-kubernetes-validations"] = cel.spelling_rules(INTRANETS, Intranet)
     for field in ("cleanPodPolicy", "cleanPolicy"):
-        fields[field]["x-kubernetes-validations"] = cel.clean_pod_policy_rules()
+        rules = cel.spelling_rules(CLEAN_POD_POLICIES, CleanPodPolicy)
+        fields[field]["x-kubernetes-validations"] = rules
     for role in Role:
         role_schema = fields[role]
         role_schema["x-kubernetes-validations"] = cel.role_rules()
@@ -69,7 +73,7 @@ def spec_schema() -> JsonObject:
 
 
 def struct_schema(struct: type) -> JsonObject:
-    """Return the schema of a struct: its fields' types, defaults, texts and bounds."""
+    """Return the schema of a struct: types, defaults, descriptions and bounds of its fields."""
     info = shape.type_info(struct)
     assert isinstance(info, shape.StructType)
     schema: JsonObject = {"description": inspect.getdoc(struct), "type": "object"}
@@ -83,7 +87,7 @@ def struct_schema(struct: type) -> JsonObject:
 def _field_schema(struct: type, field: shape.Field) -> JsonObject:
     stated = field.type.extra_json_schema or {} if isinstance(field.type, shape.Metadata) else {}
     schema = _type_schema(field.type)
-    # An empty default is how a struct says that nothing was given: that is no value to write into an object.
+    # An empty default means that the field is absent, so it is not a default of the schema.
     if struct in _WRITTEN_BY_USERS and isinstance(field.default, str | int) and field.default:
         schema["default"] = field.default
     return {**{key: stated[key] for key in stated if key == "description"}, **schema, **stated}
@@ -106,7 +110,7 @@ def _type_schema(kind: shape.Type) -> JsonObject:
 
 
 def _template_schema(role: Role) -> JsonObject:
-    """The part of a pod template that is ours to check; the rest waits for the pod's own validation."""
+    """Return the part of the pod template schema that we check; the API server checks the pods."""
     return {
         "type": "object",
         "required": ["spec"],
@@ -157,7 +161,7 @@ def _container_schema() -> JsonObject:
 
 
 def without(schema: JsonObject, is_dropped: Callable[[str], bool]) -> Any:
-    """Return a copy of a schema without some of its keywords, at any depth."""
+    """Return a copy of a schema without some keywords, at any depth."""
     copy: JsonObject = {}
     for keyword, value in schema.items():
         if is_dropped(keyword):

@@ -1,4 +1,4 @@
-"""Compares the definition that an API server has with the status that the operator writes."""
+"""Compares the CRD on an API server with the status that the operator writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddlejob.api.v1 import PaddleJobStatus
 
 
 def dropped_status_fields(definition: JsonObject) -> tuple[str, ...]:
-    """Return the paths of the status fields that an API server with this definition drops from a write.
+    """Return the paths of the status fields that an API server with this CRD drops from a write.
 
     `definition` is a CustomResourceDefinition of apiextensions.k8s.io/v1. A missing object is one path.
     """
@@ -26,7 +26,7 @@ def dropped_status_fields(definition: JsonObject) -> tuple[str, ...]:
 
 
 def sample_status() -> JsonObject:
-    """Return a status that has every field, to see which of them an API server keeps."""
+    """Return a status with every field, to test which of them an API server keeps."""
     sample: JsonObject = _sample(_written()["properties"]["status"])
     return sample
 

@@ -1,4 +1,4 @@
-"""What is wrong with a job: every mistake as a field, a value and what to do, in Kubernetes' own form."""
+"""Validates jobs; each error has a field, a value and a fix, in the format of the API server."""
 
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.api.validation.job import validate

@@ -1,19 +1,23 @@
-"""What is wrong with a job, in sentences for its author.
+"""Validates a whole job.
 
-The CRD's schema refuses most of this at the API server. The operator still checks everything: jobs may be
-older than the schema, clusters older than its rules, and the laptop has no API server at all.
+The CRD's schema rejects most of these errors at the API server. The operator checks everything again: a job
+may be older than the schema, a cluster too old for its rules, and a local run has no API server.
 """
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations, islice
+from typing import Any
 
 import msgspec
+import msgspec.inspect as shape
 
 from paddlejob.api import names
 from paddlejob.api.defaulting import EffectiveSpec, effective, read_clean_pod_policy, read_intranet
+from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import (
     MAX_REPLICAS,
     CleanPodPolicy,
@@ -25,7 +29,6 @@ from paddlejob.api.v1 import (
     RoleSpec,
     SchedulingPolicy,
 )
-from paddlejob.api.validation.bounds import bounds_errors
 from paddlejob.api.validation.env import env_errors
 from paddlejob.api.validation.errors import (
     DNS_LABEL,
@@ -36,25 +39,27 @@ from paddlejob.api.validation.errors import (
     forbidden,
     invalid,
     required,
+    too_long,
+    too_many,
     unsupported,
 )
 from paddlejob.api.validation.template import quantity_errors, template_errors, unworkable_errors
 
 MAX_VARIABLE_BYTES = 128 * 1024
-"""Linux refuses to start a program with a longer variable (MAX_ARG_STRLEN)."""
+"""Linux does not start a program with a longer variable (MAX_ARG_STRLEN)."""
 
 MAX_SPEC_BYTES = 256 * 1024
-"""Maximum size of a spec as JSON; an ordinary one has 2 to 20 KiB. The operator reads no larger one."""
+"""Maximum size of a spec as JSON; usual specs have 2 to 20 KiB. The operator does not decode larger ones."""
 
 MAX_MIN_RESOURCES, MAX_EXIT_CODES, WORD_MAX = 64, 255, 32
 _TOO_LARGE = "Too large: "
-_DECODER_MESSAGE = re.compile(r"(?P<what>.*) - at `\$\.(?P<path>.+)`")
+_DECODER_MESSAGE = re.compile(r"(?P<detail>.*) - at `\$\.(?P<path>.+)`")
 
 
 def validate(job: PaddleJob, *, pods_have_ipv6: bool = False) -> tuple[FieldError, ...]:
-    """Return everything that is wrong with a job, in the order in which its author reads the file.
+    """Return all errors of a job, in the order of its fields.
 
-    Where pods have IPv6 addresses, which Paddle cannot read, every job finds its pods by Services.
+    If pods have IPv6 addresses, which Paddle does not support, all jobs use Services.
     """
     if job.undecodable:
         return (_undecodable(job.undecodable),)
@@ -62,7 +67,7 @@ def validate(job: PaddleJob, *, pods_have_ipv6: bool = False) -> tuple[FieldErro
 
 
 def too_large(size: int) -> str:
-    """Return why a spec of so many bytes is refused."""
+    """Return the message for a spec of this many bytes."""
     return (
         f"{_TOO_LARGE}{-(-size // 1024)} KiB as JSON, at most {MAX_SPEC_BYTES // 1024} KiB are allowed; "
         "put data into a ConfigMap, a volume or the image"
@@ -72,7 +77,7 @@ def too_large(size: int) -> str:
 def _errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Iterator[FieldError]:
     yield from _name_errors(job, spec, pods_have_ipv6=pods_have_ipv6)
     yield from _size_errors(job.spec)
-    yield from bounds_errors("spec", job.spec)
+    yield from _bounds_errors("spec", job.spec)
     yield from _word_errors(job.spec)
     yield from _role_set_errors(job.spec)
     yield from _roles_errors(job, spec)
@@ -87,7 +92,7 @@ def _size_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:
     try:
         size = len(msgspec.json.encode(spec))
     except (RecursionError, TypeError, ValueError):
-        return  # a template that is nested too deeply, or is YAML and no JSON, is refused elsewhere
+        return  # other checks report templates that are nested too deeply or are not JSON
     if size > MAX_SPEC_BYTES:
         yield FieldError("spec", too_large(size))
 
@@ -96,12 +101,12 @@ def _undecodable(reason: str) -> FieldError:
     if reason.startswith(_TOO_LARGE):
         return FieldError("spec", reason)
     if found := _DECODER_MESSAGE.fullmatch(reason):
-        return FieldError(found["path"], f"Invalid value: cannot be decoded: {found['what']}")
+        return FieldError(found["path"], f"Invalid value: cannot be decoded: {found['detail']}")
     return FieldError("spec", f"Invalid value: cannot be decoded: {reason}")
 
 
 def _name_errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Iterator[FieldError]:
-    """The job's name is the beginning of its pods' hostnames and of its services' names, if there are any."""
+    """Check the job's name, the prefix of the names of its pods and Services."""
     name, path = job.name, "metadata.name"
     if not name:
         yield required(path, "give the job a name")
@@ -138,7 +143,7 @@ def _highest_pod_name(job_name: str, role: Role, spec: RoleSpec) -> str:
 
 
 def _word_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:
-    """Check the words that are accepted in several spellings; a longer text is out of bounds already."""
+    """Check the fields with several accepted spellings; too long texts are reported by their bounds."""
     for field, text in (("cleanPodPolicy", spec.clean_pod_policy), ("cleanPolicy", spec.clean_policy)):
         if read_clean_pod_policy(text) is None and len(text) <= WORD_MAX:
             yield unsupported(f"spec.{field}", text, CleanPodPolicy)
@@ -154,7 +159,7 @@ def _role_set_errors(spec: PaddleJobSpec) -> Iterator[FieldError]:
 
 
 def _roles_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
-    """Check the bounds of a template first: all other checks of a template rely on them."""
+    """Check the size of each template first, because all other checks rely on it."""
     is_workable, allows_host_network = True, _allows_host_network(job, spec)
     for role, role_spec in _declared_roles(job.spec):
         path = f"spec.{role}.template"
@@ -171,9 +176,9 @@ def _roles_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
 
 
 def _allows_host_network(job: PaddleJob, spec: EffectiveSpec) -> bool:
-    """Return whether templates may have hostNetwork: each pod has an endpoint of its node alone.
+    """Return whether templates may set hostNetwork, because no two pods can share an endpoint.
 
-    A job that has run was accepted by an operator without this check, and can still be restarted. Its pods
+    A job that has run before was accepted by an operator without this check and can still restart. Its pods
     do not start while two of them share an address.
     """
     pods = sum(role.replicas for _, role in job.spec.roles())
@@ -188,7 +193,7 @@ def _declared_roles(spec: PaddleJobSpec) -> Iterator[tuple[Role, RoleSpec]]:
 
 def _replicas_errors(role: Role, spec: RoleSpec) -> Iterator[FieldError]:
     path = f"spec.{role}"
-    yield from bounds_errors(path, spec, {"replicas": 1} if role is Role.WORKER else None)
+    yield from _bounds_errors(path, spec, {"replicas": 1} if role is Role.WORKER else None)
     if spec.requests is not None and spec.requests > spec.replicas:
         yield invalid(f"{path}.requests", spec.requests, f"must not exceed replicas ({spec.replicas})")
     if spec.limits and spec.limits < spec.replicas:
@@ -196,7 +201,7 @@ def _replicas_errors(role: Role, spec: RoleSpec) -> Iterator[FieldError]:
 
 
 def _scheduling_errors(path: str, policy: SchedulingPolicy, spec: PaddleJobSpec) -> Iterator[FieldError]:
-    yield from bounds_errors(path, policy)
+    yield from _bounds_errors(path, policy)
     pods = sum(role.replicas for _, role in spec.roles())
     if policy.min_available is not None and MAX_REPLICAS >= policy.min_available > pods:
         yield invalid(
@@ -207,7 +212,7 @@ def _scheduling_errors(path: str, policy: SchedulingPolicy, spec: PaddleJobSpec)
 
 
 def _restart_policy_errors(path: str, policy: RestartPolicy) -> Iterator[FieldError]:
-    yield from bounds_errors(path, policy)
+    yield from _bounds_errors(path, policy)
     codes = {
         "permanentExitCodes": policy.permanent_exit_codes[:MAX_EXIT_CODES],
         "retryableExitCodes": policy.retryable_exit_codes[:MAX_EXIT_CODES],
@@ -225,9 +230,9 @@ def _restart_policy_errors(path: str, policy: RestartPolicy) -> Iterator[FieldEr
 
 
 def _endpoint_list_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:
-    """Service names are longer than addresses, so that their list reaches the limit of a variable first."""
+    """Check that the list of Service names, which are longer than addresses, fits into a variable."""
     by_choice = spec.intranet is Intranet.SERVICE
-    way_out = "shorten the job's name or choose intranet PodIP" if by_choice else "shorten the job's name"
+    fix = "shorten the job's name or choose intranet PodIP" if by_choice else "shorten the job's name"
     for role, role_spec in spec.roles:
         host = f"{_highest_pod_name(job.name, role, role_spec)}.{job.metadata.namespace}"
         room = MAX_VARIABLE_BYTES - len(names.Env.ALL_HETER_ENDPOINTS) - 2
@@ -237,5 +242,58 @@ def _endpoint_list_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[Field
                 f"spec.{role}.replicas",
                 role_spec.replicas,
                 f"must be at most {fitting}, because the names of all pods are in one environment variable; "
-                f"{way_out}",
+                f"{fix}",
             )
+
+
+def _bounds_errors(
+    path: str, values: msgspec.Struct, minima: Mapping[str, int] | None = None
+) -> Iterator[FieldError]:
+    """Check the bounds of a struct's fields (`meta.about`), not of nested structs; `minima` win."""
+    for name, field, bounds in _bounded_fields(type(values)):
+        value = getattr(values, name)
+        if value is not None and value != "":
+            stated = {**bounds, "minimum": minima[name]} if minima and name in minima else bounds
+            yield from _value_errors(f"{path}.{field}", value, stated)
+
+
+@functools.cache
+def _bounded_fields(struct: type) -> tuple[tuple[str, str, JsonObject], ...]:
+    info = shape.type_info(struct)
+    assert isinstance(info, shape.StructType)
+    return tuple(
+        (field.name, field.encode_name, field.type.extra_json_schema)
+        for field in info.fields
+        if isinstance(field.type, shape.Metadata) and field.type.extra_json_schema
+    )
+
+
+def _value_errors(path: str, value: Any, bounds: JsonObject) -> Iterator[FieldError]:
+    match value:
+        case bool():
+            return
+        case int():
+            yield from _number_errors(path, value, bounds)
+        case str():
+            yield from _text_errors(path, value, bounds)
+        case tuple() if "maxItems" in bounds:
+            if len(value) > bounds["maxItems"]:
+                yield too_many(path, len(value), bounds["maxItems"])
+            for index, item in enumerate(value[: bounds["maxItems"]]):
+                yield from _value_errors(f"{path}[{index}]", item, bounds["items"])
+        case dict() if len(value) > bounds.get("maxProperties", len(value)):
+            yield too_many(path, len(value), bounds["maxProperties"])
+
+
+def _number_errors(path: str, number: int, bounds: JsonObject) -> Iterator[FieldError]:
+    minimum, maximum = bounds.get("minimum", number), bounds.get("maximum", number)
+    if not minimum <= number <= maximum:
+        allowed = f"between {minimum} and {maximum}" if "maximum" in bounds else f"at least {minimum}"
+        yield invalid(path, number, f"must be {allowed}")
+
+
+def _text_errors(path: str, text: str, bounds: JsonObject) -> Iterator[FieldError]:
+    if len(text) > bounds.get("maxLength", len(text)):
+        yield too_long(path, bounds["maxLength"])
+    if text not in bounds.get("enum", (text,)):
+        yield unsupported(path, text, bounds["enum"])

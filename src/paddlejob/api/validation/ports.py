@@ -1,4 +1,4 @@
-"""The ports that a template's containers declare: each a port, its name its own, its place on a node too."""
+"""Checks the ports of a template's containers: numbers, unique names, and conflicts on the node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MAX_PORTS = 256
 _PORTS = range(1, 65536)
 _NAME_MAX = 15
 _NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
-"""What a port may be called (RFC 6335)."""
+"""Valid port names (RFC 6335)."""
 
 
 def port_errors(path: str, ports: Any) -> Iterator[FieldError]:
-    """Yield what is wrong with the ports of one container."""
-    yield from kind_errors(path, ports, list, most=MAX_PORTS)
+    """Yield the errors in the ports of one container."""
+    yield from kind_errors(path, ports, list, limit=MAX_PORTS)
     names: dict[str, str] = {}
     for index, port in enumerate(ports) if isinstance(ports, list) else ():
         here = f"{path}[{index}]"
@@ -29,13 +29,13 @@ def port_errors(path: str, ports: Any) -> Iterator[FieldError]:
 
 
 def shared_port_errors(path: str, containers: list[Any], *, on_host_network: bool) -> Iterator[FieldError]:
-    """Yield what the containers of a pod cannot have at the same time."""
+    """Yield the port conflicts between the containers of a pod."""
     check = _host_network_errors if on_host_network else _host_port_errors
     yield from check(path, containers)
 
 
 def declared_ports(template: JsonObject) -> frozenset[int]:
-    """Return every port that a template names, whatever else may be wrong with it."""
+    """Return all ports in a template, which may be invalid."""
     pod_spec = template.get("spec")
     if not isinstance(pod_spec, dict):
         return frozenset()
@@ -55,7 +55,7 @@ def _number_errors(path: str, port: JsonObject) -> Iterator[FieldError]:
 
 
 def _name_errors(path: str, name: Any, holders: dict[str, str]) -> Iterator[FieldError]:
-    """A name is for one port of a container; another container may have a port of that name."""
+    """Check a port's name, which must be unique within the container but not within the pod."""
     if name is None or name == "":
         return
     if not isinstance(name, str) or len(name) > _NAME_MAX or not _NAME.fullmatch(name):
@@ -70,7 +70,7 @@ def _name_errors(path: str, name: Any, holders: dict[str, str]) -> Iterator[Fiel
 
 
 def _host_port_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
-    """A pod can have a port of its node only once."""
+    """Check that a pod uses each host port only once."""
     taken: dict[tuple[int, str, str], str] = {}
     for here, port in _declared(containers, path):
         number = port.get("hostPort")
@@ -82,7 +82,7 @@ def _host_port_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
 
 
 def _host_network_errors(path: str, containers: list[Any]) -> Iterator[FieldError]:
-    """On the node's own network a port is the node's: one number, and one container that has it."""
+    """Check the ports of a pod on the host network: container ports are host ports there."""
     taken: dict[tuple[int, str], str] = {}
     for here, port in _declared(containers, path):
         number, host_port = port["containerPort"], port.get("hostPort")
@@ -114,7 +114,7 @@ def _protocol(port: JsonObject) -> str:
 
 
 def _is_unset(number: Any) -> bool:
-    """Kubernetes takes 0 for no port at all."""
+    """Return whether a port is absent; Kubernetes treats 0 as absent."""
     return number is None or (number == 0 and not isinstance(number, bool))
 
 

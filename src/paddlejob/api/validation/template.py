@@ -1,7 +1,7 @@
-"""What a pod template must be before pods can be made of it.
+"""Validates pod templates.
 
-Templates are opaque JSON: the API server knows all of their fields and checks them when a pod is created.
-Checked here is what the operator itself reads or adds to, and the mistakes that people make most.
+Templates are opaque JSON; the API server checks all their fields when a pod is created. This module checks
+the fields that the operator reads or extends, and the most common mistakes.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from paddlejob.api.validation.errors import (
 from paddlejob.api.validation.ports import port_errors, shared_port_errors
 
 MAX_DEPTH = 100
-"""Levels of objects and lists in a template; a pod of today's Kubernetes has about fifteen.
+"""Maximum nesting of a template; a pod has about fifteen levels.
 
-Whatever works on a template afterwards may recurse: encoding, merging, printing.
+Later steps on a template may recurse: encoding, merging, printing.
 """
 MAX_BYTES_OF_ALL_PODS = 256 * 2**20
-"""What the pods of one role may take together: rendered, sent and stored, all from one small object."""
+"""Maximum size of all pods of a role, which are rendered, sent and stored."""
 MAX_CONTAINERS = 64
 MAX_VARIABLES = 1024
 MAX_ENTRIES = 256
-"""Limit of every other list and map that is copied into each pod."""
+"""Maximum size of every other list and map that is copied into each pod."""
 MAX_ERRORS = 50
-"""Reported of one template: a reader has had enough by then, and a status has no room for more."""
+"""Maximum number of reported errors in one template; the status has no room for more."""
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 POD_IP_SOURCE = "status.podIP"
 HOST_NETWORK = "two pods on one node would have the same endpoint; write spec.intranet: Host instead"
-"""Ranks that share an endpoint take themselves for one: they train alone, and the job completes."""
+"""Ranks that share an endpoint would train separately, and the job would still complete."""
 
 
 def unworkable_errors(path: str, template: JsonObject, replicas: int) -> Iterator[FieldError]:
-    """Yield why a template is too much to work with; nothing else may look into one that is."""
+    """Yield an error for a template that is too deep or too large; do not check such a template further."""
     if _is_nested_deeper(template, MAX_DEPTH):
         yield FieldError(path, f"Invalid value: nested more than {MAX_DEPTH} levels deep")
         return
     try:
         size = len(msgspec.json.encode(template))
     except (TypeError, ValueError) as error:
-        yield FieldError(path, f"Invalid value: cannot be written as JSON: {error}")
+        yield FieldError(path, f"Invalid value: cannot be encoded as JSON: {error}")
         return
     total = size * replicas
     if total > MAX_BYTES_OF_ALL_PODS:
@@ -74,7 +74,7 @@ def unworkable_errors(path: str, template: JsonObject, replicas: int) -> Iterato
 def template_errors(
     path: str, template: JsonObject, role: Role, intranet: Intranet, *, allows_host_network: bool
 ) -> Iterator[FieldError]:
-    """Yield the first MAX_ERRORS mistakes in the template of a role."""
+    """Yield the first MAX_ERRORS errors in the template of a role."""
     errors = _template_errors(path, template, role, intranet, allows_host_network=allows_host_network)
     return islice(errors, MAX_ERRORS)
 
@@ -96,12 +96,13 @@ def _template_errors(
         if pod_spec.get("hostNetwork") is True and not allows_host_network:
             yield invalid(f"{path}.spec.hostNetwork", True, HOST_NETWORK)  # noqa: FBT003
         yield from _placement_errors(f"{path}.spec", pod_spec)
+        yield from _objects_errors(f"{path}.spec.volumes", pod_spec.get("volumes"))
         yield from _containers_errors(f"{path}.spec", pod_spec, intranet)
         yield from _init_containers_errors(f"{path}.spec.initContainers", pod_spec.get("initContainers"))
 
 
 def _is_nested_deeper(value: Any, limit: int) -> bool:
-    """Tell without recursion whether there are more than so many levels of objects and lists."""
+    """Return, without recursion, whether a value has more than `limit` levels."""
     level = [value]
     for _ in range(limit):
         children = (child for each in level for child in _children(each))
@@ -119,13 +120,13 @@ def _metadata_errors(path: str, metadata: Any) -> Iterator[FieldError]:
     yield from kind_errors(path, metadata, dict)
     if not isinstance(metadata, dict):
         return
-    yield from kind_errors(f"{path}.finalizers", metadata.get("finalizers"), list, most=MAX_ENTRIES)
+    yield from kind_errors(f"{path}.finalizers", metadata.get("finalizers"), list, limit=MAX_ENTRIES)
     for field in ("labels", "annotations"):
         yield from _text_map_errors(f"{path}.{field}", metadata.get(field))
 
 
 def _text_map_errors(path: str, texts: Any) -> Iterator[FieldError]:
-    yield from kind_errors(path, texts, dict, most=MAX_ENTRIES)
+    yield from kind_errors(path, texts, dict, limit=MAX_ENTRIES)
     for key, value in texts.items() if isinstance(texts, dict) else ():
         if not isinstance(value, str):
             yield _not_text(entry(path, key), value)
@@ -135,7 +136,7 @@ def _placement_errors(path: str, pod_spec: JsonObject) -> Iterator[FieldError]:
     """Check the fields that gang schedulers read or extend."""
     yield from kind_errors(f"{path}.schedulerName", pod_spec.get("schedulerName"), str)
     yield from _text_map_errors(f"{path}.nodeSelector", pod_spec.get("nodeSelector"))
-    yield from kind_errors(f"{path}.tolerations", pod_spec.get("tolerations"), list, most=MAX_ENTRIES)
+    yield from kind_errors(f"{path}.tolerations", pod_spec.get("tolerations"), list, limit=MAX_ENTRIES)
     yield from _resources_errors(f"{path}.resources", pod_spec.get("resources"))
     yield from _amounts_errors(f"{path}.overhead", pod_spec.get("overhead"))
 
@@ -163,7 +164,7 @@ def _containers_errors(path: str, pod_spec: JsonObject, intranet: Intranet) -> I
     if not isinstance(containers, list):
         yield wrong_kind(here, containers, list)
         return
-    yield from kind_errors(here, containers, list, most=MAX_CONTAINERS)
+    yield from kind_errors(here, containers, list, limit=MAX_CONTAINERS)
     seen: set[str] = set()
     for index, container in enumerate(containers):
         yield from _container_errors(f"{here}[{index}]", container, seen)
@@ -173,8 +174,8 @@ def _containers_errors(path: str, pod_spec: JsonObject, intranet: Intranet) -> I
 
 
 def _init_containers_errors(path: str, containers: Any) -> Iterator[FieldError]:
-    """Check what is counted of them; their names and images are the API server's to check."""
-    yield from kind_errors(path, containers, list, most=MAX_CONTAINERS)
+    """Check only the resources of init containers, which gangs count; the API server checks the rest."""
+    yield from kind_errors(path, containers, list, limit=MAX_CONTAINERS)
     for index, container in enumerate(containers) if isinstance(containers, list) else ():
         here = f"{path}[{index}]"
         yield from kind_errors(here, container, dict, may_be_empty=False)
@@ -208,10 +209,12 @@ def _container_errors(path: str, container: Any, seen: set[str]) -> Iterator[Fie
 
 
 def _training_container_errors(path: str, container: JsonObject) -> Iterator[FieldError]:
-    """Check what the operator adds to: it works on the first container alone."""
-    yield from kind_errors(f"{path}.envFrom", container.get("envFrom"), list, most=MAX_ENTRIES)
+    """Check the fields that the operator extends in the first container."""
+    yield from kind_errors(f"{path}.envFrom", container.get("envFrom"), list, limit=MAX_ENTRIES)
+    yield from _objects_errors(f"{path}.volumeMounts", container.get("volumeMounts"))
+    yield from kind_errors(f"{path}.securityContext", container.get("securityContext"), dict)
     env = container.get("env")
-    yield from kind_errors(f"{path}.env", env, list, most=MAX_VARIABLES)
+    yield from kind_errors(f"{path}.env", env, list, limit=MAX_VARIABLES)
     for index, variable in enumerate(env) if isinstance(env, list) else ():
         yield from _variable_errors(f"{path}.env[{index}]", variable)
 
@@ -223,16 +226,16 @@ def _variable_errors(path: str, variable: Any) -> Iterator[FieldError]:
     name, value = variable.get("name"), variable.get("value")
     if not isinstance(name, str) or not name:
         yield required(f"{path}.name", "name the variable")
-    elif name in names.PROTECTED_ENV and not _is_what_we_set(variable):
+    elif name in names.PROTECTED_ENV and not _is_own_pod_ip(variable):
         yield forbidden(path, f"{name} is set by the operator for every pod; remove it")
     if value is not None and not isinstance(value, str):
         yield _not_text(f"{path}.value", value)
 
 
-def _is_what_we_set(variable: JsonObject) -> bool:
-    """POD_IP from the pod's own status is copied from many guides, and means what we set: the pod's own host.
+def _is_own_pod_ip(variable: JsonObject) -> bool:
+    """Return whether a variable is POD_IP from the pod's status, as in many guides.
 
-    Where that is a name, the pod gets the name.
+    It is allowed because the operator sets the same value, or the pod's host name if the job uses names.
     """
     source = variable.get("valueFrom")
     reference = source.get("fieldRef") if isinstance(source, dict) else None
@@ -246,20 +249,23 @@ def _resources_errors(path: str, resources: Any) -> Iterator[FieldError]:
         return
     for field in ("requests", "limits"):
         yield from _amounts_errors(f"{path}.{field}", resources.get(field))
-    claims = resources.get("claims")
-    yield from kind_errors(f"{path}.claims", claims, list, most=MAX_ENTRIES)
-    for index, claim in enumerate(claims) if isinstance(claims, list) else ():
-        yield from kind_errors(f"{path}.claims[{index}]", claim, dict, may_be_empty=False)
+    yield from _objects_errors(f"{path}.claims", resources.get("claims"))
+
+
+def _objects_errors(path: str, entries: Any) -> Iterator[FieldError]:
+    """Check a list of objects."""
+    yield from kind_errors(path, entries, list, limit=MAX_ENTRIES)
+    for index, each in enumerate(entries) if isinstance(entries, list) else ():
+        yield from kind_errors(f"{path}[{index}]", each, dict, may_be_empty=False)
 
 
 def _amounts_errors(path: str, amounts: Any) -> Iterator[FieldError]:
-    yield from kind_errors(path, amounts, dict, most=MAX_ENTRIES)
+    yield from kind_errors(path, amounts, dict, limit=MAX_ENTRIES)
     for resource, amount in amounts.items() if isinstance(amounts, dict) else ():
         yield from quantity_errors(entry(path, resource), amount)
 
 
 def quantity_errors(path: str, amount: Any) -> Iterator[FieldError]:
-    """Yield that a value is not an amount of a resource."""
     try:
         quantity.parse(amount)
     except ValueError:

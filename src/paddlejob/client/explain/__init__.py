@@ -1,13 +1,14 @@
-"""Why a job is not running, or why it failed, and the smallest change that helps.
+"""Explain why a job is not running or why it failed, and the smallest change that helps.
 
     explanation = await explain_job(client, "team-a", "resnet")
     print(explanation)
 
-`gather` reads with the rights of whoever asks; `explain` is pure. What the operator says in a job's status is
-taken over. What is added is what it does not see: quotas, nodes and who uses them, claims, queues, the log.
+`gather` reads with the caller's rights, and `explain` is pure. The explanation starts from the operator's
+status message and adds objects that the operator does not watch: quotas, nodes and their pods, claims,
+queues, the log.
 """
 
 from paddlejob.client.explain.explain import explain, explain_job
-from paddlejob.client.explain.result import Advice, Change, Explanation, Finding, Then
+from paddlejob.client.explain.result import Advice, Change, Explanation, Finding, FollowUp
 
-__all__ = ["Advice", "Change", "Explanation", "Finding", "Then", "explain", "explain_job"]
+__all__ = ["Advice", "Change", "Explanation", "Finding", "FollowUp", "explain", "explain_job"]

@@ -1,13 +1,13 @@
-"""The nodes as a scheduler sees them: what keeps a pod away from each, and how many pods have room.
+"""Count the free room on nodes, and find the barriers that keep a role's pods off each node.
 
-Amounts are whole numbers of nanos, the finest that Kubernetes knows: ten thousand nodes are counted quickly.
+Amounts are integers in nanos, the smallest unit of Kubernetes: exact fractions are too slow for ten thousand
+nodes.
 """
 
 from __future__ import annotations
 
 import enum
 import heapq
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
@@ -15,19 +15,22 @@ import msgspec
 
 from paddlejob.api.quantity import ZERO, Quantity
 from paddlejob.api.v1 import Role
-from paddlejob.client.explain.demand import NANO, Demand, in_nanos, nanos, readable
+from paddlejob.client.explain.demand import NANO, Demand, parse_amounts, to_nanos
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.objects import Node, NodeTerm, NodeTerms, Requirement, Taint, Toleration
 
-CORDONED = "node.kubernetes.io/unschedulable"
-_OF_KUBERNETES = "node.kubernetes.io/"
+CORDON_TAINT = "node.kubernetes.io/unschedulable"
+_KUBERNETES_PREFIX = "node.kubernetes.io/"
+
+FreeRoom = dict[str, dict[str, int]]
+"""By node name: the free amount of each resource, in nanos."""
 
 
-class Kind(enum.StrEnum):
-    """What can keep a pod from a node."""
+class BarrierKind(enum.StrEnum):
+    """A reason other than room that keeps a pod off a node."""
 
     CORDON = "cordon"
-    SICK = "sick"
+    UNHEALTHY = "unhealthy"
     """A taint that Kubernetes itself sets while something is wrong with the node."""
     TAINT = "taint"
     LABEL = "label"
@@ -36,160 +39,123 @@ class Kind(enum.StrEnum):
 
 
 class Barrier(msgspec.Struct, frozen=True, order=True):
-    """One thing that keeps the pods of a role from a node."""
+    """One reason why the pods of a role cannot run on a node."""
 
-    kind: Kind
-    what: str = ""
-    """The label that is wanted, the taint, or the volume."""
-
-
-class Room(msgspec.Struct):
-    """A node, by name, and what is free on it."""
-
-    node: str
-    free: dict[str, int]
-
-
-class Spots(msgspec.Struct, frozen=True):
-    """Nodes that are alike to the pods of one role."""
-
-    barriers: frozenset[Barrier]
-    free: tuple[int, ...]
-    """In the order of the resources that are asked for."""
-
-
-class Needs(msgspec.Struct, frozen=True):
-    """What one pod takes of a node, in nanos."""
-
-    amounts: dict[str, int]
-
-    def fit(self, free: Iterable[int]) -> int:
-        """Return how many such pods have room, given what is free of each resource in order."""
-        each = (room // amount for room, amount in zip(free, self.amounts.values(), strict=True))
-        return max(0, min(each))
-
-    def with_amount(self, resource: str, nanos: int) -> Needs:
-        """Return the same with another amount of one resource."""
-        return Needs({**self.amounts, resource: nanos})
+    kind: BarrierKind
+    detail: str = ""
+    """The missing label, the taint, or the claim of the volume."""
 
 
 class Cluster:
-    """The nodes, measured once: what each has, what is used of it, what keeps the pods of a role away."""
+    """The nodes: their sizes, their free room, and their barriers for each role."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._nodes = {node.metadata.name: node for node in evidence.nodes or ()}
-        self._sizes = {
-            name: in_nanos(readable(node.status.allocatable)) for name, node in self._nodes.items()
-        }
         self._barriers: dict[Role, dict[str, frozenset[Barrier]]] = {}
+        self.sizes: FreeRoom = {
+            name: to_nanos(parse_amounts(node.status.allocatable)) for name, node in self._nodes.items()
+        }
 
-    def rooms(self, *, empty: bool = False) -> dict[str, Room]:
-        """Return the nodes with what is free on them, or would be without any pods, by name."""
-        if empty:
-            return {name: Room(name, dict(size)) for name, size in self._sizes.items()}
+    def empty_nodes(self) -> FreeRoom:
+        """Return the nodes as if no pod ran on them."""
+        return {name: dict(size) for name, size in self.sizes.items()}
+
+    def free_room(self) -> FreeRoom:
+        """Return the nodes with the room that their pods leave free."""
         used = self._evidence.used
-        return {name: Room(name, _left(size, used.get(name, {}))) for name, size in self._sizes.items()}
+        return {
+            node: {name: amount - used.get(node, {}).get(name, 0) for name, amount in size.items()}
+            for node, size in self.sizes.items()
+        }
 
-    def open_to(self, demand: Demand, rooms: Iterable[Room]) -> list[Room]:
-        """Return the nodes that nothing but room keeps the pods of a role from."""
-        barriers = self._barriers_of(demand)
-        return [room for room in rooms if not barriers[room.node]]
-
-    def spots(self, demand: Demand, rooms: Iterable[Room]) -> Counter[Spots]:
-        """Count the nodes that are alike to the pods of a role."""
-        barriers, names = self._barriers_of(demand), needs_of(demand).amounts
-        return Counter(
-            Spots(barriers[room.node], tuple(room.free.get(name, 0) for name in names)) for room in rooms
-        )
-
-    def _barriers_of(self, demand: Demand) -> dict[str, frozenset[Barrier]]:
+    def barriers(self, demand: Demand) -> dict[str, frozenset[Barrier]]:
+        """Return the barriers of every node for the pods of a role."""
         if demand.role not in self._barriers:
-            reachable = _reachable(self._evidence, demand)
+            terms = _volume_terms(self._evidence, demand)
             self._barriers[demand.role] = {
-                name: frozenset(_barriers(node, demand, reachable)) for name, node in self._nodes.items()
+                name: frozenset(_find_barriers(node, demand, terms)) for name, node in self._nodes.items()
             }
         return self._barriers[demand.role]
 
+    def open_nodes(self, demand: Demand) -> list[str]:
+        """Return the names of the nodes that have no barrier for the pods of a role."""
+        return [name for name, barriers in self.barriers(demand).items() if not barriers]
 
-def _left(size: Mapping[str, int], used: Mapping[str, int]) -> dict[str, int]:
-    return {name: amount - used.get(name, 0) for name, amount in size.items()}
+    def place(self, free: FreeRoom, demand: Demand, count: int) -> int:
+        """Place up to `count` pods of a role, on the fullest nodes first, and return how many fit."""
+        requests = pod_requests(demand)
+        capacities = {node: capacity(free[node], requests) for node in self.open_nodes(demand)}
+        placed = 0
+        for node in sorted(capacities, key=lambda node: capacities[node]):
+            pods = min(capacities[node], count - placed)
+            placed += pods
+            if pods:
+                for name, amount in requests.items():
+                    free[node][name] -= amount * pods
+        return placed
 
 
-def needs_of(demand: Demand) -> Needs:
-    """Return what one pod of a role takes: at least its own place among the pods of a node."""
-    return Needs({name: nanos(each) for name, each in demand.requests.items() if each.amount > 0})
+def pod_requests(demand: Demand) -> dict[str, int]:
+    """Return the requests of one pod in nanos. Never empty: a pod always takes one of the node's `pods`."""
+    return to_nanos({name: amount for name, amount in demand.requests.items() if amount.amount > 0})
+
+
+def capacity(free: Mapping[str, int], requests: Mapping[str, int]) -> int:
+    """Return how many pods with these requests fit."""
+    return max(0, min(free.get(name, 0) // amount for name, amount in requests.items()))
+
+
+def largest_request(
+    nodes: Iterable[Mapping[str, int]], requests: Mapping[str, int], resource: str, count: int
+) -> int:
+    """Return the largest request of one resource with which `count` pods fit, 0 if there is none.
+
+    `k` pods fit on a node if each requests at most a k-th of its free room. So the answer is the
+    `count`-th largest of all these shares.
+    """
+    others = {name: amount for name, amount in requests.items() if name != resource}
+    shares = (
+        free.get(resource, 0) // pods
+        for free in nodes
+        for pods in range(1, min(count, capacity(free, others)) + 1)
+    )
+    largest = heapq.nlargest(count, shares)
+    return max(0, largest[-1]) if len(largest) == count else 0
 
 
 def from_nanos(amount: int, like: Quantity = ZERO) -> Quantity:
-    """Return an amount as it is written, counted as another one is."""
+    """Return an amount in the notation of another one."""
     return Quantity(Fraction(amount, NANO), like.binary)
 
 
-def give_back(room: Room, needs: Needs) -> None:
-    """Count what a pod takes of its node as free."""
-    for name, amount in needs.amounts.items():
-        room.free[name] = room.free.get(name, 0) + amount
-
-
-def take(rooms: Iterable[Room], needs: Needs, count: int) -> int:
-    """Put up to so many pods on nodes, the tightest first; return how many found room."""
-    placed = 0
-    capacities = [(needs.fit(room.free.get(name, 0) for name in needs.amounts), room) for room in rooms]
-    for capacity, room in sorted(capacities, key=lambda entry: entry[0]):
-        here = min(capacity, count - placed)
-        if here > 0:
-            for name, amount in needs.amounts.items():
-                room.free[name] -= amount * here
-            placed += here
-    return placed
-
-
-def spread(rooms: Iterable[Room], needs: Needs, count: int) -> None:
-    """Put so many pods on nodes one by one, always where most of them would fit, as schedulers mostly do."""
-    fits = [(-needs.fit(room.free.get(name, 0) for name in needs.amounts), room.node, room) for room in rooms]
-    heapq.heapify(fits)
-    for _ in range(count):
-        if not fits or not fits[0][0]:
-            return
-        capacity, node, room = fits[0]
-        for name, amount in needs.amounts.items():
-            room.free[name] -= amount
-        heapq.heapreplace(fits, (capacity + 1, node, room))
-
-
-def fit(of: Mapping[Spots, int], needs: Needs, *, despite: frozenset[Barrier] = frozenset()) -> int:
-    """Return how many pods of a role have room, on nodes that nothing else keeps them from."""
-    return sum(needs.fit(spot.free) * count for spot, count in of.items() if spot.barriers <= despite)
-
-
-def _barriers(node: Node, demand: Demand, reachable: Mapping[str, NodeTerms]) -> Iterator[Barrier]:
-    """Yield what keeps the pods of a role from a node, room apart."""
+def _find_barriers(node: Node, demand: Demand, volume_terms: Mapping[str, NodeTerms]) -> Iterator[Barrier]:
     shape, labels, name = demand.shape, node.metadata.labels, node.metadata.name
-    if node.spec.unschedulable and not _tolerates(shape.tolerations, Taint(CORDONED, "", "NoSchedule")):
-        yield Barrier(Kind.CORDON)
+    if node.spec.unschedulable and not _tolerates(shape.tolerations, Taint(CORDON_TAINT, "", "NoSchedule")):
+        yield Barrier(BarrierKind.CORDON)
     for taint in node.spec.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not _tolerates(shape.tolerations, taint):
-            yield _barrier(taint)
+            yield _taint_barrier(taint)
     for key, value in shape.node_selector.items():
         if labels.get(key) != value:
-            yield Barrier(Kind.LABEL, f"{key}={value}")
+            yield Barrier(BarrierKind.LABEL, f"{key}={value}")
     affinity = shape.affinity.node_affinity if shape.affinity else None
     if affinity and affinity.required and not _satisfies(labels, name, affinity.required):
-        yield Barrier(Kind.AFFINITY)
-    for volume, terms in reachable.items():
+        yield Barrier(BarrierKind.AFFINITY)
+    for claim, terms in volume_terms.items():
         if not _satisfies(labels, name, terms):
-            yield Barrier(Kind.VOLUME, volume)
+            yield Barrier(BarrierKind.VOLUME, claim)
 
 
-def _barrier(taint: Taint) -> Barrier:
-    if taint.key == CORDONED:
-        return Barrier(Kind.CORDON)
-    return Barrier(Kind.SICK if taint.key.startswith(_OF_KUBERNETES) else Kind.TAINT, str(taint))
+def _taint_barrier(taint: Taint) -> Barrier:
+    if taint.key == CORDON_TAINT:
+        return Barrier(BarrierKind.CORDON)
+    is_unhealthy = taint.key.startswith(_KUBERNETES_PREFIX)
+    return Barrier(BarrierKind.UNHEALTHY if is_unhealthy else BarrierKind.TAINT, str(taint))
 
 
-def _reachable(evidence: Evidence, demand: Demand) -> dict[str, NodeTerms]:
-    """Return from where the volumes of a role's claims can be reached, where that is limited."""
+def _volume_terms(evidence: Evidence, demand: Demand) -> dict[str, NodeTerms]:
+    """Return, by claim, the nodes that can reach its volume, for volumes that not every node can reach."""
     found = {}
     for name in demand.shape.claims:
         claim = (evidence.claims or {}).get(name)
@@ -214,7 +180,7 @@ def _satisfies(labels: Mapping[str, str], name: str, terms: NodeTerms) -> bool:
 
 
 def _matches(labels: Mapping[str, str], name: str, term: NodeTerm) -> bool:
-    """Tell whether a node satisfies a term; one without rules matches nothing."""
+    """Return whether a node satisfies a term. A term without rules matches no node."""
     by_field = {"metadata.name": name}
     return bool(term.match_expressions or term.match_fields) and (
         all(_holds(labels, rule) for rule in term.match_expressions)

@@ -1,4 +1,4 @@
-"""The causes that are checked, in order."""
+"""Run the checks for causes in order, and combine their findings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ from paddlejob.client.explain.causes import (
 )
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.gather import gather
-from paddlejob.client.explain.result import MOST_FINDINGS, Explanation, Finding, tidy
+from paddlejob.client.explain.result import MAX_FINDINGS, Explanation, Finding, tidy
 from paddlejob.kube.client import Client
 
-Find = Callable[[Evidence], Iterator[Finding]]
+Check = Callable[[Evidence], Iterator[Finding]]
 
-ALONE: tuple[Find, ...] = (states.not_looked_at, failure.find, states.invalid, states.settled)
-"""What explains a job alone: the first that applies."""
+COMPLETE: tuple[Check, ...] = (
+    states.find_unmanaged,
+    failure.find,
+    states.find_invalid,
+    states.find_settled,
+)
+"""Checks that explain a job completely: the first with a finding is used."""
 
-OBSTACLES: tuple[Find, ...] = (
+OBSTACLES: tuple[Check, ...] = (
     admission.find,
     quota.find,
     gang.find,
@@ -33,17 +38,17 @@ OBSTACLES: tuple[Find, ...] = (
     nodes.find,
     containers.find,
 )
-"""What holds up a job that waits: all that apply, those to deal with first in front."""
+"""Obstacles for a waiting job: all findings are used, in the order in which to deal with them."""
 
 CERTAIN = frozenset({admission.find, quota.find, volumes.find, containers.find})
-"""Obstacles that no unread object could explain better: gaps are not worth a line then."""
+"""Obstacles that objects without read access could not explain better: gaps are not reported then."""
 
-OTHERWISE: tuple[Find, ...] = (scheduler.find, states.waiting)
-"""What others say of a job that waits for a reason which is not seen: the first that applies."""
+FALLBACKS: tuple[Check, ...] = (scheduler.find, states.find_waiting)
+"""Fallbacks when no cause was found: the messages of the scheduler and of the operator."""
 
 
 async def explain_job(client: Client, namespace: str, name: str) -> Explanation:
-    """Return why a job is where it is, as far as the client's rights let one see.
+    """Return why a job is in its state, from the objects that the client may read.
 
     Raises KubeError when the job itself cannot be read: NotFoundError, ForbiddenError, TransportError.
     """
@@ -51,22 +56,22 @@ async def explain_job(client: Client, namespace: str, name: str) -> Explanation:
 
 
 def explain(evidence: Evidence) -> Explanation:
-    """Return why a job is where it is. Never raises, whatever is in the objects."""
-    alone = _first(ALONE, evidence)
-    obstacles = [] if alone else [(find, finding) for find in OBSTACLES for finding in find(evidence)]
-    found = alone or [finding for _, finding in obstacles] or _first(OTHERWISE, evidence)
+    """Return why a job is in its state. Never raises, also for malformed objects."""
+    complete = _first(COMPLETE, evidence)
+    obstacles = [] if complete else [(find, finding) for find in OBSTACLES for finding in find(evidence)]
+    found = complete or [finding for _, finding in obstacles] or _first(FALLBACKS, evidence)
     is_certain = any(find in CERTAIN for find, _ in obstacles)
     last = evidence.job.status.last_failure
     return Explanation(
         namespace=evidence.job.metadata.namespace,
         name=evidence.job.name,
         phase=str(evidence.job.status.phase),
-        findings=tuple(tidy(finding, local=bool(evidence.run)) for finding in found[:MOST_FINDINGS]),
+        findings=tuple(tidy(finding, local=bool(evidence.run)) for finding in found[:MAX_FINDINGS]),
         exit_code=last.exit_code if last and last.exit_code else None,
         log=failure.last_lines(evidence.log) if any(failure.find(evidence)) else (),
         unseen=() if is_certain else evidence.unseen,
     )
 
 
-def _first(finds: tuple[Find, ...], evidence: Evidence) -> list[Finding]:
-    return next((found for find in finds if (found := list(find(evidence)))), [])
+def _first(checks: tuple[Check, ...], evidence: Evidence) -> list[Finding]:
+    return next((found for find in checks if (found := list(find(evidence)))), [])

@@ -1,49 +1,50 @@
-"""Chooses and reads what an explanation needs.
+"""Read the objects that an explanation needs.
 
-Only the job itself has to be readable. The cost is bounded: of every list only so many objects are read.
+Only the job itself must be readable. Every list has a limit, so the cost is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectMeta, View
-from paddlejob.api.pod import Pod
+from paddlejob.api.pod import ContainerStatus, Pod
 from paddlejob.api.pod_group import PodGroup
-from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role
+from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_QUEUES
+from paddlejob.api.v1 import Failure, PaddleJob, PaddleJobStatus, Phase, Role
 from paddlejob.client.events import EventView
 from paddlejob.client.explain import objects
-from paddlejob.client.explain.demand import in_nanos, requests_of
+from paddlejob.client.explain.demand import requests_of, to_nanos
 from paddlejob.client.explain.evidence import Evidence, GangEvidence, template_shape
-from paddlejob.client.explain.objects import PodShape, shape_of
-from paddlejob.client.explain.reader import Reader
+from paddlejob.client.explain.objects import PodShape, parse_shape
 from paddlejob.client.records import recorded_log
-from paddlejob.core.gang.model import GANG_RESOURCES, QUEUES, GangSystem
+from paddlejob.core.gang.model import GANG_RESOURCES, GangSystem
 from paddlejob.core.gang.volcano import DEFAULT_QUEUE
-from paddlejob.core.pod_set import ObservedPod, observe_pod, pod_name, replica_of, training_container_name
-from paddlejob.kube import errors
+from paddlejob.core.pod_set import observe_pod, pod_name, replica_of, training_container_name
+from paddlejob.kube import errors, responses
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import EVENTS, NODES, PODS, Resource
-from paddlejob.operator.resources import PADDLE_JOBS
+from paddlejob.text import one_line
 
-MOST_PODS = 15_000
-"""As many as the three roles of a job may have."""
-MOST_NODES = 10_000
-MOST_PODS_ON_NODES = 50_000
-MOST_EVENTS = 50
+MAX_PODS = 15_000
+"""The maximum for the three roles of a job together."""
+MAX_NODES = 10_000
+MAX_PODS_ON_NODES = 50_000
+MAX_EVENTS = 50
 NAMED_CLAIMS = 5
-"""How many claims have their volumes and events read."""
+"""Volumes and events are read for this many claims."""
 LOG_LINES = 50
 QUEUE_SECONDS = 3.0
-"""How long to wait for the order of a queue, which comes from a server behind the API server."""
+"""How long to wait for the order of a queue, which Kueue serves through API aggregation."""
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
@@ -53,13 +54,22 @@ STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageCla
 _ON_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 Read = Awaitable[JsonObject]
-"""A read that gives fields of the evidence."""
+"""A read that returns fields of the evidence."""
+T = TypeVar("T")
+
+PAGE = 500
+MAX_OBJECTS = 1000
+"""The default limit for a list."""
+LOG_BYTES = 1 << 16
+MAX_LOG_BYTES = 1 << 22
+"""Limit for reading a log: its last lines may be very long."""
+LOG_SECONDS = 10.0
 
 
 async def gather(client: Client, namespace: str, name: str) -> Evidence:
-    """Return all that can be seen of a job.
+    """Return everything that the client may read about a job.
 
-    Raises KubeError when the job itself cannot be: NotFoundError, ForbiddenError, TransportError.
+    Raises KubeError when the job itself cannot be read: NotFoundError, ForbiddenError, TransportError.
     """
     reader = Reader(client, namespace)
     job = await _job(client, namespace, name)
@@ -73,9 +83,9 @@ async def gather(client: Client, namespace: str, name: str) -> Evidence:
 
 
 def _needed(reader: Reader, known: Evidence) -> Iterator[Read]:
-    """Choose what is worth reading: a job that runs or has completed explains itself."""
+    """Choose the reads. A running or completed job needs none."""
     status = known.job.status
-    sees_pods = not reader.unseen  # so far only the pods were read
+    sees_pods = not reader.unseen  # only the pods were read so far
     if sees_pods and status.last_failure is not None and status.phase in (Phase.FAILED, Phase.RESTARTING):
         yield _log(reader, known)
     if status.phase in (Phase.COMPLETED, Phase.FAILED, Phase.SUSPENDED, Phase.TERMINATING):
@@ -86,7 +96,7 @@ def _needed(reader: Reader, known: Evidence) -> Iterator[Read]:
     yield _events_and_storage(reader, known)
     if known.missing:
         yield _limits(reader)
-    if known.missing or known.unplaced:
+    if known.missing or known.unscheduled:
         yield _nodes(reader)
 
 
@@ -96,7 +106,7 @@ class _StatusOnly(View, frozen=True):
 
 
 async def _job(client: Client, namespace: str, name: str) -> PaddleJob:
-    """Return the job; of one whose spec does not fit the API's types, what can be read."""
+    """Return the job, with only its metadata and status if the spec does not decode."""
     try:
         return await client.get(PADDLE_JOBS, namespace, name, type=PaddleJob)
     except errors.UndecodableError as error:
@@ -112,7 +122,7 @@ async def _pods(
     specs: dict[Role, JsonObject] = {}
     selector = f"{names.LABEL_JOB}={job.name}"
     try:
-        listed = reader.pages(PODS, msgspec.Raw, reader.namespace, most=MOST_PODS, label_selector=selector)
+        listed = reader.pages(PODS, msgspec.Raw, reader.namespace, limit=MAX_PODS, label_selector=selector)
         async for page in listed:
             for raw in page:
                 pod = _POD.decode(raw)
@@ -123,10 +133,10 @@ async def _pods(
                 if replica and replica.role not in specs:
                     specs[replica.role] = _SPEC.decode(raw).get("spec") or {}
                 if replica and replica.role not in shapes and not pod.spec.node_name:
-                    shape = shape_of(_SPEC.decode(raw).get("spec"))
+                    shape = parse_shape(_SPEC.decode(raw).get("spec"))
                     shapes |= {replica.role: shape} if shape else {}
     except errors.KubeError as error:
-        reader.miss(error, "pods", "list on pods")
+        reader.add_gap(error, "pods", "list on pods")
     return tuple(found), shapes, specs
 
 
@@ -141,29 +151,29 @@ async def _limits(reader: Reader) -> JsonObject:
 
 
 async def _nodes(reader: Reader) -> JsonObject:
-    """Read the nodes and what is used of them; where one sees only the pods of the namespace, by those."""
-    nodes = await reader.all(NODES, objects.Node, most=MOST_NODES)
+    """Read the nodes and the pods on them; only the namespace's pods if the others cannot be read."""
+    nodes = await reader.all(NODES, objects.Node, limit=MAX_NODES)
     if not nodes:
         return {"nodes": nodes}
     try:
-        used, all_of_them = await _used(reader, None)
+        used, is_complete = await _sum_requests(reader, None)
     except errors.KubeError as error:
-        reader.miss(error, "pods of other namespaces", "list on pods in all namespaces")
+        reader.add_gap(error, "pods of other namespaces", "list on pods in all namespaces")
     else:
-        return {"nodes": nodes, "used": used, "sees_all_pods": all_of_them}
+        return {"nodes": nodes, "used": used, "sees_all_pods": is_complete}
     try:
-        used, _ = await _used(reader, reader.namespace)
+        used, _ = await _sum_requests(reader, reader.namespace)
     except errors.KubeError:
         used = {}
     return {"nodes": nodes, "used": used, "sees_all_pods": False}
 
 
-async def _used(reader: Reader, namespace: str | None) -> tuple[dict[str, dict[str, int]], bool]:
-    """Add up what pods ask for on each node; tell whether all were read. Raises KubeError."""
+async def _sum_requests(reader: Reader, namespace: str | None) -> tuple[dict[str, dict[str, int]], bool]:
+    """Return the requests of the pods by node, and whether all pods were read. Raises KubeError."""
     used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     read = 0
     listed = reader.pages(
-        PODS, objects.PlacedPod, namespace, most=MOST_PODS_ON_NODES, field_selector=_ON_NODES
+        PODS, objects.ScheduledPod, namespace, limit=MAX_PODS_ON_NODES, field_selector=_ON_NODES
     )
     async for page in listed:
         read += len(page)
@@ -171,7 +181,7 @@ async def _used(reader: Reader, namespace: str | None) -> tuple[dict[str, dict[s
             room = used[pod.spec.node_name]
             for name, amount in _nanos_of(_encode(replace(pod.spec, node_name=""))).items():
                 room[name] += amount
-    return used, read < MOST_PODS_ON_NODES
+    return used, read < MAX_PODS_ON_NODES
 
 
 _encode = msgspec.json.Encoder().encode
@@ -179,8 +189,8 @@ _encode = msgspec.json.Encoder().encode
 
 @lru_cache(maxsize=4096)
 def _nanos_of(encoded: bytes) -> dict[str, int]:
-    """Return what a pod asks for: most pods of a cluster are like many others."""
-    return in_nanos(requests_of(msgspec.json.decode(encoded, type=objects.PlacedSpec)))
+    """Return the requests of a pod, cached because most pods of a cluster are copies."""
+    return to_nanos(requests_of(msgspec.json.decode(encoded, type=objects.ScheduledPodSpec)))
 
 
 async def _events_and_storage(reader: Reader, known: Evidence) -> JsonObject:
@@ -188,7 +198,7 @@ async def _events_and_storage(reader: Reader, known: Evidence) -> JsonObject:
     mounted = list(dict.fromkeys(claim for shape in shapes if shape for claim in shape.claims))[:NAMED_CLAIMS]
     blocking = pod_name(known.job.name, known.blocking) if known.blocking else ""
     events = [
-        await reader.all(EVENTS, EventView, most=MOST_EVENTS, field_selector=f"involvedObject.name={name}")
+        await reader.all(EVENTS, EventView, limit=MAX_EVENTS, field_selector=f"involvedObject.name={name}")
         for name in (known.job.name, blocking, *mounted)
         if name
     ]
@@ -197,21 +207,30 @@ async def _events_and_storage(reader: Reader, known: Evidence) -> JsonObject:
 
 
 async def _storage(reader: Reader, mounted: list[str]) -> JsonObject:
+    """Read all claims, the volumes of the mounted ones, and the storage classes if one is pending."""
     claims = await reader.all(CLAIMS, objects.Claim)
-    by_name = {claim.metadata.name: claim for claim in claims or ()}
-    bound = [by_name[name].spec.volume_name for name in mounted if name in by_name]
-    volumes = [await reader.get(VOLUMES, name, objects.PersistentVolume) for name in bound if name]
-    found: JsonObject = {"claims": None if claims is None else by_name}
-    found["volumes"] = {volume.metadata.name: volume for volume in volumes if volume}
-    if any(name in by_name and by_name[name].status.phase == "Pending" for name in mounted):
+    if claims is None:
+        return {}
+    used = [claim for claim in claims if claim.metadata.name in mounted]
+    volumes = [await _volume(reader, claim) for claim in used]
+    found: JsonObject = {
+        "claims": {claim.metadata.name: claim for claim in claims},
+        "volumes": {volume.metadata.name: volume for volume in volumes if volume},
+    }
+    if any(claim.status.phase == "Pending" for claim in used):
         classes = await reader.all(STORAGE_CLASSES, objects.StorageClass)
-        by_class = {each.metadata.name: each for each in classes or ()}
-        found["storage_classes"] = None if classes is None else by_class
+        if classes is not None:
+            found["storage_classes"] = {each.metadata.name: each for each in classes}
     return found
 
 
+async def _volume(reader: Reader, claim: objects.Claim) -> objects.PersistentVolume | None:
+    name = claim.spec.volume_name
+    return await reader.get(VOLUMES, name, objects.PersistentVolume) if name else None
+
+
 async def _gang(reader: Reader, known: Evidence) -> JsonObject:
-    """Find the object that a scheduler or a queue knows the job by."""
+    """Read the PodGroup or Workload of the job."""
     for system in _systems(known):
         for kind in system.kinds:
             group = await reader.get(GANG_RESOURCES[kind], known.job.name, PodGroup)
@@ -221,7 +240,7 @@ async def _gang(reader: Reader, known: Evidence) -> JsonObject:
 
 
 def _systems(known: Evidence) -> tuple[GangSystem, ...]:
-    """Return the systems that may have the job; the operator's settings, which may choose, are not known."""
+    """Return the gang systems that may schedule the job. The operator's settings cannot be read."""
     marks = {each.pod.metadata.annotations.get(names.ANNOTATION_GANG, "") for each in known.pod_set.active}
     marked = tuple(system for system in GangSystem if system in marks)
     if marked or any(known.pod_set.active):
@@ -234,7 +253,7 @@ def _systems(known: Evidence) -> tuple[GangSystem, ...]:
 async def _with_queue(reader: Reader, gang: GangEvidence, resource: Resource) -> GangEvidence:
     if gang.system is GangSystem.VOLCANO:
         name = gang.group.spec.queue or DEFAULT_QUEUE
-        queue = await reader.get(QUEUES, name, objects.VolcanoQueue)
+        queue = await reader.get(VOLCANO_QUEUES, name, objects.VolcanoQueue)
         return replace(gang, volcano_queue=queue)
     if gang.system is GangSystem.KUEUE and gang.group.spec.queue_name:
         queues = Resource(resource.group, resource.version, "localqueues", "LocalQueue")
@@ -245,7 +264,7 @@ async def _with_queue(reader: Reader, gang: GangEvidence, resource: Resource) ->
 
 
 async def queue_order(reader: Reader, queue: str) -> tuple[objects.PendingWorkload, ...]:
-    """Return what waits in a queue of Kueue, nothing where that is not served or not allowed."""
+    """Return the Workloads in a Kueue queue, nothing if this user cannot read them."""
     for version in ("v1beta2", "v1beta1"):
         resource = Resource("visibility.kueue.x-k8s.io", version, "localqueues", "LocalQueue")
         try:
@@ -266,25 +285,113 @@ async def queue_order(reader: Reader, queue: str) -> tuple[objects.PendingWorklo
 
 
 async def _log(reader: Reader, known: Evidence) -> JsonObject:
-    """Read the end of the log of the pod that failed first, from the operator's record if the pod is gone."""
+    """Read the last log lines of the pod that failed first, from the operator's record if it is gone."""
     failure = known.job.status.last_failure
     assert failure is not None
+    container = _failed_container(known, failure)
+    if container is None:
+        lines, note = await recorded_log(reader.client, known.job, failure)
+        return {"log": lines[-LOG_LINES:], "log_note": note}
+    query = {"container": container.name, "tailLines": str(LOG_LINES)}
+    if container.state.terminated is None:
+        query["previous"] = "true"
+    tail = await reader.log_tail(failure.pod, **query)
+    return {"log": tuple(tail.decode("utf-8", "replace").splitlines())}
+
+
+def _failed_container(known: Evidence, failure: Failure) -> ContainerStatus | None:
+    """Return the training container of the pod that failed, None if the pod was replaced or deleted."""
+    containers = {role: training_container_name(spec) for role, spec in known.roles}
     for pod in known.pods:
-        if pod.metadata.name != failure.pod:
+        replica = replica_of(known.job.name, pod)
+        if replica is None or pod.metadata.name != failure.pod:
             continue
-        member = _member(known, pod)
-        if member is None or member.attempt != failure.attempt or member.training is None:
-            continue
-        query = {"container": member.training.name, "tailLines": str(LOG_LINES)}
-        if member.training.state.terminated is None:
-            query["previous"] = "true"
-        tail = await reader.log_tail(failure.pod, **query)
-        return {"log": tuple(tail.decode("utf-8", "replace").splitlines())}
-    lines, note = await recorded_log(reader.client, known.job, failure)
-    return {"log": lines[-LOG_LINES:], "log_note": note}
+        member = observe_pod(replica, pod, containers.get(replica.role, ""))
+        if member.attempt == failure.attempt and member.training is not None:
+            return member.training
+    return None
 
 
-def _member(known: Evidence, pod: Pod) -> ObservedPod | None:
-    replica = replica_of(known.job.name, pod)
-    training = {role: training_container_name(spec) for role, spec in known.roles}
-    return observe_pod(replica, pod, training.get(replica.role, "")) if replica else None
+class Reader:
+    """Reads objects of one namespace and cluster-wide ones. Only `pages` raises KubeError."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.unseen: dict[str, None] = {}
+        """Reads that failed, in order."""
+
+    async def get(self, resource: Resource, name: str, as_type: type[T]) -> T | None:
+        """Return an object, None if it does not exist or cannot be read."""
+        namespace = self.namespace if resource.namespaced else None
+        try:
+            return await self.client.get(resource, namespace, name, type=as_type)
+        except errors.NotFoundError:
+            return None
+        except errors.KubeError as error:
+            self.add_gap(error, f"{resource.kind} {name}", f"get on {_full_name(resource)}")
+            return None
+
+    async def all(
+        self, resource: Resource, as_type: type[T], *, limit: int = MAX_OBJECTS, **selectors: str
+    ) -> tuple[T, ...] | None:
+        """Return the objects of a kind, at most `limit`, None if they cannot be read."""
+        found: list[T] = []
+        try:
+            async for page in self.pages(resource, as_type, self.namespace, limit=limit, **selectors):
+                found += page
+        except errors.NotFoundError:
+            return ()
+        except errors.KubeError as error:
+            self.add_gap(error, resource.plural, f"list on {_full_name(resource)}")
+            return None
+        return tuple(found)
+
+    async def pages(
+        self, resource: Resource, as_type: type[T], namespace: str | None, *, limit: int, **selectors: str
+    ) -> AsyncIterator[tuple[T, ...]]:
+        """Yield a list page by page, at most `limit` objects. Raises KubeError."""
+        read, token = 0, ""
+        while True:
+            page = await self.client.list(
+                resource,
+                namespace if resource.namespaced else None,
+                limit=min(PAGE, limit),
+                continue_token=token,
+                type=as_type,
+                **selectors,
+            )
+            yield page.items
+            read, token = read + len(page.items), page.metadata.continue_token
+            if not token:
+                return
+            if read >= limit:
+                self.unseen[f"read only the first {read} {resource.plural}"] = None
+                return
+
+    async def log_tail(self, pod: str, **query: str) -> bytes:
+        """Return the end of a container's log, empty if it cannot be read."""
+        tail, read = b"", 0
+        try:
+            opened = self.client.log_stream(
+                self.namespace, pod, query=query, idle_timeout_seconds=LOG_SECONDS
+            )
+            async with opened as stream:
+                if stream.status != 200:
+                    raise await responses.error_from_stream(stream)
+                async for chunk in stream.chunks():
+                    tail, read = (tail + chunk)[-LOG_BYTES:], read + len(chunk)
+                    if read >= MAX_LOG_BYTES:
+                        break
+        except errors.KubeError as error:
+            self.add_gap(error, f"the log of {pod}", "get on pods/log")
+        return tail
+
+    def add_gap(self, error: errors.KubeError, subject: str, right: str) -> None:
+        """Record a read that failed."""
+        why = f"needs {right}" if isinstance(error, errors.ForbiddenError) else one_line(str(error), 200)
+        self.unseen[f"cannot see {subject}: {why}"] = None
+
+
+def _full_name(resource: Resource) -> str:
+    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural

@@ -1,4 +1,4 @@
-"""What an explanation is made of, as text for a terminal and as JSON for programs."""
+"""The parts of an explanation, as text for a terminal and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -10,69 +10,69 @@ from collections.abc import Iterator
 import msgspec
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.core.messages import one_line
+from paddlejob.text import one_line
 
 WIDTH = 400
-"""Longest sentence of an explanation; what schedulers and webhooks say has no limit of its own."""
-MOST_FINDINGS = 3
-MOST_DETAILS = 8
-MOST_ADVICE = 3
+"""Maximum length of a sentence. Messages of schedulers and webhooks can have any length."""
+MAX_FINDINGS = 3
+MAX_DETAILS = 8
+MAX_ADVICE = 3
 
 
-class Then(enum.StrEnum):
-    """What else a change of a job needs before it takes effect."""
+class FollowUp(enum.StrEnum):
+    """The step after a change of a job that makes it take effect."""
 
     NOTHING = ""
     RECREATE = "recreate"
-    """Pods that exist keep the template that they were made from: suspend the job and resume it."""
+    """Existing pods keep their old template: suspend the job and resume it."""
     RETRY = "retry"
-    """A finished job never runs again: submit it as a new one."""
+    """A finished job never runs again: submit it as a new job."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A JSON Patch of one object, for whoever has the right to apply it."""
+    """A JSON Patch of one object. The reader may lack the right to apply it."""
 
     resource: str
-    """As kubectl calls it, such as `pdj` or `resourcequota`."""
+    """The name that kubectl uses, such as `pdj` or `resourcequota`."""
     name: str
     patch: tuple[JsonObject, ...]
 
     def command(self, namespace: str) -> str:
         """Return the kubectl command that applies it."""
-        # ASCII: what a template holds must not reach a terminal as it is.
+        # ASCII, so that escape sequences in a template do not reach the terminal.
         patch = json.dumps(self.patch, separators=(",", ":"))
         words = ("kubectl", "-n", namespace, "patch", self.resource, self.name, "--type=json", "-p", patch)
         return shlex.join(words)
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """One change that would be enough, if it is known exactly also as a patch."""
+    """One change that would be enough, with a patch if it is known exactly."""
 
     text: str
     change: Change | None = None
-    then: Then = Then.NOTHING
+    then: FollowUp = FollowUp.NOTHING
     keeps: float = 1.0
-    """How much of what the job asked for is left to it; of several changes the mildest comes first."""
+    """The fraction of the replicas or requests that the change keeps; the largest comes first."""
 
     def commands(self, namespace: str, job: str) -> tuple[str, ...]:
-        """Return the commands that carry it out, none where it takes a decision first."""
+        """Return the commands that apply it, none without a patch."""
         if self.change is None:
             return ()
         more = {
-            Then.NOTHING: (),
-            # An operator that sees both at once sees no change.
-            Then.RECREATE: (
+            FollowUp.NOTHING: (),
+            # Without the wait, the operator may see both changes together, which is no change.
+            FollowUp.RECREATE: (
                 _verb("suspend", namespace, job),
                 _verb("wait", namespace, job, "--for=suspended"),
                 _verb("resume", namespace, job),
             ),
-            Then.RETRY: (_verb("retry", namespace, job),),
+            FollowUp.RETRY: (_verb("retry", namespace, job),),
         }
         return (self.change.command(namespace), *more[self.then])
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One cause that would be enough to hold a job up, or the one that ended it."""
+    """One cause that alone keeps the job from running, or the cause that ended it."""
 
     cause: str
     """One word for programs, such as QuotaExceeded."""
@@ -81,46 +81,45 @@ class Finding(msgspec.Struct, frozen=True):
     """The replica that the others wait for, or that failed first, such as worker-3."""
     details: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
-    """Alternatives: each of them would do."""
+    """Alternatives: each one is enough."""
 
 
 class Explanation(msgspec.Struct, frozen=True, rename="camel"):
-    """Why a job is where it is: one sentence, then a screen of details."""
+    """Why a job is in its state: one sentence, then a screen of details."""
 
     namespace: str
     name: str
     phase: str
     findings: tuple[Finding, ...]
-    """At least one. The first is the headline; of a job that waits, each has to be dealt with."""
+    """At least one. The first is the headline. A waiting job runs only after all of them are fixed."""
     exit_code: int | None = None
     """Exit code of the container that failed first."""
     log: tuple[str, ...] = ()
     """The last lines of the replica that failed first."""
     unseen: tuple[str, ...] = ()
-    """What could not be read, and the right that it takes."""
+    """Objects that could not be read, and the missing right."""
 
     @property
     def summary(self) -> str:
-        """The one sentence."""
+        """The headline."""
         return self.findings[0].summary
 
     @property
     def cause(self) -> str:
-        """One word for programs."""
         return self.findings[0].cause
 
     @property
     def rank(self) -> str:
-        """The replica that the others wait for, or that failed first; empty where there is none."""
+        """The replica that the others wait for, or that failed first; may be empty."""
         return self.findings[0].rank
 
     @property
     def advice(self) -> tuple[Advice, ...]:
-        """What to do first, as alternatives."""
+        """Alternatives for the first finding."""
         return self.findings[0].advice
 
     def to_dict(self) -> JsonObject:
-        """Return the explanation as JSON."""
+        """Return the explanation as JSON, with the commands of each advice."""
         data: JsonObject = {"summary": self.summary, "cause": self.cause, "rank": self.rank}
         data |= msgspec.json.decode(msgspec.json.encode(self))
         for finding, written in zip(self.findings, data["findings"], strict=True):
@@ -133,7 +132,7 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def tidy(finding: Finding, *, local: bool = False) -> Finding:
-    """Return a finding whose texts are single lines, and few; of a `local` run there is nothing to patch."""
+    """Return a finding with short texts of one line each, and without patches for a `local` run."""
     advice = (
         Advice(one_line(each.text, WIDTH), None if local else each.change, each.then, each.keeps)
         for each in finding.advice
@@ -141,34 +140,35 @@ def tidy(finding: Finding, *, local: bool = False) -> Finding:
     return msgspec.structs.replace(
         finding,
         summary=one_line(finding.summary, WIDTH),
-        details=tuple(one_line(line, WIDTH) for line in finding.details[:MOST_DETAILS]),
-        advice=tuple(advice)[:MOST_ADVICE],
+        details=tuple(one_line(line, WIDTH) for line in finding.details[:MAX_DETAILS]),
+        advice=tuple(advice)[:MAX_ADVICE],
     )
 
 
-def _lines(of: Explanation) -> Iterator[str]:
-    first, *others = of.findings
-    yield f"{of.name}: {of.phase or 'new'}: {first.summary}"
+def _lines(explanation: Explanation) -> Iterator[str]:
+    first, *others = explanation.findings
+    yield f"{explanation.name}: {explanation.phase or 'new'}: {first.summary}"
     if first.rank and first.rank not in first.summary:
         yield f"  waiting for {first.rank}"
     yield from (f"  {line}" for line in first.details)
-    if of.log:
-        yield f"Last lines of {of.rank}:"
-        yield from (f"  | {line}" for line in of.log)
-    yield from _advice_lines(of, first)
+    if explanation.log:
+        yield f"Last lines of {explanation.rank}:"
+        yield from (f"  | {line}" for line in explanation.log)
+    yield from _advice_lines(explanation, first)
     for other in others:
         yield f"Also: {other.summary}"
         yield from (f"  {line}" for line in other.details)
-        yield from _advice_lines(of, other)
-    yield from of.unseen
+        yield from _advice_lines(explanation, other)
+    yield from explanation.unseen
 
 
-def _advice_lines(of: Explanation, finding: Finding) -> Iterator[str]:
+def _advice_lines(explanation: Explanation, finding: Finding) -> Iterator[str]:
     if finding.advice:
         yield "What to do:" if len(finding.advice) == 1 else "What to do, one of:"
     for each in finding.advice:
         yield f"  - {each.text}"
-        yield from (f"      {command}" for command in each.commands(of.namespace, of.name))
+        commands = each.commands(explanation.namespace, explanation.name)
+        yield from (f"      {command}" for command in commands)
 
 
 def _verb(verb: str, namespace: str, job: str, *options: str) -> str:

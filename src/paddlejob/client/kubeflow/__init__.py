@@ -1,4 +1,4 @@
-"""Moves running jobs of Kubeflow: theirs is suspended, and ours takes its name and queue."""
+"""Move running Kubeflow jobs: suspend the Kubeflow job, and create a PaddleJob with its name and queue."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Callable
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.resources import WORKLOADS_V1BETA1, WORKLOADS_V1BETA2
 from paddlejob.client import manifest as manifests
 from paddlejob.client.cluster import Cluster, ClusterJob
 from paddlejob.client.errors import ClientError, InvalidJobError, WaitTimeoutError
 from paddlejob.kube import errors
 from paddlejob.kube.resource import PODS, Resource
-from paddlejob.kubeflow.convert import Converted, convert
-from paddlejob.operator.resources import WORKLOADS_V1BETA1, WORKLOADS_V1BETA2
+from paddlejob.kubeflow import Converted, convert
 
-THEIRS = Resource("kubeflow.org", "v1", names.PLURAL, names.KIND)
+KUBEFLOW_JOBS = Resource("kubeflow.org", "v1", names.PLURAL, names.KIND)
 ANNOTATION_IMPORTED = f"{names.GROUP}/imported-from"
-"""On a job that was made by `import`: the UID of Kubeflow's."""
+"""On a job that `import` created: the UID of the Kubeflow job."""
 _JOB_LABEL = "training.kubeflow.org/job-name"
 _POLL_SECONDS = 0.5
 _ENDED = ("Succeeded", "Failed")
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 Workloads = list[tuple[Resource, str]]
 
 
-async def theirs(cluster: Cluster, names_: tuple[str, ...]) -> list[JsonObject]:
-    """Return jobs of Kubeflow by name, or all of the namespace that are left to move. Raises ClientError."""
+async def kubeflow_jobs(cluster: Cluster, names_: tuple[str, ...]) -> list[JsonObject]:
+    """Return Kubeflow jobs by name, or all jobs of the namespace to move. Raises ClientError."""
     try:
         if not names_:
-            listed = await cluster.client.list(THEIRS, cluster.namespace)
+            listed = await cluster.client.list(KUBEFLOW_JOBS, cluster.namespace)
             moved = {job.state.metadata.annotations.get(ANNOTATION_IMPORTED) for job in await cluster.list()}
             left = (each for each in listed.items if each["metadata"]["uid"] not in moved)
             return [{**_HEAD, **each} for each in left if not _end(each)]
-        return [await cluster.client.get(THEIRS, cluster.namespace, name) for name in names_]
+        return [await cluster.client.get(KUBEFLOW_JOBS, cluster.namespace, name) for name in names_]
     except errors.NotFoundError as error:
         details = error.status.details
         if details is None or not details.name:
@@ -44,15 +44,15 @@ async def theirs(cluster: Cluster, names_: tuple[str, ...]) -> list[JsonObject]:
         ) from None
 
 
-def converted(body: JsonObject, *, elastic: bool) -> Converted:
-    """Return what a job is here. Raises ClientError for one that has ended, InvalidJobError for a bad one."""
+def convert_job(body: JsonObject, *, elastic: bool) -> Converted:
+    """Convert a Kubeflow job. Raises ClientError if it has ended, InvalidJobError if it is invalid."""
     name = body["metadata"]["name"]
     if end := _end(body):
         raise ClientError(f"PaddleJob {name} of kubeflow.org/v1 has {end.lower()}: there is nothing to move")
     result = convert(body, elastic=elastic)
     result.manifest["metadata"].setdefault("annotations", {})[ANNOTATION_IMPORTED] = body["metadata"]["uid"]
     if names.LABEL_KUEUE_QUEUE in (result.manifest["metadata"].get("labels") or {}):
-        # It waits in its queue again; that theirs was suspended was Kueue's doing.
+        # Kueue suspended the Kubeflow job. The new job waits in the queue again.
         result.manifest["spec"].pop("suspend", None)
     if problems := manifests.problems(result.manifest):
         raise InvalidJobError(*problems)
@@ -60,11 +60,11 @@ def converted(body: JsonObject, *, elastic: bool) -> Converted:
 
 
 async def move(
-    cluster: Cluster, body: JsonObject, ours: JsonObject, *, seconds: float, say: Say
+    cluster: Cluster, body: JsonObject, ours: JsonObject, *, seconds: float, report: Report
 ) -> ClusterJob:
-    """Suspend theirs, wait until its pods are gone, since ours have the same names, and start ours.
+    """Suspend the Kubeflow job, wait until its pods are gone, and create ours with the same pod names.
 
-    Theirs is resumed when ours cannot be created or its pods do not end in time. Raises ClientError.
+    If that fails or takes too long, the Kubeflow job is resumed. Raises ClientError.
     """
     name = body["metadata"]["name"]
     await cluster.submit(ours, dry_run=True)
@@ -72,18 +72,18 @@ async def move(
     workloads = await _deactivate(cluster, body)
     try:
         await _suspend(cluster, name, suspended=True)
-        say(f"paddlejob.kubeflow.org/{name} suspended")
-        await _await_no_pods(cluster, name, seconds)
+        report(f"paddlejob.kubeflow.org/{name} suspended")
+        await _wait_for_no_pods(cluster, name, seconds)
         return await cluster.submit(ours)
     except BaseException:
         await asyncio.shield(_resume(cluster, name, workloads, suspended=was_suspended))
-        say(f"paddlejob.kubeflow.org/{name} resumed")
+        report(f"paddlejob.kubeflow.org/{name} resumed")
         raise
 
 
 async def _suspend(cluster: Cluster, name: str, *, suspended: bool) -> None:
     patch = {"spec": {"runPolicy": {"suspend": suspended}}}
-    await cluster.client.patch(THEIRS, cluster.namespace, name, patch)
+    await cluster.client.patch(KUBEFLOW_JOBS, cluster.namespace, name, patch)
 
 
 async def _resume(cluster: Cluster, name: str, workloads: Workloads, *, suspended: bool) -> None:
@@ -93,7 +93,7 @@ async def _resume(cluster: Cluster, name: str, workloads: Workloads, *, suspende
 
 
 async def _deactivate(cluster: Cluster, body: JsonObject) -> Workloads:
-    """Make Kueue release Kubeflow's job: it would resume one that it has admitted."""
+    """Make Kueue release the Kubeflow job. Otherwise Kueue would resume an admitted job."""
     if names.LABEL_KUEUE_QUEUE not in (body["metadata"].get("labels") or {}):
         return []
     selector = f"kueue.x-k8s.io/job-uid={body['metadata']['uid']}"
@@ -109,7 +109,7 @@ async def _deactivate(cluster: Cluster, body: JsonObject) -> Workloads:
     return []
 
 
-async def _await_no_pods(cluster: Cluster, name: str, seconds: float) -> None:
+async def _wait_for_no_pods(cluster: Cluster, name: str, seconds: float) -> None:
     left: list[str] = []
     try:
         async with asyncio.timeout(seconds):
@@ -129,11 +129,11 @@ async def _await_no_pods(cluster: Cluster, name: str, seconds: float) -> None:
 
 
 def _end(body: JsonObject) -> str:
-    """Return how a job of theirs has ended, empty while it has not."""
+    """Return the final condition of a Kubeflow job, empty if it has not ended."""
     conditions = (body.get("status") or {}).get("conditions") or ()
     return next(
         (str(each["type"]) for each in conditions if each["type"] in _ENDED and each["status"] == "True"), ""
     )
 
 
-_HEAD = {"apiVersion": THEIRS.api_version, "kind": THEIRS.kind}
+_HEAD = {"apiVersion": KUBEFLOW_JOBS.api_version, "kind": KUBEFLOW_JOBS.kind}

@@ -1,1 +1,1 @@
-"""The logs of all ranks of a job on a cluster as one stream."""
+"""The logs of all ranks of a cluster job as one stream."""

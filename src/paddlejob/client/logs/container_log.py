@@ -1,4 +1,4 @@
-"""The log of one container from its first line to its last, over restarts and broken connections."""
+"""Read the log of one container from first to last line, across restarts and broken connections."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from paddlejob.kube.backoff import Backoff
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport import Stream
 
-LONGEST_LINE_BYTES = 1 << 20
-"""A longer line is delivered in pieces, each with the time of the line."""
+MAX_LINE_BYTES = 1 << 20
+"""A longer line is delivered in pieces, each with the timestamp of the line."""
 BACKOFF = Backoff(first_seconds=0.5, max_seconds=10.0)
 MAX_FAILURES = 5
-"""Without a line between them, before reading what is there is given up; following never is."""
+"""Consecutive failures without a line before `read_all` gives up. Following never gives up."""
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A container whose log is read."""
+    """The container of a log."""
 
     namespace: str
     pod: str
@@ -35,31 +35,31 @@ class Source(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class View(msgspec.Struct, frozen=True):
-    """What is known of a container."""
+class ContainerView(msgspec.Struct, frozen=True):
+    """The state of a container as its pod reports it."""
 
     restarts: int = 0
     has_started: bool = False
     is_running: bool = False
     is_over: bool = False
-    """It will not run again."""
+    """The container will not run again."""
     is_gone: bool = False
-    """Its pod does not exist any more, and another may have its name."""
+    """The pod was deleted; another pod may have its name."""
     ending: str = ""
-    """How it last ended, in words."""
+    """How the container last ended, as text."""
 
 
-GONE = View(is_gone=True)
+GONE = ContainerView(is_gone=True)
 
 
-def view_of(pod: Pod, container: str) -> View:
-    """Return what a pod's status says about one of its containers."""
+def container_view(pod: Pod, container: str) -> ContainerView:
+    """Return the state of a container from its pod's status."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     status = next((each for each in statuses if each.name == container), ContainerStatus())
     is_init = any(each.name == container for each in pod.status.init_container_statuses)
     ended = status.state.terminated
     previous = ended or status.last_state.terminated
-    return View(
+    return ContainerView(
         restarts=status.restart_count,
         has_started=bool(status.state.running or previous),
         is_running=status.state.running is not None,
@@ -87,10 +87,10 @@ def _ending(code: int, reason: str, message: str) -> str:
 
 
 class ContainerLog:
-    """Reads one container's log into `emit`, to the end of what the container will ever write.
+    """Reads one container's log into `emit` until the container will not write again.
 
-    `view` tells what is known of the container; `wake` is to be called when that may have changed. `trouble`
-    is called with what is wrong with the connection, and with an empty text when it is healthy again.
+    `view` returns the state of the container; call `wake` when it may have changed. `trouble` is called with
+    the error of a broken connection, and with an empty text when the connection works again.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class ContainerLog:
         source: Source,
         *,
         emit: Callable[[LogItem], Awaitable[None]],
-        view: Callable[[], View] = lambda: GONE,
+        view: Callable[[], ContainerView] = lambda: GONE,
         trouble: Callable[[str], None] = lambda _: None,
         window: Window | None = None,
         since: str = "",
         tail: int | None = None,
     ) -> None:
-        """`window` is that of an earlier pod of this name, whose log may be mistaken for this one's."""
+        """`window` is from an earlier pod with this name: the API server may still send its lines."""
         self._client = client
         self._source = source
         self._view = view
@@ -117,7 +117,7 @@ class ContainerLog:
         self._has_begun = False
         self._instance: int | None = None
         self._is_complete = False
-        """Whether the present instance of the container is read to its end."""
+        """Whether the current instance of the container was read to its end."""
         self._is_final = False
         self._failures = 0
         self._error: errors.KubeError = errors.TransportError("the log could not be read")
@@ -125,13 +125,13 @@ class ContainerLog:
         self._reading: asyncio.Timeout | None = None
 
     def wake(self) -> None:
-        """Look at the view again."""
+        """Check the view again."""
         self._changed.set()
 
     def finish(self) -> None:
-        """Read what is there now and no more: the job is over, and the container runs on."""
+        """Read the existing lines and stop: the job is over, but the container keeps running."""
         if self._is_final:
-            # The last read is under way; interrupting it again would never let it end.
+            # The last read is running. Interrupting it again would never let it end.
             return
         self._is_final = True
         self.wake()
@@ -139,7 +139,7 @@ class ContainerLog:
             self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
-        """Read to the end. Raises KubeError when the API server refuses."""
+        """Read to the end. Raises KubeError when the API server rejects the request."""
         while True:
             self._changed.clear()
             view = self._view()
@@ -151,38 +151,38 @@ class ContainerLog:
                 if view.is_over or self._is_final:
                     return
                 await self._changed.wait()
-            elif not await self._read_on(view):
+            elif not await self._read_instance(view):
                 return
 
     async def read_all(self, *, previous: bool = False) -> None:
-        """Read what was written so far, of this instance or of the one before its last restart.
+        """Read the existing lines of this instance, or of the one before the last restart.
 
-        Raises KubeError, also when the connection breaks again and again.
+        Raises KubeError, also when the connection breaks repeatedly.
         """
         while not await self._read(previous=previous):
             if self._failures >= MAX_FAILURES:
                 raise self._error
             await self._pause()
 
-    async def _read_on(self, view: View) -> bool:
-        """Read the present instance; tell whether there is any use in looking again."""
+    async def _read_instance(self, view: ContainerView) -> bool:
+        """Read the current instance, and return whether to keep reading."""
         self._instance = view.restarts
         follows = view.is_running and not self._is_final
         try:
             ended = await self._read(follow=follows)
         except errors.NotFoundError:
             return False
-        # Only a read that began after the container's end has certainly seen all of it.
+        # Only a read that began after the container had ended has certainly returned all of it.
         self._is_complete = ended and not follows
         if not self._is_complete and not (follows and self._is_final):
             await self._pause()
         return True
 
-    async def _cross_restart(self, view: View) -> None:
-        """Read the rest of the instance before the present one, and begin the present one."""
+    async def _cross_restart(self, view: ContainerView) -> None:
+        """Read the rest of the previous instance, and begin the current one."""
         restarted = f"{self._source.rank} restarted"
         if view.restarts - 1 != self._instance:
-            # The server keeps one instance before the present one, and it is not the one read last.
+            # The server keeps only one previous instance, and it is not the one that was read last.
             await self._emit(Marker(restarted, self._source.attempt))
             self._is_complete = False
         if not self._is_complete:
@@ -192,7 +192,7 @@ class ContainerLog:
         self._instance, self._is_complete = view.restarts, False
 
     async def _read(self, *, follow: bool = False, previous: bool = False) -> bool:
-        """Read what was not delivered yet; tell whether the log ended rather than the connection.
+        """Read undelivered lines. Return whether the log ended, False if the connection broke.
 
         Raises NotFoundError when the pod is gone.
         """
@@ -214,7 +214,7 @@ class ContainerLog:
         except errors.BadRequestError as error:
             if "is not valid for pod" in str(error):
                 raise
-            # The container has not started after all, or its previous instance is gone.
+            # The container has not started, or its previous instance is gone.
             return previous
         except (errors.TransportError, errors.ServerError, errors.TooManyRequestsError) as error:
             self._error = error
@@ -240,7 +240,7 @@ class ContainerLog:
         unfinished = b""
         async for chunk in stream.chunks():
             data = unfinished + chunk if unfinished else chunk
-            while len(data) > LONGEST_LINE_BYTES and b"\n" not in data[:LONGEST_LINE_BYTES]:
+            while len(data) > MAX_LINE_BYTES and b"\n" not in data[:MAX_LINE_BYTES]:
                 piece, data = _split(data)
                 await self._deliver(piece)
             end = data.rfind(b"\n") + 1
@@ -259,7 +259,7 @@ class ContainerLog:
             await self._emit(LogBlock(self._source.rank, self._source.attempt, new))
 
     async def _pause(self) -> None:
-        """Wait until something has changed, or for longer and longer."""
+        """Wait for a change, at most for a time that grows with every failure."""
         self._failures += 1
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BACKOFF.base_seconds(self._failures)):
@@ -268,10 +268,10 @@ class ContainerLog:
 
 
 def _split(line: bytes) -> tuple[bytes, bytes]:
-    """Return the first piece of a long line and the rest, which begins with the time of the line.
+    """Return the first piece of a long line, and the rest with the timestamp of the line in front.
 
-    The rest could begin with any text, also with one that looks like a time.
+    Without it, text that looks like a timestamp could be taken for one.
     """
     stamp = STAMP.match(line)
-    piece, rest = line[:LONGEST_LINE_BYTES], line[LONGEST_LINE_BYTES:]
+    piece, rest = line[:MAX_LINE_BYTES], line[MAX_LINE_BYTES:]
     return piece + b"\n", (stamp[0] if stamp else b"") + rest

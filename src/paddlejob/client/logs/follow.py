@@ -1,4 +1,4 @@
-"""The logs of a job as they are written: from before its first pod to its end, over all attempts."""
+"""Follow the logs of a job, from before its first pod to its end, across all attempts."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.client import ranks
 from paddlejob.client.errors import TooManyLogsError
 from paddlejob.client.job import describe
-from paddlejob.client.logs.container_log import GONE, ContainerLog, Source, View, view_of
+from paddlejob.client.logs.container_log import GONE, ContainerLog, ContainerView, Source, container_view
 from paddlejob.client.logs.model import LogItem, LogQuery, Marker
+from paddlejob.client.logs.process_log import ProcessLog, ended_marker, resolve, source_of_process
 from paddlejob.client.logs.recorded import recorded_logs
 from paddlejob.client.logs.window import Window
 from paddlejob.client.watching import Watching, watching_job
+from paddlejob.core.pod_set import attempt_of
 from paddlejob.kube.client import Client
 
 if TYPE_CHECKING:
     from paddlejob.client.cluster import ClusterJob
 
 QUEUED_BLOCKS = 64
-"""What is read and not yet taken; more than that is left to the connections, which then slow the server."""
+"""The maximum number of unread blocks. Then the connections apply back pressure to the server."""
 ORDER_SECONDS = 2.0
-"""How long the lines of a new attempt wait for the last ones of the attempt before."""
+"""How long the lines of a new attempt wait for the last lines of the previous one."""
 DRAIN_SECONDS = 5.0
-"""How long after the end of a job its containers may still write."""
+"""How long containers may write after the end of the job."""
 GIVE_UP_SECONDS = 30.0
 _WAITING = (Phase.NONE, Phase.PENDING, Phase.STARTING, Phase.RESTARTING, Phase.SUSPENDED, Phase.SCALING)
 
 
 async def follow(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, None]:
-    """Yield lines and markers until the job has ended or is deleted, and all its lines were yielded.
+    """Yield lines and markers until the job has ended or is deleted, and no lines are left.
 
     Raises ClientError and KubeError.
     """
@@ -53,23 +55,24 @@ async def follow(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, No
 class _Follower:
     def __init__(self, job: ClusterJob, query: LogQuery) -> None:
         self._job = job
-        self._query = query
+        # Resolved once: the number of processes may become known later.
+        self._query, self._process = resolve(job.state, query)
         self._client: Client = job.client
         self.queue: asyncio.Queue[LogItem | None] = asyncio.Queue(QUEUED_BLOCKS)
-        self._logs: dict[tuple[str, str], ContainerLog] = {}
+        self._logs: dict[tuple[str, str], ContainerLog | ProcessLog] = {}
         """By the UID of the pod and the name of the container."""
         self._tasks: dict[asyncio.Task[None], int] = {}
-        """What reads them, and the attempt that it reads."""
+        """The readers, each with the attempt of its pod."""
         self._windows: dict[tuple[str, str], Window] = {}
-        """By the names of pod and container: attempts use the same ones."""
+        """By the names of pod and container, which all attempts share."""
         self._attempt = -1
-        self._told = ""
+        self._announced = ""
         self._trouble = ""
         self._pods: Watching[Pod] | None = None
-        self._is_first_look = True
+        self._is_first_check = True
 
     async def run(self) -> None:
-        """Read everything into the queue; None is its end, also before an error."""
+        """Read everything into the queue. None marks the end, also before an error."""
         try:
             await self._run()
         except Exception:
@@ -78,7 +81,7 @@ class _Follower:
         await self.queue.put(None)
 
     async def close(self) -> None:
-        """End all reading."""
+        """Stop all readers."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -92,18 +95,18 @@ class _Follower:
             while True:
                 state = jobs.objects.get(key)
                 if state is None or state.metadata.uid != uid:
-                    await self._tell("was deleted")
+                    await self._announce("was deleted")
                     break
-                await self._look(state)
-                await self._tell_trouble(jobs.trouble or self._pods.trouble)
+                await self._check_pods(state)
+                await self._announce_trouble(jobs.trouble or self._pods.trouble)
                 if state.status.phase.is_terminal:
-                    await self._tell_recorded(state)
+                    await self._add_recorded(state)
                     break
                 await jobs.next_change()
             await self._drain(jobs)
 
-    async def _look(self, state: PaddleJob) -> None:
-        """Start reading what is new, wake who waits for a change, and tell how the job is."""
+    async def _check_pods(self, state: PaddleJob) -> None:
+        """Start readers for new containers, wake the existing ones, and emit the job's state."""
         assert self._pods is not None
         self._check_tasks()
         for log in self._logs.values():
@@ -113,80 +116,99 @@ class _Follower:
             for container in containers_of(state, pod, self._query):
                 if (pod.metadata.uid, container) not in self._logs:
                     await self._start(state, pod, container)
-        self._is_first_look = False
+        self._is_first_check = False
         if state.status.phase in _WAITING:
-            await self._tell(f"is {describe(state)}")
+            await self._announce(f"is {describe(state)}")
 
     async def _start(self, state: PaddleJob, pod: Pod, container: str) -> None:
         if len(self._tasks) >= self._query.max_requests:
-            raise TooManyLogsError(too_many(state, len(self._tasks) + 1, self._query))
-        attempt = ranks.attempt_of(pod)
-        await self._tell_attempt(state, attempt)
-        source = source_of(state, pod, container)
-        key = (pod.metadata.name, container)
+            raise TooManyLogsError(too_many_logs(state, len(self._tasks) + 1, self._query))
+        attempt = attempt_of(pod)
+        await self._announce_attempt(state, attempt)
+        log = await self._reader(pod, source_of(state, pod, container))
+        self._logs[pod.metadata.uid, container] = log
+        self._tasks[asyncio.create_task(log.run())] = attempt
+
+    async def _reader(self, pod: Pod, source: Source) -> ContainerLog | ProcessLog:
+        def view() -> ContainerView:
+            return self._view(pod, source.container)
+
+        tail = self._query.tail if self._is_first_check else None
+        if self._process is not None:
+            if not view().is_over:
+                return ProcessLog(
+                    self._client,
+                    source_of_process(source, self._process),
+                    self._process,
+                    view=view,
+                    emit=self.queue.put,
+                    trouble=self._on_trouble,
+                    tail=tail,
+                )
+            await self.queue.put(ended_marker(source, self._process))
+        key = (source.pod, source.container)
         log = ContainerLog(
             self._client,
             source,
-            view=lambda: self._view(pod, container),
+            view=view,
             emit=self.queue.put,
             trouble=self._on_trouble,
             window=self._windows.get(key),
             since=since_of(self._client, self._query),
-            tail=self._query.tail if self._is_first_look else None,
+            tail=tail,
         )
         self._windows[key] = log.window
-        self._logs[pod.metadata.uid, container] = log
-        self._tasks[asyncio.create_task(log.run())] = attempt
+        return log
 
-    async def _tell_recorded(self, state: PaddleJob) -> None:
-        """Read from the operator's record the logs that were deleted before they could be read."""
+    async def _add_recorded(self, state: PaddleJob) -> None:
+        """Read the operator's record if the logs were deleted before they could be read."""
         if not self._logs:
             async for item in recorded_logs(self._job, state, self._query, ()):
                 await self.queue.put(item)
 
-    def _view(self, pod: Pod, container: str) -> View:
+    def _view(self, pod: Pod, container: str) -> ContainerView:
         assert self._pods is not None
         current = self._pods.objects.get(pod.metadata.key)
         if current is None or current.metadata.uid != pod.metadata.uid:
             return GONE
-        return view_of(current, container)
+        return container_view(current, container)
 
-    async def _tell_attempt(self, state: PaddleJob, attempt: int) -> None:
+    async def _announce_attempt(self, state: PaddleJob, attempt: int) -> None:
         if attempt <= self._attempt:
             return
         if self._attempt >= 0:
-            earlier = [task for task, of in self._tasks.items() if of < attempt and not task.done()]
+            earlier = [task for task, number in self._tasks.items() if number < attempt and not task.done()]
             if earlier:
                 await asyncio.wait(earlier, timeout=ORDER_SECONDS)
             await self.queue.put(Marker(f"attempt {attempt}: {_cause(state)}", attempt))
         self._attempt = attempt
 
-    async def _tell(self, what: str) -> None:
-        """Tell how the job is, once until it changes."""
-        if what != self._told:
-            self._told = what
+    async def _announce(self, state: str) -> None:
+        """Emit a marker with the job's state, once until it changes."""
+        if state != self._announced:
+            self._announced = state
             await self.queue.put(
-                Marker(f"{self._job.name} {what}", max(self._attempt, 0), is_part_of_log=False)
+                Marker(f"{self._job.name} {state}", max(self._attempt, 0), is_part_of_log=False)
             )
 
     def _on_trouble(self, text: str) -> None:
         self._trouble = text
 
-    async def _tell_trouble(self, of_watches: str) -> None:
-        trouble = of_watches or self._trouble
+    async def _announce_trouble(self, watch_trouble: str) -> None:
+        trouble = watch_trouble or self._trouble
         if trouble:
-            await self._tell(f"cannot be followed right now: {trouble}; trying again")
-        elif "cannot be followed right now" in self._told:
-            await self._tell("is followed again")
+            await self._announce(f"cannot be followed right now: {trouble}; trying again")
+        elif "cannot be followed right now" in self._announced:
+            await self._announce("is followed again")
 
     def _check_tasks(self) -> None:
-        """Raise what a reader raised."""
+        """Raise the error of a reader that failed."""
         for task in [task for task in self._tasks if task.done()]:
             del self._tasks[task]
             task.result()
 
     async def _drain(self, jobs: Watching[PaddleJob]) -> None:
-        """Read on until all containers have ended; what still runs after a while is read up to now."""
+        """Read until all containers have ended. Containers that keep running are read up to now."""
         loop = asyncio.get_running_loop()
         finish_at, give_up_at = loop.time() + DRAIN_SECONDS, loop.time() + DRAIN_SECONDS + GIVE_UP_SECONDS
         while self._tasks and loop.time() < give_up_at:
@@ -198,11 +220,11 @@ class _Follower:
                     log.wake()
             await jobs.next_change(min(1.0, max(0.01, finish_at - loop.time())))
         if self._tasks:
-            await self._tell("has ended, but not all of its logs could be read completely")
+            await self._announce("has ended, but not all of its logs could be read completely")
 
 
 def source_of(state: PaddleJob, pod: Pod, container: str) -> Source:
-    """Return what to read, and what to call it."""
+    """Return the source of a container's log, and its name in the stream."""
     rank = ranks.rank_of(state.name, pod.metadata.name)
     is_training = container == ranks.training_container(state, pod)
     return Source(
@@ -210,12 +232,12 @@ def source_of(state: PaddleJob, pod: Pod, container: str) -> Source:
         pod=pod.metadata.name,
         container=container,
         rank=rank if is_training else f"{rank}/{container}",
-        attempt=ranks.attempt_of(pod),
+        attempt=attempt_of(pod),
     )
 
 
 def containers_of(state: PaddleJob, pod: Pod, query: LogQuery) -> list[str]:
-    """Return the containers of a pod whose logs are wanted."""
+    """Return the containers of a pod that the query selects."""
     if query.all_containers:
         statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
         return [status.name for status in statuses]
@@ -223,17 +245,17 @@ def containers_of(state: PaddleJob, pod: Pod, query: LogQuery) -> list[str]:
 
 
 def since_of(client: Client, query: LogQuery) -> str:
-    """Return the time from which lines are wanted, by the API server's clock; empty for all."""
+    """Return the time of the first wanted line by the API server's clock; empty for all lines."""
     now = client.server_now()
     if query.since_seconds is None or now is None:
         return ""
     return (now - timedelta(seconds=query.since_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def too_many(state: PaddleJob, count: int, query: LogQuery) -> str:
-    """Return why not all logs are read at a time."""
-    most = query.max_requests
-    return f"{state.name} has more than {most} logs to read at a time ({count}); choose a rank or a role"
+def too_many_logs(state: PaddleJob, count: int, query: LogQuery) -> str:
+    """Return the error message for a query with too many logs."""
+    limit = query.max_requests
+    return f"{state.name} has more than {limit} logs to read at a time ({count}); choose a rank or a role"
 
 
 def _cause(state: PaddleJob) -> str:

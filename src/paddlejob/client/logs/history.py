@@ -1,19 +1,22 @@
-"""What the ranks of a job have written so far, in order of time."""
+"""Read the lines that the ranks of a job have written so far, in order of time."""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+from paddlejob.api.meta import LONG_AGO
 from paddlejob.client import ranks
-from paddlejob.client.errors import TooManyLogsError
+from paddlejob.client.errors import ClientError, TooManyLogsError
 from paddlejob.client.job import describe
-from paddlejob.client.logs.container_log import ContainerLog, Source, view_of
-from paddlejob.client.logs.follow import containers_of, since_of, source_of, too_many
+from paddlejob.client.logs.container_log import ContainerLog, Source, container_view
+from paddlejob.client.logs.follow import containers_of, since_of, source_of, too_many_logs
 from paddlejob.client.logs.model import LogBlock, LogItem, LogQuery, Marker, time_of
+from paddlejob.client.logs.process_log import Process, ProcessLog, ended_marker, resolve, source_of_process
 from paddlejob.client.logs.recorded import recorded_logs
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
@@ -22,16 +25,15 @@ if TYPE_CHECKING:
     from paddlejob.client.cluster import ClusterJob
 
 QUEUED_BLOCKS = 4
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, None]:
-    """Yield the lines of all containers that have started, or of those before their last restart.
+    """Yield the lines of all containers that have started, or the lines before their last restart.
 
-    The pods of a finished job that are gone are replaced by the operator's record. Raises ClientError and
-    KubeError.
+    For deleted pods of a finished job, the operator's record is used. Raises ClientError and KubeError.
     """
     state = await job.refresh()
+    query, process = resolve(state, query)
     pods = ranks.select(state, await job.pods(), query.rank)
     if state.status.phase.is_terminal:
         present = {pod.metadata.name for pod in pods}
@@ -40,19 +42,23 @@ async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, N
     elif not pods:
         yield Marker(f"{state.name} has no pods now: {describe(state)}", state.status.attempt)
     containers = [(pod, container) for pod in pods for container in containers_of(state, pod, query)]
-    views = [view_of(pod, container) for pod, container in containers]
+    views = [container_view(pod, container) for pod, container in containers]
     if pods and not any(view.has_started for view in views):
         yield Marker(f"{state.name} has not started to write: {describe(state)}", state.status.attempt)
     sources = [
         source_of(state, pod, container)
         for (pod, container), view in zip(containers, views, strict=True)
-        if _has_log(view.restarts, query)
+        if view.restarts > 0 or not query.previous
     ]
     if len(sources) > query.max_requests:
-        raise TooManyLogsError(too_many(state, len(sources), query))
-    readers = [_Reader(job.client, source, query) for source in sources]
+        raise TooManyLogsError(too_many_logs(state, len(sources), query))
+    if process and sources and not views[0].is_running:
+        if views[0].has_started:
+            yield ended_marker(sources[0], process)
+        process = None
+    readers = [_Reader(job.client, source, query, process) for source in sources]
     try:
-        async for block in _merged(readers):
+        async for block in _merge(readers):
             yield block
     finally:
         for reader in readers:
@@ -61,12 +67,8 @@ async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, N
             await asyncio.wait([reader.task for reader in readers])
 
 
-def _has_log(restarts: int, query: LogQuery) -> bool:
-    return restarts > 0 or not query.previous
-
-
-async def _merged(readers: list[_Reader]) -> AsyncGenerator[LogBlock, None]:
-    """Yield the lines of all in order of time, as many of one reader at a time as come in a row."""
+async def _merge(readers: list[_Reader]) -> AsyncGenerator[LogBlock, None]:
+    """Yield the lines of all readers in order of time. Consecutive lines of one reader form a block."""
     heap: list[tuple[datetime, int, _Reader]] = []
     for order, reader in enumerate(readers):
         if await reader.has_line():
@@ -82,59 +84,58 @@ async def _merged(readers: list[_Reader]) -> AsyncGenerator[LogBlock, None]:
 class _Reader:
     """The lines of one container, with the time of the next one."""
 
-    def __init__(self, client: Client, source: Source, query: LogQuery) -> None:
-        self._source = source
+    def __init__(self, client: Client, source: Source, query: LogQuery, process: Process | None) -> None:
+        self._source = source if process is None else source_of_process(source, process)
         self._queue: asyncio.Queue[LogItem | None] = asyncio.Queue(QUEUED_BLOCKS)
         self._lines: list[bytes] = []
         self._position = 0
-        self.time = _LONG_AGO
-        self._log = ContainerLog(
-            client,
-            source,
-            emit=self._queue.put,
-            since=since_of(client, query),
-            tail=query.tail,
-        )
-        self.task = asyncio.create_task(self._read(previous=query.previous))
+        self.time = LONG_AGO
+        emit, tail = self._queue.put, query.tail
+        if process is None:
+            log = ContainerLog(client, source, emit=emit, since=since_of(client, query), tail=tail)
+            read_all = partial(log.read_all, previous=query.previous)
+        else:
+            read_all = partial(ProcessLog(client, self._source, process, emit=emit, tail=tail).read_all)
+        self.task = asyncio.create_task(self._read(read_all))
 
-    async def _read(self, *, previous: bool) -> None:
+    async def _read(self, read_all: Callable[[], Awaitable[None]]) -> None:
         try:
-            await self._log.read_all(previous=previous)
+            await read_all()
         except errors.NotFoundError:
-            # The pod went away since it was listed.
+            # The pod was deleted after it was listed.
             await self._queue.put(None)
-        except errors.KubeError:
+        except (ClientError, errors.KubeError):
             await self._queue.put(None)
             raise
         await self._queue.put(None)
 
     async def has_line(self) -> bool:
-        """Wait for the next line; False at the end. Raises KubeError."""
+        """Wait for the next line. Return False at the end. Raises KubeError."""
         while self._position == len(self._lines):
             block = await self._queue.get()
             if not isinstance(block, LogBlock):
                 await self.task
                 return False
             self._lines, self._position = block.stamped[:-1].split(b"\n"), 0
-        self._look()
+        self._read_time()
         return True
 
     def take(self, before: datetime | None) -> LogBlock:
-        """Return the next line and those after it that are not later than `before`."""
+        """Return the next line and the following ones up to the time `before`."""
         start = self._position
         if before is None:
             self._position = len(self._lines)
         else:
             self._position += 1
             while self._position < len(self._lines):
-                self._look()
+                self._read_time()
                 if self.time > before:
                     break
                 self._position += 1
         lines = self._lines[start : self._position]
         return LogBlock(self._source.rank, self._source.attempt, b"\n".join((*lines, b"")))
 
-    def _look(self) -> None:
-        """Note the time of the next line; one without a time belongs to the line before it."""
+    def _read_time(self) -> None:
+        """Store the time of the next line. A line without a time has the time of the line before it."""
         if time := time_of(self._lines[self._position]):
             self.time = time

@@ -1,6 +1,7 @@
-"""What a stream of logs consists of: blocks of whole lines, and markers between them.
+"""The parts of a log stream: blocks of whole lines, and markers between them.
 
-Lines travel in blocks because a job of a hundred ranks writes more of them than Python can handle one by one.
+Lines are handled in blocks because a job of a hundred ranks writes more lines than Python can handle one by
+one.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from datetime import UTC, datetime
 import msgspec
 
 STAMP = re.compile(rb"(?m)^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}[.0-9]*(?:Z|[+-][0-9]{2}:[0-9]{2}) ")
-"""The time in front of a line, as the API server writes it when asked for timestamps."""
+"""The timestamp that the API server writes in front of a line."""
 
 MAX_REQUESTS = 200
-"""How many logs are read at a time, each over a connection of its own."""
+"""The maximum number of logs that are read together, each over its own connection."""
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which lines to read."""
+    """The lines to read."""
 
     rank: str = "all"
     """A worker's rank (0), a pod (ps-1), a role (ps) or all."""
@@ -27,15 +28,15 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Begin before the first pod exists, cross restarts, and end with the job."""
     since_seconds: float | None = None
     tail: int | None = None
-    """Only so many of the last lines of each container."""
+    """The number of last lines of each container; None for all."""
     previous: bool = False
     """The logs of containers before their last restart."""
     container: str = ""
-    """By default the one that trains."""
+    """By default the training container."""
     all_containers: bool = False
     max_requests: int = MAX_REQUESTS
     recorded: bool = True
-    """Whether the operator's record replaces the logs of deleted pods; its lines share one time."""
+    """Whether to use the operator's record for deleted pods. Its lines all have the same time."""
 
 
 ALL_LOGS = LogQuery()
@@ -45,14 +46,14 @@ class LogLine(msgspec.Struct, frozen=True):
     """One line of one rank, or a marker."""
 
     rank: str
-    """Such as worker-0, with the container's name where it is not the one that trains; empty for a marker."""
+    """Such as `worker-0`, or `worker-0/CONTAINER` for other containers; empty for a marker."""
     attempt: int
     text: str
     time: datetime | None = None
 
 
 class LogBlock(msgspec.Struct, frozen=True):
-    """Whole lines of one container, each with its time in front and a line feed at its end."""
+    """Whole lines of one container, each with a timestamp in front and a line feed at the end."""
 
     rank: str
     attempt: int
@@ -60,11 +61,10 @@ class LogBlock(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> bytes:
-        """The lines without their times."""
+        """The lines without timestamps."""
         return STAMP.sub(b"", self.stamped)
 
     def lines(self) -> Iterator[LogLine]:
-        """Yield the lines one by one."""
         for line in self.stamped[:-1].split(b"\n"):
             stamp = STAMP.match(line)
             text = line[stamp.end() :] if stamp else line
@@ -73,15 +73,14 @@ class LogBlock(msgspec.Struct, frozen=True):
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """A sentence between the lines about what happened to the job or to the connection."""
+    """A sentence between the lines about the job or the connection."""
 
     text: str
     attempt: int = 0
     is_part_of_log: bool = True
-    """Whether it belongs between the lines, such as a restart, or is news for who waits, such as a delay."""
+    """True for an event of the job, such as a restart; False for a state to show while waiting."""
 
     def lines(self) -> Iterator[LogLine]:
-        """Yield it as a line."""
         yield LogLine("", self.attempt, self.text)
 
 
@@ -89,7 +88,7 @@ LogItem = LogBlock | Marker
 
 
 def time_of(line: bytes) -> datetime | None:
-    """Return the time in front of a line, to the microsecond; None without one, or for an impossible one."""
+    """Return the timestamp of a line to the microsecond, None if it has no valid one."""
     stamp = STAMP.match(line)
     if stamp is None:
         return None

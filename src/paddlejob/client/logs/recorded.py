@@ -1,4 +1,4 @@
-"""The logs of deleted pods, as far as the operator's record keeps them."""
+"""Read the logs of deleted pods from the operator's record."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 async def recorded_logs(
     job: ClusterJob, state: PaddleJob, query: LogQuery, present: Collection[str]
 ) -> AsyncGenerator[LogItem, None]:
-    """Yield a marker and the recorded ends of the logs of a finished job, for pods that are not `present`.
+    """Yield a marker and the recorded last lines of a finished job's pods that are not `present`.
 
-    Without a record of them and without pods, the marker says that the logs were deleted.
+    If there is neither a record nor a pod, the marker reports that the logs were deleted.
     """
     wanted = chosen_pods(state.name, query.rank, ranks.wanted(state))
     missing = [pod for pod in wanted if pod not in present]
@@ -44,16 +44,14 @@ async def recorded_logs(
 
 
 def _block(end: RankEnd, state: PaddleJob, query: LogQuery, now: datetime | None) -> LogBlock | None:
-    """Return the lines that the query asks for; all of them carry the time when the rank ended."""
+    """Return the lines that the query selects, all with the time when the rank ended."""
     time = end.time or state.status.completion_time
     lines = end.text.splitlines()
     lines = lines[max(0, len(lines) - query.tail) :] if query.tail is not None else lines
-    if not lines or time is None or (now and query.since_seconds and _is_older(time, now, query)):
+    if not lines or time is None:
+        return None
+    if now and query.since_seconds and now - time > timedelta(seconds=query.since_seconds):
         return None
     stamp = time.isoformat()
     stamped = "".join(f"{stamp} {line}\n" for line in lines)
     return LogBlock(end.rank, state.status.attempt, stamped.encode())
-
-
-def _is_older(time: datetime, now: datetime, query: LogQuery) -> bool:
-    return now - time > timedelta(seconds=query.since_seconds or 0)

@@ -1,4 +1,4 @@
-"""Progress and losses of a job, read from what its first worker prints."""
+"""Parse progress and losses of a job from the log of its first worker."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from datetime import datetime
 from typing import TypedDict
 
 from paddlejob.client.logs.model import LogLine
-from paddlejob.progress import Progress, Tracker
+from paddlejob.training.log_lines import Progress, Tracker
 
 RANK = "0"
-MOST_LINES = 20_000
-"""How much of the log's end is read; what is older is missing in the curve."""
+MAX_LINES = 20_000
+"""The number of last lines that are read. Older points are missing in the curve."""
 
 
 class Point(TypedDict):
-    """What the program had reported at one moment."""
+    """The last reported values at one moment."""
 
     time: datetime | None
     attempt: int
@@ -25,27 +25,27 @@ class Point(TypedDict):
 
 
 class Metrics:
-    """Follows the lines of one worker."""
+    """Collects the metrics of one worker."""
 
     def __init__(self) -> None:
         self.tracker = Tracker()
         self.points: list[Point] = []
         self.last_line = ""
+        self._attempt = 0
 
     @property
     def progress(self) -> Progress | None:
-        """How far the program is."""
+        """The latest progress of the program."""
         return self.tracker.progress
 
-    def eta_seconds(self, now: float) -> float | None:
-        """Return how long it still takes, None where that is unknown."""
-        return self.tracker.eta_seconds(now)
-
     def feed(self, line: LogLine) -> None:
-        """Take note of a line."""
+        """Parse one line."""
         if not line.rank:
             return
         self.last_line = line.text
+        if line.attempt != self._attempt:
+            self._attempt = line.attempt
+            self.tracker.restart()
         if not self.tracker.feed(line.text, line.time.timestamp() if line.time else 0.0):
             return
         current = self.tracker.progress
@@ -60,5 +60,5 @@ class Metrics:
                 throughput=current.throughput,
             )
         )
-        if len(self.points) > MOST_LINES:
-            del self.points[: MOST_LINES // 2]
+        if len(self.points) > MAX_LINES:
+            del self.points[: MAX_LINES // 2]

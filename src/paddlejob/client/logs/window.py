@@ -1,9 +1,9 @@
-"""Resuming a log without a gap and without a repeat.
+"""Resume a log without gaps and without repeated lines.
 
-The API server can begin a log at a whole second, and lines of one second are many. So the lines delivered
-lately are remembered, and those of a resumed stream that were delivered before are left out. Lines are
-compared with their times to the nanosecond; equal ones are counted. Their order does not matter: a container
-runtime stamps stdout and stderr apart from each other, so that times may go back by a little.
+The API server can only begin a log at a whole second, and one second can have many lines. So the last
+delivered lines are kept, and a resumed stream skips them. Lines are compared including their timestamps in
+nanoseconds, and equal lines are counted. Their order does not matter: container runtimes stamp stdout and
+stderr separately, so timestamps may decrease a little.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from datetime import UTC, datetime
 from paddlejob.client.logs.model import time_of
 
 LIMIT_BYTES = 1 << 20
-"""How much of one log is remembered; where more is written in a second, times alone tell what is new."""
+"""The limit for kept lines of one log. Beyond it, new lines are recognised by time only."""
 BACK_SECONDS = 1
-"""By how much times may go back."""
+"""By how much timestamps may decrease."""
 KEPT_SECONDS = 2.0 + BACK_SECONDS
-"""How much older than the newest line what is remembered may be: more than what a resumed stream repeats."""
+"""The age up to which lines are kept: more than a resumed stream repeats."""
 
 
 class Window:
-    """The last seconds of one log, as they were delivered."""
+    """The delivered lines of the last seconds of one log."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
         self._blocks: deque[tuple[float, bytes]] = deque()
-        """Each with the time of its last line."""
+        """Blocks with the time of their last line."""
         self._size = 0
         self._newest = 0.0
         self._known: Counter[bytes] | None = None
-        """The lines that a resumed stream may still repeat; None when it has come past them."""
+        """The lines that a resumed stream may still repeat; None after it has passed them."""
         self._forgotten = 0.0
-        """The time of the last line that the limit did not allow to remember."""
+        """The time of the last line that was dropped because of the limit."""
         self._floor = 0.0
         self._begin = 0.0
-        """The time of the first line that is wanted, where older ones are not."""
+        """The time of the first wanted line, if older ones are not wanted."""
         self._is_leading = False
-        """Whether a resumed stream has not come to the first known line yet."""
+        """Whether a resumed stream has not reached the first known line yet."""
 
     @property
     def resume_from(self) -> str:
-        """The whole second to resume from, empty when nothing was delivered yet."""
+        """The whole second to resume from, empty if nothing was delivered yet."""
         if not self._newest:
             return ""
         return datetime.fromtimestamp(int(self._newest) - BACK_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def resume(self, *, same_clock: bool = True) -> None:
-        """Expect a stream that repeats what was delivered, from `resume_from` or from the log's beginning.
+        """Expect a stream that repeats delivered lines, from `resume_from` or from the start of the log.
 
-        Where the limit did not allow to remember all of it, what is older counts as delivered too, unless it
-        has another node's time.
+        Lines older than those dropped because of the limit count as delivered, unless they come from
+        another node with another clock.
         """
         if self._blocks:
             self._known = Counter(line for _, block in self._blocks for line in block[:-1].split(b"\n"))
@@ -60,14 +60,14 @@ class Window:
             self._is_leading = True
 
     def begin_with(self, block: bytes) -> None:
-        """Leave out lines before this block, the first of a log that is not wanted from its beginning.
+        """Skip lines before this block, the first block of a log that does not start at its beginning.
 
-        The second that a stream is resumed from may have such lines.
+        A stream that is resumed at a whole second may have such lines.
         """
         self._begin = _time(block) or 0.0
 
     def take(self, block: bytes) -> bytes:
-        """Return the lines of a block that were not delivered yet; they count as delivered from now on."""
+        """Return the lines of a block that were not delivered yet, and record them as delivered."""
         new = block if self._known is None else self._without_known(block)
         if new:
             self._remember(new)
@@ -106,6 +106,6 @@ class Window:
 
 
 def _time(line: bytes) -> float | None:
-    """Return the time of a line in seconds, None for a line without one."""
+    """Return the timestamp of a line in seconds, None if it has none."""
     time = time_of(line)
     return time.timestamp() if time else None

@@ -1,13 +1,13 @@
-"""Runs a command in a container, over a WebSocket.
+"""Run a command in a container over a WebSocket.
 
-Every message begins with the number of its channel. Protocol v5 can close standard input, which v4 cannot:
-there a command that reads to the end of its input ends only with the connection.
+Every message begins with the number of its channel. Protocol v5 can close standard input. With v4, a command
+that reads its input to the end ends only with the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -25,15 +25,16 @@ Size = tuple[int, int]
 
 
 class ContainerCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, and what becomes of its input and output."""
+    """A command with its input and output."""
 
     words: Sequence[str]
-    on_stdout: Callable[[bytes], None]
+    on_stdout: Callable[[bytes], Awaitable[None] | None]
+    """If it is asynchronous, the next output is received after it has returned."""
     on_stderr: Callable[[bytes], None]
     stdin: AsyncIterator[bytes] | None = None
     tty: bool = False
     sizes: AsyncIterator[Size] | None = None
-    """The size of the terminal, now and whenever it changes."""
+    """The size of the terminal, now and after each change."""
 
 
 class _Cause(msgspec.Struct, frozen=True):
@@ -82,7 +83,8 @@ async def _receive(socket: WebSocket, command: ContainerCommand) -> int:
         channel, data = (message[0], message[1:]) if message else (CLOSE, b"")
         match channel:
             case 1:
-                command.on_stdout(data)
+                if (taken := command.on_stdout(data)) is not None:
+                    await taken
             case 2:
                 command.on_stderr(data)
             case 3:

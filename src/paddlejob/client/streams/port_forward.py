@@ -1,4 +1,4 @@
-"""Forwards ports of this machine to a pod: one WebSocket for each connection."""
+"""Forward local ports to a pod, with one WebSocket for each connection."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from paddlejob.kube.errors import KubeError
 V4 = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
 PORT_BYTES = 2
-"""The first message on each channel is the port again."""
+"""The first message on each channel repeats the port."""
 CHUNK_BYTES = 1 << 16
 
 
 class Forward(NamedTuple):
-    """A port here and the port of the pod that it leads to."""
+    """A local port and the port of the pod."""
 
     local: int
-    """0 for any that is free."""
+    """0 for any free port."""
     remote: int
 
 
 def parse(text: str) -> Forward:
-    """Return what `8040` or `8041:8040` or `:8040` means. Raises ClientError."""
+    """Parse `8040`, `8041:8040` or `:8040`. Raises ClientError."""
     local, colon, remote = text.rpartition(":")
     ports = (local or "0", remote) if colon else (remote, remote)
     if not all(each.isdecimal() and int(each) < 1 << 16 for each in ports) or not int(ports[1]):
@@ -36,7 +36,7 @@ def parse(text: str) -> Forward:
 
 
 class Forwarder:
-    """Listens here, and passes every connection on to a pod."""
+    """Listens on local ports, and forwards every connection to a pod."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Forwarder:
         pod: str,
         on_error: Callable[[str], None],
     ) -> None:
-        """`on_error` is called with what is wrong with a connection; the others continue."""
+        """`on_error` is called with the error of one connection; the others continue."""
         self._client = client
         self._namespace = namespace
         self._pod = pod
@@ -53,16 +53,16 @@ class Forwarder:
 
     @contextlib.asynccontextmanager
     async def listening(self, forward: Forward, address: str = "127.0.0.1") -> AsyncIterator[int]:
-        """Listen while the context is open; yields the port. Raises ClientError when it is taken."""
+        """Listen while the context is open, and yield the port. Raises ClientError if it is in use."""
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.closing(writer):
                 try:
-                    await self._pass_on(forward.remote, reader, writer)
+                    await self._forward(forward.remote, reader, writer)
                 except (KubeError, ClientError) as error:
                     self._on_error(f"connection to port {forward.remote}: {sentence(error)}")
                 except ConnectionError:
-                    # Whoever connected has left.
+                    # The local client has disconnected.
                     return
 
         try:
@@ -72,7 +72,7 @@ class Forwarder:
         async with server:
             yield server.sockets[0].getsockname()[1]
 
-    async def _pass_on(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         query = [("ports", str(port))]
         async with self._client.pod_websocket(
             self._namespace, self._pod, "portforward", query, (V4,)

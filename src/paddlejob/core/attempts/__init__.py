@@ -1,1 +1,1 @@
-"""Attempts: what begins a new one, how it begins, and how long it waits."""
+"""Attempts: the causes of a new one, its beginning, and its delay."""

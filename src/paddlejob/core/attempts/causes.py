@@ -15,15 +15,15 @@ from paddlejob.core.snapshot import Snapshot
 PLANNED_EXIT_CODES = frozenset({15, 101, 143})
 """Paddle's launcher after SIGTERM, Fleet's elastic restart, and a process after SIGTERM.
 
-The restart was asked for; but a Rust program that panics exits with 101 too, and a program that fails its
-liveness probe with 143. They count if they repeat without progress.
+These exits ask for a restart. But a Rust program that panics exits with 101 too, and one whose liveness probe
+fails exits with 143. They count if they repeat without progress.
 """
 
 REPORT_DELAY = timedelta(seconds=10)
-"""How long a kubelet may take to report an end; a clock that says more than that is wrong."""
+"""How long a kubelet may take to report an end; a larger difference comes from a wrong clock."""
 
 _OUTSIDE_KILLS = frozenset({137, 247})
-"""SIGKILL of a process, and of a child of Paddle's launcher: a cause, where an abort is a consequence."""
+"""SIGKILL of a process, and of a child of Paddle's launcher. A kill is a cause; an abort is a consequence."""
 
 _DISRUPTIONS = frozenset(
     {
@@ -38,17 +38,17 @@ _DISRUPTIONS = frozenset(
     }
 )
 _OWN_DEADLINE = "DeadlineExceeded"
-"""The activeDeadlineSeconds of the pod has passed; that its containers got SIGTERM then excuses nothing."""
+"""The activeDeadlineSeconds of the pod has passed; the exit code after SIGTERM does not matter."""
 
 _NODE_PRESSURE = "The node "
 """Begins each kubelet message about a node that is short of a resource.
 
-Since 1.26 kubelets add the condition DisruptionTarget to these evictions. A pod that is evicted with neither
-exceeded a limit in its spec.
+Since 1.26 kubelets also set the condition DisruptionTarget for these evictions. A pod that is evicted without
+either exceeded a limit in its spec.
 """
 
 _LOST = frozenset({("ContainerStatusUnknown", 137), ("Unknown", 255)})
-"""Reason and exit code that kubelet and containerd invent for a container which did not survive a reboot."""
+"""Reason and exit code that kubelet and containerd report for a container lost in a reboot."""
 
 _START_ERRORS = frozenset({"StartError", "ContainerCannotRun"})
 _COMMAND_ERROR = re.compile(
@@ -58,9 +58,9 @@ _COMMAND_ERROR = re.compile(
     r"|error finding executable "  # gVisor
     r"|create shim task: (?:exec: |the file \S+ was not found)"  # Kata
 )
-"""A container runtime names the command: it is missing in the image or not executable, on every node."""
+"""The container runtime names the command: it is missing or not executable, on every node."""
 _TEMPLATE_ERROR = re.compile(r"container init was OOM-killed|chdir to cwd|: not a directory")
-"""The template has a memory limit too low for the runtime, no such workingDir, or a mount over a file."""
+"""The template has too low a memory limit, a missing workingDir, or a mount over a file."""
 
 
 class Cause(enum.Enum):
@@ -79,7 +79,7 @@ class Cause(enum.Enum):
 
 
 def cause_of(member: ObservedPod, policy: RestartPolicy) -> Cause:
-    """Return how a failed pod counts: by the platform, the user's rules, known errors, defaults."""
+    """Return how a failed pod counts: by the platform, the user's rules, known errors, or defaults."""
     if by_platform := platform_cause(member):
         return by_platform
     ending = ending_of(member)
@@ -87,7 +87,7 @@ def cause_of(member: ObservedPod, policy: RestartPolicy) -> Cause:
         return Cause.RETRYABLE
     if by_rule := rule_for(ending.exit_code, policy):
         return by_rule
-    if ending.exit_code and (known := known_errors.from_last_words(ending.message)):
+    if ending.exit_code and (known := known_errors.from_termination_message(ending.message)):
         return Cause.PERMANENT if known.is_final else Cause.RETRYABLE
     return Cause.RETRYABLE if _exceeded_own_limit(member.pod.status) else _by_default(ending)
 
@@ -107,13 +107,13 @@ def platform_cause(member: ObservedPod) -> Cause | None:
 
 
 def _exceeded_own_limit(status: PodStatus) -> bool:
-    """Return whether the kubelet stopped the pod for a limit in its spec: on time, or on local storage."""
+    """Return whether the pod exceeded a limit in its spec: on time, or on local storage."""
     is_pressure = _NODE_PRESSURE in status.message
     return status.reason == _OWN_DEADLINE or (status.reason == "Evicted" and not is_pressure)
 
 
 def is_node_fault(ending: ContainerTerminated) -> bool:
-    """Return whether the node lost a container, or could not start it: a driver, a mount, a full disk."""
+    """Return whether the node lost a container, or could not start it (driver, mount, full disk)."""
     is_own = _TEMPLATE_ERROR.search(ending.message) or _names_command(ending)
     is_lost = (ending.reason, ending.exit_code) in _LOST
     return is_lost or (ending.reason in _START_ERRORS and not is_own)
@@ -130,7 +130,7 @@ def _names_command(ending: ContainerTerminated) -> bool:
 
 
 def rule_for(code: int, policy: RestartPolicy) -> Cause | None:
-    """Return how the exit code lists of the job count an exit code, None if none has it."""
+    """Return how the job's exit code lists classify an exit code, None if it is in none of them."""
     if code in policy.permanent_exit_codes:
         return Cause.PERMANENT
     if code in policy.retryable_exit_codes:
@@ -146,15 +146,16 @@ def _by_default(ending: ContainerTerminated) -> Cause:
 
 
 def is_outside_kill(code: int) -> bool:
-    """Return whether an exit code is that of a kill, which tells nothing about the program."""
+    """Return whether an exit code means SIGKILL, which says nothing about the program."""
     return code in _OUTSIDE_KILLS
 
 
 def first_failure(failed: list[ObservedPod], policy: RestartPolicy, snapshot: Snapshot) -> ObservedPod:
     """Return the pod whose failure explains the others.
 
-    Kubelets report whole seconds, in which peers may follow the first. Among equals a kill from outside goes
-    before an error of the program, and that before an abort, which is how Paddle ends when a peer is gone.
+    Kubelets report whole seconds, and peers may fail within the same second. In a tie, a kill from outside
+    comes before an error of the program, and an error before an abort, with which Paddle ends when a peer is
+    gone.
     """
 
     def order(member: ObservedPod) -> tuple[datetime, int]:
@@ -162,13 +163,13 @@ def first_failure(failed: list[ObservedPod], policy: RestartPolicy, snapshot: Sn
         code = ending.exit_code if ending else 0
         cause = cause_of(member, policy)
         if cause in (Cause.PLANNED, Cause.IGNORED, Cause.NODE) or is_outside_kill(code):
-            return believed_end(member, snapshot), 0
-        return believed_end(member, snapshot), 1 if cause is Cause.PERMANENT else 2
+            return end_time(member, snapshot), 0
+        return end_time(member, snapshot), 1 if cause is Cause.PERMANENT else 2
 
     return min(failed, key=order)
 
 
-def believed_end(member: ObservedPod, snapshot: Snapshot) -> datetime:
-    """Return when a pod ended: by its kubelet's clock, as far as that agrees with when the end was seen."""
+def end_time(member: ObservedPod, snapshot: Snapshot) -> datetime:
+    """Return when a pod ended by its kubelet's clock, within REPORT_DELAY of when the end was seen."""
     seen = (snapshot.now - timedelta(seconds=snapshot.seconds_in_state(member.pod))).replace(microsecond=0)
     return min(seen, max(seen - REPORT_DELAY, ended_at(member) or seen))

@@ -1,9 +1,8 @@
-"""Jobs whose pods no longer match: one was deleted, the size changed, or addresses changed."""
+"""Pods that no longer match the job: a pod was deleted, the size changed, or addresses changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from paddlejob.api import names
 from paddlejob.api.names import Reason
@@ -15,20 +14,18 @@ from paddlejob.core.attempts.new_attempt import (
     was_established,
     world_size_of,
 )
+from paddlejob.core.observed import Observed, ValidJob
 from paddlejob.core.paddle_env import attempt_key, published_host
 from paddlejob.core.pod_set import Replica, pod_name
 
-if TYPE_CHECKING:
-    from paddlejob.core.observed import Observed
 
-
-def lost(job: Observed) -> NewAttempt | None:
-    """Find pods that were deleted or are being deleted; the restart does not count.
+def replace_lost_pods(job: Observed) -> NewAttempt | None:
+    """Return a new attempt if pods were deleted or are being deleted; the restart does not count.
 
     The loss of a pod that others depend on restarts them too: they hold its address and share its work.
     A worker replaced on its own is not treated as lost until all pods have been up once.
     """
-    scaling, breaking = resized(job), lost_peers(job)
+    scaling, breaking = scale_to_spec(job), lost_peers(job)
     if scaling is not None and scaling.all_pods:
         return None
     missed = breaking or (_gone(job) if is_established(job.status) and scaling is None else [])
@@ -36,17 +33,17 @@ def lost(job: Observed) -> NewAttempt | None:
         return None
     message = f"{missed[0]}: its pod was deleted"
     reason = Reason.RESTARTING if breaking else Reason.REPLACED_POD
-    failure = _uncounted(job, missed[0], Reason.POD_LOST, message)
+    failure = _uncounted_failure(job, missed[0], Reason.POD_LOST, message)
     return NewAttempt(Phase.RESTARTING, reason, message, all_pods=bool(breaking), failure=failure)
 
 
 def lost_peers(job: Observed) -> list[Replica]:
-    """Return the replicas that other pods depend on and whose pods are gone or are being deleted."""
+    """Return the replicas that others depend on and that have lost or are losing their pods."""
     leaving = [replica for replica in _needed(job) if _is_leaving(job, replica)]
     return [
         replica
         for replica in (*_gone(job), *leaving)
-        if depends_on_peers(job.spec, replica.role) and _was_there(job, replica)
+        if depends_on_peers(job.spec, replica.role) and _was_up(job, replica)
     ]
 
 
@@ -62,8 +59,8 @@ def _is_leaving(job: Observed, replica: Replica) -> bool:
     return replica in job.pods.members and job.pods.members[replica].is_leaving
 
 
-def resized(job: Observed) -> NewAttempt | None:
-    """Find that the user wants another number of pods than there were."""
+def scale_to_spec(job: Observed) -> NewAttempt | None:
+    """Return a new attempt if the user has changed the number of pods."""
     had = job.status.world_size
     if had is None or not was_established(job.status):
         return None
@@ -81,21 +78,21 @@ def resized(job: Observed) -> NewAttempt | None:
     return NewAttempt(Phase.SCALING, Reason.SCALED, message, all_pods=all_pods, to_delete=job.pods.excess)
 
 
-def moved(job: Observed) -> NewAttempt | None:
-    """Find pods that train with addresses which are no longer those of their peers."""
+def restart_after_move(job: ValidJob) -> NewAttempt | None:
+    """Return a new attempt if pods train with outdated addresses of their peers."""
     holder = next(_holders_of_old_addresses(job), None) if was_established(job.status) else None
     if holder is None:
         return None
     message = f"{holder} holds addresses that have changed since it started"
-    failure = _uncounted(job, holder, Reason.ADDRESS_CHANGED, message)
+    failure = _uncounted_failure(job, holder, Reason.ADDRESS_CHANGED, message)
     return NewAttempt(Phase.RESTARTING, Reason.RESTARTING, message, failure=failure)
 
 
-def _was_there(job: Observed, replica: Replica) -> bool:
-    """Return whether others have worked with the pod of a replica.
+def _was_up(job: Observed, replica: Replica) -> bool:
+    """Return whether other pods have worked with the pod of a replica.
 
-    Pods that are called by name start before all are there. A worker is created after all servers, so once
-    one has started, a server that is missing was there; unless it waited for a place, and is created again.
+    Pods that are called by name start before all pods exist. Workers are created after all servers, so once a
+    worker has started, a missing server was up, unless it was pending and is being rescheduled.
     """
     had, status = job.status.world_size, job.status
     if had is not None and was_established(status):
@@ -105,13 +102,13 @@ def _was_there(job: Observed, replica: Replica) -> bool:
     return replica.role is Role.PS and not is_rescheduled and any(worker.has_started for worker in workers)
 
 
-def _holders_of_old_addresses(job: Observed) -> Iterator[Replica]:
-    """Yield started pods whose environment has an address that a pod they depend on no longer has.
+def _holders_of_old_addresses(job: ValidJob) -> Iterator[Replica]:
+    """Yield started pods whose environment has an outdated address of a pod that they depend on.
 
-    Where workers depend on each other any change of the ConfigMap since their start is one. Elsewhere workers
-    come and go, and only the addresses of the servers matter; no ConfigMap with others has been written yet.
+    If workers depend on each other, any change of the ConfigMap since their start counts. Otherwise workers
+    come and go, and only the addresses of the servers in the present ConfigMap count.
     """
-    data = job.given.config_map.data if job.given.config_map else {}
+    data = job.snapshot.config_map.data if job.snapshot.config_map else {}
     fingerprint, everything_matters = job.config.fingerprint, depends_on_peers(job.spec, Role.WORKER)
     servers_moved = not everything_matters and _servers_moved(job, data)
     for member in job.pods.active:
@@ -119,12 +116,12 @@ def _holders_of_old_addresses(job: Observed) -> Iterator[Replica]:
             continue
         mark = member.pod.metadata.annotations.get(names.ANNOTATION_CONFIG_HASH)
         holds_others = fingerprint is not None and mark not in (None, fingerprint)
-        holds_these = attempt_key(job.job, member.attempt) in data
+        holds_these = attempt_key(job.trusted, member.attempt) in data
         if (everything_matters and holds_others) or (servers_moved and holds_these):
             yield member.replica
 
 
-def _servers_moved(job: Observed, data: Mapping[str, str]) -> bool:
+def _servers_moved(job: ValidJob, data: Mapping[str, str]) -> bool:
     if job.context.knows_hosts_beforehand:
         return False
     servers = [member for member in job.pods.active if member.replica.role is not Role.WORKER]
@@ -132,10 +129,10 @@ def _servers_moved(job: Observed, data: Mapping[str, str]) -> bool:
     return any(known and address and known != address for known, address in addresses)
 
 
-def _uncounted(job: Observed, replica: Replica, reason: str, message: str) -> Failure:
+def _uncounted_failure(job: Observed, replica: Replica, reason: str, message: str) -> Failure:
     return Failure(
         attempt=job.status.attempt,
-        pod=pod_name(job.job.name, replica),
+        pod=pod_name(job.stored.name, replica),
         reason=reason,
         message=message,
         time=job.now,

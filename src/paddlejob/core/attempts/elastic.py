@@ -1,24 +1,22 @@
-"""How many workers an elastic job runs with: all that it asks for, or as many as it can get.
+"""The number of workers that an elastic job runs with: all that it asks for, or as many as find a node.
 
-A job that cannot have all of its workers goes on with fewer after a while. Pods for the missing ones wait in
-the wings as standby: they belong to the next attempt, whose key the ConfigMap does not have, so they cannot
-start; but the scheduler gives them a place as soon as there is one, and then the job grows.
+If not all workers find a node within a time limit, the job starts with fewer. The missing workers get standby
+pods. These belong to the next attempt, whose key the ConfigMap lacks, so their containers cannot start. When
+the scheduler finds nodes for them, the job grows.
 
-Workers that do not depend on each other train on without the missing one. Its pod joins them as soon as it
-has a place. After the same while the job is Running without it. It completes without it only after
-MIN_OMISSION_SECONDS: a drained worker, which has work left, usually finds a node before. With an etcd the
-launcher has divided the work among the others.
+Workers that do not depend on each other train without a missing worker, and its pod joins them when it finds
+a node. After the same time limit the job is Running without it. The job completes without it only after
+MIN_OMISSION_SECONDS, because a drained worker has work left and usually finds a node earlier. With an etcd,
+Paddle's launcher divides the work among the others.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from paddlejob.api.defaulting import EffectiveSpec, Rendezvous
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import Mode, PaddleJobSpec, Phase, Role, RoleSpec
+from paddlejob.api.v1 import Mode, PaddleJob, PaddleJobSpec, Phase, Role, RoleSpec
 from paddlejob.core import explain
 from paddlejob.core.actions import soonest
 from paddlejob.core.attempts import backoff
@@ -26,16 +24,12 @@ from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers, is
 from paddlejob.core.pod_set import ObservedPod, PodSet, PodState, Replica
 from paddlejob.core.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from paddlejob.core.observed import Observed
-
-
 MIN_OMISSION_SECONDS = 600.0
-"""How long a worker has no place before the job may complete without it."""
+"""How long a worker must have been without a node before the job may complete without it."""
 
 
 class WorkerRange(msgspec.Struct, frozen=True):
-    """The fewest and the most workers that a job trains with."""
+    """Minimum and maximum number of workers."""
 
     least: int
     most: int
@@ -44,7 +38,7 @@ class WorkerRange(msgspec.Struct, frozen=True):
 def worker_range(spec: PaddleJobSpec) -> WorkerRange | None:
     """Return the bounds of an elastic job, None for a job of fixed size.
 
-    `elastic` switches it on, and so do `worker.requests` and `worker.limits`, which are the bounds.
+    A job is elastic if it has `elastic`, or the bounds `worker.requests` or `worker.limits`.
     """
     worker = spec.worker
     if worker is None or (spec.elastic is None and not worker.requests and not worker.limits):
@@ -53,20 +47,18 @@ def worker_range(spec: PaddleJobSpec) -> WorkerRange | None:
 
 
 def with_workers(spec: EffectiveSpec, workers: int) -> EffectiveSpec:
-    """Return a spec that asks for so many workers, if that is fewer; 0 is as many as the user wants."""
+    """Return the spec with at most this many workers; 0 means no limit."""
 
-    def reduced(role: Role, role_spec: RoleSpec) -> RoleSpec:
+    def reduce(role: Role, role_spec: RoleSpec) -> RoleSpec:
         if role is not Role.WORKER or not 0 < workers < role_spec.replicas:
             return role_spec
         return msgspec.structs.replace(role_spec, replicas=workers)
 
-    return msgspec.structs.replace(
-        spec, roles=tuple((role, reduced(role, each)) for role, each in spec.roles)
-    )
+    return msgspec.structs.replace(spec, roles=tuple((role, reduce(role, each)) for role, each in spec.roles))
 
 
 def with_rendezvous(spec: EffectiveSpec, given: PaddleJobSpec, etcd_server: str) -> EffectiveSpec:
-    """Leave an elastic collective job to Paddle's own launcher where there is an etcd for it.
+    """If an etcd is configured, let Paddle's launcher handle elastic collective jobs.
 
     The launcher restarts the training processes when pods come and go, so no pod depends on another one.
     """
@@ -77,30 +69,30 @@ def with_rendezvous(spec: EffectiveSpec, given: PaddleJobSpec, etcd_server: str)
     return msgspec.structs.replace(spec, rendezvous=Rendezvous(etcd_server, nodes))
 
 
-def resized(job: Observed) -> NewAttempt | None:
-    """Find that the job is to grow or to shrink."""
-    return _resize(job.snapshot, job.pods)[0]
+def resize(snapshot: Snapshot, pod_set: PodSet) -> NewAttempt | None:
+    """Return a new attempt if the job has to grow or shrink."""
+    return _resize(snapshot, pod_set)[0]
 
 
-def look_again(job: Observed) -> float | None:
+def seconds_to_resize(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> float | None:
     """Return when the job may next grow or shrink, or train or complete without a worker."""
-    limits = (job.snapshot.settings.elastic_wait_seconds, MIN_OMISSION_SECONDS)
-    waited = _seconds_without_place(job.snapshot, job.spec, job.pods).values()
+    limits = (snapshot.settings.elastic_wait_seconds, MIN_OMISSION_SECONDS)
+    waited = _seconds_without_node(snapshot, spec, pod_set).values()
     waits = (limit - seconds for limit in limits for seconds in waited if seconds < limit)
-    return soonest(_resize(job.snapshot, job.pods)[1], *waits)
+    return soonest(_resize(snapshot, pod_set)[1], *waits)
 
 
 def with_given_up(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> PodSet:
-    """Return the pods with those workers marked that found no place in time and are not needed."""
-    waited, limit = _seconds_without_place(snapshot, spec, pod_set), snapshot.settings.elastic_wait_seconds
+    """Mark the workers that found no node in time and that the job can do without."""
+    waited, limit = _seconds_without_node(snapshot, spec, pod_set), snapshot.settings.elastic_wait_seconds
     given_up = frozenset(replica for replica, seconds in waited.items() if seconds >= limit)
     least = 0.0 if spec.rendezvous else MIN_OMISSION_SECONDS
     omitted = frozenset(replica for replica in given_up if waited[replica] >= least)
     return msgspec.structs.replace(pod_set, given_up=given_up, omitted=omitted) if given_up else pod_set
 
 
-def _seconds_without_place(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> dict[Replica, float]:
-    """Return how long workers have had no place, if enough others train without them."""
+def _seconds_without_node(snapshot: Snapshot, spec: EffectiveSpec, pod_set: PodSet) -> dict[Replica, float]:
+    """Return how long workers have been without a node, if enough others train without them."""
     bounds, status = worker_range(snapshot.job.spec), snapshot.job.status
     if bounds is None or depends_on_peers(spec, Role.WORKER) or not was_established(status):
         return {}
@@ -116,10 +108,10 @@ def _seconds_without_place(snapshot: Snapshot, spec: EffectiveSpec, pod_set: Pod
     return {replica: (snapshot.now - since).total_seconds() for replica, since in began.items()}
 
 
-def useless_standby(job: Observed) -> tuple[ObservedPod, ...]:
-    """Return pods on standby that no attempt can use: they have ended, or fewer workers are wanted by now."""
-    ended, wanted = (PodState.FAILED, PodState.SUCCEEDED), job.job.spec.replicas(Role.WORKER)
-    return tuple(each for each in job.pods.standby if each.state in ended or each.replica.index >= wanted)
+def useless_standby(job: PaddleJob, pod_set: PodSet) -> tuple[ObservedPod, ...]:
+    """Return the standby pods that have ended or are beyond the wanted number of workers."""
+    ended, wanted = (PodState.FAILED, PodState.SUCCEEDED), job.spec.replicas(Role.WORKER)
+    return tuple(each for each in pod_set.standby if each.state in ended or each.replica.index >= wanted)
 
 
 def _resize(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, float | None]:
@@ -137,7 +129,7 @@ def _resize(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, flo
 
 
 def _growth(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, float | None]:
-    """Take in workers that found a place, not at once where the size has just changed several times."""
+    """Add workers that found a node, after a delay if the size has just changed several times."""
     found = sum(
         bool(each.pod.status.pod_ip)
         and not each.is_leaving
@@ -149,7 +141,7 @@ def _growth(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, flo
         return None, None
     status = snapshot.job.status
     in_a_row = backoff.restarts_in_a_row(status, snapshot.now)
-    delay = backoff.delay_seconds(snapshot.job.spec.restart_policy, in_a_row, first_at_once=True)
+    delay = backoff.delay_seconds(snapshot.job.spec.restart_policy, in_a_row, first_is_immediate=True)
     left = delay - (snapshot.now - (status.attempt_time or snapshot.now)).total_seconds()
     if left > 0:
         return None, left
@@ -160,7 +152,7 @@ def _growth(snapshot: Snapshot, pod_set: PodSet) -> tuple[NewAttempt | None, flo
 
 
 def _shrinkage(snapshot: Snapshot, pod_set: PodSet, least: int) -> tuple[NewAttempt | None, float | None]:
-    """Give up, after a while, on workers that the cluster has no room for."""
+    """After a time limit, continue without the workers that the cluster has no room for."""
     unscheduled = (PodState.PENDING, PodState.FAILED, PodState.UNKNOWN)
     placed = {member.replica for member in pod_set.active_in(Role.WORKER) if member.state not in unscheduled}
     affordable = len(placed | pod_set.finished)

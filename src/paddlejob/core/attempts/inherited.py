@@ -1,40 +1,35 @@
-"""What becomes of pods and finalizers that an earlier operator left behind.
+"""Pods and finalizers that paddle-operator, the predecessor of this operator, left behind.
 
-Its running jobs train on as they are: their programs have read their addresses and need nothing more.
-Whatever they need later, a pod replaced or another size, is done by replacing all pods, because old and new
-pods do not agree on a port. Jobs whose pods had not all started have nothing to lose: all are replaced.
+Its running jobs continue to train: their programs have read their addresses. A later restart, replacement or
+scaling replaces all pods, because old and new pods use different ports. If not all pods have started, all are
+replaced immediately.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import Phase
+from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.core.actions import Plan, RemoveFinalizer
 from paddlejob.core.attempts.new_attempt import NewAttempt
+from paddlejob.core.observed import Observed
 from paddlejob.core.pod_set import ObservedPod, PodSet
-from paddlejob.core.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from paddlejob.core.observed import Observed
 
 
 def is_inherited(member: ObservedPod) -> bool:
-    """Return whether an earlier operator made the pod: ours are all labelled with their attempt."""
+    """Return whether an earlier operator created the pod: all of ours are labelled with their attempt."""
     return names.LABEL_ATTEMPT not in member.pod.metadata.labels
 
 
 def has_inherited_pods(pod_set: PodSet) -> bool:
-    """Return whether the pods that count are of an earlier operator, one at least."""
+    """Return whether any active pod was created by an earlier operator."""
     return any(is_inherited(member) for member in pod_set.active)
 
 
-def not_started(job: Observed) -> NewAttempt | None:
-    """Find a job that an earlier operator had not brought to its start: all of its pods are replaced."""
+def replace_unstarted(job: Observed) -> NewAttempt | None:
+    """Return a new attempt if an earlier operator had not started all pods."""
     if not has_inherited_pods(job.pods):
         return None
     if not job.pods.missing and all(member.has_started for member in job.pods.active):
@@ -44,31 +39,18 @@ def not_started(job: Observed) -> NewAttempt | None:
 
 
 def without_mixed_pods(new_attempt: NewAttempt, pod_set: PodSet) -> NewAttempt:
-    """Return an attempt that leaves no inherited pod beside new ones."""
+    """Return an attempt that replaces all pods if any of them is inherited."""
     if new_attempt.all_pods or not has_inherited_pods(pod_set):
         return new_attempt
     reason = Reason.RESTARTING if new_attempt.reason == Reason.REPLACED_POD else new_attempt.reason
     return msgspec.structs.replace(new_attempt, all_pods=True, reason=reason)
 
 
-def with_world_size(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with the world size that version 0.1.0 wrote, by its name of today.
+def finalizer_removal(job: PaddleJob) -> Plan | None:
+    """Return a plan that removes the finalizer of an earlier operator, which would block a deletion.
 
-    Without it nobody knows that all pods were there once, and one that is lost would be created alone.
+    It is removed from the observed version of the job, so no status is written before.
     """
-    job, formation = snapshot.job, snapshot.job.status.formation
-    if formation is None:
-        return snapshot
-    world_size = job.status.world_size or formation
-    status = msgspec.structs.replace(job.status, world_size=world_size, formation=None)
-    return msgspec.structs.replace(snapshot, job=msgspec.structs.replace(job, status=status))
-
-
-def finalizer_removal(snapshot: Snapshot) -> Plan | None:
-    """Remove the finalizer of an earlier operator first, before a deletion is blocked by it.
-
-    It is removed from the very version of the job that was looked at, so no status is written before.
-    """
-    if names.LEGACY_FINALIZER not in snapshot.job.metadata.finalizers:
+    if names.LEGACY_FINALIZER not in job.metadata.finalizers:
         return None
-    return Plan(snapshot.job.status, ((RemoveFinalizer(names.LEGACY_FINALIZER),),), requeue_after_seconds=0.0)
+    return Plan(job.status, ((RemoveFinalizer(names.LEGACY_FINALIZER),),), requeue_after_seconds=0.0)

@@ -1,4 +1,4 @@
-"""Errors of training that have a name: the recall errors of Paddle, and losses that are not finite."""
+"""Training errors with a name: Paddle's recall errors, and losses that are not finite."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from paddlejob.api.v1 import PaddleJobStatus
 
 
 class KnownError(msgspec.Struct, frozen=True):
-    """A named error, and what is done about it unless the job's own rules say otherwise."""
+    """A named error and its treatment, unless the job's own rules cover the exit code."""
 
     reason: str
     is_final: bool = False
-    """The same data would give the same error again; otherwise the job is restarted, and that counts."""
+    """The same data would cause the error again, so the job ends; otherwise a counted restart follows."""
     blames_node: bool = False
-    """The machine computes wrongly, or may do: the next attempt prefers other nodes."""
+    """The node may compute wrongly: the next attempt prefers other nodes."""
 
 
 LOSS_NAN = KnownError(Reason.LOSS_NAN, is_final=True)
@@ -31,18 +31,18 @@ RECALL_ERRORS = {
     "105": KnownError(Reason.DOWNLOAD_FAILED),
     "107": KnownError(Reason.CHECKPOINT_FAILED),
 }
-"""By the number in `PaddleRecall error(102): LossNan`. 106 is a warning of Paddle's, and decides nothing."""
+"""Errors by the number in `PaddleRecall error(102): LossNan`. 106 is only a warning."""
 
 _NUMBERS = "|".join(RECALL_ERRORS)
 _ERROR = re.compile(
     rf"PaddleRecall error\(({_NUMBERS})\)|There are NAN or INF(?: \(num_nan=(\d+), num_inf=(\d+))?"
 )
-"""The second is what `FLAGS_check_nan_inf` makes Paddle end with."""
+"""The second alternative is printed with `FLAGS_check_nan_inf`."""
 _LOSSES = {"nan": LOSS_NAN, "inf": LOSS_INF, "-inf": LOSS_INF}
 
 
-def from_last_words(text: str) -> KnownError | None:
-    """Return the last error that the end of a log names."""
+def from_termination_message(text: str) -> KnownError | None:
+    """Return the last known error in a termination message."""
     found = None
     for found in _ERROR.finditer(text):  # noqa: B007  (the last one)
         pass
@@ -54,7 +54,7 @@ def from_last_words(text: str) -> KnownError | None:
 
 
 def from_loss(status: PaddleJobStatus) -> KnownError | None:
-    """Return what the newest loss of the present attempt tells, None when it is finite or not known."""
+    """Return the error of the newest loss of the current attempt, None if it is finite or unknown."""
     progress = status.progress
     if progress is None or progress.attempt < status.base_attempt:
         return None

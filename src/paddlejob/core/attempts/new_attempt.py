@@ -1,4 +1,4 @@
-"""What a new attempt is, and what pods are to each other: whether all were there, and who depends on whom."""
+"""A new attempt, whether all pods of an attempt were up, and which pods depend on each other."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from paddlejob.core.pod_set import ObservedPod, PodSet, PodState
 
 
 class NewAttempt(msgspec.Struct, frozen=True):
-    """Pods are to be created again: all of them, or some."""
+    """The decision to create all pods or some of them again."""
 
     phase: Phase
     reason: str
     message: str
     all_pods: bool = True
     to_delete: tuple[ObservedPod, ...] = ()
-    """Pods to delete if not all are."""
+    """Pods to delete if `all_pods` is False."""
     failure: Failure | None = None
     workers: int | None = None
-    """With how many workers from now on, 0 for all; None leaves that as it is."""
+    """New number of workers, 0 for all; None keeps the current one."""
     blames_node: bool = False
-    """Whether the node of the failed pod is suspected: the attempt waits, and its pods prefer other nodes."""
+    """Whether the node is suspected: the attempt is delayed, and its pods prefer other nodes."""
 
 
 def depends_on_peers(spec: EffectiveSpec, role: Role) -> bool:
@@ -33,12 +33,12 @@ def depends_on_peers(spec: EffectiveSpec, role: Role) -> bool:
 
 
 def world_size_of(pod_set: PodSet, attempt: int) -> WorldSize:
-    """Return how many pods of each role there are when all are there."""
+    """Return the number of pods of each role in a complete attempt."""
     return WorldSize(attempt, *(pod_set.desired(role) for role in (Role.PS, Role.WORKER, Role.HETER)))
 
 
 def is_complete(pod_set: PodSet) -> bool:
-    """Return whether every pod that is needed is there and has a place in the cluster."""
+    """Return whether every needed pod exists and has a node."""
     taken = [pod_set.members.get(replica) for replica in pod_set.wanted if replica not in pod_set.finished]
     return not pod_set.outdated and all(
         member is not None and not member.is_leaving and member.state is not PodState.PENDING
@@ -47,10 +47,10 @@ def is_complete(pod_set: PodSet) -> bool:
 
 
 def is_established(status: PaddleJobStatus) -> bool:
-    """Return whether the pods of this attempt were all there once, so that what is missing was lost."""
+    """Return whether the pods of this attempt were once complete, so that a missing pod was lost."""
     return status.world_size is not None and status.world_size.attempt == status.attempt
 
 
 def was_established(status: PaddleJobStatus) -> bool:
-    """Return whether all pods were there once since all were last created; some may be replaced since."""
+    """Return whether the pods were complete at some time since all were last created."""
     return status.world_size is not None and status.world_size.attempt >= status.base_attempt

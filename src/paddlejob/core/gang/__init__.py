@@ -1,4 +1,4 @@
-"""Gangs: which scheduler places the pods of a job together, what it is asked, and when pods may be created.
+"""Gangs: pods of a job that a scheduler places together.
 
-A scheduler is one adapter (`volcano`, `native`, `kueue`) that `registry` knows; its resources are in `model`.
+Each scheduler has an adapter (`volcano`, `native`, `kueue`), listed in `registry`. `model` has the resources.
 """

@@ -1,4 +1,4 @@
-"""Which system schedules the pods of a job together: what the job says, then what the platform team says."""
+"""Chooses the gang scheduler of a job: by the job itself, then by the operator's settings."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _SYSTEMS = {
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A system, or why there is none."""
+    """The chosen system, or the reason why there is none."""
 
     system: GangSystem | None = None
     kind: Kind | None = None
     may_create: bool = True
-    """Whether the operator makes the group when the user has not."""
+    """Whether the operator creates the group if the user has not."""
     obstacle: str = ""
-    """What stands in the way of a gang that was asked for; the pods wait for it to go."""
+    """Why a requested gang is not possible; the pods wait until it is."""
 
 
 NO_GANG = Choice()
 
 
 def choose(job: PaddleJob, scheduling: Scheduling, apis: GangApis) -> Choice:
-    """Return who schedules the pods of a job that has none yet.
+    """Return the gang scheduler for the pods of a job that has no pods yet.
 
-    1. A job with the label of a queue of Kueue waits in that queue.
-    2. A template that names Volcano's scheduler, on any role, means Volcano for all of them.
-    3. `--scheduling=volcano` means the same for jobs that name no other scheduler.
-    4. `spec.schedulingPolicy` means a gang of whatever the cluster has.
-    5. `--scheduling=native` and `auto` are for all other jobs.
+    1. A job with the label of a Kueue queue waits in that queue.
+    2. If the template of any role names Volcano's scheduler, all roles use Volcano.
+    3. `--scheduling=volcano` does the same for jobs that name no other scheduler.
+    4. `spec.schedulingPolicy` asks for a gang of any scheduler that the cluster has.
+    5. `--scheduling=native` and `auto` apply to all other jobs.
     """
     if job.metadata.labels.get(names.LABEL_KUEUE_QUEUE):
         return _need(GangSystem.KUEUE, apis, f"remove the label {names.LABEL_KUEUE_QUEUE}")
@@ -65,7 +65,7 @@ def _choose_scheduler(job: PaddleJob, scheduling: Scheduling, apis: GangApis) ->
 
 
 def relevant_systems(job: PaddleJob, scheduling: Scheduling) -> tuple[GangSystem, ...]:
-    """Return the systems that must be known of before anything is decided about a job."""
+    """Return the systems that must be discovered before a decision about a job."""
     if job.metadata.labels.get(names.LABEL_KUEUE_QUEUE):
         return (GangSystem.KUEUE,)
     if names.VOLCANO in scheduler_names(job).values():
@@ -79,7 +79,7 @@ def relevant_systems(job: PaddleJob, scheduling: Scheduling) -> tuple[GangSystem
 
 
 def scheduler_names(job: PaddleJob) -> dict[Role, str]:
-    """Return the schedulers that templates name, by role; a role that names none is left out."""
+    """Return the scheduler names in the templates by role, without roles that name none."""
     pod_specs = {role: spec.template.get("spec") for role, spec in job.spec.roles()}
     given = {
         role: pod_spec.get("schedulerName")
@@ -90,14 +90,14 @@ def scheduler_names(job: PaddleJob) -> dict[Role, str]:
 
 
 def _suitable(scheduling: Scheduling, named: frozenset[str]) -> tuple[GangSystem, ...]:
-    """Volcano is a scheduler of its own; Kubernetes' gangs need one scheduler for all pods, whichever."""
+    """Return suitable systems: Volcano needs its own scheduler, Kubernetes' gangs any one for all pods."""
     volcano = (GangSystem.VOLCANO,) if not named else ()
     native = (GangSystem.NATIVE,) if len(named) <= 1 else ()
     return (*native, *volcano) if scheduling is Scheduling.NATIVE else (*volcano, *native)
 
 
 def _first(systems: tuple[GangSystem, ...], apis: GangApis) -> Choice:
-    """Return the first system that the cluster has; nothing is chosen while a better one may turn up."""
+    """Return the first system that the cluster has; wait while a preferred one is being discovered."""
     for system in systems:
         kind = apis.kind_of(system)
         if kind is not None:

@@ -1,8 +1,8 @@
 """Kueue: a job with the label of a queue waits there, as a Workload, until it is admitted.
 
-The operator is to Kueue what Kueue calls the controller of a job: it describes the pods in a Workload,
-creates them when the Workload is admitted, on the nodes of the flavors that were assigned, and when the
-Workload is evicted takes them away and gives the quota back.
+The operator plays the role Kueue calls the job controller: it describes the pods in a Workload, creates them
+on the nodes of the assigned flavors when the Workload is admitted, and deletes them and gives the quota back
+when the Workload is evicted.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from paddlejob.core.pod_set import PodSet, PodState
 from paddlejob.core.snapshot import Snapshot
 
 PREEMPTED = "Preempted"
-"""The reason of an eviction after which a Workload is queued again at once."""
+"""The reason of an eviction after which a Workload is queued again immediately."""
 
 
 class Kueue:
     """Workloads of kueue.x-k8s.io."""
 
     def reconcile(self, snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
-        """Return what the job's Workload needs, and whether its pods may be created."""
+        """Return the actions for the job's Workload, and whether pods may be created."""
         return _reconcile(snapshot, pod_set, choice)
 
-    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
-        """Return whether the job has quota for other pods than it wants, and has not trained with it."""
+    def is_outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
+        """Return whether the job has quota for other pods than it wants, and has not trained yet."""
         workload = _own_workload(snapshot)
         return (
             workload is not None and not _is_for(snapshot.job, workload) and not pod_set.has_trained_workers
         )
 
     def mark_pod(self, pod: JsonObject, gang: Gang, role: Role) -> None:
-        """Kueue decides before there are pods, and needs no mark on them."""
+        """Do nothing: Kueue decides before there are pods."""
 
 
 def _reconcile(snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
@@ -62,17 +62,17 @@ def _reconcile(snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState
     if workload.metadata.controller_uid != snapshot.job.metadata.uid:
         text = f"Workload {name} of Kueue does not belong to this job; delete it or rename the job"
         return GangState(gang, admitted=has_pods, obstacle=text)
-    moving = _moved(snapshot, choice.kind, workload, gang)
+    moving = _move(snapshot, choice.kind, workload, gang)
     gang_state = moving or _with_workload(snapshot, choice.kind, workload, gang, has_pods=has_pods)
-    if gang_state.admitted and _runs(pod_set) and workload.status.says("PodsReady") is None:
+    if gang_state.admitted and _runs(pod_set) and workload.status.true_condition("PodsReady") is None:
         return msgspec.structs.replace(gang_state, actions=(_report_ready(snapshot, choice.kind, workload),))
     return gang_state
 
 
-def evicted(snapshot: Snapshot, pod_set: PodSet) -> NewAttempt | None:
-    """Find that Kueue wants the quota of a job back whose pods are there: all of them go."""
+def eviction(snapshot: Snapshot, pod_set: PodSet) -> NewAttempt | None:
+    """Return a new attempt if Kueue evicts a job that has pods: all of them are deleted."""
     workload = _own_workload(snapshot)
-    evicted = workload.status.says("Evicted") if workload else None
+    evicted = workload.status.true_condition("Evicted") if workload else None
     if evicted is None or not any(pod_set.active):
         return None
     message = f"evicted by Kueue: {evicted.reason}: {evicted.message}".rstrip(": ")
@@ -87,7 +87,7 @@ def evicted(snapshot: Snapshot, pod_set: PodSet) -> NewAttempt | None:
 
 
 def workload_manifest(job: PaddleJob, kind: Kind) -> JsonObject:
-    """Return the Workload as it is sent to the API server."""
+    """Return the manifest of the Workload."""
     pod_sets = _pod_sets(job)
     metadata = {
         "name": job.name,
@@ -103,24 +103,24 @@ def workload_manifest(job: PaddleJob, kind: Kind) -> JsonObject:
 
 def _without_workload(snapshot: Snapshot, kind: Kind, gang: Gang, *, has_pods: bool) -> GangState:
     if not _wanted_queue(snapshot.job):
-        # Its pods were admitted once; neither label nor Workload says by which queue, so none is asked again.
+        # The pods were admitted earlier, but neither the label nor a Workload shows by which queue.
         return GangState(gang)
     create = Create(kind, snapshot.job.name, workload_manifest(snapshot.job, kind))
     text = f"waiting for Kueue to see Workload {snapshot.job.name}"
     return GangState(gang, (create,), admitted=has_pods, obstacle=text)
 
 
-def _moved(snapshot: Snapshot, kind: Kind, workload: PodGroup, gang: Gang) -> GangState | None:
-    """Follow the label to another queue, as far as Kueue allows: quota that is reserved stays in its queue.
+def _move(snapshot: Snapshot, kind: Kind, workload: PodGroup, gang: Gang) -> GangState | None:
+    """Move the Workload to the queue of the label, if Kueue allows it: reserved quota stays in its queue.
 
-    Pods that are there keep the quota they were admitted with. Without pods a reservation is given up.
+    Existing pods keep the quota they were admitted with. Without pods the reservation is given back.
     """
     wanted, present = _wanted_queue(snapshot.job), workload.spec.queue_name
     if not wanted or wanted == present:
         return None
     text = f"moving Workload {snapshot.job.name} from Kueue's queue {present} to {wanted}"
     metadata = workload.metadata
-    if workload.status.says("QuotaReserved") is None:
+    if workload.status.true_condition("QuotaReserved") is None:
         version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         patch = PatchGroup(kind, metadata.name, version, "spec", {"queueName": wanted})
         return GangState(gang, (patch,), admitted=False, obstacle=text)
@@ -130,7 +130,7 @@ def _moved(snapshot: Snapshot, kind: Kind, workload: PodGroup, gang: Gang) -> Ga
 
 
 def _wanted_queue(job: PaddleJob) -> str:
-    """Return the queue that the job's label names; the label may be removed or changed at any time."""
+    """Return the queue in the job's label, which users may change or remove at any time."""
     return job.metadata.labels.get(names.LABEL_KUEUE_QUEUE, "")
 
 
@@ -138,9 +138,9 @@ def _with_workload(
     snapshot: Snapshot, kind: Kind, workload: PodGroup, gang: Gang, *, has_pods: bool
 ) -> GangState:
     name, status, queue = snapshot.job.name, workload.status, workload.spec.queue_name
-    evicted = status.says("Evicted")
+    evicted = status.true_condition("Evicted")
     if evicted is not None:
-        gives_back = not snapshot.pods and status.says("QuotaReserved") is not None
+        gives_back = not snapshot.pods and status.true_condition("QuotaReserved") is not None
         actions: tuple[Action, ...] = (_give_back(snapshot, kind, workload, evicted),) if gives_back else ()
         text = f"evicted from Kueue's queue {queue}: {evicted.reason}: {evicted.message}".rstrip(": ")
         return GangState(gang, actions, admitted=False, obstacle=text)
@@ -153,8 +153,8 @@ def _with_workload(
         delete = Delete(kind, name, workload.metadata.uid)
         text = f"recreating Workload {name} in Kueue's queue {queue}: the job's pods changed"
         return GangState(gang, (delete,), admitted=False, obstacle=text)
-    if status.says("Admitted") is None:
-        text = f"waiting in Kueue's queue {queue}{_pending_because(status.conditions)}"
+    if status.true_condition("Admitted") is None:
+        text = f"waiting in Kueue's queue {queue}{_pending_reason(status.conditions)}"
         return GangState(gang, admitted=has_pods, obstacle=text)
     placements, missing = _placements(snapshot, workload)
     if missing:
@@ -163,7 +163,7 @@ def _with_workload(
 
 
 def _give_back(snapshot: Snapshot, kind: Kind, workload: PodGroup, evicted: Condition) -> PatchGroup:
-    """Return the quota, now that no pod uses it: Kueue waits for that, and then queues the Workload again."""
+    """Give the quota back, now that no pod uses it. Kueue then queues the Workload again."""
     again = str(evicted.reason == PREEMPTED)
     verdicts = {
         "QuotaReserved": ("False", "Pending", evicted.message),
@@ -171,11 +171,11 @@ def _give_back(snapshot: Snapshot, kind: Kind, workload: PodGroup, evicted: Cond
         "Requeued": (again, evicted.reason, evicted.message),
         "PodsReady": ("False", "WaitForStart", "Not all pods are ready or succeeded"),
     }
-    return _report(snapshot, kind, workload, verdicts, admission=None)
+    return _report(snapshot, kind, workload, verdicts, gives_back=True)
 
 
 def _report_ready(snapshot: Snapshot, kind: Kind, workload: PodGroup) -> PatchGroup:
-    """Say that all pods run; a Kueue that waits for that takes the quota back otherwise."""
+    """Report that all pods run; otherwise a Kueue configured to wait for this evicts the job."""
     verdicts = {"PodsReady": ("True", "Started", "All pods are ready or succeeded")}
     return _report(snapshot, kind, workload, verdicts)
 
@@ -185,9 +185,10 @@ def _report(
     kind: Kind,
     workload: PodGroup,
     verdicts: dict[str, tuple[str, str, str]],
-    **changes: None,
+    *,
+    gives_back: bool = False,
 ) -> PatchGroup:
-    """Set conditions beside those that Kueue has set, if they are still the same."""
+    """Set conditions without changing those that Kueue has set."""
     fresh = [
         Condition(about, status, reason, message, snapshot.now, workload.metadata.generation)
         for about, (status, reason, message) in verdicts.items()
@@ -196,7 +197,8 @@ def _report(
     metadata = workload.metadata
     version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
     conditions = msgspec.to_builtins([*kept, *fresh])
-    return PatchGroup(kind, metadata.name, version, "status", {**changes, "conditions": conditions})
+    changes: JsonObject = {**({"admission": None} if gives_back else {}), "conditions": conditions}
+    return PatchGroup(kind, metadata.name, version, "status", changes)
 
 
 def _runs(pod_set: PodSet) -> bool:
@@ -206,7 +208,7 @@ def _runs(pod_set: PodSet) -> bool:
 
 
 def _placements(snapshot: Snapshot, workload: PodGroup) -> tuple[dict[Role, Placement], str]:
-    """Return where the pods of each role may run, or the name of a flavor that is not known yet."""
+    """Return the nodes for the pods of each role, or the name of a flavor that is not listed yet."""
     admission = workload.status.admission
     placements: dict[Role, Placement] = {}
     for assignment in admission.pod_set_assignments if admission else ():
@@ -223,7 +225,7 @@ def _placements(snapshot: Snapshot, workload: PodGroup) -> tuple[dict[Role, Plac
     return placements, ""
 
 
-def _pending_because(conditions: tuple[Condition, ...]) -> str:
+def _pending_reason(conditions: tuple[Condition, ...]) -> str:
     for kind in ("QuotaReserved", "Admitted"):
         for condition in conditions:
             if condition.type == kind and condition.status == "False" and condition.message:

@@ -1,4 +1,4 @@
-"""Gangs as data: which schedulers place pods together, their resources, and what a cluster serves of them."""
+"""Data types of gangs: schedulers, their resources, and the ones that a cluster serves."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import enum
 
 import msgspec
 
+from paddlejob.api import resources
 from paddlejob.api.meta import JsonObject
-from paddlejob.api.resource import Resource
 from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Kind
 
 
 class Scheduling(enum.StrEnum):
-    """What the platform team wants for jobs that do not say themselves: `--scheduling`."""
+    """The operator's flag `--scheduling`, for jobs that do not choose a scheduler."""
 
     AS_WRITTEN = ""
-    """Only jobs that ask for it are gangs."""
+    """Only jobs that ask for a gang get one."""
     VOLCANO = "volcano"
     NATIVE = "native"
     AUTO = "auto"
-    """Every job is a gang, of whatever the cluster has; of nothing where it has nothing."""
+    """Every job gets a gang if the cluster serves any gang scheduler."""
 
 
 class GangSystem(enum.StrEnum):
-    """Who schedules the pods of a gang; pods carry it as an annotation."""
+    """A gang scheduler; also the value of an annotation of the pods."""
 
     VOLCANO = "volcano"
     NATIVE = "native"
@@ -32,49 +32,46 @@ class GangSystem(enum.StrEnum):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of object that describe a gang to this scheduler, the preferred one first."""
+        """Kinds of the objects that describe a gang to this scheduler, the preferred one first."""
         return tuple(_RESOURCES[self])
 
 
-_VOLCANO, _NATIVE, _KUEUE = "scheduling.volcano.sh", "scheduling.k8s.io", "kueue.x-k8s.io"
 _RESOURCES = {
-    GangSystem.VOLCANO: {Kind.POD_GROUP: Resource(_VOLCANO, "v1beta1", "podgroups", "PodGroup")},
+    GangSystem.VOLCANO: {Kind.POD_GROUP: resources.VOLCANO_POD_GROUPS},
     GangSystem.NATIVE: {
-        Kind.POD_GROUP_V1BETA1: Resource(_NATIVE, "v1beta1", "podgroups", "PodGroup"),
-        Kind.POD_GROUP_V1ALPHA2: Resource(_NATIVE, "v1alpha2", "podgroups", "PodGroup"),
+        Kind.POD_GROUP_V1BETA1: resources.POD_GROUPS_V1BETA1,
+        Kind.POD_GROUP_V1ALPHA2: resources.POD_GROUPS_V1ALPHA2,
     },
     GangSystem.KUEUE: {
-        Kind.WORKLOAD_V1BETA2: Resource(_KUEUE, "v1beta2", "workloads", "Workload"),
-        Kind.WORKLOAD_V1BETA1: Resource(_KUEUE, "v1beta1", "workloads", "Workload"),
+        Kind.WORKLOAD_V1BETA2: resources.WORKLOADS_V1BETA2,
+        Kind.WORKLOAD_V1BETA1: resources.WORKLOADS_V1BETA1,
     },
 }
 GANG_RESOURCES = {kind: resource for kinds in _RESOURCES.values() for kind, resource in kinds.items()}
 GROUP_KINDS = tuple(GANG_RESOURCES)
 
-QUEUES = Resource(_VOLCANO, "v1beta1", "queues", "Queue", namespaced=False)
 FLAVORS = {
-    kind: Resource(_KUEUE, resource.version, "resourceflavors", "ResourceFlavor", namespaced=False)
-    for kind, resource in _RESOURCES[GangSystem.KUEUE].items()
+    Kind.WORKLOAD_V1BETA2: resources.FLAVORS_V1BETA2,
+    Kind.WORKLOAD_V1BETA1: resources.FLAVORS_V1BETA1,
 }
-"""The resource flavors that belong to a kind of Workload."""
+"""Resource of the ResourceFlavors for each kind of Workload."""
 
 
 class GangApis(msgspec.Struct, frozen=True):
-    """Kinds of groups that the cluster serves, as far as is known."""
+    """Kinds of groups that the cluster is known to serve."""
 
     ready: frozenset[Kind] = frozenset()
-    """Served, and all of their objects are known."""
+    """Served, and all of their objects are listed."""
     loading: frozenset[Kind] = frozenset()
-    """It is being found out whether they are served, or their objects are being listed."""
+    """Being discovered or listed."""
     trouble: dict[Kind, str] = {}
-    """Served but not accessible, and why."""
+    """Served but not accessible, with the reason."""
 
     def kind_of(self, system: GangSystem) -> Kind | None:
-        """Return the kind to use for a system, None when the cluster has none that can be used now."""
+        """Return the kind to use for a system, None if the cluster has none that is ready."""
         return next((kind for kind in system.kinds if kind in self.ready), None)
 
     def is_loading(self, system: GangSystem) -> bool:
-        """Return whether more may be known in a moment."""
         return any(kind in self.loading for kind in system.kinds)
 
 
@@ -86,7 +83,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """What a pod is marked with so that its scheduler knows its gang."""
+    """The gang that a pod is assigned to, for its scheduler."""
 
     system: GangSystem
     group: str

@@ -1,4 +1,4 @@
-"""Gangs of Kubernetes itself: the scheduler holds pods back until enough of them are there and fit."""
+"""Kubernetes' own gangs: the scheduler holds pods back until enough of them exist and fit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Native(PodGroupAdapter):
     """PodGroups of scheduling.k8s.io."""
 
     system = GangSystem.NATIVE
-    creates_pods_at_once = True
+    creates_pods_first = True
 
     def desired(self, job: PaddleJob, pod_set: PodSet, kind: Kind) -> JsonObject:
-        """Return the size and, where it is known, the priority.
+        """Return the size and, for v1beta1, the priority.
 
-        Kubernetes 1.36 takes a priority only with a gate that nobody sees from outside; the pods have it.
+        Kubernetes 1.36 accepts a priority only with a feature gate that clients cannot see. The pods have it.
         """
         policy, counts = job.spec.scheduling_policy, least_pods(job, pod_set)
         spec: JsonObject = {"schedulingPolicy": {"gang": {"minCount": max(sum(counts.values()), 1)}}}
@@ -31,7 +31,7 @@ class Native(PodGroupAdapter):
         return spec
 
     def changes(self, wanted: JsonObject, group: PodGroup) -> JsonObject:
-        """Compare the size; the priority cannot be changed."""
+        """Return the patch of the size; the priority cannot be changed."""
         policy, gang = wanted["schedulingPolicy"], group.spec.scheduling_policy.gang
         same = gang is not None and gang.min_count == policy["gang"]["minCount"]
         return {} if same else {"schedulingPolicy": policy}
@@ -39,14 +39,14 @@ class Native(PodGroupAdapter):
     def adjust(
         self, snapshot: Snapshot, kind: Kind, group: PodGroup, changes: JsonObject
     ) -> tuple[Action, ...]:
-        """Patch; the older version has a fixed size, and is replaced while there are no pods."""
+        """Patch the PodGroup. The older version has a fixed size, and is replaced while there are no pods."""
         if kind is not Kind.POD_GROUP_V1ALPHA2:
             return super().adjust(snapshot, kind, group, changes)
         metadata = group.metadata
         return () if snapshot.pods else (Delete(kind, metadata.name, metadata.uid),)
 
-    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
-        """Return whether the job's PodGroup is of the version with a fixed size, and has another one."""
+    def is_outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
+        """Return whether the job's PodGroup has the version with a fixed size, and the wrong size."""
         kind = Kind.POD_GROUP_V1ALPHA2
         group = snapshot.pod_groups.get(kind)
         if group is None or group.metadata.controller_uid != snapshot.job.metadata.uid:
@@ -54,9 +54,9 @@ class Native(PodGroupAdapter):
         return bool(self.changes(self.desired(snapshot.job, pod_set, kind), group))
 
     def gang(self, snapshot: Snapshot, pod_set: PodSet) -> Gang | None:
-        """A pod is scheduled alone once the gang was complete, or a worker has succeeded.
+        """Return None once the gang was complete or a worker has succeeded: new pods are scheduled alone.
 
-        As a member it would wait for as many peers as the gang began with, which may be more than are left.
+        As members they would wait for as many peers as the gang began with, which may be too many.
         """
         status = snapshot.job.status
         has_begun = status.attempt > status.base_attempt or pod_set.finished
@@ -71,7 +71,7 @@ class Native(PodGroupAdapter):
         *,
         has_pods: bool,  # noqa: ARG002
     ) -> GangState:
-        """Pods are created at once, unless the PodGroup is being replaced."""
+        """Admit the pods unless the PodGroup is being replaced."""
         name, reason = group.metadata.name, unschedulable_reason(group)
         is_replaced = any(isinstance(action, Delete) for action in actions)
         return GangState(
@@ -83,5 +83,4 @@ class Native(PodGroupAdapter):
         )
 
     def mark_pod(self, pod: JsonObject, gang: Gang, role: Role) -> None:  # noqa: ARG002
-        """Name the gang in the spec."""
         pod["spec"]["schedulingGroup"] = {"podGroupName": gang.group}

@@ -1,18 +1,17 @@
-"""A gang that is a PodGroup: created before its pods, adjusted with the job, deleted when the job ends.
+"""Gangs that are PodGroups: created before their pods, adjusted with the job, deleted when the job ends.
 
-A PodGroup that the user created is used as it is, never changed and never deleted. Pods that exist are never
-deleted because of what happens to their PodGroup; only pods that are still to be created wait for it.
+A PodGroup that the user created is never changed or deleted. Existing pods are never deleted because of their
+PodGroup; only new pods wait for it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from datetime import UTC, datetime
 
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.meta import JsonObject
+from paddlejob.api.meta import LONG_AGO, JsonObject
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.core.actions import Action, Create, Kind, PatchGroup
@@ -24,20 +23,23 @@ from paddlejob.core.pod_set import PodSet
 from paddlejob.core.snapshot import Snapshot
 
 USERS_GROUP_GRACE_SECONDS = 5.0
-"""How long a job that names Volcano's scheduler waits for its author's PodGroup.
+"""How long a job that names Volcano's scheduler waits for the user's PodGroup.
 
-Manifests often have job and PodGroup in one file; the operator must not create the second before its author.
+Manifests often have the job and its PodGroup in one file. The operator must not create the PodGroup first.
 """
-_BAD_NEWS = {"Unschedulable": "True", "PodGroupScheduled": "False", "PodGroupInitiallyScheduled": "False"}
-_GOOD_NEWS = "Scheduled"
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_UNSCHEDULABLE = {
+    "Unschedulable": "True",
+    "PodGroupScheduled": "False",
+    "PodGroupInitiallyScheduled": "False",
+}
+_SCHEDULED = "Scheduled"
 
 
 class PodGroupAdapter(ABC):
-    """What the adapters of Volcano and of Kubernetes itself have in common."""
+    """Base of the adapters for Volcano and for Kubernetes' own gangs."""
 
     system: GangSystem
-    creates_pods_at_once: bool
+    creates_pods_first: bool
     """Whether pods may be created before the scheduler has seen the PodGroup."""
 
     @abstractmethod
@@ -46,7 +48,7 @@ class PodGroupAdapter(ABC):
 
     @abstractmethod
     def changes(self, wanted: JsonObject, group: PodGroup) -> JsonObject:
-        """Return the merge patch from a PodGroup's spec to the wanted one, empty if they agree."""
+        """Return the merge patch from a PodGroup's spec to the wanted one, empty if they are equal."""
 
     @abstractmethod
     def state(
@@ -58,10 +60,10 @@ class PodGroupAdapter(ABC):
         *,
         has_pods: bool,
     ) -> GangState:
-        """Return what an existing PodGroup means for the job."""
+        """Return the state of the gang with an existing PodGroup."""
 
     def reconcile(self, snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
-        """Return what the job's PodGroup needs, and whether pods may be created."""
+        """Return the actions for the job's PodGroup, and whether pods may be created."""
         assert choice.kind is not None
         assert snapshot.gang_apis is not None
         gang, has_pods, name = self.gang(snapshot, pod_set), any(pod_set.active), snapshot.job.name
@@ -80,12 +82,12 @@ class PodGroupAdapter(ABC):
         actions = self._adjustments(snapshot, pod_set, choice.kind, group) if is_ours else ()
         return self.state(snapshot, group, gang, actions, has_pods=has_pods)
 
-    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:  # noqa: ARG002  (for adapters that need it)
+    def is_outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:  # noqa: ARG002  (for adapters that need it)
         """Return False: a PodGroup follows the job by a patch."""
         return False
 
     def gang(self, snapshot: Snapshot, pod_set: PodSet) -> Gang | None:  # noqa: ARG002  (for adapters that need it)
-        """Return what pods that are created now are marked with."""
+        """Return the gang of new pods, None if they are scheduled alone."""
         policy = snapshot.job.spec.scheduling_policy
         queue, priority = (policy.queue, policy.priority_class) if policy else ("", "")
         return Gang(self.system, snapshot.job.name, queue, priority)
@@ -97,7 +99,7 @@ class PodGroupAdapter(ABC):
         group: PodGroup,
         changes: JsonObject,
     ) -> tuple[Action, ...]:
-        """Return how to make our own PodGroup follow the job."""
+        """Return the actions that adjust our own PodGroup to the job."""
         metadata = group.metadata
         return (PatchGroup(kind, metadata.name, {"uid": metadata.uid}, "spec", changes),)
 
@@ -124,18 +126,17 @@ class PodGroupAdapter(ABC):
             text = f"waiting briefly for the user to create PodGroup {name}"
             return GangState(gang, admitted=False, obstacle=text, look_again_in_seconds=left)
         create = Create(choice.kind, name, _manifest(snapshot.job, choice.kind, spec))
-        admitted = has_pods or self.creates_pods_at_once
+        admitted = has_pods or self.creates_pods_first
         return GangState(
             gang, (create,), admitted=admitted, obstacle=f"waiting for PodGroup {name}: just created"
         )
 
 
 def least_pods(job: PaddleJob, pod_set: PodSet) -> dict[Role, int]:
-    """Return how many pods of each role must find a place together.
+    """Return how many pods of each role must be scheduled together.
 
-    All of them; of an elastic job's workers the fewest that it trains with. `minAvailable` counts pods in the
-    order of their creation. Nobody waits for a worker that has succeeded: its pod may be gone, and no
-    other takes its place.
+    All of them, but only the minimum of an elastic job's workers. `minAvailable` counts pods in the order of
+    their creation. Workers that have succeeded do not count: their pods may be gone and are not replaced.
     """
     spec, policy = job.spec, job.spec.scheduling_policy
     counts = {role: role_spec.replicas for role, role_spec in spec.roles()}
@@ -153,13 +154,16 @@ def least_pods(job: PaddleJob, pod_set: PodSet) -> dict[Role, int]:
 
 
 def unschedulable_reason(group: PodGroup) -> str:
-    """Return what keeps a scheduler from placing a gang, in its own words, empty when nothing does.
+    """Return the scheduler's reason for not placing a gang, empty if there is none.
 
-    The latest word counts: Volcano never takes back that a gang did not fit, it adds that it does now.
+    The latest condition counts: Volcano does not remove the condition of a gang that did not fit, but adds
+    another one when it fits.
     """
-    words = [condition for condition in group.status.conditions if condition.type in (*_BAD_NEWS, _GOOD_NEWS)]
-    latest = max(words, key=lambda condition: condition.last_transition_time or _LONG_AGO, default=None)
-    if latest is None or _BAD_NEWS.get(latest.type) != latest.status:
+    words = [
+        condition for condition in group.status.conditions if condition.type in (*_UNSCHEDULABLE, _SCHEDULED)
+    ]
+    latest = max(words, key=lambda condition: condition.last_transition_time or LONG_AGO, default=None)
+    if latest is None or _UNSCHEDULABLE.get(latest.type) != latest.status:
         return ""
     return f"{latest.reason}: {' '.join(latest.message.split())}".strip(": ")
 

@@ -1,4 +1,4 @@
-"""The gang schedulers that the operator knows. Another one is a module of its own and a line here."""
+"""The gang schedulers that the operator supports. A new one needs an adapter module and a line here."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from paddlejob.core.snapshot import Snapshot
 
 
 class Adapter(Protocol):
-    """What the operator needs of a gang scheduler."""
+    """The interface of a gang scheduler."""
 
     def reconcile(self, snapshot: Snapshot, pod_set: PodSet, choice: Choice) -> GangState:
-        """Return what the gang's object needs, and whether pods may be created."""
+        """Return the state of the gang's object, and whether pods may be created."""
 
-    def outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
-        """Return whether the gang's object keeps pods waiting for others than there will be."""
+    def is_outgrown(self, snapshot: Snapshot, pod_set: PodSet) -> bool:
+        """Return whether the gang's object makes pods wait for others that will not exist."""
 
     def mark_pod(self, pod: JsonObject, gang: Gang, role: Role) -> None:
-        """Tell the scheduler in a pod's manifest which gang it belongs to."""
+        """Assign a pod's manifest to the gang in the scheduler's format."""
 
 
 ADAPTERS: dict[GangSystem, Adapter] = {
@@ -42,7 +42,7 @@ ADAPTERS: dict[GangSystem, Adapter] = {
 
 
 def reconcile_gang(snapshot: Snapshot, pod_set: PodSet) -> GangState:
-    """Return what a live job's gang needs."""
+    """Return the state of the gang of an unfinished job."""
     if snapshot.gang_apis is None:
         return ALONE
     choice = _choice(snapshot, pod_set)
@@ -56,12 +56,12 @@ def reconcile_gang(snapshot: Snapshot, pod_set: PodSet) -> GangState:
 
 
 def is_outgrown(snapshot: Snapshot, pod_set: PodSet) -> bool:
-    """Return whether pods wait in a gang of other pods than there will be, which no patch can change."""
-    return any(adapter.outgrown(snapshot, pod_set) for adapter in ADAPTERS.values())
+    """Return whether pods wait in a gang that no longer matches and cannot be patched."""
+    return any(adapter.is_outgrown(snapshot, pod_set) for adapter in ADAPTERS.values())
 
 
 def mark_pod(pod: JsonObject, gang: Gang, role: Role) -> None:
-    """Make a pod's manifest a member of a gang: for its scheduler, and for us to see later whose it is."""
+    """Add a pod's manifest to a gang, for its scheduler and for later reconciles."""
     spec = pod["spec"]
     pod["metadata"]["annotations"][names.ANNOTATION_GANG] = str(gang.system)
     ADAPTERS[gang.system].mark_pod(pod, gang, role)
@@ -75,7 +75,7 @@ def mark_pod(pod: JsonObject, gang: Gang, role: Role) -> None:
 
 
 def removals(snapshot: Snapshot) -> tuple[Action, ...]:
-    """Return the deletion of the gang objects that the operator created."""
+    """Return the deletions of the gang objects that the operator created."""
     return _removals(snapshot, but=None)
 
 
@@ -89,7 +89,7 @@ def _removals(snapshot: Snapshot, *, but: Kind | None) -> tuple[Action, ...]:
 
 
 def _choice(snapshot: Snapshot, pod_set: PodSet) -> Choice:
-    """Pods that exist decide for those that are missing; a new attempt is free to choose."""
+    """Choose the system of the existing pods; only an attempt without pods may choose another."""
     assert snapshot.gang_apis is not None
     wish = choose(snapshot.job, snapshot.settings.scheduling, snapshot.gang_apis)
     marks = [

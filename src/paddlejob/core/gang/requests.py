@@ -1,4 +1,4 @@
-"""How much room a gang needs: what the scheduler counts for its pods, added up."""
+"""The resources that a gang needs: the sum of the requests that the scheduler counts for its pods."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from paddlejob.api.quantity import Quantity, Resources, largest, parse_all, tota
 
 
 def pod_requests(pod_spec: JsonObject) -> dict[str, Quantity]:
-    """Return what the scheduler counts for one pod.
+    """Return the requests that the scheduler counts for one pod.
 
-    Its containers run beside its sidecars. Each init container runs before them, beside the sidecars that
-    were declared before it. The larger of the two counts, for each resource, and the overhead on top. Amounts
-    for the pod as a all_pods go before those of its containers.
+    Its containers run together with its sidecars. Each init container runs before them, together with the
+    sidecars declared before it. For each resource the larger of the two counts, plus the overhead. Pod-level
+    resources take precedence over the containers'.
 
-    Assumes a valid spec. What an admission plugin adds later, such as a RuntimeClass' overhead or a
-    LimitRange's defaults, is not known here.
-    Raises ValueError for an amount that is none.
+    Assumes a valid spec. Additions by admission plugins, such as the overhead of a RuntimeClass or the
+    defaults of a LimitRange, are not included. Raises ValueError for an invalid amount.
     """
     containers = total(_requests(container) for container in pod_spec.get("containers") or ())
     peaks, sidecars = _init_peaks(pod_spec.get("initContainers") or ())
     counted = largest((total((containers, sidecars)), *peaks))
-    counted.update(_whole_pod_requests(pod_spec.get("resources") or {}, counted))
+    counted.update(_pod_level_requests(pod_spec.get("resources") or {}, counted))
     return total((counted, parse_all(pod_spec.get("overhead") or {})))
 
 
 def gang_requests(pods: Iterable[tuple[JsonObject, int]]) -> dict[str, str]:
-    """Return the room for several pods, given as pod specs and how many of each, without zero amounts.
+    """Return the sum of the requests of pods, given as specs with counts, without zero amounts.
 
-    Raises ValueError for an amount that is none.
+    Raises ValueError for an invalid amount.
     """
     summed = total(
         {name: amount * count for name, amount in pod_requests(spec).items()} for spec, count in pods
@@ -50,13 +49,13 @@ def _init_peaks(inits: Iterable[JsonObject]) -> tuple[list[Resources], Resources
 
 
 def _requests(container: JsonObject) -> dict[str, Quantity]:
-    """Return what a container asks for; a limit alone is a request too."""
+    """Return the requests of a container; a limit without a request is one too."""
     resources: JsonObject = container.get("resources") or {}
     return parse_all({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
-def _whole_pod_requests(resources: JsonObject, containers: Resources) -> dict[str, Quantity]:
-    """Return what a pod asks for as a whole; a limit alone counts where no container asks."""
+def _pod_level_requests(resources: JsonObject, containers: Resources) -> dict[str, Quantity]:
+    """Return the pod-level requests; a limit counts if no container requests the resource."""
     limits = {
         name: limit for name, limit in (resources.get("limits") or {}).items() if name not in containers
     }

@@ -1,4 +1,4 @@
-"""State of a gang: what it needs, and what it waits for."""
+"""The state of a gang."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from paddlejob.core.pod_set import PodSet, PodState
 
 
 class GangState(msgspec.Struct, frozen=True):
-    """What a gang needs now, before its pods."""
+    """The actions that a gang needs before its pods, and whether pods may be created."""
 
     gang: Gang | None = None
-    """What pods are marked with, None for pods that are scheduled alone."""
+    """The gang of new pods, None if they are scheduled alone."""
     actions: tuple[Action, ...] = ()
     admitted: bool = True
     """Whether pods may be created."""
     obstacle: str = ""
-    """What missing pods wait for."""
+    """Message for pods that may not be created yet."""
     remark: str = ""
-    """What the scheduler says of pods that it has no place for."""
+    """The scheduler's message for pods that it cannot place."""
     look_again_in_seconds: float | None = None
 
     def blocked_by(self, pod_set: PodSet) -> str:
-        """Return what the gang waits for, empty when it is complete or waits for something else."""
+        """Return the obstacle of the gang, empty if it is complete or waits for something else."""
         if pod_set.to_create and not self.admitted:
             return self.obstacle
         placeless = any(

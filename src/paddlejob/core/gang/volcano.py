@@ -1,4 +1,4 @@
-"""Volcano: a PodGroup waits in a queue; its pods are created when Volcano has enqueued it."""
+"""Volcano: pods are created when Volcano has taken their PodGroup from its queue."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from paddlejob.core.pod_set import PodSet
 from paddlejob.core.snapshot import Snapshot
 
 DEFAULT_QUEUE = "default"
-"""Where Volcano puts a PodGroup that names no queue."""
+"""The queue of a PodGroup that names none."""
 OPEN_PHASES = ("Inqueue", "Running")
-"""In these phases of its PodGroup Volcano lets pods in; older ones refuse them in any other."""
+"""PodGroup phases in which Volcano accepts pods. Older versions reject them in other phases."""
 
 _UNSEEN = "no scheduler has looked at it yet; check that Volcano's scheduler runs"
 
@@ -29,7 +29,7 @@ class Volcano(PodGroupAdapter):
     """PodGroups of scheduling.volcano.sh."""
 
     system = GangSystem.VOLCANO
-    creates_pods_at_once = False
+    creates_pods_first = False
 
     def desired(self, job: PaddleJob, pod_set: PodSet, kind: Kind) -> JsonObject:  # noqa: ARG002
         """Return size, resources, queue and priority."""
@@ -43,7 +43,7 @@ class Volcano(PodGroupAdapter):
         }
 
     def changes(self, wanted: JsonObject, group: PodGroup) -> JsonObject:
-        """Compare; a queue that the job does not name was chosen by an admission plugin and stays."""
+        """Return the patch. A queue that the job does not name was set by an admission plugin and stays."""
         spec, changes = group.spec, JsonObject()
         if spec.min_member != wanted["minMember"]:
             changes["minMember"] = wanted["minMember"]
@@ -52,7 +52,7 @@ class Volcano(PodGroupAdapter):
         if wanted.get("priorityClassName", "") != spec.priority_class_name:
             changes["priorityClassName"] = wanted.get("priorityClassName")
         room = wanted.get("minResources", {})
-        if parse_all(room) != _readable(spec.min_resources):
+        if parse_all(room) != _parse(spec.min_resources):
             changes["minResources"] = {**dict.fromkeys(spec.min_resources), **room} if room else None
         return changes
 
@@ -65,7 +65,7 @@ class Volcano(PodGroupAdapter):
         *,
         has_pods: bool,
     ) -> GangState:
-        """Pods wait until the PodGroup has left its queue."""
+        """Admit the pods when the PodGroup has left its queue."""
         phase, reason = group.status.phase, unschedulable_reason(group)
         is_queued = phase in OPEN_PHASES
         stuck = "" if is_queued else queue_obstacle(group, snapshot.queues)
@@ -75,7 +75,6 @@ class Volcano(PodGroupAdapter):
         return GangState(gang, actions, admitted=has_pods or is_queued, obstacle=says, remark=remark)
 
     def mark_pod(self, pod: JsonObject, gang: Gang, role: Role) -> None:
-        """Name Volcano's scheduler, the gang and the pod's role in it."""
         pod["spec"]["schedulerName"] = names.VOLCANO
         pod["metadata"]["annotations"] |= {
             names.ANNOTATION_GROUP_NAME: gang.group,
@@ -87,11 +86,11 @@ class Volcano(PodGroupAdapter):
 
 
 def queue_obstacle(group: PodGroup, queues: Mapping[str, Queue] | None) -> str:
-    """Return why a PodGroup can never leave its queue as things are, and the way out; empty if it may.
+    """Return why a PodGroup can never leave its queue, and a remedy; empty if it can.
 
-    Volcano puts no reason into a PodGroup that it does not queue. What is known here is whether the queue
-    exists, is open, and allows for as much as the group needs. How much of the queue or the cluster is free
-    is known to the scheduler alone, which records it as events of the PodGroup.
+    Volcano gives no reason in such a PodGroup. This checks whether the queue exists, is open, and is large
+    enough for the group. Only the scheduler knows how much of the queue or the cluster is free; it records
+    that as events of the PodGroup.
     """
     if queues is None:
         return ""
@@ -101,7 +100,7 @@ def queue_obstacle(group: PodGroup, queues: Mapping[str, Queue] | None) -> str:
         return f"queue {name} does not exist; create it or {other}"
     if queue.status.state not in ("", "Open"):
         return f"queue {name} is {queue.status.state}; open it or {other}"
-    needs, allows = _readable(group.spec.min_resources), _readable(queue.spec.capability)
+    needs, allows = _parse(group.spec.min_resources), _parse(queue.spec.capability)
     for resource in sorted((needs or {}).keys() & (allows or {}).keys()):
         need, allowed = (needs or {})[resource], (allows or {})[resource]
         if need.amount > allowed.amount:
@@ -113,7 +112,7 @@ def queue_obstacle(group: PodGroup, queues: Mapping[str, Queue] | None) -> str:
 
 
 def _described(snapshot: Snapshot, group: PodGroup) -> str:
-    """Name a PodGroup, and a size that the job can never reach."""
+    """Name a PodGroup, and its size if the job cannot reach it."""
     pods = sum(spec.replicas for _, spec in snapshot.job.spec.roles())
     if group.spec.min_member > pods:
         too_large = f"whose minMember {group.spec.min_member} exceeds the job's {pods} pods"
@@ -121,8 +120,8 @@ def _described(snapshot: Snapshot, group: PodGroup) -> str:
     return f"PodGroup {group.metadata.name}"
 
 
-def _readable(amounts: Mapping[str, int | str]) -> dict[str, Quantity] | None:
-    """Return amounts that anybody may have written into an object, None when they mean nothing."""
+def _parse(amounts: Mapping[str, int | str]) -> dict[str, Quantity] | None:
+    """Parse amounts from an object that users can edit; None if they are invalid."""
     try:
         return parse_all(amounts)
     except ValueError:

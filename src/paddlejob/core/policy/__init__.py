@@ -1,1 +1,1 @@
-"""One policy a module, each a pure decision with its own test file."""
+"""Policies of a job: success, deadlines, clean-up, invalid specs, holds."""

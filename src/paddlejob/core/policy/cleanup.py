@@ -1,95 +1,73 @@
-"""What is deleted when a job has ended. docs/fault-tolerance.md shows it as one table."""
+"""Which pods are deleted or stopped after a job has ended. docs/fault-tolerance.md has the table."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
-from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod, Service
 from paddlejob.api.v1 import CleanPodPolicy, Phase
-from paddlejob.core.actions import Action, Delete, Kind
+from paddlejob.core.actions import STOP_DEADLINE_SECONDS, Action, Delete, Kind, Stages, StopPod
 from paddlejob.core.pod_set import ObservedPod, Replica, has_ended
 
-
-class Ending(enum.Enum):
-    """The ways to end that make a difference to pods."""
-
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-    DEADLINE_EXCEEDED = "Failed by a deadline"
-
-
-class PodProgress(enum.Enum):
-    """How far a pod has come."""
-
-    NOT_STARTED = "not started"
-    RUNNING = "running"
-    """Also a pod whose training container has ended beside a sidecar: it still holds its place on a node."""
-    ENDED = "ended"
-
-
-_ENDED, _STARTED = frozenset({PodProgress.ENDED}), frozenset({PodProgress.RUNNING, PodProgress.ENDED})
 _KEPT = {
-    (Ending.COMPLETED, CleanPodPolicy.NEVER): _STARTED,
-    (Ending.COMPLETED, CleanPodPolicy.ON_FAILURE): _STARTED,
-    (Ending.FAILED, CleanPodPolicy.NEVER): _STARTED,
-    (Ending.FAILED, CleanPodPolicy.ON_COMPLETION): _ENDED,
-    (Ending.DEADLINE_EXCEEDED, CleanPodPolicy.NEVER): _ENDED,
-    (Ending.DEADLINE_EXCEEDED, CleanPodPolicy.ON_COMPLETION): _ENDED,
+    (Phase.COMPLETED, CleanPodPolicy.NEVER),
+    (Phase.COMPLETED, CleanPodPolicy.ON_FAILURE),
+    (Phase.FAILED, CleanPodPolicy.NEVER),
+    (Phase.FAILED, CleanPodPolicy.ON_COMPLETION),
 }
-"""Which pods are kept. A pod that has not started has no logs to keep and nothing left to do: it never is."""
-
-
-def ending_of(phase: Phase, reason: str) -> Ending:
-    """Return how a job ended, from its status."""
-    if phase is Phase.COMPLETED:
-        return Ending.COMPLETED
-    by_deadline = reason in (Reason.DEADLINE_EXCEEDED, Reason.STARTUP_DEADLINE_EXCEEDED)
-    return Ending.DEADLINE_EXCEEDED if by_deadline else Ending.FAILED
-
-
-def progress_of(member: ObservedPod) -> PodProgress:
-    """Return how far a pod has come."""
-    if has_ended(member.pod):
-        return PodProgress.ENDED
-    is_pending = member.pod.status.phase in ("", "Pending")
-    return PodProgress.NOT_STARTED if is_pending and not member.has_started else PodProgress.RUNNING
-
-
-def keeps(policy: CleanPodPolicy, ending: Ending, progress: PodProgress) -> bool:
-    """Return whether a pod is kept after the end of its job."""
-    return progress in _KEPT.get((ending, policy), ())
+"""Phases and policies that keep all pods."""
 
 
 def cleanup(
     policy: CleanPodPolicy,
-    ending: Ending,
+    phase: Phase,
     members: Iterable[ObservedPod],
     services: Iterable[Service],
     excess: AbstractSet[Replica] = frozenset(),
-) -> tuple[tuple[Action, ...], ...]:
-    """Return the deletions for an ended job: pods, then their services unless some pods are kept.
+) -> Stages:
+    """Return the deletions for an ended job, pods before their services; or the stops of kept pods.
 
-    A replica in excess was to be deleted when the job was scaled down, so it is kept only for its logs.
+    Kept pods of a failed job are stopped to release their machines. A completed job keeps its servers running
+    and stops only pods that have not started, and excess replicas, which were to be deleted.
     """
+    stages: Stages
+    if (phase, policy) in _KEPT:
+        stops = (
+            _stop(member.pod)
+            for member in members
+            if phase is Phase.FAILED or member.replica in excess or not _has_started(member)
+            if _can_be_stopped(member.pod)
+        )
+        stages = (tuple(stops),)
+    else:
+        pods = (member.pod for member in members)
+        stages = (deletions(Kind.POD, pods), deletions(Kind.SERVICE, services))
+    return tuple(stage for stage in stages if stage)
 
-    def stays(member: ObservedPod) -> bool:
-        progress = progress_of(member)
-        is_excess = member.replica in excess and progress is not PodProgress.ENDED
-        return keeps(policy, ending, progress) and not is_excess
 
-    pods = (member.pod for member in members if not stays(member))
-    unused = () if (ending, policy) in _KEPT else services
-    return tuple(stage for stage in (deletions(Kind.POD, pods), deletions(Kind.SERVICE, unused)) if stage)
+def _has_started(member: ObservedPod) -> bool:
+    return member.has_started or member.pod.status.phase not in ("", "Pending")
+
+
+def _can_be_stopped(pod: Pod) -> bool:
+    """Return whether a pod has neither ended nor been deleted or stopped."""
+    seconds = pod.spec.active_deadline_seconds if pod.spec.node_name else None
+    is_stopped = seconds is not None and seconds <= STOP_DEADLINE_SECONDS
+    return not is_stopped and not has_ended(pod) and pod.metadata.deletion_timestamp is None
+
+
+def _stop(pod: Pod) -> StopPod:
+    metadata = pod.metadata
+    version = "" if pod.spec.node_name else metadata.resource_version
+    return StopPod(metadata.name, metadata.uid, version)
 
 
 def created_after_end(pods: Iterable[Pod], ended: datetime | None) -> tuple[Action, ...]:
-    """Return deletions for pods created after the end, by an operator that did not know of it yet.
+    """Return deletions for pods that an outdated operator created after the end of the job.
 
-    `completed_at` sees to it that no pod of the job itself is among them, whatever the clocks say.
+    The end is at or after the creation of all other pods (see `completed_at`), so none of them is affected.
     """
     if ended is None:
         return ()
@@ -97,14 +75,14 @@ def created_after_end(pods: Iterable[Pod], ended: datetime | None) -> tuple[Acti
 
 
 def completed_at(pods: Iterable[Pod], now: datetime) -> datetime:
-    """Return the time of the end, which is not before the creation of any pod that was there."""
+    """Return the end of the job, which is never before the creation of one of its pods."""
     return max([now, *(pod.metadata.creation_timestamp or now for pod in pods)])
 
 
 def stuck_terminating(
     pods: Iterable[Pod], now: datetime, force_after_seconds: float
 ) -> tuple[tuple[Action, ...], float | None]:
-    """Return deletions by force for pods that should be gone for long, and when the next one is due."""
+    """Return force deletions for pods stuck terminating, and when the next one is due."""
     stuck, waits = [], []
     for pod in pods:
         if pod.metadata.deletion_timestamp is None:
@@ -118,7 +96,7 @@ def stuck_terminating(
 
 
 def deletions(kind: Kind, children: Iterable[Pod | Service]) -> tuple[Action, ...]:
-    """Return a deletion for each object that is not on its way out already."""
+    """Return a deletion for each object that is not being deleted already."""
     return tuple(
         Delete(kind, child.metadata.name, child.metadata.uid)
         for child in children

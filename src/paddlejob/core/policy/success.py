@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase, Role, SuccessPolicy
 from paddlejob.core.messages import PhaseReason, Verdict
+from paddlejob.core.observed import Observed
 from paddlejob.core.pod_set import PodSet, Replica
 
-if TYPE_CHECKING:
-    from paddlejob.core.observed import Observed
 
-
-def succeeded(job: Observed) -> Verdict | None:
-    """Find that the workers that matter are done."""
-    phase_reason = success(job.pods, job.job.spec.success_policy)
+def success_verdict(job: Observed) -> Verdict | None:
+    """Return the verdict if the workers that the success policy names have succeeded."""
+    phase_reason = success(job.pods, job.trusted.spec.success_policy)
     return Verdict(phase_reason) if phase_reason else None
 
 
 def success(pod_set: PodSet, policy: str) -> PhaseReason | None:
-    """Return the verdict when the workers that matter are done.
+    """Return phase and message of a success.
 
-    Only workers make a success: parameter servers and heter pods never end by themselves, and how they end
-    after the last worker does not matter.
+    Only workers count: parameter servers and heter pods never end by themselves, and their exit codes after
+    the last worker has succeeded do not matter.
     """
     workers = pod_set.desired(Role.WORKER)
     if policy == SuccessPolicy.WORKER_0:

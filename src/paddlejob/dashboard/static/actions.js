@@ -1,10 +1,9 @@
-// What can be done with a job: asked about first where it cannot be undone, and with a way back where it can.
+// Buttons that change a job. An action that cannot be undone asks first; the others offer undo.
 import { html, jobPath, post, useState } from "./lib.js";
 import { t } from "./i18n.js";
-import { jobHash } from "./jobs.js";
-import { Dialog, notify } from "./ui.js";
+import { Dialog, jobHash, notify } from "./ui.js";
 
-function offered(job, about) {
+function actionsFor(job, about) {
   const live = !job.isOver;
   return [
     live && !job.isSuspended && "suspend",
@@ -39,7 +38,7 @@ export function Actions({ job, about, rights }) {
     else if (name === "retry") act("retry");
     else setAsked(name);
   };
-  const shown = offered(job, about).filter((name) => rights.has(name));
+  const shown = actionsFor(job, about).filter((name) => rights.has(name));
   const close = () => setAsked("");
   return html`${shown.map((name) => html`<button type="button" key=${name} class=${name === "delete" ? "danger" : name === "retry" || name === "resume" ? "primary" : ""}
       disabled=${Boolean(busy)} onClick=${() => start(name)}>${t(name)}</button>`)}

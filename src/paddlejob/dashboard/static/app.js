@@ -1,16 +1,16 @@
-// The frame of all pages: where one is, how the connection is, and the keys.
+// The frame of all pages: navigation, connection state and keyboard shortcuts.
 import { get, html, post, render, stream, useEffect, useHash, useKept, useRef, useState } from "./lib.js";
-import { languages, preferred, speak, t } from "./i18n.js";
+import { languages, preferred, selectLanguage, t } from "./i18n.js";
 import { Jobs } from "./jobs.js";
 import { Namespaces, scopeHash } from "./namespaces.js";
 import { Dialog, Empty, Notices, notify } from "./ui.js";
 
-// The token is worth nothing any more; a copied address should not show it.
+// The token has been used. Remove it from the address, which users copy.
 if (location.search) history.replaceState(null, "", location.pathname + location.hash);
 
 const PATIENCE_MILLISECONDS = 1500;
 
-// What only some pages need is fetched when they are opened.
+// Pages are loaded when they are first opened.
 const PAGES = {
   jobs: () => import("./job.js"),
   compare: () => import("./compare.js"),
@@ -19,7 +19,7 @@ const PAGES = {
   signIn: () => import("./signin.js"),
 };
 
-// The jobs of a namespace; of all for "", and of what the server shows first for null.
+// Return the jobs of a namespace: "" for all namespaces, null for the default of the server.
 function useJobs(scope) {
   const rows = useRef(new Map());
   const [shown, setShown] = useState([]);
@@ -37,7 +37,7 @@ function useJobs(scope) {
       },
       broken: (why) => {
         if (why) setState({ state: why.status === 401 ? "signedOut" : "forbidden", message: why.message });
-        // A connection that comes back at once is not worth a word.
+        // Do not mention an interruption that ends quickly.
         else lost ||= setTimeout(() => setState({ state: "disconnected", message: t("reconnecting") }), PATIENCE_MILLISECONDS);
       },
       state: setState,
@@ -80,11 +80,11 @@ function App() {
   const [chooses, setChooses] = useState(false);
   const [kept, keep] = useKept("scope", null, sessionStorage);
   const hash = useHash();
-  speak(language);
+  selectLanguage(language);
   const [path, query] = hash.replace(/^#\/?/, "").split("?");
   const [first, ...rest] = path.split("/").map(decodeURIComponent);
   const pageName = first === "jobs" && rest.length >= 2 ? "jobs" : ["compare", "history", "new"].includes(first) ? first : "";
-  // #/jobs/NAMESPACE and #/jobs, for all, choose what all pages are about from then on.
+  // #/jobs/NAMESPACE selects a namespace for all pages, and #/jobs selects all namespaces.
   const chosen = first === "jobs" && rest.length < 2 ? rest[0] || "" : kept;
   const [rows, state] = useJobs(chosen);
   const scope = chosen ?? about?.scope;
@@ -109,7 +109,7 @@ function App() {
   }, [pageName, rest[1], language]);
   useEffect(() => {
     scrollTo(0, 0);
-    // What had the focus is in the page before; whoever uses keys goes on in this one.
+    // The focused element was on the previous page. Keyboard users continue in the new one.
     if (opened.current) document.getElementById("main")?.focus({ preventScroll: true });
     opened.current = true;
   }, [pageName, rest[1]]);

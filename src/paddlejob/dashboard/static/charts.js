@@ -1,4 +1,4 @@
-// Curves of numbers that grow while one looks at them.
+// Charts of training metrics, updated while the job runs.
 import uPlot from "./vendor/uPlot.js";
 import { duration, html, number, useEffect, useRef, useState } from "./lib.js";
 
@@ -6,7 +6,7 @@ const HEIGHT = 190;
 const FEW_POINTS = 3;
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800];
 
-// What a variable of the style sheet is right now; a canvas knows neither variables nor themes.
+// Return the current value of a style sheet variable. A canvas knows neither variables nor themes.
 function colour(name) {
   const probe = document.body.appendChild(document.createElement("i"));
   probe.style.color = `var(${name})`;
@@ -15,7 +15,7 @@ function colour(name) {
   return found;
 }
 
-// `series`: [{label, colour}], `data`: x and then the values of each series, `marks`: [{x, label}].
+// `series`: [{label, colour}], `data`: x, then the values of each series, `marks`: [{x, label}].
 export function Chart({ title, series, data, marks = [], isTime = true }) {
   const [pointed, setPointed] = useState(null);
   const place = useRef();
@@ -70,7 +70,7 @@ function options(series, width, { marked, isTime, setPointed }) {
   };
 }
 
-// A dashed line where an attempt begins.
+// Draw a dashed line with a label at each mark.
 function drawMarks(self, marks) {
   const { ctx, bbox } = self;
   ctx.save();
@@ -93,8 +93,8 @@ function drawMarks(self, marks) {
 const isBack = (one, other) => (other.epoch || 0) < (one.epoch || 0) || ((other.epoch || 0) === (one.epoch || 0) && other.step < one.step);
 const begins = (one, other) => other.attempt !== one.attempt || isBack(one, other);
 
-// Join points over restarts into columns; x is the time since the first, or the step. Over time there is a gap where
-// an attempt begins, since nothing was trained meanwhile: the points tell where, or else the `marks` do.
+// Join the points of all attempts into columns; x is the time since the first point, or the step. By time there is a
+// gap between two attempts, taken from the points or else from `marks`.
 export function columns(points, { byStep = false, marks = [] } = {}) {
   const begin = points.length ? Date.parse(points[0].time) : 0;
   const row = (each, index) => [byStep ? each.step ?? index : (Date.parse(each.time) - begin) / 1000, finite(each.loss), finite(each.throughput)];
@@ -110,7 +110,7 @@ export function columns(points, { byStep = false, marks = [] } = {}) {
 
 const finite = (value) => (Number.isFinite(value) ? value : null);
 
-// What is kept of attempts whose logs are gone comes before what the log tells.
+// Put the recorded points of earlier attempts before the points from the log.
 export function overRestarts(kept, points) {
   if (!points.length) return kept;
   return [...kept.filter((each) => each.time < points[0].time), ...points];

@@ -1,14 +1,14 @@
-// The curves of two jobs in one picture, also of jobs that are gone.
+// Compares the curves of two jobs, which may have been deleted.
 import { day, get, html, jobPath, number, stream, useEffect, useMemo, useState } from "./lib.js";
 import { t } from "./i18n.js";
 import { Chart, columns, overRestarts } from "./charts.js";
 import { Phase } from "./ui.js";
 
 const COLOURS = ["--blue", "--orange"];
-const MOST_GONE = 200;
+const MAX_GONE = 200;
 const recordKey = (gone) => `~${gone.namespace}/${gone.record}`;
 
-// The points of a job, or with ~ of the record of one that is gone.
+// Return the points of a job, or with a key that begins with ~, of the record of a deleted job.
 function usePoints(key) {
   const [points, setPoints] = useState([]);
   useEffect(() => {
@@ -37,16 +37,16 @@ function useGone(scope, rows) {
   }, [scope]);
   return useMemo(() => {
     const present = new Set(rows.map((row) => row.key));
-    return ended.filter((each) => !present.has(each.key)).slice(0, MOST_GONE);
+    return ended.filter((each) => !present.has(each.key)).slice(0, MAX_GONE);
   }, [ended, rows]);
 }
 
-// Two tables of points with an x of their own become one with the x of both.
-function joined(a, b, field) {
+// Join two tables of points into one that has the x values of both.
+function joinColumns(a, b, field) {
   const x = [...new Set([...a.x, ...b.x])].sort((one, other) => one - other);
   const align = (of) => {
     const values = new Map(of.x.map((at, index) => [at, of[field][index]]));
-    // Undefined is what only the other one has a value for; null is a gap.
+    // Undefined means that only the other job has a value here; null is a gap.
     return x.map((at) => values.get(at));
   };
   return [x, align(a), align(b)];
@@ -58,8 +58,8 @@ export default function Compare({ rows, query, scope }) {
   const byStep = chosen.get("x") === "step";
   const points = [usePoints(keys[0]), usePoints(keys[1])];
   const [a, b] = [useMemo(() => columns(points[0], { byStep }), [points[0], byStep]), useMemo(() => columns(points[1], { byStep }), [points[1], byStep])];
-  const loss = useMemo(() => joined(a, b, "loss"), [a, b]);
-  const speed = useMemo(() => joined(a, b, "throughput"), [a, b]);
+  const loss = useMemo(() => joinColumns(a, b, "loss"), [a, b]);
+  const speed = useMemo(() => joinColumns(a, b, "throughput"), [a, b]);
   const choose = (name, value) => {
     chosen.set(name, value);
     location.hash = `#/compare?${chosen}`;

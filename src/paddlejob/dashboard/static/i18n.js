@@ -1,4 +1,4 @@
-// The words of the pages in English and Chinese. What the operator and the API server say stays as they say it.
+// English and Chinese texts of the pages. Messages of the operator and the API server are not translated.
 const WORDS = {
   "jobs": ["Jobs", "任务"],
   "runs": ["Runs", "本机运行"],
@@ -24,23 +24,23 @@ const WORDS = {
   "live": ["Live", "实时"],
   "loading": ["Loading…", "加载中…"],
   "disconnected": ["Disconnected", "连接中断"],
-  "reconnecting": ["Connection lost, retrying; what you see may be out of date.", "连接已中断，正在重试；当前内容可能不是最新的。"],
-  "forbidden": ["You may not see these jobs", "您没有查看这些任务的权限"],
-  "forbiddenHint": ["Ask for the permission named above, or choose a namespace in which you have it.", "请申请上面提到的权限，或选择您有权限的命名空间。"],
+  "reconnecting": ["Connection lost, retrying. This page may be out of date.", "连接已中断，正在重试；当前内容可能不是最新的。"],
+  "forbidden": ["You are not allowed to see these jobs", "您没有查看这些任务的权限"],
+  "forbiddenHint": ["Ask for the permission named above, or choose another namespace.", "请申请上面提到的权限，或选择其他命名空间。"],
   "chooseNamespace": ["Choose a namespace", "选择命名空间"],
   "namespaceName": ["Name of a namespace", "命名空间名称"],
   "openNamespace": ["Open", "打开"],
-  "notAllNamespaces": ["You may not list the PaddleJobs of all namespaces at once.", "您无权一次列出所有命名空间的 PaddleJob。"],
-  "cannotListNamespaces": ["You may not list namespaces; type the name of yours.", "您无权列出命名空间；请输入您的命名空间名称。"],
+  "notAllNamespaces": ["You are not allowed to list PaddleJobs in all namespaces.", "您无权一次列出所有命名空间的 PaddleJob。"],
+  "cannotListNamespaces": ["You are not allowed to list namespaces. Type the name of yours.", "您无权列出命名空间；请输入您的命名空间名称。"],
   "signIn": ["Sign in", "登录"],
-  "signInHint": ["Paste a token for the cluster. You can see and do only what it allows.", "请粘贴集群的令牌。您只能查看和执行该令牌所允许的内容。"],
+  "signInHint": ["Paste a token of the cluster. It decides what you can see and change.", "请粘贴集群的令牌。令牌决定您可以查看和修改的内容。"],
   "signInAgain": ["Your token has expired, or the dashboard was restarted. Paste a token to continue.", "您的令牌已过期，或面板已重新启动。请再次粘贴令牌。"],
   "signOut": ["Sign out", "退出登录"],
   "token": ["Bearer token", "令牌"],
   "whereToken": ["Where do I get one?", "如何获取令牌？"],
-  "whereTokenHint": ["From whoever runs the cluster, or for a service account that you may create tokens for:", "请向集群管理员获取，或为您有权创建令牌的服务账号生成："],
+  "whereTokenHint": ["Ask the cluster administrator, or create one for a service account:", "请向集群管理员获取，或为服务账号创建："],
   "signedOut": ["This page is no longer signed in", "此页面的登录已失效"],
-  "signedOutHint": ["Its command was stopped or restarted. Run it again and open the new link.", "启动它的命令已停止或重新启动。请再次运行并打开新的链接。"],
+  "signedOutHint": ["The command was stopped or restarted. Run it again and open the new link.", "命令已停止或重新启动。请再次运行并打开新的链接。"],
   "noJobs": ["No jobs yet", "还没有任务"],
   "noJobsIn": ["No jobs in", "还没有任务："],
   "noJobsHint": ["Submit one here, or from a terminal:", "可在此处提交，或在终端运行："],
@@ -73,13 +73,22 @@ const WORDS = {
   "more": ["more", "个更多"],
   "history": ["History", "历史"],
   "historyHint": ["Finished jobs, including deleted ones.", "已结束的任务，包括已被删除的任务。"],
-  "noHistory": ["Nothing has ended yet", "还没有已结束的任务"],
-  "noHistoryHint": ["A record is kept of every job that ends.", "任务结束时会保留其记录。"],
+  "noHistory": ["No finished jobs yet", "还没有已结束的任务"],
+  "noHistoryHint": ["Every finished job leaves a record.", "每个结束的任务都会留下记录。"],
   "gone": ["deleted", "已删除"],
   "attempts": ["Attempts", "尝试次数"],
+  "created": ["Created", "创建于"],
+  "mode": ["Mode", "模式"],
+  "restartsCounted": ["Counted restarts", "计入的重启"],
+  "timeSpent": ["Time spent", "时间分布"],
+  "moreAttempts": ["{count} attempts in between are left out.", "中间省略了 {count} 次尝试。"],
+  "moreRanks": ["and {count} more ranks", "另有 {count} 个 Rank"],
+  "lastLogLines": ["End of its log", "日志末尾"],
+  "terminationMessage": ["Its termination message", "终止消息"],
+  "exitCode": ["exit code {code}", "退出码 {code}"],
   "ended": ["Ended", "结束于"],
   "firstFailure": ["First failure", "首个失败"],
-  "changes": ["Changed", "变化"],
+  "changes": ["Changed since the attempt before", "与上次尝试相比的变化"],
   "phases": ["Phases", "阶段"],
   "phase.Deleted": ["Deleted", "已删除"],
   "started": ["Started", "启动于"],
@@ -91,9 +100,14 @@ const WORDS = {
   "strip": ["Ranks over time", "各 Rank 的时间线"],
   "noRanks": ["There are no pods now.", "当前没有 Pod。"],
   "environment": ["Environment", "环境变量"],
+  "values": ["{count} values", "{count} 个值"],
   "filterVariables": ["Filter by name or value", "按名称或值筛选"],
   "environmentOf": ["Environment of", "环境变量："],
-  "noEvents": ["Nothing has been reported.", "没有事件。"],
+  "processesOf": ["Processes of", "进程："],
+  "noProcesses": ["No process runs now.", "当前没有进程在运行。"],
+  "card": ["Card", "加速卡"],
+  "lastLine": ["Last line", "最后一行日志"],
+  "noEvents": ["There are no events.", "没有事件。"],
   "reason": ["Reason", "原因"],
   "object": ["Object", "对象"],
   "message": ["Message", "信息"],
@@ -103,7 +117,7 @@ const WORDS = {
   "noError": ["No error was found in these lines.", "这些日志中没有错误。"],
   "follow": ["Follow", "跟随"],
   "matchesOnly": ["Matches only", "仅匹配行"],
-  "noLines": ["Nothing was written yet.", "还没有日志。"],
+  "noLines": ["There is no output yet.", "还没有日志。"],
   "lines": ["lines", "行"],
   "next": ["Next", "下一个"],
   "previous": ["Previous", "上一个"],
@@ -134,7 +148,7 @@ const WORDS = {
   "valid": ["No problems found.", "没有发现问题。"],
   "checking": ["Checking…", "检查中…"],
   "problems": ["Problems", "问题"],
-  "mayNotSubmit": ["You may not create PaddleJobs in this namespace.", "您无权在此命名空间中创建 PaddleJob。"],
+  "mayNotSubmit": ["You are not allowed to create PaddleJobs in this namespace.", "您无权在此命名空间中创建 PaddleJob。"],
   "compareHint": ["Choose two jobs to see their curves side by side.", "选择两个任务以对比其曲线。"],
   "first": ["First job", "第一个任务"],
   "second": ["Second job", "第二个任务"],
@@ -173,6 +187,9 @@ const WORDS = {
   "phase.Suspended": ["Suspended", "已挂起"],
   "phase.Completed": ["Completed", "已完成"],
   "phase.Failed": ["Failed", "失败"],
+  "phase.Stopped": ["Stopped", "已停止"],
+  "phase.Interrupted": ["Interrupted", "已中断"],
+  "phase.Lost": ["Lost", "已丢失"],
   "phase.Terminating": ["Terminating", "终止中"],
 };
 
@@ -180,13 +197,13 @@ let column = 0;
 
 export const languages = [["en", "English"], ["zh", "中文"]];
 
-export function speak(language) {
+export function selectLanguage(language) {
   column = language === "zh" ? 1 : 0;
   document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
 }
 
 export const preferred = () => (navigator.language.startsWith("zh") ? "zh" : "en");
 
-// The words for a key; `values` go where they name them in braces.
+// Return the text for a key. `values` replace the names in braces.
 export const t = (key, values = {}) => (WORDS[key]?.[column] ?? key).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 export const phaseName = (phase) => t(`phase.${phase}`).replace(/^phase\./, "");

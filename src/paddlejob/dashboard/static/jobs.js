@@ -1,17 +1,17 @@
-// The list of all jobs: filtered, sorted, and only as many rows in the page as are in sight.
+// The list of jobs, filtered and sorted. Only visible rows are in the page.
 import { Component, duration, html, ranFor, since, useKept, useMemo, useNow, useRef } from "./lib.js";
 import { t } from "./i18n.js";
-import { Bar, Command, Empty, Phase, Space, toneOf, useFilterKey, useWindowed } from "./ui.js";
+import { Bar, Command, Empty, jobHash, Phase, restartsText, Space, stepText, toneOf, useFilterKey, useWindowed } from "./ui.js";
 
 const GROUPS = {
   all: () => true,
   active: (row) => ["Running", "Scaling"].includes(row.phase),
   waiting: (row) => !row.isOver && !["Running", "Scaling"].includes(row.phase),
-  failed: (row) => row.phase === "Failed",
+  failed: (row) => row.isOver && row.phase !== "Completed",
   completed: (row) => row.phase === "Completed",
 };
 
-const TOLD = new Set(["Pending", "Starting", "Restarting", "Scaling", "Suspended", "Failed", "Terminating"]);
+const TOLD = new Set(["Pending", "Starting", "Restarting", "Scaling", "Suspended", "Failed", "Lost", "Terminating"]);
 
 const percentOf = (row) => (row.phase === "Completed" ? 100 : row.progress?.percent ?? null);
 const created = (row) => Date.parse(row.created) || 0;
@@ -26,10 +26,10 @@ const COLUMNS = [
   { id: "age", by: (row) => -created(row) },
 ];
 
-// Without a chosen column: what is at work first, then the newest.
+// The default order: active jobs first, then the newest.
 const usual = (a, b) => a.isOver - b.isOver || created(b) - created(a) || a.key.localeCompare(b.key);
 
-function sorted(rows, order) {
+function sortRows(rows, order) {
   const column = COLUMNS.find((each) => each.id === order.replace("-", "") && each.by);
   if (!column) return rows.sort(usual);
   const sign = order.startsWith("-") ? -1 : 1;
@@ -53,7 +53,7 @@ export function Jobs({ rows, state, about, scope, mayCreate, onChoose }) {
       && (!wanted || `${row.key} ${row.reason} ${row.message}`.toLowerCase().includes(wanted)));
   }, [rows, text, within]);
   const shown = useMemo(
-    () => sorted(found.filter(GROUPS[group] || GROUPS.all), order), [found, group, order]);
+    () => sortRows(found.filter(GROUPS[group] || GROUPS.all), order), [found, group, order]);
 
   if (state.state === "loading" && !rows.length) return html`<${Skeleton} />`;
   if (state.state === "forbidden") {
@@ -106,10 +106,7 @@ function Table({ rows, order, setOrder, manyNamespaces }) {
     </tbody></table>`;
 }
 
-export const jobHash = (key, tab = "") =>
-  `#/jobs/${key.split("/").map(encodeURIComponent).join("/")}${tab ? `/${tab}` : ""}`;
-
-// Drawn again only when something in it has changed: there are as many as fit into the window.
+// Draw a row again only when one of its properties has changed.
 class Row extends Component {
   shouldComponentUpdate(next) {
     return Object.keys(next).some((name) => next[name] !== this.props[name]);
@@ -127,7 +124,7 @@ class Row extends Component {
           : html`<span class="reason">${[row.mode, row.restarts && restartsText(row.restarts)].filter(Boolean).join(" · ")}</span>`}</td>
       <td class="c-status"><${Phase} phase=${row.phase} /></td>
       ${told && isWide
-        // Why a job does not train is worth more room than the numbers of when it did.
+        // The reason why a job does not train takes the columns of its last numbers.
         ? html`<td class="c-progress" colspan="3"><span class="told">${row.progress && html`<${Progress} row=${row} short />`}
           <span class="reason ${toneOf(row.phase)}" title=${told}>${told}</span></span></td>`
         : html`<td class="c-progress"><${Progress} row=${row} /></td>
@@ -140,8 +137,6 @@ class Row extends Component {
   }
 }
 
-export const restartsText = (count) => `${count} ${t(count === 1 ? "restart" : "restarts").toLowerCase()}`;
-
 // A number and its unit, such as 1156 samples/s.
 function Quantity({ text = "" }) {
   const [value, ...unit] = text.split(" ");
@@ -151,14 +146,6 @@ function Quantity({ text = "" }) {
 function Ready({ ready }) {
   if (ready.length < 2) return ready[0]?.[1];
   return ready.map(([role, value]) => html`<span class="role" key=${role}><span class="dim">${role}</span> ${value}</span>`);
-}
-
-export function stepText(progress) {
-  if (!progress) return "";
-  const parts = [];
-  if (progress.epoch) parts.push(`${t("epoch")} ${progress.epoch}${progress.epochs ? `/${progress.epochs}` : ""}`);
-  if (progress.step) parts.push(`${t("step")} ${progress.step}${progress.steps ? `/${progress.steps}` : ""}`);
-  return parts.join(" · ");
 }
 
 function Progress({ row, short }) {

@@ -1,4 +1,4 @@
-// What every module uses: Preact with htm, requests, streams, and the ways of writing numbers and times.
+// Shared helpers: Preact with htm, requests, streams, and formats of numbers and times.
 import { h, render, Component, Fragment } from "./vendor/preact.js";
 import { useCallback, useEffect, useMemo, useRef, useState } from "./vendor/preact-hooks.js";
 import htm from "./vendor/htm.js";
@@ -6,7 +6,7 @@ import htm from "./vendor/htm.js";
 export const html = htm.bind(h);
 export { Component, Fragment, render, useCallback, useEffect, useMemo, useRef, useState };
 
-// Raised for an answer that is not a success; `message` is a sentence.
+// An error response; `message` is a sentence for the user.
 export class Refused extends Error {
   constructor(message, { status = 0, problems = [], signIn = false } = {}) {
     super(message);
@@ -19,7 +19,7 @@ async function request(path, options) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new Refused("the dashboard does not answer; is its command still running?");
+    throw new Refused("the dashboard does not answer; check that its command is still running");
   }
   const type = answer.headers.get("Content-Type") || "";
   const body = type.startsWith("application/json") ? await answer.json() : { error: (await answer.text()).trim() };
@@ -38,7 +38,7 @@ const HIDDEN_MILLISECONDS = 30000;
 const AGAIN_MILLISECONDS = 3000;
 const FINAL = [401, 403, 404];
 
-// Why a stream was refused, null for what may pass: a proxy that does not reach the dashboard for a moment.
+// Return why a stream was refused, or null for a temporary error, such as a proxy without a connection.
 async function refusal(path) {
   const peek = new AbortController();
   try {
@@ -52,9 +52,9 @@ async function refusal(path) {
   }
 }
 
-// Open a stream; `on` has a function for each event, and `open` and `broken`, which is told why if that is final.
-// Returns what closes it.
-// A page that nobody sees gives its connection back: a browser has only six of them for all its tabs.
+// Open a stream and return a function that closes it. `on` has a function for each event, and `open` and `broken`;
+// `broken` gets the reason if the stream stays closed. A hidden page closes its stream: a browser has six connections
+// for all its tabs.
 export function stream(path, on) {
   let source = null;
   let last = "";
@@ -65,7 +65,7 @@ export function stream(path, on) {
     source.onopen = () => on.open?.();
     source.onerror = async ({ target }) => {
       if (target.readyState !== EventSource.CLOSED) return on.broken?.(null);
-      // A browser does not say why, and does not try again.
+      // The browser neither gives the reason nor tries again.
       const why = await refusal(path);
       if (source !== target) return undefined;
       if (!why) timer = setTimeout(() => source === target && connect(), AGAIN_MILLISECONDS);
@@ -97,10 +97,18 @@ export function stream(path, on) {
   };
 }
 
-// The time by this browser, once a second, for ages that count up.
+let fixedTime = 0;
+
+// Fix the time that ages refer to. A saved page does not change.
+export function fixTime(milliseconds) {
+  fixedTime = milliseconds;
+}
+
+// Return the current time, updated every second for ages that count up.
 export function useNow(milliseconds = 1000) {
-  const [now, setNow] = useState(Date.now());
+  const [now, setNow] = useState(fixedTime || Date.now());
   useEffect(() => {
+    if (fixedTime) return undefined;
     const timer = setInterval(() => setNow(Date.now()), milliseconds);
     return () => clearInterval(timer);
   }, [milliseconds]);
@@ -117,7 +125,7 @@ export function useHash() {
   return hash;
 }
 
-// Keep a choice of the user over reloads: for all tabs, or with `sessionStorage` for this one.
+// State that survives reloads: for all tabs, or with `sessionStorage` for this tab.
 export function useKept(name, initial, storage = localStorage) {
   const [value, setValue] = useState(() => storage.getItem(`paddlejob.${name}`) ?? initial);
   const keep = useCallback((next) => {
@@ -127,7 +135,7 @@ export function useKept(name, initial, storage = localStorage) {
   return [value, keep];
 }
 
-// As kubectl writes a length of time: 45s, 3m20s, 2h5m, 3d4h.
+// Format a duration as kubectl does: 45s, 3m20s, 2h5m, 3d4h.
 export function duration(milliseconds) {
   const whole = Math.max(0, Math.floor(milliseconds / 1000));
   const minutes = Math.floor(whole / 60), hours = Math.floor(whole / 3600), days = Math.floor(whole / 86400);
@@ -143,14 +151,17 @@ export function duration(milliseconds) {
 export const since = (begin, end, now) =>
   begin ? duration((end ? Date.parse(end) : now) - Date.parse(begin)) : "–";
 
-// How long a job has run in milliseconds, suspensions apart.
+// Return how many milliseconds a job has run, without suspensions.
 export const ranFor = (job, now) =>
   1000 * job.ranBefore + (job.activeSince ? (Date.parse(job.ended) || now) - Date.parse(job.activeSince) : 0);
 
 export const clock = (time) => (time ? new Date(time).toLocaleTimeString([], { hour12: false }) : "");
 
-// A time of today, or a day and its time.
+// Format a time of today, or a date and time.
 export const moment = (time) => (new Date(time).toDateString() === new Date().toDateString() ? clock(time) : day(time));
+
+// Format a time for readers in different time zones.
+export const utc = (time) => (time ? `${new Date(time).toISOString().slice(0, 19).replace("T", " ")} UTC` : "");
 
 export const day = (time) => (time ? new Date(time).toLocaleString([], { dateStyle: "medium", timeStyle: "short", hour12: false }) : "–");
 

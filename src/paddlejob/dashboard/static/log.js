@@ -1,4 +1,4 @@
-// The log of all ranks: as many lines as one likes, of which only those in sight are in the page.
+// The log of all ranks. Only visible lines are in the page.
 import { clock, get, html, jobPath, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { t } from "./i18n.js";
 import { notify, useFilterKey } from "./ui.js";
@@ -94,10 +94,10 @@ function Line({ line: [rank, , time, text], many, needle, isHit, tone }) {
   if (!rank) return html`<div class="line marker"><span>${text}</span></div>`;
   const plain = text.replace(COLOURS, "");
   return html`<div class="line ${ERROR.test(plain) ? "error" : ""} ${isHit ? "hit" : ""}"><time>${clock(time)}</time>
-    ${many && html`<b class="rank r${tone}">${rank}</b>`}<span>${needle ? marked(plain, needle) : plain}</span></div>`;
+    ${many && html`<b class="rank r${tone}">${rank}</b>`}<span>${needle ? markMatches(plain, needle) : plain}</span></div>`;
 }
 
-function marked(text, needle) {
+function markMatches(text, needle) {
   const parts = [];
   const lower = text.toLowerCase();
   for (let at = 0; ;) {
@@ -110,7 +110,7 @@ function marked(text, needle) {
 
 const byRank = (a, b) => a.localeCompare(b, undefined, { numeric: true });
 
-// Where the first failure begins: what the job knows of it, or else the first line that looks like an error.
+// Return the index of the first line of the known failure, or of the first line that looks like an error.
 async function firstError(job, shown) {
   const known = await get(`${jobPath(job.namespace, job.name)}/error`).catch(() => null);
   if (known?.lines.length) {

@@ -1,10 +1,10 @@
-// Which namespace the pages are about: one of those that the user may list, any other by its name, or all at once.
+// Selects the namespace of all pages: from the list, by name, or all namespaces.
 import { get, html, useEffect, useKept, useState } from "./lib.js";
 import { t } from "./i18n.js";
 import { Dialog } from "./ui.js";
 
-const MOST_RECENT = 5;
-const MOST_SHOWN = 200;
+const MAX_RECENT = 5;
+const MAX_SHOWN = 200;
 const NAME = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
 export const scopeHash = (scope) => (scope === null ? "#/" : scope ? `#/jobs/${encodeURIComponent(scope)}` : "#/jobs");
@@ -19,13 +19,13 @@ export function Namespaces({ about, scope, onClose }) {
   }, []);
   const recent = kept.split(" ").filter(Boolean);
   const choose = (name) => {
-    if (name) keep([name, ...recent.filter((each) => each !== name)].slice(0, MOST_RECENT).join(" "));
+    if (name) keep([name, ...recent.filter((each) => each !== name)].slice(0, MAX_RECENT).join(" "));
     location.hash = scopeHash(name);
     onClose();
   };
   const known = found?.names.length ? found.names : [...new Set([about.namespace, ...recent])].filter(Boolean).sort();
   const wanted = text.trim().toLowerCase();
-  const shown = known.filter((name) => name.includes(wanted)).slice(0, MOST_SHOWN);
+  const shown = known.filter((name) => name.includes(wanted)).slice(0, MAX_SHOWN);
   const isOther = NAME.test(wanted) && !known.includes(wanted);
   const submit = (event) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-// Where a person signs in to a dashboard inside a cluster, with a token that the API server knows.
+// The sign-in form of a dashboard inside a cluster, for a token of the API server.
 import { html, post, useState } from "./lib.js";
 import { t } from "./i18n.js";
 import { Command } from "./ui.js";

@@ -1,8 +1,7 @@
-// A new job from YAML, checked while one types.
+// Submits a job from YAML, which is validated while the user types.
 import { html, post, useEffect, useState } from "./lib.js";
 import { t } from "./i18n.js";
-import { jobHash } from "./jobs.js";
-import { notify } from "./ui.js";
+import { jobHash, notify } from "./ui.js";
 
 const QUIET_MILLISECONDS = 250;
 const EXAMPLE = `apiVersion: batch.paddlepaddle.org/v1

@@ -1,4 +1,4 @@
-// Small parts that several pages use.
+// Small components that several pages use.
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { phaseName, t } from "./i18n.js";
 
@@ -9,7 +9,7 @@ const TONES = {
 
 export const toneOf = (phase) => TONES[phase] || "grey";
 
-// A phase as a shape and a word: colour alone tells nothing to many people.
+// A phase as a shape and a word: not everyone can tell the colours apart.
 export function Phase({ phase }) {
   return html`<span class="phase ${toneOf(phase)}"><${Mark} phase=${phase} />${phaseName(phase)}</span>`;
 }
@@ -34,7 +34,26 @@ export function Bar({ percent, tone, label }) {
     <span style=${{ width: `${known ? percent : 0}%` }}></span></span>`;
 }
 
-// What a page shows in place of its content.
+export const jobHash = (key, tab = "") =>
+  `#/jobs/${key.split("/").map(encodeURIComponent).join("/")}${tab ? `/${tab}` : ""}`;
+
+export const restartsText = (count) => `${count} ${t(count === 1 ? "restart" : "restarts").toLowerCase()}`;
+
+export function stepText(progress) {
+  if (!progress) return "";
+  const parts = [];
+  if (progress.epoch) parts.push(`${t("epoch")} ${progress.epoch}${progress.epochs ? `/${progress.epochs}` : ""}`);
+  if (progress.step) parts.push(`${t("step")} ${progress.step}${progress.steps ? `/${progress.steps}` : ""}`);
+  return parts.join(" · ");
+}
+
+// Facts as [label, value, class]; those without a value are left out.
+export function Facts({ facts }) {
+  return html`<dl class="facts">${facts.filter(([, value]) => value || value === 0).map(([label, value, name]) => html`
+    <div key=${label} class=${name}><dt>${label}</dt><dd class="num">${value}</dd></div>`)}</dl>`;
+}
+
+// Shown in place of the content of a page.
 export function Empty({ title, tone, level = "h1", children }) {
   return html`<div class="empty ${tone || ""}" role=${tone === "red" ? "alert" : "status"}>
     <${level}>${title}<//>${children}</div>`;
@@ -62,7 +81,7 @@ export function Dialog({ title, onClose, children }) {
       <button type="button" class="quiet" aria-label=${t("close")} onClick=${() => dialog.current.close()}>×</button></div>${children}</div></dialog>`;
 }
 
-// Sentences that appear at the bottom for a while, with a way back where there is one.
+// Messages that appear at the bottom for a few seconds, with an undo button if the change can be undone.
 const listeners = new Set();
 let nextNotice = 0;
 
@@ -92,7 +111,7 @@ export function Notices() {
     </div>`)}</div>`;
 }
 
-// What the key for filtering and searching leads to.
+// Return a ref for the field that the filter key focuses.
 export function useFilterKey() {
   const field = useRef();
   useEffect(() => {
@@ -105,13 +124,13 @@ export function useFilterKey() {
 
 const STEP = 10;
 
-// Which rows of a long list are in sight. Rows are equally high; the window scrolls.
+// Return the range of visible rows of a long list. All rows have the same height, and the window scrolls.
 export function useWindowed(count, rowHeight, anchor) {
   const [range, setRange] = useState([0, 60]);
   useEffect(() => {
     const measure = () => {
       const top = anchor.current ? anchor.current.getBoundingClientRect().top : 0;
-      // In steps, so that most of scrolling changes nothing in the page.
+      // Move in steps, so that most scroll events change nothing in the page.
       const first = Math.max(0, (Math.floor(-top / rowHeight / STEP) - 1) * STEP);
       const last = Math.min(count, first + Math.ceil(innerHeight / rowHeight) + 3 * STEP);
       setRange((before) => (before[0] === first && before[1] === last ? before : [first, last]));
@@ -127,7 +146,7 @@ export function useWindowed(count, rowHeight, anchor) {
   return [Math.min(range[0], count), Math.min(range[1], count)];
 }
 
-// The rows of a table that are out of sight.
+// Takes the place of table rows that are not visible.
 export function Space({ rows, height, columns }) {
   return rows > 0 && html`<tr class="space" aria-hidden="true"><td colspan=${columns} style=${{ height: `${rows * height}px` }}></td></tr>`;
 }

@@ -1,7 +1,7 @@
 """The interface between the Kubernetes runtime and HTTP: one request, or one stream of bytes.
 
-Everything above it knows Kubernetes; everything below it knows HTTP. The in-memory API server of
-`paddlejob.testing` implements the same two methods, so that the whole runtime can be simulated.
+Code above it knows Kubernetes; code below it knows HTTP. The in-memory API server of `simkube` implements
+the same two methods, so the whole runtime can be simulated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Response(msgspec.Struct, frozen=True):
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = {}
-    """Look names up in lower case."""
+    """Header names are in lower case."""
 
 
 class Stream(Protocol):
@@ -41,7 +41,7 @@ class Stream(Protocol):
 
 
 class WebSocket(Protocol):
-    """A connection on which both sides send messages, such as that to a process in a pod."""
+    """A two-way message connection, for example to a process in a pod."""
 
     @property
     def protocol(self) -> str:
@@ -58,15 +58,15 @@ class WebSocket(Protocol):
 
 
 @runtime_checkable
-class Upgrades(Protocol):
-    """A transport that can open WebSockets."""
+class WebSocketTransport(Protocol):
+    """A transport that supports WebSockets."""
 
     def websocket(
         self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> AbstractAsyncContextManager[WebSocket]:
-        """Open a WebSocket that speaks one of the subprotocols.
+        """Open a WebSocket with one of the subprotocols.
 
-        Raises UpgradeRefusedError when the server answers with something else, TransportError without answer.
+        Raises UpgradeRefusedError if the server refuses, TransportError if there is no response.
         """
         ...
 
@@ -84,9 +84,9 @@ class Transport(Protocol):
         content_type: str = "application/json",
         timeout_seconds: float | None = 30.0,
     ) -> Response:
-        """Send one request and return the whole response, whatever its status code.
+        """Send one request and return the whole response, for any status code.
 
-        Raises TransportError (or TransportTimeoutError) if there was none.
+        Raises TransportError or TransportTimeoutError if there is no response.
         """
         ...
 
@@ -97,7 +97,7 @@ class Transport(Protocol):
         query: Mapping[str, str] | None = None,
         idle_timeout_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
-        """Open a GET whose response is read as it arrives."""
+        """Open a GET request and stream its response."""
         ...
 
     async def close(self) -> None:

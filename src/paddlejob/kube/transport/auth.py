@@ -1,20 +1,28 @@
-"""Credentials in use: re-read now and then, renewed before they expire or when the server rejects them."""
+"""Provides credentials; reads them again periodically, and renews them before expiry or after a 401.
+
+Credential plugins are programs that print credentials (client.authentication.k8s.io/v1, v1beta1).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
+from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.kube.errors import CredentialsError
-from paddlejob.kube.transport.cluster import User
-from paddlejob.kube.transport.exec_plugin import PluginCredentials, run_plugin
+from paddlejob.kube.transport.cluster import ExecPlugin, User
 from paddlejob.kube.transport.tls import ClientCertificate
 
 log = logging.getLogger(__name__)
@@ -24,35 +32,35 @@ Clock = Callable[[], float]
 
 FILE_AGE_SECONDS = 60.0
 PLUGIN_PAUSE_SECONDS = 5.0
-"""The least time between two runs of a plugin, so that repeated 401s or failures do not run it in a loop."""
+"""Minimum time between two runs of a plugin, so that repeated 401s or failures do not run it in a loop."""
 EXPIRY_MARGIN_SECONDS = 60.0
+PLUGIN_TIMEOUT_SECONDS = 60.0
+PLUGIN_INTERACTIVE_TIMEOUT_SECONDS = 300.0
+_OUTPUT_SIZE_LIMIT = 1 << 20
+_STDERR_SIZE = 1000
+_PLUGIN_END_SECONDS = 5.0
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a request authenticates with."""
-
     authorization: str = ""
-    """The header's value, empty for none."""
+    """The value of the Authorization header, or empty."""
     client_certificate: ClientCertificate | None = None
 
     def __repr__(self) -> str:
-        """Show the methods in use, and no secret."""
+        """Show no secrets."""
         scheme = self.authorization.partition(" ")[0]
         return f"Credentials(authorization={scheme!r}, {self.client_certificate!r})"
 
 
 class Authenticator(Protocol):
-    """Where a transport gets its credentials from."""
+    """Provides the credentials of a transport."""
 
     async def credentials(self) -> Credentials:
-        """Return the credentials to use now.
-
-        Raises CredentialsError if there are none.
-        """
+        """Return the current credentials. Raises CredentialsError if there are none."""
         ...
 
     async def renew(self, rejected: Credentials) -> bool:
-        """Look for other credentials after a 401; tell whether there are some.
+        """Try to get new credentials after a 401, and return whether they differ from the rejected ones.
 
         Raises CredentialsError if that fails.
         """
@@ -60,7 +68,6 @@ class Authenticator(Protocol):
 
 
 def authenticator_for(user: User) -> Authenticator:
-    """Return the authenticator for a user."""
     files = FileAuthenticator(user)
     if user.exec_plugin is None:
         return files
@@ -69,7 +76,7 @@ def authenticator_for(user: User) -> Authenticator:
 
 
 class FileAuthenticator:
-    """Credentials from the kubeconfig or from files, which are re-read every minute and after a 401."""
+    """Credentials from the kubeconfig or from files; files are read again every minute and after a 401."""
 
     def __init__(self, user: User, *, clock: Clock | None = None) -> None:
         self._user = user
@@ -83,17 +90,15 @@ class FileAuthenticator:
         self._read_at = 0.0
 
     async def credentials(self) -> Credentials:
-        """Return what was read within the last minute."""
         if self._current is None or (self._files and self._clock() - self._read_at >= FILE_AGE_SECONDS):
             return self._read()
         return self._current
 
     async def renew(self, rejected: Credentials) -> bool:
-        """Read the files again."""
         return bool(self._files) and self._read() != rejected
 
     def _read(self) -> Credentials:
-        """Read everything; the previous credentials stay in use while a file is being replaced."""
+        """Read all files; keep the previous credentials if that fails, as during a file's replacement."""
         self._read_at = self._clock()
         try:
             self._current = _credentials_of(self._user)
@@ -105,21 +110,21 @@ class FileAuthenticator:
 
 
 class PluginAuthenticator:
-    """Credentials from an exec plugin, over those in the kubeconfig.
+    """Credentials from an exec plugin, which override credentials in the kubeconfig.
 
-    Guarantees one run at a time, however many requests wait for it.
+    Guarantees one run at a time for any number of waiting requests.
     """
 
     def __init__(
         self,
         run: Callable[[], Awaitable[PluginCredentials]],
-        beside: Authenticator,
+        fallback: Authenticator,
         *,
         clock: Clock | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
         self._run = run
-        self._beside = beside
+        self._fallback = fallback
         self._clock = clock or _loop_time
         self._now = now or _utc_now
         self._lock = asyncio.Lock()
@@ -129,23 +134,22 @@ class PluginAuthenticator:
         self._failure: CredentialsError | None = None
 
     async def credentials(self) -> Credentials:
-        """Return the credentials, from a new run if the last ones are about to expire."""
         if self._current is None or self._is_due():
             await self._run_unless(lambda: self._current is not None and not self._is_due())
         return await self._combined()
 
     async def renew(self, rejected: Credentials) -> bool:
-        """Run the plugin, unless the rejected credentials have been replaced already."""
+        """Run the plugin unless the rejected credentials have been replaced already."""
         if self._current is not None and await self._combined() == rejected:
             await self._run_unless(lambda: False)
         return await self._combined() != rejected
 
     async def _combined(self) -> Credentials:
         assert self._current is not None
-        beside = await self._beside.credentials()
+        fallback = await self._fallback.credentials()
         return Credentials(
-            _bearer(self._current.token) if self._current.token else beside.authorization,
-            self._current.client_certificate or beside.client_certificate,
+            _bearer(self._current.token) if self._current.token else fallback.authorization,
+            self._current.client_certificate or fallback.client_certificate,
         )
 
     def _is_due(self) -> bool:
@@ -158,7 +162,7 @@ class PluginAuthenticator:
             if self._ran_at is None or self._clock() - self._ran_at >= PLUGIN_PAUSE_SECONDS:
                 await self._run_once()
             if self._failure is not None and not self._is_still_valid():
-                # A new one each time: an exception that is raised again collects tracebacks.
+                # A new exception each time: raising the same one again accumulates tracebacks.
                 raise CredentialsError(*self._failure.args)
 
     async def _run_once(self) -> None:
@@ -173,7 +177,7 @@ class PluginAuthenticator:
         self._ran_at = self._clock()
 
     def _time_to_renew(self, expires_at: datetime | None) -> datetime | None:
-        """Return a moment before they expire: a minute, or a fifth of a short lifetime."""
+        """Return the time to renew: a minute, or a fifth of a short lifetime, before expiry."""
         if expires_at is None:
             return None
         lifetime_seconds = max((expires_at - self._now()).total_seconds(), 0.0)
@@ -206,7 +210,7 @@ def _authorization(user: User) -> str:
 
 
 def basic(username: str, password: str) -> str:
-    """Return the value of an Authorization header for a password."""
+    """Return the Authorization header for basic authentication."""
     return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
 
 
@@ -232,3 +236,188 @@ def _loop_time() -> float:
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+class PluginCredentials(msgspec.Struct, frozen=True):
+    token: str = ""
+    client_certificate: ClientCertificate | None = None
+    expires_at: datetime | None = None
+
+
+async def run_plugin(
+    plugin: ExecPlugin, *, timeout_seconds: float | None = None, terminal: bool | None = None
+) -> PluginCredentials:
+    """Run the plugin once and return its credentials.
+
+    Guarantees that the process has ended when this returns, fails or is cancelled.
+    Raises CredentialsError with the plugin's name and the reason.
+    """
+    interactive = _is_interactive(plugin, terminal=_has_terminal() if terminal is None else terminal)
+    limit = timeout_seconds or (PLUGIN_INTERACTIVE_TIMEOUT_SECONDS if interactive else PLUGIN_TIMEOUT_SECONDS)
+    process = await _start(plugin, interactive=interactive)
+    try:
+        async with asyncio.timeout(limit):
+            output, stderr, code = await asyncio.gather(
+                _output(process), _stderr(process, forward=interactive), process.wait()
+            )
+    except TimeoutError:
+        raise CredentialsError(f"{_name(plugin)} timed out after {limit:g} seconds") from None
+    finally:
+        await _end(process, whole_group=not interactive)
+    if len(output) > _OUTPUT_SIZE_LIMIT:
+        raise CredentialsError(f"{_name(plugin)} printed more than {_OUTPUT_SIZE_LIMIT} bytes")
+    if code != 0:
+        raise CredentialsError(
+            f"{_name(plugin)} failed with exit code {code}{_quoted(stderr)}{_hint(plugin)}"
+        )
+    return _parse(output, plugin, stderr)
+
+
+def _is_interactive(plugin: ExecPlugin, *, terminal: bool) -> bool:
+    if plugin.interactive_mode == "Always" and not terminal:
+        raise CredentialsError(
+            f"{_name(plugin)} requires a terminal (interactiveMode: Always), and there is none"
+        )
+    return terminal and plugin.interactive_mode != "Never"
+
+
+def _has_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+async def _start(plugin: ExecPlugin, *, interactive: bool) -> Process:
+    """Start the plugin; kill it on cancellation during the start.
+
+    A cancelled `create_subprocess_exec` never returns if the plugin's children keep our pipes open.
+    """
+    starting = asyncio.ensure_future(_spawn(plugin, interactive=interactive))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(CredentialsError):
+            await _end(await starting, whole_group=not interactive)
+        raise
+
+
+async def _spawn(plugin: ExecPlugin, *, interactive: bool) -> Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            plugin.command,
+            *plugin.args,
+            env={
+                **os.environ,
+                **plugin.env,
+                "KUBERNETES_EXEC_INFO": _exec_info(plugin, interactive=interactive),
+            },
+            stdin=None if interactive else DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            # A new session allows killing the plugin's children, but detaches it from the terminal.
+            start_new_session=not interactive,
+        )
+    except OSError as error:
+        raise CredentialsError(f"unable to run {_name(plugin)}: {error.strerror}{_hint(plugin)}") from error
+
+
+def _exec_info(plugin: ExecPlugin, *, interactive: bool) -> str:
+    spec: dict[str, object] = {"interactive": interactive}
+    if plugin.cluster_info is not None:
+        spec["cluster"] = plugin.cluster_info
+    info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+    return msgspec.json.encode(info).decode()
+
+
+async def _output(process: Process) -> bytes:
+    """Return the plugin's output, up to slightly more than the limit."""
+    assert process.stdout is not None
+    output = bytearray()
+    while chunk := await process.stdout.read(65536):
+        # Read to the end, because `wait` does not return while the pipe is full.
+        if len(output) <= _OUTPUT_SIZE_LIMIT:
+            output += chunk
+            if len(output) > _OUTPUT_SIZE_LIMIT:
+                process.kill()
+    return bytes(output)
+
+
+async def _stderr(process: Process, *, forward: bool) -> str:
+    """Return the tail of stderr; `forward` copies all of it to the terminal."""
+    assert process.stderr is not None
+    tail = b""
+    while chunk := await process.stderr.read(65536):
+        tail = (tail + chunk)[-_STDERR_SIZE:]
+        if forward:
+            sys.stderr.write(chunk.decode("utf-8", "replace"))
+            sys.stderr.flush()
+    return tail.decode("utf-8", "replace").strip()
+
+
+async def _end(process: Process, *, whole_group: bool) -> None:
+    """Kill the plugin or its children, unless they have ended and closed our pipes."""
+    assert process.stdout is not None
+    if process.returncode is not None and process.stdout.at_eof():
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if whole_group:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_PLUGIN_END_SECONDS):
+            await process.communicate()
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    status: _Status | None = None
+
+
+def _parse(output: bytes, plugin: ExecPlugin, stderr: str) -> PluginCredentials:
+    try:
+        printed = msgspec.json.decode(output, type=_ExecCredential)
+    except DECODE_ERRORS as error:
+        # Do not show the output, which may contain a secret.
+        raise CredentialsError(
+            f"{_name(plugin)} did not print an ExecCredential: {error}{_quoted(stderr)}"
+        ) from None
+    if (printed.kind, printed.api_version) != ("ExecCredential", plugin.api_version):
+        raise CredentialsError(
+            f"{_name(plugin)} printed {printed.api_version} {printed.kind} instead of "
+            f"{plugin.api_version} ExecCredential; check apiVersion in the kubeconfig"
+        )
+    return _credentials(printed.status or _Status(), plugin)
+
+
+def _credentials(status: _Status, plugin: ExecPlugin) -> PluginCredentials:
+    certificate, key = status.client_certificate_data, status.client_key_data
+    if bool(certificate) != bool(key):
+        raise CredentialsError(f"{_name(plugin)} printed only one of clientCertificateData and clientKeyData")
+    if not status.token and not certificate:
+        raise CredentialsError(f"{_name(plugin)} printed neither a token nor a client certificate")
+    return PluginCredentials(
+        token=status.token or "",
+        client_certificate=ClientCertificate(certificate.encode(), key.encode())
+        if certificate and key
+        else None,
+        expires_at=status.expiration_timestamp,
+    )
+
+
+def _name(plugin: ExecPlugin) -> str:
+    return f"credential plugin {plugin.command!r}"
+
+
+def _quoted(stderr: str) -> str:
+    return f"; stderr: {stderr}" if stderr else ""
+
+
+def _hint(plugin: ExecPlugin) -> str:
+    return f"\n{plugin.install_hint.strip()}" if plugin.install_hint else ""

@@ -1,4 +1,4 @@
-"""Limits the requests in flight, with a fair share of the connections for every namespace."""
+"""Fair queueing of requests for connections, round-robin by namespace."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ from collections import OrderedDict, deque
 from paddlejob.fair_share import FairShare
 
 CONNECTION_LIMIT = 32
-"""Connections for requests in namespaces; asyncio's TLS keeps 256 KiB for each."""
+"""Connections for namespaced requests; asyncio's TLS uses 256 KiB for each."""
 CLUSTER_CONNECTION_LIMIT = 8
-"""Connections for requests in no namespace, so that none of them waits for requests of a namespace."""
+"""Connections for cluster-scoped requests, which therefore never wait for a namespace."""
 
 
 class FairLimiter:
-    """Limits the requests in flight, in total and by group; groups that wait take turns.
+    """Limits the requests in flight, in total and by group; waiting groups take turns.
 
-    So slow requests of one tenant leave connections for all others. Within a group the order is first come,
-    first served.
+    Slow requests of one tenant therefore leave connections for the others. Each group is served in order.
     """
 
     def __init__(self, limit: int) -> None:
         self._slots = FairShare(limit)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        """By group; the group that is next comes first."""
+        """By group; the next group comes first."""
 
     async def enter(self, group: str) -> None:
         """Wait for a slot; the caller must call `leave`, unless this is cancelled."""
         if group not in self._waiting and self._slots.take(group):
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(group, deque()).append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(group, deque()).append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if not waiter.cancelled():
                 self.leave(group)
             raise
 
@@ -45,17 +44,17 @@ class FairLimiter:
             self._admit_from(admitted)
 
     def _admit_from(self, group: str) -> None:
-        turns = self._waiting.pop(group)
-        turn = turns.popleft()
-        if turns:
-            self._waiting[group] = turns
-        if not turn.done():
+        waiters = self._waiting.pop(group)
+        waiter = waiters.popleft()
+        if waiters:
+            self._waiting[group] = waiters
+        if not waiter.done():
             self._slots.take(group)
-            turn.set_result(None)
+            waiter.set_result(None)
 
 
 class RequestLimiter:
-    """Limits requests by path: namespaces share one set of connections, other paths a second one."""
+    """Limits requests by path: namespaces share one set of connections, other paths another."""
 
     def __init__(self, limit: int = CONNECTION_LIMIT) -> None:
         self._namespaces = FairLimiter(limit)
@@ -67,7 +66,6 @@ class RequestLimiter:
         await (self._namespaces.enter(namespace) if namespace else self._cluster.enter(path))
 
     def leave(self, path: str) -> None:
-        """Release the connection of a request."""
         namespace = _namespace(path)
         if namespace:
             self._namespaces.leave(namespace)

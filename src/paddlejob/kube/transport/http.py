@@ -1,6 +1,7 @@
-"""The transport over aiohttp: credentials, time limits, and messages for what goes wrong.
+"""The transport over aiohttp: credentials, timeouts and error messages.
 
-docs/decisions/0010-aiohttp.md says why, and what was measured.
+docs/decisions/0010-aiohttp.md has the reasons and the measurements. This module relies on some internals of
+aiohttp; tests/kube/test_aiohttp_internals.py fails if they change.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import socket
 import ssl
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any
@@ -31,20 +32,20 @@ from paddlejob.kube.errors import (
 from paddlejob.kube.transport import Response, Stream, WebSocket
 from paddlejob.kube.transport.auth import Authenticator, Credentials, authenticator_for
 from paddlejob.kube.transport.cluster import ClusterConfig
+from paddlejob.kube.transport.endpoint import Endpoint, Headers
 from paddlejob.kube.transport.fair_limiter import CONNECTION_LIMIT, RequestLimiter
-from paddlejob.kube.transport.route import Headers, Route
 from paddlejob.kube.transport.tls import ClientCertificate, tls_context
-from paddlejob.kube.transport.websocket import HttpWebSocket
 
 RESPONSE_SIZE_LIMIT = 128 << 20
-"""Far above any page of a list: what is larger is a mistake or an attack, compressed or not."""
+"""Far above any page of a list, before and after decompression; a larger one is a mistake or an attack."""
 _FAILURES = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError, RuntimeError)
 KEEP_ALIVE_SECONDS = 30.0
-"""Shorter than servers and load balancers wait, so that no write goes into a connection just being closed."""
+"""Shorter than the timeouts of servers and load balancers, so that no write meets a closing connection."""
 _HEADER_LIMIT = 512
 """An API server sends one Warning header for each unknown or deprecated field, up to 4 KiB of text."""
 _LIVENESS_CHECK_SECONDS = 5.0
 _LARGE_BODY = 1 << 20
+_MAX_CALLBACK_ROUNDS = 100
 _DEAD_PEER_SECONDS = 30
 _KEEP_ALIVE_PROBES = {
     "TCP_KEEPIDLE": _DEAD_PEER_SECONDS // 2,
@@ -52,14 +53,15 @@ _KEEP_ALIVE_PROBES = {
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": _DEAD_PEER_SECONDS * 1000,
 }
-"""A peer that vanished silently is noticed on every connection, also on one that only listens."""
+"""Detects a dead peer on every connection, including one that only receives."""
+_WEBSOCKET_DATA = (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT)
 
 
 class HttpTransport:
-    """Reaches one API server over HTTP/1.1 with a pool of connections.
+    """Connects to one API server over HTTP/1.1 with a pool of connections.
 
-    Guarantees that whatever it raises is a TransportError, and that a 401 is tried again once when there are
-    better credentials by then. Redirects are not followed: credentials are for this server and no other.
+    Guarantees that every error of a request is a TransportError, and that a 401 is retried once if there are
+    new credentials. Redirects are not followed, because the credentials are for this server only.
     """
 
     def __init__(
@@ -74,13 +76,13 @@ class HttpTransport:
         response_size_limit: int = RESPONSE_SIZE_LIMIT,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Check the configuration; connections are made when first needed.
+        """Check the configuration; connections are opened on first use.
 
-        The server names us after `user_agent`, up to its first slash, as the manager of the fields we write.
-        `tls` is used instead of a new context for requests without a client certificate.
-        `connection_limit` is for requests in namespaces, which share the connections fairly. Streams and
-        requests in no namespace use further connections.
-        Raises ConfigError when an address or the certificate authority cannot be used.
+        The server uses `user_agent`, up to its first slash, as the field manager of our writes.
+        `tls` replaces a new context for requests without a client certificate.
+        `connection_limit` applies to namespaced requests, which share the connections fairly. Streams and
+        cluster-scoped requests use additional connections.
+        Raises ConfigError if an address or the certificate authority cannot be used.
         """
         self._config = config
         self._authenticator = authenticator or authenticator_for(config.user)
@@ -88,12 +90,12 @@ class HttpTransport:
         self._connect_timeout_seconds = connect_timeout_seconds
         self._stream_open_timeout_seconds = stream_open_timeout_seconds
         self._response_size_limit = response_size_limit
-        self._route = Route(config)
+        self._endpoint = Endpoint(config)
         self._tls: tuple[ClientCertificate | None, ssl.SSLContext] = (None, tls or tls_context(config))
         self._session: aiohttp.ClientSession | None = None
         self._limiter = RequestLimiter(connection_limit)
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-        self._attempts = _Attempts(self._route)
+        self._attempts = _Attempts(self._endpoint)
 
     async def request(
         self,
@@ -105,7 +107,6 @@ class HttpTransport:
         content_type: str = "application/json",
         timeout_seconds: float | None = 30.0,
     ) -> Response:
-        """Send one request and return the whole response, whatever its status code."""
         headers = [("Accept", "application/json"), ("Accept-Encoding", "gzip")]
         if body is not None:
             headers.append(("Content-Type", content_type))
@@ -124,8 +125,8 @@ class HttpTransport:
         query: Mapping[str, str] | None = None,
         idle_timeout_seconds: float | None = None,
     ) -> AsyncIterator[Stream]:
-        """Open a GET whose response is read as it arrives; it has to start within the open timeout."""
-        # Compressed, an event could sit in a buffer on the way.
+        """Open a GET request and stream its response, which must start within the open timeout."""
+        # With compression, a proxy could hold back an event in a buffer.
         headers = [("Accept", "application/json, */*"), ("Accept-Encoding", "identity")]
         call = _Call("GET", self._url(path, query), headers, self._stream_open_timeout_seconds)
         credentials = await self._authenticator.credentials()
@@ -134,7 +135,7 @@ class HttpTransport:
             if response.status == 401 and await self._authenticator.renew(credentials):
                 _abort(response)
                 response = await self._open(call, await self._authenticator.credentials())
-            silence = f"{self._route.server} sent nothing for {idle_timeout_seconds or 0:g} seconds"
+            silence = f"{self._endpoint.server} sent nothing for {idle_timeout_seconds or 0:g} seconds"
             yield _HttpStream(response, partial(self._attempt, idle_timeout_seconds, silence))
         finally:
             _abort(response)
@@ -143,7 +144,6 @@ class HttpTransport:
     async def websocket(
         self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> AsyncIterator[WebSocket]:
-        """Open a WebSocket that speaks one of the subprotocols."""
         url = self._url(path, query)
         credentials = await self._authenticator.credentials()
         try:
@@ -153,7 +153,7 @@ class HttpTransport:
                 raise
             socket = await self._upgrade(url, protocols, await self._authenticator.credentials())
         try:
-            yield HttpWebSocket(socket, partial(self._attempt, None))
+            yield _HttpWebSocket(socket, partial(self._attempt, None))
         finally:
             async with self._attempt(self._connect_timeout_seconds):
                 await socket.close()
@@ -167,33 +167,34 @@ class HttpTransport:
                     url, protocols=protocols, max_msg_size=0, **self._options(credentials)
                 )
             except aiohttp.WSServerHandshakeError as error:
-                message = f"{self._route.server} does not open a WebSocket: HTTP {error.status}"
+                message = f"{self._endpoint.server} refused to open a WebSocket: HTTP {error.status}"
                 raise UpgradeRefusedError(error.status, message) from None
             return socket
 
     async def close(self) -> None:
-        """Close all connections; what is still in flight fails with TransportError."""
+        """Close all connections; requests in flight fail with TransportError."""
         self._attempts.end()
-        await _settled(lambda: not self._attempts.deadlines)
+        await _run_callbacks_until(lambda: not self._attempts.deadlines)
         if self._session is not None:
             await self._session.close()
-        # A TLS connection that was dropped says goodbye in its own time, after aiohttp has forgotten it.
+        # aiohttp forgets a dropped TLS connection before its shutdown is complete.
         for sock in self._sockets:
-            _shut_down(sock)
-        await _settled(lambda: all(sock.fileno() < 0 for sock in self._sockets))
+            with suppress(OSError):  # closed or never connected
+                sock.shutdown(socket.SHUT_RDWR)
+        await _run_callbacks_until(lambda: all(sock.fileno() < 0 for sock in self._sockets))
 
     def _url(self, path: str, query: Mapping[str, str] | Sequence[tuple[str, str]] | None) -> URL:
         pairs = query.items() if isinstance(query, Mapping) else query
-        target = f"{path}?{_encoded(tuple(pairs))}" if pairs else path
+        target = f"{path}?{_encode_query(tuple(pairs))}" if pairs else path
         if " " in target or not target.isascii() or not target.isprintable():
             raise TransportError(
                 f"invalid path {target!r}: percent-encode everything but letters, digits and -._~/"
             )
-        return URL(f"{self._route.server}{target}", encoded=True)
+        return URL(f"{self._endpoint.server}{target}", encoded=True)
 
     async def _exchange(self, call: _Call, credentials: Credentials) -> Response:
         path = call.url.raw_path
-        # The timeout begins with the connection: a request does not fail because others were slow.
+        # The timeout starts after this wait, so slow requests of others do not make this one fail.
         async with self._attempt(None):
             await self._limiter.enter(path)
         try:
@@ -207,28 +208,28 @@ class HttpTransport:
             return await self._send(call, credentials)
 
     async def _send(self, call: _Call, credentials: Credentials) -> aiohttp.ClientResponse:
-        """Return as soon as the response starts."""
+        """Send the request and return when the response starts."""
         body = call.body
         return await self._open_session().request(
             call.method,
             call.url,
-            # aiohttp writes bytes in one piece, and a file part by part.
+            # aiohttp writes bytes in one piece, but a file in parts.
             data=io.BytesIO(body) if body is not None and len(body) > _LARGE_BODY else body,
             allow_redirects=False,
             **self._options(credentials, call.headers),
         )
 
     def _options(self, credentials: Credentials, headers: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
-        """Return what every request has in common: on whose behalf, and over which way."""
-        every = [*headers, *self._route.headers]
-        if authorization := credentials.authorization or self._route.authorization:
-            every.append(("Authorization", authorization))
+        """Return the common options of all requests: headers, TLS and proxy."""
+        all_headers = [*headers, *self._endpoint.headers]
+        if authorization := credentials.authorization or self._endpoint.authorization:
+            all_headers.append(("Authorization", authorization))
         return {
-            "headers": every,
+            "headers": all_headers,
             "ssl": self._context(credentials.client_certificate),
             "server_hostname": self._config.tls_server_name or None,
-            "proxy": self._route.proxy or None,
-            "proxy_headers": self._route.proxy_headers,
+            "proxy": self._endpoint.proxy or None,
+            "proxy_headers": self._endpoint.proxy_headers,
         }
 
     async def _body(self, response: aiohttp.ClientResponse) -> bytes:
@@ -245,8 +246,9 @@ class HttpTransport:
             parts.append(part)
             size += len(part)
             if size > self._response_size_limit:
+                limit = self._response_size_limit >> 20
                 raise ResponseTooLargeError(
-                    f"{self._route.server} sent a response of more than {self._response_size_limit >> 20} MiB"
+                    f"{self._endpoint.server} sent a response of more than {limit} MiB"
                 )
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -257,7 +259,7 @@ class HttpTransport:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = _Connector(
-                # Requests are counted here, so that streams do not count and nobody waits inside aiohttp.
+                # RequestLimiter limits the requests, but not the streams.
                 limit=0,
                 keepalive_timeout=KEEP_ALIVE_SECONDS,
                 socket_factory=self._new_socket,
@@ -269,7 +271,7 @@ class HttpTransport:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_seconds),
                 max_headers=_HEADER_LIMIT,
             )
-            # aiohttp would send PUT and DELETE again; the operator looks before it repeats a write.
+            # aiohttp would repeat PUT and DELETE; the operator reads the object before it repeats a write.
             self._session._retry_connection = False  # noqa: SLF001
         return self._session
 
@@ -284,45 +286,45 @@ class HttpTransport:
         return sock
 
     def _context(self, certificate: ClientCertificate | None) -> ssl.SSLContext:
-        """Return the context for a certificate; the pool keeps connections of different contexts apart."""
-        shown, context = self._tls
-        if shown != certificate:
+        """Return the context for a certificate; the pool does not share connections between contexts."""
+        current, context = self._tls
+        if current != certificate:
             context = tls_context(self._config, certificate)
             self._tls = (certificate, context)
         return context
 
 
 class _Attempts:
-    """The requests under way."""
+    """The requests in flight."""
 
-    def __init__(self, route: Route) -> None:
-        self.route = route
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
         self.deadlines: set[asyncio.Timeout] = set()
         self.closed = False
 
     def end(self) -> None:
-        """Let all of them fail, and every later one."""
+        """Make all current and later requests fail."""
         self.closed = True
         for deadline in self.deadlines:
             if not deadline.expired():
                 deadline.reschedule(asyncio.get_running_loop().time())
 
     def error_from(self, error: BaseException | None, silence: str) -> TransportError | None:
-        """Return what a caller is told instead of aiohttp's error, None for what is not an error of ours."""
+        """Translate an error of aiohttp; return None for other exceptions."""
         if not isinstance(error, _FAILURES):
             return None
         if self.closed:
             return self.closed_error()
         if isinstance(error, TimeoutError):
-            return TransportTimeoutError(silence or self.route.timeout_message(error))
-        return TransportError(self.route.error_message(error))
+            return TransportTimeoutError(silence or self.endpoint.timeout_message(error))
+        return TransportError(self.endpoint.error_message(error))
 
     def closed_error(self) -> TransportError:
-        return TransportError(f"the transport to {self.route.server} is closed")
+        return TransportError(f"the transport to {self.endpoint.server} is closed")
 
 
 class _Attempt:
-    """One of them; not a generator, which asyncio keeps a register of, at a price for every request."""
+    """One request in flight. Not a generator, because asyncio tracks those at a cost for every request."""
 
     def __init__(self, attempts: _Attempts, timeout_seconds: float | None, silence: str) -> None:
         self._attempts = attempts
@@ -343,15 +345,15 @@ class _Attempt:
             await self._deadline.__aexit__(kind, error, trace)
         except TimeoutError as late:
             error = late
-        # Without its cause: aiohttp's errors carry the headers of the request, and the token with them.
-        if (told := self._attempts.error_from(error, self._silence)) is not None:
-            raise told from None
+        # Without the cause: aiohttp's errors contain the request headers, including the token.
+        if (translated := self._attempts.error_from(error, self._silence)) is not None:
+            raise translated from None
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Drops an idle connection on which the server has sent something that nobody asked for.
+    """Drops an idle connection with unexpected data from the server.
 
-    aiohttp would take it for the response to the next request.
+    aiohttp would read the data as the response to the next request.
     """
 
     async def _get(self, *details: Any) -> Any:
@@ -363,8 +365,6 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _HttpStream:
-    """A response that is still being sent."""
-
     def __init__(
         self, response: aiohttp.ClientResponse, attempt: Callable[[], AbstractAsyncContextManager[None]]
     ) -> None:
@@ -374,7 +374,6 @@ class _HttpStream:
         self._attempt = attempt
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield bytes as they arrive; ends when the server closes."""
         while chunk := await self._next():
             yield chunk
 
@@ -388,10 +387,36 @@ class _HttpStream:
                     self._check_connection()
 
     def _check_connection(self) -> None:
-        """Fail if the connection is gone: aiohttp drops it on an invalid chunk, and tells no reader."""
+        """Raise an error if the connection is gone; aiohttp does not report an invalid chunk."""
         connection = self._response.connection
         if connection is None or connection.transport is None or connection.transport.is_closing():
             raise aiohttp.ClientPayloadError
+
+
+class _HttpWebSocket:
+    def __init__(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        attempt: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> None:
+        self.protocol = socket.protocol or ""
+        self._socket = socket
+        self._attempt = attempt
+
+    async def send(self, message: bytes) -> None:
+        """Send one message; waits while the server does not keep up."""
+        async with self._attempt():
+            await self._socket.send_bytes(message)
+
+    async def messages(self) -> AsyncIterator[bytes]:
+        while True:
+            async with self._attempt():
+                received = await self._socket.receive()
+            if received.type is aiohttp.WSMsgType.ERROR:
+                raise TransportError(f"the connection broke: {self._socket.exception()}")
+            if received.type not in _WEBSOCKET_DATA:
+                return
+            yield received.data.encode() if isinstance(received.data, str) else received.data
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -401,35 +426,26 @@ class _Call(msgspec.Struct, frozen=True):
     url: URL
     headers: Headers
     timeout_seconds: float | None
-    """Until the whole response is there, or for a stream until it starts."""
+    """Until the end of the response, or for a stream until its start."""
     body: bytes | None = None
 
 
 @lru_cache
-def _encoded(query: tuple[tuple[str, str], ...]) -> str:
-    """Return a query as it stands in a URL; most requests have one of a few."""
+def _encode_query(query: tuple[tuple[str, str], ...]) -> str:
     return urlencode(query, quote_via=quote)
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """Drop a connection at once; a TLS close would keep it open until the server has responded."""
+    """Drop a connection immediately; a TLS shutdown would keep it open until the server responds."""
     connection = response.connection
     if connection is not None and connection.transport is not None:
         connection.transport.abort()
     response.close()
 
 
-def _shut_down(sock: socket.socket) -> None:
-    try:
-        sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        # Closed or never connected.
-        return
-
-
-async def _settled(holds: Callable[[], bool]) -> None:
-    """Let callbacks that are due run; they are few, and none of them waits for the server."""
-    for _ in range(100):
-        if holds():
+async def _run_callbacks_until(condition: Callable[[], bool]) -> None:
+    """Let pending callbacks run until the condition holds; none of them waits for the server."""
+    for _ in range(_MAX_CALLBACK_ROUNDS):
+        if condition():
             return
         await asyncio.sleep(0)

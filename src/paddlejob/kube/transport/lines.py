@@ -1,4 +1,4 @@
-"""From chunks of bytes to lines."""
+"""Splits chunks of bytes into lines."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from paddlejob.kube.errors import ResponseTooLargeError
 
 
 class LineSplitter:
-    """Collects chunks and gives back the lines that are complete.
+    """Collects chunks and returns complete lines.
 
-    Guarantees time linear in the bytes fed: a long line's chunks are kept apart and joined once.
+    Guarantees linear time: the chunks of a long line are joined once.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
@@ -19,9 +19,9 @@ class LineSplitter:
         self._unfinished_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that this chunk completes, without their LF or CRLF; empty lines too.
+        """Return the lines that this chunk completes, without LF or CRLF, including empty lines.
 
-        Raises ResponseTooLargeError for a line that grows beyond the maximum.
+        Raises ResponseTooLargeError for a line above the maximum.
         """
         completed = []
         first, *others = chunk.split(b"\n")
@@ -35,20 +35,20 @@ class LineSplitter:
         return completed
 
     def finish(self) -> bytes:
-        """Return what follows the last line end, empty when nothing does."""
+        """Return the rest after the last line end."""
         return self._take()
 
     def _take(self) -> bytes:
         line = self._unfinished[0] if len(self._unfinished) == 1 else b"".join(self._unfinished)
         self._unfinished.clear()
-        # Only here is the line whole: CR and LF may have come in different chunks.
+        # Strip CR only from the joined line: CR and LF can arrive in different chunks.
         return line.removesuffix(b"\r")
 
 
 async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream as they become complete, and a last one that has no line end.
+    """Yield the lines of a stream, including a last one without a line end.
 
-    Guarantees that a line cut by an error of the stream is not yielded; the error is raised instead.
+    A line that is cut by an error is not yielded; the error propagates.
     """
     splitter = LineSplitter()
     async for chunk in chunks:

@@ -1,7 +1,7 @@
-"""A transport for programs that read something and end, and must not take longer to start than to do that.
+"""A fast-starting transport for short-lived, read-only commands.
 
-aiohttp takes longer to import than most commands take. So a simple read goes over the standard library;
-whatever is not simple (writes, streams, proxies, a refused token, any error) is left to the HttpTransport.
+Importing aiohttp takes longer than most commands. So simple reads use the standard library; everything else
+(writes, streams, proxies, a rejected token, any error) uses HttpTransport.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONNECT_TIMEOUT_SECONDS = 10.0
 
 
 class QuickTransport:
-    """Reaches one API server: simple reads at once, everything else as HttpTransport does."""
+    """Connects to one API server; imports HttpTransport only if a request needs it."""
 
     def __init__(self, config: ClusterConfig, *, user_agent: str = "paddlejob") -> None:
         self._config = config
@@ -48,7 +48,6 @@ class QuickTransport:
         content_type: str = "application/json",
         timeout_seconds: float | None = 30.0,
     ) -> Response:
-        """Send one request and return the whole response, whatever its status code."""
         if method == "GET" and self._is_simple and self._full is None:
             credentials = await self._authenticator.credentials()
             response = await asyncio.to_thread(self._get, path, query, credentials, timeout_seconds)
@@ -65,23 +64,20 @@ class QuickTransport:
         query: Mapping[str, str] | None = None,
         idle_timeout_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Stream]:
-        """Open a GET whose response is read as it arrives."""
         return self._transport().stream(path, query=query, idle_timeout_seconds=idle_timeout_seconds)
 
     def websocket(
         self, path: str, *, query: Sequence[tuple[str, str]], protocols: Sequence[str]
     ) -> AbstractAsyncContextManager[WebSocket]:
-        """Open a WebSocket that speaks one of the subprotocols."""
         return self._transport().websocket(path, query=query, protocols=protocols)
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._full is not None:
             await self._full.close()
 
     def _transport(self) -> HttpTransport:
         if self._full is None:
-            from paddlejob.kube.transport.http import HttpTransport  # noqa: PLC0415 - what this is all about
+            from paddlejob.kube.transport.http import HttpTransport  # noqa: PLC0415 - imports aiohttp
 
             self._full = HttpTransport(
                 self._config, authenticator=self._authenticator, user_agent=self._user_agent
@@ -95,7 +91,7 @@ class QuickTransport:
         credentials: Credentials,
         timeout_seconds: float | None,
     ) -> Response | None:
-        """Return the response, None when it takes more than a simple read to have one."""
+        """Return the response, or None if HttpTransport has to repeat the request."""
         address = urlsplit(self._config.server)
         headers = {"Accept": "application/json", "User-Agent": self._user_agent}
         if credentials.authorization:

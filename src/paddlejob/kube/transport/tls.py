@@ -1,4 +1,4 @@
-"""TLS as Go clients do it, from certificates in memory."""
+"""Creates TLS contexts that behave like Go clients, from certificates in memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from contextlib import contextmanager
 import msgspec
 
 from paddlejob.kube.errors import ConfigError, CredentialsError
-from paddlejob.kube.transport.cluster import ClusterConfig
-from paddlejob.kube.transport.url import without_password
+from paddlejob.kube.transport.cluster import ClusterConfig, without_password
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
@@ -21,14 +20,14 @@ class ClientCertificate(msgspec.Struct, frozen=True):
     key: bytes
 
     def __repr__(self) -> str:
-        """Show no secret."""
+        """Show no secrets."""
         return "ClientCertificate(...)"
 
 
 def tls_context(config: ClusterConfig, client_certificate: ClientCertificate | None = None) -> ssl.SSLContext:
-    """Return the context that verifies a server and presents our certificate.
+    """Return the context that verifies the server and presents our certificate.
 
-    Raises ConfigError or CredentialsError when a certificate cannot be used.
+    Raises ConfigError or CredentialsError if a certificate cannot be used.
     """
     context = _verifying_context(config)
     if config.insecure_skip_tls_verify:
@@ -42,7 +41,7 @@ def tls_context(config: ClusterConfig, client_certificate: ClientCertificate | N
 def _verifying_context(config: ClusterConfig) -> ssl.SSLContext:
     try:
         authority = config.certificate_authority
-        # Text around the certificates may be in any encoding, and Python takes ASCII only.
+        # Text around the certificates can have any encoding, but Python accepts only ASCII.
         text = authority.decode("ascii", "backslashreplace") if authority else None
         context = ssl.create_default_context(cadata=text)
     except ssl.SSLError as error:
@@ -50,9 +49,9 @@ def _verifying_context(config: ClusterConfig) -> ssl.SSLContext:
             f"{config.source or 'certificate-authority'}: the certificate authority for "
             f"{without_password(config.server)} is not a PEM certificate"
         ) from error
-    # Many clusters have authorities without a key identifier, which Python's strict mode refuses since 3.13.
+    # Since 3.13 Python's strict mode rejects authorities without a key identifier, which many clusters have.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    # A trusted certificate need not be a root.
+    # A trusted certificate need not be a root certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
@@ -68,15 +67,15 @@ def _load(context: ssl.SSLContext, client_certificate: ClientCertificate) -> Non
 
 @contextmanager
 def private_file(content: bytes) -> Iterator[str]:
-    """Give OpenSSL, which wants a path, a file that only we can read and that is removed afterwards."""
+    """Yield the path of a temporary private file, because OpenSSL accepts only paths."""
     if hasattr(os, "memfd_create"):
-        # Never on a disk, and possible where every disk is read-only.
+        # Not on disk, and possible with a read-only file system.
         with os.fdopen(os.memfd_create("certificate"), "wb") as memory:
             memory.write(content)
             memory.flush()
             yield f"/proc/self/fd/{memory.fileno()}"
     else:
-        import tempfile  # noqa: PLC0415 - takes long to import, and is for systems other than Linux
+        import tempfile  # noqa: PLC0415 - slow to import, and not needed on Linux
 
         with tempfile.NamedTemporaryFile(prefix="certificate-") as file:
             file.write(content)
@@ -85,5 +84,5 @@ def private_file(content: bytes) -> Iterator[str]:
 
 
 def _refuse_encrypted_key() -> str:
-    # Without this OpenSSL would ask on the terminal.
+    # Without this callback OpenSSL would prompt on the terminal.
     raise CredentialsError("the client key is encrypted; remove its passphrase (openssl pkey -in KEY)")

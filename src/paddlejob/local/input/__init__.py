@@ -1,1 +1,1 @@
-"""What a person gives to a run: the job file, images, options."""
+"""User input of a run: the job file, images and options."""

@@ -1,4 +1,4 @@
-"""Accelerators that a job asks for, and those that this machine has."""
+"""Assigns this machine's accelerators to the pods of a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddlejob.api import quantity
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJob, RoleSpec
 from paddlejob.core.accelerators import accelerators
-from paddlejob.core.pod_set import Replica, pod_name
+from paddlejob.core.pod_set import Replica, pod_name, training_container
 from paddlejob.local.errors import InputError
 from paddlejob.local.input.interpreter import Interpreter
 
@@ -22,7 +22,7 @@ _NVIDIA_DEVICE = re.compile(r"nvidia([0-9]+)")
 
 
 class Provision(msgspec.Struct, frozen=True):
-    """A job as this machine can run it, and which pod may see which devices."""
+    """A job as this machine can run it, and the devices visible to each pod."""
 
     job: PaddleJob
     visible: Mapping[str, str] = {}
@@ -32,29 +32,31 @@ class Provision(msgspec.Struct, frozen=True):
 def provide(
     job: PaddleJob, *, strict: bool, python: Interpreter | None = None, devices: Path = Path("/dev")
 ) -> Provision:
-    """Hand out the machine's accelerators; where there are too few, the job runs on the CPU.
+    """Assign devices to pods, or run the job on the CPU if there are too few.
 
-    Raises InputError where `strict` forbids that.
+    Raises InputError instead if `strict`.
     """
-    asked = _asked(job)
-    if not asked:
+    requested = _requested_devices(job)
+    if not requested:
         return Provision(job)
-    wanted = sum(asked.values())
+    wanted = sum(requested.values())
     present = sorted(
         int(found[1]) for each in devices.iterdir() if (found := _NVIDIA_DEVICE.fullmatch(each.name))
     )
     kinds = sorted({name for _, role in job.spec.roles() for name in accelerators(role)})
     if kinds == [NVIDIA] and wanted <= len(present):
-        return Provision(job, visible=_shares(asked, present), note=_idle(wanted, python, strict=strict))
+        return Provision(
+            job, visible=_assign(requested, present), note=_cpu_only_note(wanted, python, strict=strict)
+        )
     sentence = f"the job asks for {wanted} x {', '.join(kinds)}, this machine has {len(present)}"
     if strict:
         raise InputError(f"{sentence}; without --strict it would run on the CPU")
-    everyone = dict.fromkeys(asked, "")
-    return Provision(_on_cpu(job), visible=everyone, note=f"{sentence}: it runs on the CPU")
+    hidden = dict.fromkeys(requested, "")
+    return Provision(_without_accelerators(job), visible=hidden, note=f"{sentence}: it runs on the CPU")
 
 
-def _idle(gpus: int, python: Interpreter | None, *, strict: bool) -> str:
-    """Say that GPUs were handed out to a Paddle that cannot use them; a container may have another one."""
+def _cpu_only_note(gpus: int, python: Interpreter | None, *, strict: bool) -> str:
+    """Return a warning if the interpreter's Paddle cannot use GPUs; a container may use another one."""
     if python is None or not python.is_cpu_only:
         return ""
     sentence = (
@@ -66,8 +68,8 @@ def _idle(gpus: int, python: Interpreter | None, *, strict: bool) -> str:
     return sentence
 
 
-def _asked(job: PaddleJob) -> dict[str, int]:
-    """Return how many devices each pod asks for, for those that ask."""
+def _requested_devices(job: PaddleJob) -> dict[str, int]:
+    """Return the number of devices that each pod requests, without pods that request none."""
     return {
         pod_name(job.name, Replica(role, index)): count
         for role, spec in job.spec.roles()
@@ -77,7 +79,7 @@ def _asked(job: PaddleJob) -> dict[str, int]:
 
 
 def _count(role: RoleSpec) -> int:
-    resources = _training_container(role).get("resources") or {}
+    resources = training_container(role).get("resources") or {}
     amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
     return sum(
         max(1, int(quantity.parse(amounts[name]).amount)) if name in amounts else 1
@@ -85,15 +87,13 @@ def _count(role: RoleSpec) -> int:
     )
 
 
-def _shares(asked: Mapping[str, int], present: list[int]) -> dict[str, str]:
-    shares, rest = {}, iter(present)
-    for pod, count in asked.items():
-        shares[pod] = ",".join(str(next(rest)) for _ in range(count))
-    return shares
+def _assign(requested: Mapping[str, int], present: list[int]) -> dict[str, str]:
+    rest = iter(present)
+    return {pod: ",".join(str(next(rest)) for _ in range(count)) for pod, count in requested.items()}
 
 
-def _on_cpu(job: PaddleJob) -> PaddleJob:
-    """Take the request out of the templates, so that core gives the pods the CPU's communication library."""
+def _without_accelerators(job: PaddleJob) -> PaddleJob:
+    """Remove the requests from the templates, so that core selects the CPU communication library."""
     fields: dict[str, Any] = {}
     for role, spec in job.spec.roles():
         if names := accelerators(spec):
@@ -102,20 +102,11 @@ def _on_cpu(job: PaddleJob) -> PaddleJob:
 
 
 def _without(role: RoleSpec, names: frozenset[str]) -> JsonObject:
-    container = dict(_training_container(role))
-    resources = dict(container["resources"])
-    for section in ("requests", "limits"):
-        if resources.get(section):
-            resources[section] = {
-                name: amount for name, amount in resources[section].items() if name not in names
-            }
-    resources.pop("claims", None)
-    container["resources"] = resources
-    pod_spec = role.template["spec"]
-    containers = [container, *pod_spec["containers"][1:]]
+    container, pod_spec = training_container(role), role.template["spec"]
+    resources = {
+        section: {name: amount for name, amount in (amounts or {}).items() if name not in names}
+        for section, amounts in container["resources"].items()
+        if section != "claims"
+    }
+    containers = [{**container, "resources": resources}, *pod_spec["containers"][1:]]
     return {**role.template, "spec": {**pod_spec, "containers": containers}}
-
-
-def _training_container(role: RoleSpec) -> JsonObject:
-    container: JsonObject = role.template["spec"]["containers"][0]
-    return container

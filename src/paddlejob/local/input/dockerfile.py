@@ -1,4 +1,4 @@
-"""Reads from a Dockerfile how an image's program starts; nothing is built."""
+"""Parses the start configuration of an image from its Dockerfile. Nothing is built."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import msgspec
 _CONTINUED = re.compile(r"\\\s*$")
 _HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
 _VARIABLE = re.compile(r"\\\$|\$(?:\{(\w+)(?::([-+])([^}]*))?\}|(\w+))")
-_LONGEST = 1 << 20
+_MAX_CHARACTERS = 1 << 20
+_NEEDS_BUILD = ("http://", "https://", "git@", "<<")
 _FLAG = re.compile(r"--(\w+)(?:=(\S+))?\s*")
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """An ADD or COPY: sources as written, and the absolute destination with its closing slash, if any."""
+    """An ADD or COPY: sources as written, and the absolute destination. A trailing slash is kept."""
 
     sources: tuple[str, ...]
     target: str
 
 
 class ImageConfig(msgspec.Struct, frozen=True):
-    """What a container of an image starts with."""
+    """Start configuration of an image's containers."""
 
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -33,7 +34,7 @@ class ImageConfig(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     copies: tuple[Copy, ...] = ()
     notes: tuple[str, ...] = ()
-    """What the Dockerfile does that has no effect without building it."""
+    """Instructions that are ignored because they need a build."""
 
 
 FindBase = Callable[[str], ImageConfig | None]
@@ -42,8 +43,8 @@ FindBase = Callable[[str], ImageConfig | None]
 def parse(text: str, find_base: FindBase = lambda _: None) -> ImageConfig:
     """Return the configuration of a Dockerfile's last stage.
 
-    `find_base` knows the images that FROM may name. Raises ValueError for a file without FROM, and for one
-    whose quotes do not end or whose variables are too long.
+    `find_base` resolves images named by FROM. Raises ValueError if FROM is missing, a quote is not closed
+    or the expansion of variables is too long.
     """
     stages: dict[str, ImageConfig] = {}
     stage: _Stage | None = None
@@ -66,7 +67,7 @@ def parse(text: str, find_base: FindBase = lambda _: None) -> ImageConfig:
 
 
 def instructions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield instructions in capitals with their arguments; lines are joined, comments left out."""
+    """Yield instructions in capitals with their arguments; lines are joined, comments removed."""
     lines = iter(text.splitlines())
     logical = ""
     for line in lines:
@@ -84,7 +85,7 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 class _Stage:
-    """A build stage while it is read."""
+    """A build stage being parsed."""
 
     def __init__(self, base: ImageConfig, arguments: Mapping[str, str]) -> None:
         self.config = base
@@ -93,18 +94,21 @@ class _Stage:
         self._shell: tuple[str, ...] = ("/bin/sh", "-c")
 
     def apply(self, instruction: str, rest: str) -> None:
-        """Follow one instruction; those that say nothing about the start are passed over."""
+        """Apply an instruction, or ignore it if it does not affect the start."""
         match instruction:
             case "ENV":
                 self._change(environment={**self.config.environment, **self._variables(rest)})
             case "ARG":
                 _declare(self._substituted(rest), self._arguments)
             case "WORKDIR":
-                self._change(workdir=self._absolute(_unquoted(self._substituted(rest))))
+                self._change(workdir=self._absolute(self._substituted(rest).strip().strip("\"'")))
             case "SHELL":
                 self._shell = _exec_form(rest) or self._shell
             case "ENTRYPOINT":
-                self._set_entrypoint(rest)
+                self._change(entrypoint=self._program(rest))
+                if self._command_is_inherited:
+                    # As in a build, a new entrypoint resets the base image's command.
+                    self._change(command=())
             case "CMD":
                 self._command_is_inherited = False
                 self._change(command=self._program(rest))
@@ -113,12 +117,6 @@ class _Stage:
 
     def _change(self, **fields: object) -> None:
         self.config = msgspec.structs.replace(self.config, **fields)
-
-    def _set_entrypoint(self, rest: str) -> None:
-        self._change(entrypoint=self._program(rest))
-        if self._command_is_inherited:
-            # As in a build: a new entrypoint makes the base image's command meaningless.
-            self._change(command=())
 
     def _program(self, rest: str) -> tuple[str, ...]:
         words = _exec_form(rest)
@@ -138,7 +136,7 @@ class _Stage:
             flags[found[1]] = found[2]
             text = text[found.end() :]
         words = _exec_form(text) or tuple(shlex.split(text))
-        if "from" in flags or any(_is_remote(word) or word.startswith("<<") for word in words[:-1]):
+        if "from" in flags or any(word.startswith(_NEEDS_BUILD) for word in words[:-1]):
             self._change(notes=(*self.config.notes, f"{instruction} {rest} needs a build and is left out"))
         elif len(words) > 1:
             copy = Copy(sources=words[:-1], target=self._absolute(words[-1]))
@@ -159,12 +157,14 @@ def _substitute(text: str, values: Mapping[str, str]) -> str:
         value = values.get(found[1] or found[4], "")
         if found[2] == "-":
             return value or found[3]
-        return found[3] if found[2] == "+" and value else "" if found[2] == "+" else value
+        if found[2] == "+":
+            return found[3] if value else ""
+        return value
 
     substituted = _VARIABLE.sub(replacement, text)
-    if len(substituted) > _LONGEST:
-        # A variable that is made of itself several times doubles with every line.
-        raise ValueError(f"its variables make a line of more than {_LONGEST:,} characters")
+    if len(substituted) > _MAX_CHARACTERS:
+        # A variable that contains itself twice doubles with every line.
+        raise ValueError(f"its variables make a line of more than {_MAX_CHARACTERS:,} characters")
     return substituted
 
 
@@ -177,18 +177,10 @@ def _declare(rest: str, arguments: dict[str, str]) -> None:
 
 
 def _exec_form(text: str) -> tuple[str, ...] | None:
-    """Return the words of a JSON list, or None for anything else, which is then the shell's."""
+    """Return the words of a JSON list, or None for the shell form."""
     try:
         words = json.loads(text)
     except (ValueError, RecursionError):
         return None
     is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
     return tuple(words) if is_list else None
-
-
-def _is_remote(source: str) -> bool:
-    return source.startswith(("http://", "https://", "git@"))
-
-
-def _unquoted(text: str) -> str:
-    return text.strip().strip("\"'")

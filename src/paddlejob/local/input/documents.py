@@ -1,4 +1,7 @@
-"""Reads the file that would go to `kubectl apply`: the job, and what else in it a laptop can honour."""
+"""Reads a job file as `kubectl apply` would: the job, and the ConfigMaps and Secrets in the same file.
+
+Keys of a YAML mapping may not repeat, and dates stay strings. Errors name the line.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import yaml
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectMeta
@@ -19,14 +23,16 @@ from paddlejob.api.validation import validate
 from paddlejob.api.validation.errors import FieldError, invalid, is_dns_label
 from paddlejob.kubelet.environment import Contents
 from paddlejob.local.errors import InputError
-from paddlejob.local.input import strict, yaml_text
+from paddlejob.local.input import strict
+from paddlejob.yaml_depth import check_depth
 
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _BUILTIN = "v1"
 _DATA_KEY = re.compile(r"(?!\.\.)(?!\.$)[-._a-zA-Z0-9]{1,253}")
-_TEXT_MAPS = frozenset(
+_STRING_MAPS = frozenset(
     ("annotations", "binaryData", "data", "labels", "matchLabels", "nodeSelector", "stringData")
 )
-_EXPLAINED = {
+_IGNORED_KINDS = {
     "PodGroup": "local runs start all pods together",
     "PersistentVolume": "claims are directories; choose them with --volume CLAIM=DIR",
     "Namespace": "namespaces have no effect locally",
@@ -34,17 +40,79 @@ _EXPLAINED = {
 
 
 class JobFile(msgspec.Struct, frozen=True):
-    """A job and the objects beside it in its file."""
+    """A job and the other objects in its file."""
 
     job: PaddleJob
     config_maps: Mapping[str, Contents] = {}
     secrets: Mapping[str, Contents] = {}
     notes: tuple[str, ...] = ()
-    """What was read but has no effect here, one sentence each."""
+    """Objects without effect on this machine, one sentence each."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The fast loader, without implicit dates."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def load_yaml(text: str, source: str) -> list[Any]:
+    """Return the documents of a YAML text. Raises InputError, which calls the text `source`."""
+    try:
+        check_depth(text, _Loader)
+        return list(_yaml_documents(text))
+    except RecursionError as error:
+        raise InputError(f"{source} is nested too deeply") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{source} is not valid YAML: {_yaml_problem(error, text)}") from error
+    except ValueError as error:
+        # Raised for a scalar that looks like a number but cannot be converted.
+        raise InputError(f"{source} is not valid YAML: {error}") from error
+
+
+def _yaml_documents(text: str) -> Iterator[Any]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            _refuse_repeated_keys(node, set())
+            yield loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _refuse_repeated_keys(node: yaml.Node, seen: set[int]) -> None:
+    if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _refuse_repeated_keys(each, seen)
+        return
+    lines: dict[Any, int] = {}
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in lines:
+                problem = f"{key.value} is set twice, here and in line {lines[key.value]}; remove one of them"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            lines[key.value] = key.start_mark.line + 1
+        _refuse_repeated_keys(value, seen)
+
+
+def _yaml_problem(error: yaml.YAMLError, text: str) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(error).split())
+    line = next(iter(text.splitlines()[mark.line : mark.line + 1]), "")
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return f"line {mark.line + 1} is indented with a tab; use spaces"
+    return f"line {mark.line + 1}, column {mark.column + 1}: {getattr(error, 'problem', error)}"
 
 
 def read(text: str, *, name: str = "", namespace: str = "", source: str = "the file") -> JobFile:
-    """Read a file's text; `name` renames its job or, where it has several, chooses one.
+    """Read a job file. `name` renames its job, or selects one if there are several.
 
     Raises InputError.
     """
@@ -61,18 +129,15 @@ def _read(text: str, name: str, namespace: str, source: str) -> JobFile:
     others = [each for each in documents if each is not chosen and not _is_job(each)]
     return JobFile(
         job=job,
-        config_maps={_name(each): _config_map(each) for each in others if _is(each, _BUILTIN, "ConfigMap")},
-        secrets={_name(each): _secret(each) for each in others if _is(each, _BUILTIN, "Secret")},
+        config_maps=_contents(others, "ConfigMap", plain="data", encoded="binaryData"),
+        secrets=_contents(others, "Secret", plain="stringData", encoded="data"),
         notes=tuple(_notes(others)),
     )
 
 
 def load(text: str, source: str) -> Iterator[JsonObject]:
-    """Yield the objects of a text, those in a List one by one, without fields that are null.
-
-    Raises InputError.
-    """
-    for position, document in enumerate(yaml_text.load_all(text, source), start=1):
+    """Yield the objects of a text and the items of a List, without null fields. Raises InputError."""
+    for position, document in enumerate(load_yaml(text, source), start=1):
         if document is None:
             continue
         if not isinstance(document, dict):
@@ -84,16 +149,16 @@ def load(text: str, source: str) -> Iterator[JsonObject]:
             yield _without_nulls(each)
 
 
-def _without_nulls(value: Any, *, is_text_map: bool = False) -> Any:
-    """Leave out fields that are null, as an API server does; in a map of texts null is an empty text."""
+def _without_nulls(value: Any, *, is_string_map: bool = False) -> Any:
+    """Drop null fields, as the API server does; in a map of strings null is an empty string."""
     if isinstance(value, list):
         return [_without_nulls(each) for each in value]
     if not isinstance(value, dict):
         return value
-    if is_text_map:
+    if is_string_map:
         return {key: "" if each is None else each for key, each in value.items()}
     return {
-        key: _without_nulls(each, is_text_map=key in _TEXT_MAPS)
+        key: _without_nulls(each, is_string_map=key in _STRING_MAPS)
         for key, each in value.items()
         if each is not None
     }
@@ -131,7 +196,7 @@ def _job(document: JsonObject, name: str, namespace: str) -> PaddleJob:
         job = msgspec.convert({**document, "metadata": metadata, "status": {}}, PaddleJob)
     except msgspec.ValidationError as error:
         job = PaddleJob(metadata=ObjectMeta(name=_name(document)), undecodable=str(error))
-    settled = msgspec.structs.replace(
+    completed = msgspec.structs.replace(
         job.metadata,
         name=name or job.name,
         namespace=namespace or job.metadata.namespace or "default",
@@ -142,29 +207,27 @@ def _job(document: JsonObject, name: str, namespace: str) -> PaddleJob:
         deletion_timestamp=None,
         finalizers=(),
     )
-    job = msgspec.structs.replace(job, metadata=settled)
+    job = msgspec.structs.replace(job, metadata=completed)
     if errors := _errors(job, document):
         raise InputError.of(errors)
     return job
 
 
 def _errors(job: PaddleJob, document: JsonObject) -> list[FieldError]:
-    """Return everything that is wrong with a job: its fields one by one, then as a whole."""
-    fields = [*strict.field_errors(document), *_namespace_errors(job.metadata.namespace)]
+    """Return the errors of single fields, then those of the job as a whole."""
+    fields, namespace = list(strict.field_errors(document)), job.metadata.namespace
+    if not is_dns_label(namespace):
+        # The namespace becomes the name of a directory.
+        problem = "must consist of lower-case letters, digits and '-'"
+        fields.append(invalid("metadata.namespace", namespace, problem))
     reported = {each.field for each in fields}
     if job.undecodable and fields:
         return fields
     return [*fields, *(each for each in validate(job) if each.field not in reported)]
 
 
-def _namespace_errors(namespace: str) -> Iterator[FieldError]:
-    """Refuse a namespace that the API server would refuse: it becomes the name of a directory."""
-    if not is_dns_label(namespace):
-        yield invalid("metadata.namespace", namespace, "must consist of lower-case letters, digits and '-'")
-
-
 def _check_data(document: JsonObject) -> None:
-    """Refuse what the API server would refuse; a key becomes the name of a file."""
+    """Reject data that the API server would reject: a key becomes the name of a file."""
     where = f"{document['kind']} {_name(document)}"
     errors = [f"{where}: {each}" for each in strict.field_errors(document)]
     for field in ("data", "binaryData", "stringData"):
@@ -178,16 +241,15 @@ def _check_data(document: JsonObject) -> None:
         raise InputError(*errors)
 
 
-def _config_map(document: JsonObject) -> Contents:
-    _check_data(document)
-    plain = {key: str(value).encode() for key, value in (document.get("data") or {}).items()}
-    return {**plain, **_decoded(document, "binaryData")}
-
-
-def _secret(document: JsonObject) -> Contents:
-    _check_data(document)
-    plain = {key: str(value).encode() for key, value in (document.get("stringData") or {}).items()}
-    return {**_decoded(document, "data"), **plain}
+def _contents(others: list[JsonObject], kind: str, *, plain: str, encoded: str) -> dict[str, Contents]:
+    """Return the data of all ConfigMaps or Secrets by name."""
+    found: dict[str, Contents] = {}
+    for document in others:
+        if _is(document, _BUILTIN, kind):
+            _check_data(document)
+            texts = {key: str(value).encode() for key, value in (document.get(plain) or {}).items()}
+            found[_name(document)] = {**_decoded(document, encoded), **texts}
+    return found
 
 
 def _decoded(document: JsonObject, field: str) -> Contents:
@@ -203,7 +265,7 @@ def _notes(others: list[JsonObject]) -> Iterator[str]:
         kind = str(each.get("kind"))
         if _is(each, _BUILTIN, "ConfigMap", "Secret", "PersistentVolumeClaim"):
             continue
-        why = _EXPLAINED.get(kind, "this kind has no effect locally")
+        why = _IGNORED_KINDS.get(kind, "this kind has no effect locally")
         yield f"ignoring {kind} {_name(each)}: {why}"
 
 

@@ -1,4 +1,4 @@
-"""The images that this machine knows: a name and the directory with its Dockerfile."""
+"""Maps image names to directories with a Dockerfile."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import msgspec
 
 import paddlejob
 from paddlejob.local.errors import InputError
-from paddlejob.local.input import dockerfile, yaml_text
+from paddlejob.local.input import dockerfile
 from paddlejob.local.input.dockerfile import ImageConfig
+from paddlejob.local.input.documents import load_yaml
 
 REGISTRY = "images.yaml"
-"""A file that maps image names to directories, relative to itself; the examples have one."""
+"""A file that maps image names to directories relative to itself, as in the examples."""
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A known image."""
+    """An image with a Dockerfile on this machine."""
 
     name: str
     directory: Path
@@ -25,27 +26,26 @@ class Image(msgspec.Struct, frozen=True):
 
 
 class Images:
-    """Finds images by name; each Dockerfile is read when it is asked for."""
+    """Finds images by name. Dockerfiles are read on demand."""
 
     def __init__(self, directories: Mapping[str, Path], options: Iterable[str] = ()) -> None:
         self._directories = directories
         self.options = frozenset(options)
-        """The images that were given as options."""
+        """The images given by --image."""
         self._found: dict[str, Image] = {}
         self._reading: set[str] = set()
 
     @property
     def names(self) -> Iterable[str]:
-        """All known images."""
         return self._directories.keys()
 
     def find(self, name: str) -> Image | None:
-        """Return an image, or None when its directory is unknown.
+        """Return an image, or None if its directory is unknown.
 
-        Raises InputError when its Dockerfile cannot be read.
+        Raises InputError if its Dockerfile cannot be read.
         """
         directory = self._directories.get(name)
-        # One that is based on itself, perhaps through others, is not known yet when its base is looked for.
+        # An image based on itself, perhaps indirectly, is unknown while it is being read.
         if directory is None or name in self._reading:
             return None
         if name not in self._found:
@@ -70,7 +70,7 @@ class Images:
 
 
 def collect(options: Iterable[str], directory: Path) -> Images:
-    """Return the images of `--image IMAGE=DIR` options and of the registries near a directory.
+    """Return the images of `--image IMAGE=DIR` options and of images.yaml files near a directory.
 
     Raises InputError.
     """
@@ -90,9 +90,9 @@ def collect(options: Iterable[str], directory: Path) -> Images:
 
 
 def _registries(directory: Path) -> Iterator[Path]:
-    """Yield registries, nearest first: in a directory and above it, then those of our own examples."""
-    carried = Path(paddlejob.__file__).resolve().parent / "bundle"
-    for parent in (directory, *directory.parents, carried):
+    """Yield images.yaml files, nearest first: in the directory and above it, then the bundled one."""
+    bundled = Path(paddlejob.__file__).resolve().parent / "bundle"
+    for parent in (directory, *directory.parents, bundled):
         for place in (parent / REGISTRY, parent / "examples" / REGISTRY):
             if place.is_file():
                 yield place
@@ -100,7 +100,7 @@ def _registries(directory: Path) -> Iterator[Path]:
 
 def _read_registry(path: Path) -> dict[str, Path]:
     try:
-        listed = next(iter(yaml_text.load_all(path.read_text(), str(path))), None)
+        listed = next(iter(load_yaml(path.read_text(), str(path))), None)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
     images = listed.get("images", listed) if isinstance(listed, dict) else None

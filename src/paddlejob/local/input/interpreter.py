@@ -1,4 +1,4 @@
-"""The Python that containers use: the one that the person's shell would use."""
+"""Finds the Python for the containers: by default the one that the user's shell would run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import msgspec
 
 from paddlejob.local.errors import InputError
 
-PATIENCE_SECONDS = 60.0
-WAY_OUT = "choose another with --python, or activate its environment"
+PROBE_SECONDS = 60.0
+ADVICE = "choose another with --python, or activate its environment"
 _CHOSEN = "--python"
 _SHIMS = "shims"
-_QUESTION = """
+_PROBE = """
 import importlib.metadata, importlib.util, os, re, sys
 print(sys.executable)
 names = "paddlepaddle", "paddlepaddle-gpu", "paddlepaddle-xpu"
@@ -31,42 +31,42 @@ except OSError:
     facts = ""
 print(bool(re.search(r"^cuda_version *= *'False'", facts, re.M)))
 """
-"""Paddle itself is not imported, which takes seconds; its version file says what it was built for."""
+"""Reads Paddle's version file, because importing Paddle takes seconds."""
 
 
 class Interpreter(msgspec.Struct, frozen=True):
-    """The Python that containers use, and why it was chosen."""
+    """The Python for the containers, and why it was chosen."""
 
     path: str
     origin: str
     paddle: str = ""
-    """The version of Paddle that it has, if any."""
+    """Version of its Paddle, if any."""
     is_cpu_only: bool = False
     """Whether that Paddle was built without CUDA."""
     defect: str = ""
-    """Why it cannot run Paddle, if it cannot: `has no Paddle`."""
+    """Why it cannot run Paddle, such as `has no Paddle`."""
 
     def __str__(self) -> str:
         return f"{self.path} ({self.origin})"
 
     @property
     def advice(self) -> str:
-        """What to do about its defect."""
-        return f"python is {self}, which {self.defect}; {WAY_OUT}"
+        """A sentence that names the defect and the options."""
+        return f"python is {self}, which {self.defect}; {ADVICE}"
 
 
 def locate(chosen: str, environ: Mapping[str, str]) -> Interpreter:
-    """Return where the interpreter is. Raises InputError."""
+    """Find the interpreter. Raises InputError if the chosen one does not exist."""
     search_path = environ.get("PATH")
     if chosen:
         found = shutil.which(chosen, path=search_path)
         if found is None:
             raise InputError(f"--python {chosen}: no such program")
         return Interpreter(str(Path(found).absolute()), _CHOSEN)
-    return next(_usual(environ, search_path), Interpreter(sys.executable, "paddlejob's own"))
+    return next(_candidates(environ, search_path), Interpreter(sys.executable, "paddlejob's own"))
 
 
-def _usual(environ: Mapping[str, str], search_path: str | None) -> Iterator[Interpreter]:
+def _candidates(environ: Mapping[str, str], search_path: str | None) -> Iterator[Interpreter]:
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = Path(environ.get(variable) or "/nonexistent") / "bin" / "python"
         if active.exists():
@@ -76,22 +76,22 @@ def _usual(environ: Mapping[str, str], search_path: str | None) -> Iterator[Inte
             yield Interpreter(str(Path(found).absolute()), f"{name} on the PATH")
 
 
-async def ask(found: Interpreter, environ: Mapping[str, str]) -> Interpreter:
-    """Let an interpreter tell where it really is, and which Paddle it has.
+async def inspect(found: Interpreter, environ: Mapping[str, str]) -> Interpreter:
+    """Run the interpreter to find its real path and its version of Paddle.
 
-    Raises InputError when one that was chosen does not run; any other may not be needed at all.
+    Raises InputError if a chosen interpreter does not run; any other may not be needed.
     """
     try:
-        answer = await asyncio.wait_for(_answer(found.path, environ), PATIENCE_SECONDS)
+        answer = await asyncio.wait_for(_probe(found.path, environ), PROBE_SECONDS)
     except (OSError, ValueError, TimeoutError) as error:
         broken = msgspec.structs.replace(found, defect=f"does not run: {str(error) or 'no answer'}")
         if found.origin == _CHOSEN:
             raise InputError(broken.advice) from error
         return broken
     if len(answer) != 3:
-        return found  # something that passes for Python; who chose it knows why
+        return found  # a program that only resembles Python
     path, paddle, is_cpu_only = answer
-    # A shim of pyenv decides by variables and directories that containers do not have.
+    # A pyenv shim depends on variables and directories that containers do not have.
     is_shim = Path(found.path).parent.name == _SHIMS
     return Interpreter(
         path if is_shim else found.path,
@@ -102,14 +102,14 @@ async def ask(found: Interpreter, environ: Mapping[str, str]) -> Interpreter:
     )
 
 
-async def _answer(path: str, environ: Mapping[str, str]) -> list[str]:
+async def _probe(path: str, environ: Mapping[str, str]) -> list[str]:
     process = await asyncio.create_subprocess_exec(
-        *(path, "-c", _QUESTION),
+        *(path, "-c", _PROBE),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=dict(environ),
-        cwd="/",  # so that no file beside the job is taken for Paddle
+        cwd="/",  # a directory called paddle next to the job file must not be imported
     )
     try:
         output, errors = await process.communicate()

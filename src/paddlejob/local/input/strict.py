@@ -1,6 +1,6 @@
-"""Checks the fields of a job file as strictly as a cluster does: unknown fields and values of the wrong type.
+"""Checks a job file as strictly as a cluster: unknown fields and values of the wrong type.
 
-The job's own fields come from its schema. Those of pod templates come from a table written by
+The fields of the job come from its schema. The fields of pod templates come from a table written by
 `scripts/pod_schema.py`: {"Container": {"command": "[]string", "env": "[]EnvVar", ...}, ...}.
 """
 
@@ -25,7 +25,7 @@ _SCALARS: dict[str, tuple[type[Any], ...]] = {
     "integer": (int,),
     "number": (int, float),
 }
-_IN_WORDS = {
+_TYPE_ERRORS = {
     "string": "must be text; put it in quotes",
     "boolean": "must be true or false",
     "integer": "must be a whole number",
@@ -41,7 +41,7 @@ def field_errors(document: JsonObject) -> Iterator[FieldError]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the known word that is nearest, if any is near."""
+    """Return `; did you mean X?` for the closest known word, or an empty string."""
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""
@@ -66,7 +66,7 @@ def _errors(path: str, value: Any, schema: JsonObject) -> Iterator[FieldError]:
         except ValueError:
             yield invalid(path, value, "must be a quantity such as 2, 500m or 4Gi")
     elif (kind := schema.get("type")) in _SCALARS and not _is(value, kind):
-        yield invalid(path, value, _IN_WORDS[kind])
+        yield invalid(path, value, _TYPE_ERRORS[kind])
 
 
 def _list_errors(path: str, value: Any, item: JsonObject) -> Iterator[FieldError]:
@@ -96,7 +96,7 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def _resolved(schema: JsonObject | str) -> JsonObject:
-    """Return the schema that a type of the table means."""
+    """Return the schema of a type in the table."""
     if isinstance(schema, dict):
         return schema
     if schema == "any":

@@ -1,7 +1,8 @@
-"""What the kernel lets this user do, found out by doing it."""
+"""Probes which sandbox features the kernel allows this user, by trying them."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -11,14 +12,9 @@ import msgspec
 from paddlejob.local.pod.process import ContainerProcess, StartError
 from paddlejob.local.sandbox.spec import Bind, ContainerSpec, Isolation, Mount, Overlay
 
-_STEPS: tuple[tuple[Isolation, bool], ...] = (
-    ("full", True),
-    ("full", False),
-    ("mounts", True),
-    ("mounts", False),
-)
+_ISOLATIONS: tuple[Isolation, ...] = ("full", "mounts")
 
-WAY_OUT = (
+NO_NAMESPACES = (
     "this kernel does not let you create user namespaces; an administrator can allow it with "
     "`sysctl -w kernel.unprivileged_userns_clone=1` (Debian) or "
     "`sysctl -w kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu)"
@@ -28,14 +24,14 @@ NO_OVERLAYS = "this kernel does not let you mount overlay file systems"
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """How far containers can be set apart from this machine."""
+    """Sandbox features available to containers."""
 
     isolation: Isolation
     can_overlay: bool
 
     @property
     def can_mount(self) -> bool:
-        """Whether a container can see files at other paths than we do."""
+        """Whether containers can have their own mounts."""
         return self.isolation != "none"
 
 
@@ -43,9 +39,9 @@ NONE = Capabilities(isolation="none", can_overlay=False)
 
 
 async def probe(directory: Path) -> Capabilities:
-    """Try to start a container in the best way, then in lesser ways; files are made below the directory."""
+    """Return the best level of isolation with which a container starts. Creates files in the directory."""
     with tempfile.TemporaryDirectory(dir=directory, prefix=".probe-", ignore_cleanup_errors=True) as place:
-        for isolation, can_overlay in _STEPS:
+        for isolation, can_overlay in itertools.product(_ISOLATIONS, (True, False)):
             if await _works(Path(place), isolation, can_overlay=can_overlay):
                 return Capabilities(isolation, can_overlay)
     return NONE

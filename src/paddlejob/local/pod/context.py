@@ -1,4 +1,4 @@
-"""What this machine gives to the pods of one run."""
+"""The settings and resources shared by all pods of a run."""
 
 from __future__ import annotations
 
@@ -10,65 +10,65 @@ from pathlib import Path
 import msgspec
 
 from paddlejob.kubelet.environment import Contents
-from paddlejob.kubelet.restart import FIRST_BACK_OFF_SECONDS
+from paddlejob.kubelet.lifecycle import FIRST_BACK_OFF_SECONDS
 from paddlejob.local.input.images import Images
 from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.pod.volumes import Claims
 from paddlejob.local.store.run_directory import RunDirectory
 
-KEPT_FROM_HERE = (
+INHERITED_VARIABLES = (
     *("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR"),
     *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
     *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
 )
-"""What a container gets of the environment of whoever started the run; all else would differ on a cluster."""
+"""Variables that containers inherit from the user's shell; a cluster would not have any others."""
 
 
 class RunContext(msgspec.Struct, frozen=True):
-    """The machine, the run's directory on it, and what the options say."""
+    """The machine, the run's directory and the options."""
 
     name: str
     run: RunDirectory
     memory: Path
-    """Where volumes in memory are."""
+    """Directory of memory volumes."""
     capabilities: Capabilities
     images: Images
     claims: Claims
     secrets: Mapping[str, Contents]
     job_directory: Path
-    """The directory of the job's file, which containers of unknown images work in."""
+    """Working directory of containers of unknown images."""
     search_path: str
-    """The containers' PATH; `python` in it is the chosen interpreter."""
+    """PATH of the containers, which finds the chosen interpreter as `python`."""
     environ: Mapping[str, str]
     threads: int
     visible_devices: Mapping[str, str] = {}
-    """By pod: the accelerators that it may use, where the machine has some."""
+    """Accelerators that each pod may use, by pod name."""
     back_off_seconds: float = FIRST_BACK_OFF_SECONDS
-    """How long a container that crashed again waits; doubled each time."""
+    """Initial back-off of a crashing container; doubled each time."""
     config_retry_seconds: float = 12.0
-    """How often a container tries again whose ConfigMap is missing, if nothing wakes it before."""
+    """Retry interval of a container whose ConfigMap is missing; a change of the pod wakes it earlier."""
 
 
 FindContents = Callable[[str], Contents | None]
 
 
-def inherited(environ: Mapping[str, str], search_path: str, threads: int) -> dict[str, str]:
-    """Return the variables that every container starts from.
+def base_environment(environ: Mapping[str, str], search_path: str, threads: int) -> dict[str, str]:
+    """Return the variables of every container.
 
-    The pods of a job share the cores of one machine, so each may use only its part of them.
+    The pods share the cores of one machine, so each is limited to its share of threads.
     """
-    kept = {name: environ[name] for name in KEPT_FROM_HERE if name in environ}
+    kept = {name: environ[name] for name in INHERITED_VARIABLES if name in environ}
     return {"LANG": "C.UTF-8", **kept, "PATH": search_path, "OMP_NUM_THREADS": str(threads)}
 
 
 def allocatable() -> dict[str, object]:
-    """Return what this machine has."""
+    """Return the CPU and memory of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"cpu": os.cpu_count() or 1, "memory": memory}
 
 
 def write_python_shims(directory: Path, python: str) -> None:
-    """Put `python` and `python3` into a directory.
+    """Create `python` and `python3` in a directory.
 
     They are scripts, not links, because an interpreter finds its virtualenv by the path it is started with.
     """
@@ -80,5 +80,5 @@ def write_python_shims(directory: Path, python: str) -> None:
 
 
 def search_path(shims: Path, python: str, inherited: str) -> str:
-    """Return a PATH that finds the chosen interpreter first, then what is installed beside it."""
+    """Return a PATH with the chosen interpreter first, then the scripts installed with it."""
     return os.pathsep.join((str(shims), str(Path(python).parent), inherited))

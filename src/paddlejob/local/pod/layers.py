@@ -1,4 +1,4 @@
-"""The files of an image as a container sees them: at their paths, and with no way to change the originals."""
+"""Copy-on-write directories of a container, filled with the files of its image."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from paddlejob.local.input.images import Image
 from paddlejob.local.sandbox.spec import Bind, Mount, Overlay
 
 WORKSPACE = "/workspace"
-"""Where a container of an unknown image finds the directory of the job's file."""
+"""Mount point of the job file's directory in containers of unknown images."""
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """A file or directory of this machine and its path in the image."""
+class HostPath(msgspec.Struct, frozen=True):
+    """A file or directory on this machine and its path in the image."""
 
     source: Path
     target: str
 
 
 class Layer(msgspec.Struct):
-    """A directory of a container that is its own; `upper` receives what it writes."""
+    """A private directory of a container; `upper` receives its writes."""
 
     target: str
     upper: Path
     lower: list[Path]
 
     def mount(self) -> Mount:
-        """Return how it is shown."""
+        """Return the mount that shows this directory in the container."""
         if not self.lower:
             return Bind(kind="bind", source=str(self.upper), target=self.target, read_only=False)
         work = self.upper.with_name(f"{self.upper.name}.work")
@@ -43,7 +43,7 @@ class Layer(msgspec.Struct):
 
 
 class Layers:
-    """The own directories of one container; `scratch` holds what it writes into them."""
+    """The private directories of one container; `scratch` holds its writes."""
 
     def __init__(self, scratch: Path, *, can_overlay: bool) -> None:
         self._scratch = scratch
@@ -52,48 +52,48 @@ class Layers:
         self._files: list[Bind] = []
 
     def add_image(self, image: Image) -> None:
-        """Lay out what the image's Dockerfile copies, and its working directory."""
+        """Add the files copied by the image's Dockerfile, and its working directory."""
         for copy in image.config.copies:
-            for placed in placements(copy, image.directory):
-                self.add(placed)
+            for each in copied_paths(copy, image.directory):
+                self.add(each)
         self.ensure(image.config.workdir)
 
     def ensure(self, directory: str) -> None:
-        """Give the container a directory that nothing else provides."""
+        """Create a directory in the container unless it exists."""
         if self._layer_of(directory) is None and not Path(directory).exists():
-            self._own(directory)
+            self._add_layer(directory)
 
-    def add(self, placed: Placed) -> None:
-        """Lay out one file or directory."""
-        if placed.source.is_dir():
-            self._add_directory(placed)
-        elif (layer := self._layer_of(placed.target)) or not Path(posixpath.dirname(placed.target)).exists():
-            layer = layer or self._own(posixpath.dirname(placed.target))
-            _copy_file(placed.source, layer.upper / posixpath.relpath(placed.target, layer.target))
+    def add(self, path: HostPath) -> None:
+        """Add one file or directory."""
+        if path.source.is_dir():
+            self._add_directory(path)
+        elif (layer := self._layer_of(path.target)) or not Path(posixpath.dirname(path.target)).exists():
+            layer = layer or self._add_layer(posixpath.dirname(path.target))
+            _copy_file(path.source, layer.upper / posixpath.relpath(path.target, layer.target))
         else:
-            private = self._scratch / "files" / placed.target.lstrip("/")
-            _copy_file(placed.source, private)
-            bind = Bind(kind="bind", source=str(private), target=placed.target, read_only=False)
+            private = self._scratch / "files" / path.target.lstrip("/")
+            _copy_file(path.source, private)
+            bind = Bind(kind="bind", source=str(private), target=path.target, read_only=False)
             self._files.append(bind)
 
     def mounts(self) -> list[Mount]:
-        """Return how everything is shown."""
+        """Return the mounts of all directories and files."""
         return [*(layer.mount() for layer in self._layers.values()), *self._files]
 
-    def outside(self, path: str) -> str:
-        """Return where a path of the container is on this machine, for a container without own mounts."""
+    def host_path(self, path: str) -> str:
+        """Return the path on this machine of a container's path, for containers without mounts."""
         layer = self._layer_of(path)
         return str(layer.upper / posixpath.relpath(path, layer.target)) if layer else path
 
-    def _add_directory(self, placed: Placed) -> None:
-        layer = self._layers.get(placed.target) or self._own(placed.target)
+    def _add_directory(self, path: HostPath) -> None:
+        layer = self._layers.get(path.target) or self._add_layer(path.target)
         if self._can_overlay:
-            layer.lower.insert(0, placed.source)
+            layer.lower.insert(0, path.source)
         else:
-            shutil.copytree(placed.source, layer.upper, dirs_exist_ok=True, symlinks=True)
+            shutil.copytree(path.source, layer.upper, dirs_exist_ok=True, symlinks=True)
 
-    def _own(self, target: str) -> Layer:
-        """Give the container a directory; what this machine has there stays visible below."""
+    def _add_layer(self, target: str) -> Layer:
+        """Add a private directory; this machine's files at that path stay visible below it."""
         upper = self._scratch / (target.strip("/").replace("/", "-") or "root")
         upper.mkdir(parents=True, exist_ok=True)
         layer = Layer(target, upper, [])
@@ -107,22 +107,22 @@ class Layers:
         return max(holders, key=lambda each: len(each.target), default=None)
 
 
-def placements(copy: Copy, context: Path) -> Iterator[Placed]:
-    """Yield what a COPY puts where: the contents of directories, and files by their names."""
+def copied_paths(copy: Copy, context: Path) -> Iterator[HostPath]:
+    """Yield the files and directories that a COPY adds to the image."""
     sources = [path for written in copy.sources for path in _matches(context, written)]
     into = copy.target.endswith("/") or len(sources) > 1
     target = copy.target.rstrip("/") or "/"
     for source in sources:
         if source.is_dir() and target == "/":
-            yield from (Placed(each, f"/{each.name}") for each in sorted(source.iterdir()))
+            yield from (HostPath(each, f"/{each.name}") for each in sorted(source.iterdir()))
         elif source.is_dir():
-            yield Placed(source, target)
+            yield HostPath(source, target)
         else:
-            yield Placed(source, posixpath.join(target, source.name) if into else target)
+            yield HostPath(source, posixpath.join(target, source.name) if into else target)
 
 
 def _matches(context: Path, written: str) -> list[Path]:
-    """Return the files that a source names, inside the directory of the Dockerfile."""
+    """Return the paths that match a source pattern, inside the directory of the Dockerfile."""
     pattern = posixpath.normpath(posixpath.join("/", written)).lstrip("/")
     found = glob.glob(str(Path(glob.escape(str(context))) / pattern)) if pattern else [str(context)]  # noqa: PTH207
     return [Path(each).resolve() for each in sorted(found)]

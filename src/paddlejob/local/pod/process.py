@@ -1,8 +1,9 @@
-"""The runner's side of a container: starts its supervisor and follows it to the end."""
+"""Starts a container's supervisor and waits for its reports."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -25,14 +26,17 @@ SUPERVISOR_KILLED = 128 + 9
 
 
 class StartError(Exception):
-    """A container's program could not be started; the text says why."""
+    """A container's program could not be started. The message gives the reason."""
 
 
 class ContainerProcess:
     """One start of one container."""
 
     def __init__(self, supervisor: subprocess.Popen[bytes]) -> None:
+        assert supervisor.stdin is not None
+        assert supervisor.stdout is not None
         self._supervisor = supervisor
+        self._commands, self._reports = supervisor.stdin, supervisor.stdout
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._exit_code = SUPERVISOR_KILLED
@@ -41,9 +45,9 @@ class ContainerProcess:
 
     @classmethod
     async def start(cls, spec: ContainerSpec, *, errors: int = subprocess.DEVNULL) -> Self:
-        """Start a container and return when its program runs.
+        """Start a container and return once its program runs.
 
-        Raises StartError when the program, its directory or its mounts are not to be had.
+        Raises StartError if the program, its directory or a mount is unavailable.
         """
         process = cls(_spawn(spec, errors))
         asyncio.get_running_loop().add_reader(process._reports, process._read)
@@ -57,38 +61,28 @@ class ContainerProcess:
 
     @property
     def pid(self) -> int:
-        """The program's process id on this machine."""
+        """Process id of the program on this machine."""
         return self._started.result()
 
     async def wait(self) -> int:
-        """Return the exit code, when every process of the container is gone and its log is complete."""
+        """Return the exit code once all processes of the container have ended and its log is complete."""
         return await asyncio.shield(self._exited)
 
     def terminate(self) -> None:
-        """Ask the program to end."""
+        """Send SIGTERM to the program."""
         self._send(b"t")
 
     def kill(self) -> None:
-        """End every process of the container."""
+        """Kill every process of the container."""
         self._send(b"k")
 
-    @property
-    def _reports(self) -> int:
-        assert self._supervisor.stdout is not None
-        return self._supervisor.stdout.fileno()
-
     def _send(self, command: bytes) -> None:
-        assert self._supervisor.stdin is not None
-        if self._supervisor.stdin.closed:
-            return
-        try:
-            os.write(self._supervisor.stdin.fileno(), command)
-        except BrokenPipeError:
-            # It has just ended by itself.
-            return
+        if not self._commands.closed:
+            with contextlib.suppress(BrokenPipeError):  # the supervisor has just ended
+                self._commands.write(command)
 
     def _read(self) -> None:
-        chunk = os.read(self._reports, 65536)
+        chunk = os.read(self._reports.fileno(), 65536)
         if not chunk:
             self._end()
             return
@@ -108,9 +102,8 @@ class ContainerProcess:
 
     def _end(self) -> None:
         asyncio.get_running_loop().remove_reader(self._reports)
-        for pipe in (self._supervisor.stdin, self._supervisor.stdout):
-            assert pipe is not None
-            pipe.close()
+        self._commands.close()
+        self._reports.close()
         self._supervisor.wait()
         if not self._started.done():
             self._started.set_exception(StartError("its supervisor ended unexpectedly"))
@@ -118,7 +111,7 @@ class ContainerProcess:
 
 
 def _spawn(spec: ContainerSpec, errors: int) -> subprocess.Popen[bytes]:
-    """Start a supervisor in a session of its own, so that no key pressed at the terminal reaches it."""
+    """Start a supervisor in a new session, so that Ctrl-C at the terminal does not reach it."""
     description = os.memfd_create("paddlejob-container")
     try:
         os.write(description, json.dumps(spec).encode())

@@ -1,4 +1,4 @@
-"""The volumes of a pod as directories of this machine."""
+"""Volumes of a pod, as directories on this machine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import msgspec
 
+from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.validation.errors import describe, is_dns_label
 from paddlejob.kubelet import projection
 from paddlejob.kubelet.environment import Sources, expand
 from paddlejob.local.errors import InputError
 from paddlejob.local.sandbox.spec import Bind
-from paddlejob.local.store import atomic
-from paddlejob.local.store.shm import MEMORY
+from paddlejob.local.store.run_directory import MEMORY, write_atomically
 
 KINDS = (
     "emptyDir",
@@ -31,19 +31,18 @@ KINDS = (
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """The directories that stand for persistent volume claims."""
+    """Directories used for persistent volume claims."""
 
     chosen: Mapping[str, Path]
     default: Path
-    """Where claims without a chosen directory live, from run to run."""
+    """Parent of the directories of other claims, which are kept between runs."""
 
     def directory(self, claim: str) -> Path:
-        """Return a claim's directory."""
         return self.chosen.get(claim) or self.default / claim
 
 
 def claims_of(options: tuple[str, ...], default: Path) -> Claims:
-    """Read `--volume CLAIM=DIR` options. Raises InputError."""
+    """Parse `--volume CLAIM=DIR` options. Raises InputError."""
     chosen = {}
     for option in options:
         claim, separator, directory = option.partition("=")
@@ -56,11 +55,11 @@ def claims_of(options: tuple[str, ...], default: Path) -> Claims:
     return Claims(chosen, default)
 
 
-def complaints(path: str, pod_spec: JsonObject) -> Iterator[str]:
-    """Yield what is wrong with the volumes of a pod, for this machine."""
+def volume_errors(path: str, pod_spec: JsonObject) -> Iterator[str]:
+    """Yield the errors in a pod's volumes and volume mounts."""
     volumes = pod_spec.get("volumes") or ()
     for index, volume in enumerate(volumes):
-        yield from _volume_complaints(f"{path}.volumes[{index}]", volume)
+        yield from _source_errors(f"{path}.volumes[{index}]", volume)
     known = {volume.get("name") for volume in volumes}
     for here, mount in _volume_mounts(path, pod_spec):
         if mount.get("name") not in known:
@@ -69,22 +68,22 @@ def complaints(path: str, pod_spec: JsonObject) -> Iterator[str]:
             yield f"{here}.mountPath is {mount.get('mountPath')}; write an absolute path"
 
 
-def misplaced(path: str, pod_spec: JsonObject, claims: Claims) -> Iterator[str]:
-    """Yield the mounts that only a mount namespace could provide: those that are not at their path."""
+def mount_errors(path: str, pod_spec: JsonObject, claims: Claims) -> Iterator[str]:
+    """Yield the mounts that need a mount namespace, because their source is not at the mount path already."""
     volumes = {volume.get("name"): volume for volume in pod_spec.get("volumes") or ()}
     for here, mount in _volume_mounts(path, pod_spec):
         volume, target = volumes.get(mount.get("name")) or {}, Path(str(mount.get("mountPath")))
         if target == MEMORY and (volume.get("emptyDir") or {}).get("medium") == "Memory":
             continue
-        source = _place_of(volume, claims)
+        source = _fixed_directory(volume, claims)
         if source is None:
             yield f"{here} cannot be mounted at {target}"
         elif not (target.exists() and target.resolve() == source.resolve()):
             yield f"{here}: {source} cannot be mounted at {target}; `ln -s {source} {target}` works too"
 
 
-def _place_of(volume: JsonObject, claims: Claims) -> Path | None:
-    """Return the directory of a volume that has one of its own before any pod exists."""
+def _fixed_directory(volume: JsonObject, claims: Claims) -> Path | None:
+    """Return the directory of a volume that exists independently of a pod."""
     if "hostPath" in volume:
         return Path(str(volume["hostPath"].get("path")))
     if "persistentVolumeClaim" in volume:
@@ -92,8 +91,8 @@ def _place_of(volume: JsonObject, claims: Claims) -> Path | None:
     return None
 
 
-def _volume_complaints(path: str, volume: JsonObject) -> Iterator[str]:
-    yield from _path_complaints(path, volume)
+def _source_errors(path: str, volume: JsonObject) -> Iterator[str]:
+    yield from _name_errors(path, volume)
     if "nfs" in volume:
         server = volume["nfs"].get("server")
         yield (
@@ -110,12 +109,12 @@ def _volume_complaints(path: str, volume: JsonObject) -> Iterator[str]:
 
 
 def _is_empty_dir(volume: JsonObject) -> bool:
-    """Return whether a volume is an emptyDir, as one without any source is to the API server."""
+    """Return whether a volume is an emptyDir, which is the default of the API server."""
     return "emptyDir" in volume or volume.keys() <= {"name"}
 
 
-def _path_complaints(path: str, volume: JsonObject) -> Iterator[str]:
-    """Yield what would lead out of the volume's own directory; the API server refuses it too."""
+def _name_errors(path: str, volume: JsonObject) -> Iterator[str]:
+    """Yield names and paths that would leave the volume's directory; the API server rejects them too."""
     if "name" in volume and not is_dns_label(str(volume["name"])):
         yield f"{path}.name is {describe(volume['name'])}; use lower-case letters, digits and '-'"
     claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
@@ -127,21 +126,27 @@ def _path_complaints(path: str, volume: JsonObject) -> Iterator[str]:
     for field in projection.MAKERS:
         for index, item in enumerate((volume.get(field) or {}).get("items") or ()):
             if not projection.stays_inside(str(item.get("path") or "")):
-                where = f"{path}.{field}.items[{index}].path"
-                yield f"{where} is {describe(item.get('path'))}; write a path inside the volume, without '..'"
+                here = f"{path}.{field}.items[{index}].path"
+                yield f"{here} is {describe(item.get('path'))}; write a path inside the volume, without '..'"
     for index, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
-        yield from _path_complaints(f"{path}.projected.sources[{index}]", source)
+        yield from _name_errors(f"{path}.projected.sources[{index}]", source)
+
+
+def containers_of(path: str, pod_spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the init containers and containers of a pod, each with its field path."""
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(pod_spec.get(kind) or ()):
+            yield f"{path}.{kind}[{index}]", container
 
 
 def _volume_mounts(path: str, pod_spec: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    for kind in ("initContainers", "containers"):
-        for position, container in enumerate(pod_spec.get(kind) or ()):
-            for place, mount in enumerate(container.get("volumeMounts") or ()):
-                yield f"{path}.{kind}[{position}].volumeMounts[{place}]", mount
+    for here, container in containers_of(path, pod_spec):
+        for index, mount in enumerate(container.get("volumeMounts") or ()):
+            yield f"{here}.volumeMounts[{index}]", mount
 
 
 class PodVolumes:
-    """The volumes of one pod; they live and die with it, except what is elsewhere anyway."""
+    """The volumes of one pod. Those without a fixed directory are deleted with it."""
 
     def __init__(self, pod_spec: JsonObject, directory: Path, memory: Path, claims: Claims) -> None:
         self._volumes = {str(volume["name"]): volume for volume in pod_spec.get("volumes") or ()}
@@ -150,19 +155,24 @@ class PodVolumes:
         self._claims = claims
 
     def mounts(self, container: JsonObject, sources: Sources, values: Mapping[str, str]) -> list[Bind]:
-        """Return where a container sees which volume.
+        """Return the volume mounts of a container.
 
-        Raises ConfigError while a volume's ConfigMap or Secret does not exist, and InputError.
+        The launcher's logs are in the run's directory, which needs no mount and outlives the pod. Raises
+        InputError, and ConfigError if a volume's ConfigMap or Secret does not exist yet.
         """
-        return [self._mount(mount, sources, values) for mount in container.get("volumeMounts") or ()]
+        logs = (names.LAUNCHER_LOGS, names.LAUNCHER_LOG_DIR)
+        mounts = container.get("volumeMounts") or ()
+        return [
+            self._mount(each, sources, values) for each in mounts if (each["name"], each["mountPath"]) != logs
+        ]
 
     def shared_memory(self) -> Bind:
-        """Return the pod's own /dev/shm: on a cluster no two pods share one."""
-        directory = self._in_memory("shm")
+        """Return a private /dev/shm: on a cluster pods do not share one."""
+        directory = _ensure(self._memory / "shm")
         return Bind(kind="bind", source=str(directory), target=str(MEMORY), read_only=False)
 
     def remove(self) -> None:
-        """Forget what belonged to the pod alone."""
+        """Delete the directories of the pod's own volumes."""
         for directory in (self._directory, self._memory):
             shutil.rmtree(directory, ignore_errors=True)
 
@@ -190,19 +200,13 @@ class PodVolumes:
             return directory, bool(claim.get("readOnly"))
         if _is_empty_dir(volume) or "ephemeral" in volume:
             in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
-            return self._in_memory(name) if in_memory else self._on_disk(name), False
-        directory = self._on_disk(name)
+            return _ensure((self._memory if in_memory else self._directory) / name), False
+        directory = _ensure(self._directory / name)
         for path, content, mode in projection.files_of(volume, sources):
             target = directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write(target, content, mode)
+            write_atomically(target, content, mode)
         return directory, True
-
-    def _on_disk(self, name: str) -> Path:
-        return _made(self._directory / name)
-
-    def _in_memory(self, name: str) -> Path:
-        return _made(self._memory / name)
 
 
 def _host_path(reference: JsonObject) -> Path:
@@ -215,24 +219,22 @@ def _host_path(reference: JsonObject) -> Path:
 
 
 def _inside(source: Path, inside: str) -> Path:
-    """Return a part of a volume. Links inside the volume may not lead out of it."""
+    """Return a subdirectory of a volume. Raises InputError if it, or a link in it, leaves the volume."""
     path = (source / inside).resolve()
     if not projection.stays_inside(inside) or not path.is_relative_to(source.resolve()):
-        raise InputError(
-            f"subPath is {inside}, which leads out of the volume; write a path inside the volume"
-        )
+        raise InputError(f"subPath is {inside}, which leaves the volume; write a path inside the volume")
     if not path.exists():
         path.mkdir(parents=True)
     return path
 
 
 def _make_private(directory: Path) -> None:
-    """Make a directory and the missing ones above it, for this user alone."""
+    """Create a directory and its missing parents, accessible only to this user."""
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)
 
 
-def _made(directory: Path) -> Path:
+def _ensure(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     return directory

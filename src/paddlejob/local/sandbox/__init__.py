@@ -1,5 +1,5 @@
-"""What stands between a container's program and this machine: a supervisor, its init and their namespaces.
+"""The sandbox of a container's program: a supervisor, an init process and their namespaces.
 
-The modules here run in a small process of their own, one a container, started without site-packages: they use
-the standard library alone and import as little of it as they can: pathlib would double the time to start.
+These modules run in one small process per container, started without site-packages. They use only the
+standard library and import little of it: pathlib would double the start-up time.
 """

@@ -1,4 +1,4 @@
-"""The first process of a container: starts the program, reaps children, and leaves no process behind."""
+"""The first process of a container: starts the program, reaps children and kills remaining processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXITED = b"x"
 
 
 class Init:
-    """Runs in a forked child of the supervisor; `commands` and `reports` are the two pipes between them."""
+    """Runs in a forked child of the supervisor. `commands` and `reports` are the pipes between them."""
 
     def __init__(self, spec: ContainerSpec, commands: int, reports: int, output: int) -> None:
         self._spec = spec
@@ -30,14 +30,14 @@ class Init:
         self._output = output
         self._main = 0
         self._exit_code: int | None = None
-        self._asked_to_end = False
-        self._fell_to_request = False
+        self._terminating = False
+        self._died_of_sigterm = False
 
     def run(self) -> None:
-        """Live the container's life."""
+        """Run the container until it exits."""
         isolation = self._spec["isolation"]
         if isolation == "full":
-            # As the first process of its pid namespace it takes all others with it.
+            # When the first process of a PID namespace dies, the kernel kills all others.
             die_with_parent()
         else:
             kernel.adopt_orphans()
@@ -58,11 +58,11 @@ class Init:
             kill_descendants()
 
     def _start_program(self) -> int:
-        """Fork and execute the program, and return when it is known to run."""
+        """Fork and execute the program. Returns its process id once it runs."""
         failure, failure_write = os.pipe()
         child = os.fork()
         if child == 0:
-            self._become_program(failure_write)
+            self._execute_program(failure_write)
         os.close(failure_write)
         with open(failure, "rb") as reader:
             message = reader.read().decode(errors="replace")
@@ -71,35 +71,35 @@ class Init:
             raise OSError(0, message)
         return child
 
-    def _become_program(self, failure: int) -> None:
+    def _execute_program(self, failure: int) -> None:
         spec, program = self._spec, self._spec["argv"][0]
-        what = f'working directory "{spec["cwd"]}"'
+        subject = f'working directory "{spec["cwd"]}"'
         try:
             os.setsid()
             if spec["isolation"] != "full":
                 die_with_parent()
             os.chdir(spec["cwd"])
-            what = f'"{program}"'
+            subject = f'"{program}"'
             os.dup2(self._output, 1)
             os.dup2(self._output, 2)
-            heed_all_signals()
-            os.execvpe(program, spec["argv"], spec["env"])  # noqa: S606 - this is the container's program
+            reset_signals()
+            os.execvpe(program, spec["argv"], spec["env"])  # noqa: S606 - the container's program
         except OSError as error:
-            os.write(failure, f"{what}: {error.strerror}".encode())
+            os.write(failure, f"{subject}: {error.strerror}".encode())
         finally:
             os._exit(127)
 
     def _serve(self, wakeups: int) -> None:
         """Wait until the program has ended.
 
-        The request to end goes to the program alone, as on a cluster: what it has started, such as the
-        process that feeds it data, is its own to end. A shell dies of the request and has passed nothing on:
-        then its children are asked in its place, and waited for while they save their work.
+        SIGTERM goes to the program only, as on a cluster: it stops its own children, such as data loaders.
+        A shell dies of SIGTERM without passing it on. Then its process group gets SIGTERM too, and the
+        container ends when the group has.
         """
         poll = select.poll()
         poll.register(wakeups, select.POLLIN)
         poll.register(self._commands, select.POLLIN)
-        while self._exit_code is None or (self._fell_to_request and self._reach_group(0)):
+        while self._exit_code is None or (self._died_of_sigterm and self._signal_group(0)):
             for descriptor, _ in poll.poll():
                 if descriptor == wakeups:
                     os.read(wakeups, 512)
@@ -108,26 +108,26 @@ class Init:
                     return
 
     def _handle(self, command: bytes) -> bool:
-        """Follow an order; no order at all means that the supervisor is gone."""
+        """Handle a command and return whether to exit; EOF means the supervisor has died."""
         if command == TERMINATE:
-            self._asked_to_end = True
+            self._terminating = True
             if self._exit_code is None:
                 os.kill(self._main, signal.SIGTERM)
             return False
         return True
 
     def _reap(self) -> None:
-        for child, status in dead_children():
+        for child, status in reap_children():
             if child == self._main:
                 self._exit_code = exit_code_of(status)
-                died_of_it = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
-                self._fell_to_request = self._asked_to_end and died_of_it
-                if self._fell_to_request:
-                    self._reach_group(signal.SIGTERM)
+                was_sigterm = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+                self._died_of_sigterm = self._terminating and was_sigterm
+                if self._died_of_sigterm:
+                    self._signal_group(signal.SIGTERM)
                 self._report(EXITED, str(self._exit_code))
 
-    def _reach_group(self, number: int) -> bool:
-        """Send a signal to what is left of the program's group, 0 for none; tell whether there is anybody."""
+    def _signal_group(self, number: int) -> bool:
+        """Send a signal (0 for none) to the program's process group. Returns whether the group exists."""
         try:
             os.killpg(self._main, number)
         except OSError:
@@ -139,23 +139,23 @@ class Init:
 
 
 def listen_for_children() -> int:
-    """Return a descriptor that becomes readable when a child has ended."""
+    """Return a descriptor that becomes readable when a child ends."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return reader
 
 
-def heed_all_signals() -> None:
-    """Undo what Python, nohup or a shell's `&` chose to ignore: it would stay ignored in the program."""
+def reset_signals() -> None:
+    """Reset signals that Python, nohup or a shell's `&` ignored: the program would inherit that."""
     for number in signal.valid_signals():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def dead_children() -> list[tuple[int, int]]:
-    """Reap all children that have ended, and return them with their wait status."""
+def reap_children() -> list[tuple[int, int]]:
+    """Reap all ended children. Returns their process ids and wait statuses."""
     dead: list[tuple[int, int]] = []
     while True:
         try:
@@ -168,19 +168,19 @@ def dead_children() -> list[tuple[int, int]]:
 
 
 def exit_code_of(status: int) -> int:
-    """Return a wait status as container runtimes report it: killed by signal n is 128+n."""
+    """Return the exit code that container runtimes report: 128+n for a process killed by signal n."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def kill_descendants() -> None:
-    """Kill every process below this one; orphans come here, because this process adopts them."""
+    """Kill all descendants, including orphans, which this process adopts."""
     while children := children_of(os.getpid()):
         for child in children:
             _kill_tree(child)
-        # Somebody has to end now; with several waiting, the others are found in the next round.
+        # Wait for at least one child; the next round finds the others.
         os.waitpid(-1, 0)
-        dead_children()
+        reap_children()
 
 
 def _kill_tree(process: int) -> None:
@@ -194,16 +194,13 @@ def _kill_tree(process: int) -> None:
 
 
 def children_of(process: int) -> list[int]:
-    """Return the ids of a process's children, none when it is gone."""
+    """Return the process ids of a process's children, none if it has ended."""
     try:
         with open(f"/proc/{process}/task/{process}/children") as listing:
             return [int(word) for word in listing.read().split()]
     except OSError:
-        return [child for child in _all_processes() if _parent_of(child) == process]
-
-
-def _all_processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        processes = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        return [child for child in processes if _parent_of(child) == process]
 
 
 def _parent_of(process: int) -> int:

@@ -1,4 +1,4 @@
-"""The system calls that Python has no name for."""
+"""System calls missing from Python's os module."""
 
 from __future__ import annotations
 
@@ -25,39 +25,38 @@ _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctype
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces that the flags name, for new ones."""
+    """Enter new namespaces."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    """Mount something."""
     arguments = [os.fsencode(text) for text in (source, target, kind)]
     _check(_libc.mount(*arguments, flags, os.fsencode(options)), f"mount {source} at {target}")
 
 
 def detach(target: str) -> None:
-    """Take a mount and all below it out of sight."""
+    """Unmount a file system and everything below it lazily."""
     _check(_libc.umount2(os.fsencode(target), DETACH), f"unmount {target}")
 
 
 def pivot_root(new_root: str, old_root: str) -> None:
-    """Make a mount the root, and show the old root below it."""
+    """Make a mount the root, and move the old root to a directory below it."""
     result = _libc.pivot_root(os.fsencode(new_root), os.fsencode(old_root))
     _check(result, f"change the root to {new_root}")
 
 
 def set_hostname(name: str) -> None:
-    """Name the machine that this process sees."""
+    """Set the host name of this UTS namespace."""
     encoded = os.fsencode(name)
     _check(_libc.sethostname(encoded, len(encoded)), f"set the hostname {name}")
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all descendants whose own parent ends."""
+    """Become the subreaper: orphaned descendants get this process as their parent."""
     _check(_libc.prctl(_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, call: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")

@@ -1,15 +1,15 @@
-"""Messages between the runner and a supervisor: plain JSON, because they cross a process boundary."""
+"""JSON messages between the runner and a supervisor."""
 
 from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
 Isolation = Literal["full", "mounts", "none"]
-"""What the kernel allows: own processes and own mounts, own mounts only, or neither."""
+"""PID and mount namespace, mount namespace only, or neither."""
 
 
 class Bind(TypedDict):
-    """Show a file or directory at another path."""
+    """A bind mount."""
 
     kind: Literal["bind"]
     source: str
@@ -18,7 +18,7 @@ class Bind(TypedDict):
 
 
 class Overlay(TypedDict):
-    """Show directories at a path; what is written there lands in `upper`, never in them."""
+    """An overlay mount: writes go to `upper`, and `lower` stays unchanged."""
 
     kind: Literal["overlay"]
     lower: list[str]
@@ -43,13 +43,13 @@ class ContainerSpec(TypedDict):
 
 
 class Report(TypedDict):
-    """A line from the supervisor: `started`, then `exited`; or only `refused`."""
+    """A line from the supervisor: `started` then `exited`, or only `refused`."""
 
     started: NotRequired[int]
-    """The program's process id as this machine sees it."""
+    """Process id of the program on this machine."""
     refused: NotRequired[str]
-    """Why the program could not be started, in words."""
+    """Why the program could not be started."""
     exited: NotRequired[int]
-    """The program's exit code; killed by signal n is 128+n."""
+    """Exit code of the program; 128+n if it was killed by signal n."""
     log_error: NotRequired[str]
-    """Why the end of the log is missing."""
+    """Why the log is incomplete."""

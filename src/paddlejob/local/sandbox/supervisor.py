@@ -1,7 +1,7 @@
 """One process per container, between the runner and the container's init.
 
-It keeps the log, passes commands on and reports. When the runner is gone, in whatever way, its end of the
-command pipe closes, and the supervisor ends the container.
+It writes the log, forwards commands and sends reports. When the runner ends, even by SIGKILL, the command
+pipe closes, and the supervisor kills the container.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 PIPE_BYTES = 1 << 20
 STAMP_FORMAT = "<dQ"
-"""When output was written, and the size that the log had then."""
+"""Time of output, and the size of the log at that time."""
 STAMP_SECONDS = 0.01
 SET_PIPE_SIZE, GET_PIPE_SIZE = 1031, 1032
 GATHER_SECONDS = 0.001
-"""How long output gathers in the pipe before it is moved on: programs write in small pieces, and many."""
-LAST_OUTPUT_MILLISECONDS = 2000
-"""How long to wait for the end of the output once every known process is dead."""
+"""Delay between reads, so that many small writes are moved together."""
+DRAIN_MILLISECONDS = 2000
+"""Time to wait for the end of the output after all known processes have died."""
 
 
 def main(spec_descriptor: int) -> None:
-    """Run the container that the descriptor describes; commands come on stdin, reports go to stdout."""
+    """Run the container specified in a descriptor. Commands arrive on stdin, reports go to stdout."""
     with open(spec_descriptor, "rb") as reader:
         spec: ContainerSpec = json.load(reader)
     Supervisor(spec).run()
 
 
 class Supervisor:
-    """Runs one container once."""
+    """Runs one start of a container."""
 
     def __init__(self, spec: ContainerSpec) -> None:
         self._spec = spec
@@ -50,7 +50,7 @@ class Supervisor:
         self._refusal = ""
 
     def run(self) -> None:
-        """Start the container, serve it to its end, report."""
+        """Start the container, wait until it ends, and report its exit code."""
         wakeups = init.listen_for_children()
         try:
             output, commands, reports = self._start_init()
@@ -60,7 +60,7 @@ class Supervisor:
         self._serve(output, commands, reports, wakeups)
         if self._spec["isolation"] != "full":
             init.kill_descendants()
-        self._log.drain(output, LAST_OUTPUT_MILLISECONDS)
+        self._log.drain(output)
         if self._log.error:
             report({"log_error": self._log.error})
         if self._refusal:
@@ -72,12 +72,12 @@ class Supervisor:
         output, output_write = os.pipe()
         commands_read, commands = os.pipe()
         reports, reports_write = os.pipe()
-        self._log.adopt(output)
+        self._log.enlarge_pipe(output)
         isolation = self._spec["isolation"]
         if isolation != "full":
             kernel.adopt_orphans()
         if isolation != "none":
-            leave_namespaces(own_processes=isolation == "full")
+            enter_namespaces(own_processes=isolation == "full")
         self._init = os.fork()
         if self._init == 0:
             for descriptor in (output, commands, reports):
@@ -99,14 +99,11 @@ class Supervisor:
                     poll.unregister(output)
                 elif descriptor == reports and not self._read_reports(os.read(reports, 65536)):
                     poll.unregister(reports)
-                elif descriptor == 0 and not self._pass_on(os.read(0, 1), commands):
+                elif descriptor == 0 and not self._forward(os.read(0, 1), commands):
                     poll.unregister(0)
                 elif descriptor == wakeups:
                     os.read(wakeups, 512)
-                    alive = self._init not in [child for child, _ in init.dead_children()]
-        self._read_last_reports(reports)
-
-    def _read_last_reports(self, reports: int) -> None:
+                    alive = self._init not in [child for child, _ in init.reap_children()]
         os.set_blocking(reports, False)
         try:
             self._read_reports(os.read(reports, 65536))
@@ -124,8 +121,8 @@ class Supervisor:
                 self._exit_code = int(text)
         return bool(lines)
 
-    def _pass_on(self, command: bytes, commands: int) -> bool:
-        """Pass an order to the init; a kill, and the runner's death, need no consent."""
+    def _forward(self, command: bytes, commands: int) -> bool:
+        """Forward a command to the init. On a kill command, or if the runner died, kill the container."""
         if command == init.TERMINATE:
             os.write(commands, command)
         elif self._spec["isolation"] == "full":
@@ -136,10 +133,10 @@ class Supervisor:
 
 
 class Log:
-    """A container's output on disk."""
+    """Writes a container's output to disk."""
 
     def __init__(self, path: str) -> None:
-        # Not opened for appending, which splice refuses: this is the only writer.
+        # splice does not accept files opened for appending.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._size = os.lseek(self._file, 0, os.SEEK_END)
         times = os.path.splitext(path)[0] + ".times"
@@ -150,15 +147,15 @@ class Log:
         self._unwritten: tuple[float, int] | None = None
         self.error = ""
 
-    def adopt(self, output: int) -> None:
-        """Enlarge the pipe that the log comes through, as far as this user may."""
+    def enlarge_pipe(self, output: int) -> None:
+        """Enlarge the output pipe, if the user's limit allows it."""
         try:
             self._capacity = fcntl.fcntl(output, SET_PIPE_SIZE, PIPE_BYTES)
         except OSError:
             self._capacity = fcntl.fcntl(output, GET_PIPE_SIZE)
 
     def copy(self, output: int) -> bool:
-        """Move what is there to the disk; False at the end of the output."""
+        """Move available output to disk. Returns False at the end of the output."""
         copied = self._move(output)
         self._stamp(copied)
         if 0 < copied < self._capacity // 2:
@@ -166,7 +163,7 @@ class Log:
         return copied > 0
 
     def _stamp(self, copied: int) -> None:
-        """Note when output came; of output that comes all the time, not more often than is of use."""
+        """Record the time of output, at most once per STAMP_SECONDS."""
         now = time.time()
         stamps = [self._unwritten] if self._unwritten and now - self._unwritten[0] >= STAMP_SECONDS else []
         self._size += copied
@@ -178,14 +175,14 @@ class Log:
             try:
                 os.write(self._times, b"".join(struct.pack(STAMP_FORMAT, *stamp) for stamp in stamps))
             except OSError:
-                # Without times the log is still complete.
+                # The log is complete even without times.
                 return
 
-    def drain(self, output: int, patience_milliseconds: int) -> None:
-        """Copy the rest."""
+    def drain(self, output: int) -> None:
+        """Copy the remaining output."""
         poll = select.poll()
         poll.register(output, select.POLLIN)
-        while poll.poll(patience_milliseconds):
+        while poll.poll(DRAIN_MILLISECONDS):
             if not self.copy(output):
                 return
 
@@ -194,14 +191,14 @@ class Log:
             try:
                 return os.splice(output, self._file, self._capacity)
             except OSError:
-                # Some file systems cannot; a full disk shows itself again below.
+                # Some file systems do not support splice; a full disk fails again below.
                 self._may_splice = False
         chunk = os.read(output, self._capacity)
         self._write(chunk)
         return len(chunk)
 
     def _write(self, chunk: bytes) -> None:
-        """Write, or go on without a log: a full disk must not stop the training."""
+        """Write to the log. After an error, such as a full disk, output is dropped and training continues."""
         view = memoryview(chunk)
         try:
             while view and not self.error:
@@ -210,10 +207,10 @@ class Log:
             self.error = f"the log ends here: {error.strerror}"
 
 
-def leave_namespaces(*, own_processes: bool) -> None:
-    """Prepare namespaces for the next child; without root, in a user namespace in which we stay who we are.
+def enter_namespaces(*, own_processes: bool) -> None:
+    """Create namespaces for the next child; without root, in a user namespace that maps the user to itself.
 
-    Raises OSError where the kernel does not allow it.
+    Raises OSError if the kernel does not allow it.
     """
     flags = kernel.NEW_PIDS if own_processes else 0
     user, group = os.geteuid(), os.getegid()
@@ -232,14 +229,14 @@ def leave_namespaces(*, own_processes: bool) -> None:
 
 
 def may_mount() -> bool:
-    """Whether this process is an administrator of the namespaces it is in (CAP_SYS_ADMIN)."""
+    """Return whether this process has CAP_SYS_ADMIN in its namespaces."""
     with open("/proc/self/status") as status:
         line = next(line for line in status if line.startswith("CapEff:"))
     return bool(int(line.split()[1], 16) >> 21 & 1)
 
 
 def report(message: Report) -> None:
-    """Tell the runner; that it is gone is no reason to fail."""
+    """Send a report to the runner, unless it has ended."""
     try:
         os.write(1, json.dumps(message).encode() + b"\n")
     except BrokenPipeError:
@@ -249,7 +246,7 @@ def report(message: Report) -> None:
 def _run_init(process: init.Init) -> None:
     try:
         process.run()
-    except BaseException as error:  # noqa: BLE001 - the last resort of a process: tell and end
+    except BaseException as error:  # noqa: BLE001 - report the error and exit
         sys.stderr.write(f"container init: {error!r}\n")
         sys.stderr.flush()
     finally:

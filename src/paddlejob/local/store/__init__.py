@@ -1,1 +1,1 @@
-"""What runs keep on disk and in memory."""
+"""Files that runs keep on disk and in memory."""

@@ -1,4 +1,4 @@
-"""What the programs of a run wrote into directories of their containers.
+"""Files that the programs of a run wrote into directories of their containers.
 
 files/<pod>/<container>-<start>/<directory of the container, with '-' for '/'>/...
 """
@@ -16,36 +16,36 @@ from pathlib import Path, PurePosixPath
 from paddlejob.local.errors import InputError
 from paddlejob.local.store.run_directory import RunDirectory, WrittenFile
 
-MOST_LOOKED_AT = 100_000
-"""A program may write more files than anybody wants to wait for."""
-_NOT_WORTH_NAMING = re.compile(r"(^|/)(__pycache__|\.cache)/|(^|/)http\.log$|_train_desc\.prototxt$")
-"""Paddle itself leaves the last two: its rendezvous server and its datasets."""
+MAX_SCANNED = 100_000
+"""Limits the time that a run with very many files takes to end."""
+_UNIMPORTANT = re.compile(r"(^|/)(__pycache__|\.cache)/|(^|/)http\.log$|_train_desc\.prototxt$")
+"""Paddle itself writes the last two: its rendezvous server and its datasets."""
 _MODELS = (".pdparams", ".pdmodel", ".pdiparams", ".pdopt", ".pdparam", ".nb", ".onnx", ".safetensors")
 
 
-def written(run: RunDirectory, most: int) -> list[WrittenFile]:
-    """Return the first files that were written since the run began: models, then the others, by path."""
-    looked_at = itertools.islice(_written(run), MOST_LOOKED_AT)
-    return heapq.nsmallest(most, looked_at, key=_rank)
+def written_files(run: RunDirectory, limit: int) -> list[WrittenFile]:
+    """Return files written since the run began, models first, then by path."""
+    scanned = itertools.islice(_scan(run), MAX_SCANNED)
+    return heapq.nsmallest(limit, scanned, key=_sort_key)
 
 
-def _rank(file: WrittenFile) -> tuple[bool, str, str]:
+def _sort_key(file: WrittenFile) -> tuple[bool, str, str]:
     return PurePosixPath(file.path).suffix not in _MODELS, file.path, file.pod
 
 
-def _written(run: RunDirectory) -> Iterator[WrittenFile]:
+def _scan(run: RunDirectory) -> Iterator[WrittenFile]:
     began = run.began
     for directory in _directories(run, "*"):
         for path in directory.rglob("*"):
             status = path.lstat()
-            is_ours = stat.S_ISREG(status.st_mode) and status.st_mtime >= began
+            is_new_file = stat.S_ISREG(status.st_mode) and status.st_mtime >= began
             inside = path.relative_to(directory)
-            if is_ours and not _NOT_WORTH_NAMING.search(str(inside)):
+            if is_new_file and not _UNIMPORTANT.search(str(inside)):
                 yield WrittenFile(directory.parent.parent.name, str(inside), str(path))
 
 
 def locate(run: RunDirectory, pod: str, path: str) -> Path:
-    """Return where a file or directory of a pod is, as its last start left it. Raises InputError."""
+    """Return the newest version of a file or directory that a pod wrote. Raises InputError."""
     wanted = PurePosixPath(path)
     if ".." in wanted.parts:
         raise InputError(f"{path}: write a path without '..'")
@@ -57,7 +57,7 @@ def locate(run: RunDirectory, pod: str, path: str) -> Path:
 
 
 def copy(source: Path, target: Path) -> Path:
-    """Copy a file or directory to a path, or into an existing directory; return where it is.
+    """Copy a file or directory to a path, or into an existing directory. Returns the new path.
 
     Raises InputError.
     """
@@ -82,7 +82,7 @@ def _inside(directory: Path, wanted: PurePosixPath) -> Path | None:
 
 
 def _directories(run: RunDirectory, pod: str) -> Iterator[Path]:
-    """Yield the directories that received what containers wrote, later starts last."""
+    """Yield the directories that containers wrote to, oldest start first."""
     for start in sorted(run.files(pod).parent.glob(f"{pod}/*"), key=lambda each: each.stat().st_ctime_ns):
         for directory in sorted(start.iterdir()):
             if directory.is_dir() and directory.suffix != ".work":

@@ -1,7 +1,7 @@
-"""The logs of a run in order of time.
+"""Reads the logs of a run in order of time.
 
-Beside each <container>.log is a <container>.times: pairs of a time and the size that the log had then; and a
-<container>.starts: a line for each start of the container with the size that the log had then.
+Each <container>.log has a <container>.times, pairs of a time and the log's size at that time, and a
+<container>.starts, one line per start of the container with the log's size at that time.
 """
 
 from __future__ import annotations
@@ -19,43 +19,42 @@ from paddlejob.local.store.run_directory import RunDirectory
 
 
 class TimedLines(NamedTuple):
-    """Whole lines and when they were written, in seconds since the epoch."""
+    """Whole lines and the time they were written, in seconds since the epoch."""
 
     time: float
     lines: LogLines
 
 
 class History:
-    """What the containers of some pods have written so far, read in pieces."""
+    """The output so far of the containers of some pods, read in pieces."""
 
     def __init__(
         self, run: RunDirectory, pods: Iterable[str], *, tail: int | None = None, previous: bool = False
     ) -> None:
-        """`previous`: of each container that was started again, what its last start but one wrote."""
+        """`previous`: read only the second to last start of each restarted container."""
         logs = [log for pod in sorted(pods) for log in run.logs(pod)]
         self._spans = {log: _previous_span(log) if previous else None for log in logs}
         self._logs = [log for log in logs if not previous or self._spans[log]]
         self._tail = tail
         self.ends: dict[Path, int] = {}
-        """How far each log was read, up to its last whole line."""
+        """Offset up to which each log was read: the end of its last whole line."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no container to read from."""
+        """Whether there is no container to read."""
         return not self._logs
 
     def read(self) -> Iterator[TimedLines]:
         """Yield all lines, or the last `tail` lines of each container, in order of time."""
-        pieces = (self._of(log) for log in self._logs)
-        return heapq.merge(*pieces, key=lambda each: each.time)
+        return heapq.merge(*map(self._read_log, self._logs), key=lambda each: each.time)
 
-    def _of(self, log: Path) -> Iterator[TimedLines]:
+    def _read_log(self, log: Path) -> Iterator[TimedLines]:
         if self._tail is None:
             yield from self._pieces(log)
             return
         last: deque[TimedLines] = deque(maxlen=self._tail)
         for piece in self._pieces(log):
-            last.extend(_one_by_one(piece))
+            last.extend(_split_lines(piece))
         yield from last
 
     def _pieces(self, log: Path) -> Iterator[TimedLines]:
@@ -77,8 +76,8 @@ class History:
         self.ends[log] = position - len(partial)
 
 
-def note_start(log: Path) -> int:
-    """Write down that a container starts, and how long its log is; return that."""
+def record_start(log: Path) -> int:
+    """Record that a container starts, and return the size of its log."""
     size = log.stat().st_size if log.exists() else 0
     with log.with_suffix(".starts").open("a") as starts:
         starts.write(f"{size}\n")
@@ -93,14 +92,14 @@ def _previous_span(log: Path) -> tuple[int, int] | None:
     return (starts[-2], starts[-1]) if len(starts) > 1 else None
 
 
-def _one_by_one(piece: TimedLines) -> Iterator[TimedLines]:
+def _split_lines(piece: TimedLines) -> Iterator[TimedLines]:
     pod, container = piece.lines.pod, piece.lines.container
     for line in piece.lines.text.splitlines(keepends=True):
         yield TimedLines(piece.time, LogLines(pod, container, line))
 
 
 def _stamps(log: Path) -> Iterator[tuple[float, int]]:
-    """Yield times and the sizes that a log had then; what has no time yet counts as just written."""
+    """Yield times and the log's size at each; the last entry covers output without a recorded time."""
     status = log.stat()
     try:
         content = log.with_suffix(".times").read_bytes()

@@ -1,23 +1,29 @@
 """The directory of a run: its job file, status, events, environments, logs and files.
 
 <job>-<id>/
-  job.yaml            the file as it was given
-  status.json         the record: job, pods, ports, how it stands
+  job.yaml            the job file, unchanged
+  status.json         the record: job, pods, ports, result
   events.jsonl        the events, in order
   env/<pod>.env       the environment of each pod's training container
   logs/<pod>/<container>.log, .times, .starts
-                      its output, when it came, and how long the log was at each start
-  progress/<pod>      what the recorder in a pod, or its program, reports
-  files/<pod>/        what pods wrote into directories of their images
-  control             the socket on which a live run takes commands
+                      its output, the times of output, and the size of the log at each start
+  progress/<pod>      progress reports of the pod's recorder or program
+  launcher/<pod>/     logs of the processes that Paddle's launcher started in the pod
+  files/<pod>/        files that the pod wrote into directories of its image
+  control             the control socket of a live run
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
 import secrets
+import shlex
 import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -25,14 +31,14 @@ import msgspec
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.local.errors import InputError
-from paddlejob.local.store import atomic, file_lock
 
 RUNS_VARIABLE = "PADDLEJOB_RUNS"
-LATEST = "@latest"
-"""In place of a name: the newest run."""
 MIN_RECORD_BYTES = 1 << 16
-"""The last record is longer than the first, and must fit into its place on a full disk."""
+"""Records are padded to this size: the last one is longer than the first and must fit on a full disk."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+MEMORY = Path("/dev/shm")  # noqa: S108 - the memory file system
+_MEMORY_PREFIX = "paddlejob-"
+_LOCK = ".lock"
 
 
 class WrittenFile(msgspec.Struct, frozen=True):
@@ -40,101 +46,108 @@ class WrittenFile(msgspec.Struct, frozen=True):
 
     pod: str
     path: str
-    """As the program would name it from its working directory."""
+    """Path relative to the container's directory."""
     location: str
-    """Where it is on this machine."""
+    """Path on this machine."""
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What came of a run."""
+    """The outcome of a run."""
 
     summary: str = ""
-    """The line in which worker 0 printed its result, or how far it got."""
+    """The result line printed by worker 0, or its progress."""
     metrics: dict[str, float] = {}
     """The numbers in that line."""
     files: tuple[WrittenFile, ...] = ()
-    """Files that were written, models first."""
+    """Written files, models first."""
     has_more_files: bool = False
 
 
 class RunRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """How a run stands."""
+    """The state of a run, as stored in status.json."""
 
     job: PaddleJob
     pods: tuple[Pod, ...] = ()
     gone: tuple[str, ...] = ()
-    """Those of the pods that do not exist any more."""
+    """Names of pods that no longer exist."""
     pids: dict[str, int] = {}
     """Process ids on this machine, by pod."""
     base_port: int = 0
     notes: tuple[str, ...] = ()
-    """What this machine does in another way than a cluster."""
+    """Differences from a cluster."""
     python: str = ""
-    """The interpreter of the containers, and why it was chosen."""
+    """The containers' interpreter, and why it was chosen."""
     result: str = ""
-    """Completed, Failed, Interrupted or Stopped; empty while the run lives."""
+    """Completed, Failed, Interrupted or Stopped; empty while the run is live."""
     outcome: Outcome = Outcome()
 
 
 class RunDirectory:
-    """One run's directory."""
+    """The directory of one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def name(self) -> str:
-        """The run's name."""
-        return self.path.name
+        self.name = path.name
 
     @property
     def began(self) -> float:
-        """When the run began, in seconds since the epoch."""
+        """Start time of the run, in seconds since the epoch."""
         return (self.path / "job.yaml").stat().st_mtime
 
     @property
     def recorded(self) -> float:
-        """When the record was last written: of a run that is over, its end."""
+        """Time of the last record; for a finished run, its end."""
         return (self.path / "status.json").stat().st_mtime
 
     @property
     def job_name(self) -> str:
-        """The name of the job that ran."""
+        """Name of the job."""
         return self.name.rpartition("-")[0]
 
+    @property
+    def run_dir_flag(self) -> str:
+        """The flag that commands need to find the run; empty in the default directory."""
+        runs = self.path.parent.resolve()
+        is_default = runs == state_directory(os.environ).resolve()
+        return "" if is_default else f" --run-dir {shlex.quote(str(runs))}"
+
     def log(self, pod: str, container: str) -> Path:
-        """Return the log of a container."""
+        """Return the path of a container's log."""
         return self.path / "logs" / pod / f"{container}.log"
 
     def logs(self, pod: str) -> list[Path]:
-        """Return the logs that a pod has, its training container's first."""
+        """Return the existing logs of a pod, oldest first."""
         return sorted((self.path / "logs" / pod).glob("*.log"), key=lambda each: each.stat().st_ctime_ns)
 
     def env(self, pod: str) -> Path:
-        """Return the file with a pod's environment."""
+        """Return the path of a pod's environment file."""
         return self.path / "env" / f"{pod}.env"
 
     def progress(self, pod: str) -> Path:
-        """Return the file that a pod reports its progress in."""
+        """Return the path of a pod's progress reports."""
         return self.path / "progress" / pod
 
+    def launcher_logs(self, pod: str) -> Path:
+        """Return the directory in which Paddle's launcher logs the processes of a pod."""
+        return self.path / "launcher" / pod
+
     def files(self, pod: str) -> Path:
-        """Return where a pod's own files are."""
+        """Return the directory of the files that a pod wrote."""
         return self.path / "files" / pod
 
     def volumes(self, pod: str) -> Path:
-        """Return where a pod's volumes are, while it lives."""
+        """Return the directory of a live pod's volumes."""
         return self.path / "volumes" / pod
 
     @property
     def control(self) -> Path:
-        """The socket on which the run takes commands."""
+        """The control socket."""
         return self.path / "control"
 
     def remove(self) -> None:
-        """Remove the run and all it wrote. Raises InputError."""
+        """Delete the run with its logs and files. Raises InputError."""
         try:
-            # The kernel keeps a directory for each overlay that even its owner may not open.
+            # The kernel creates a directory for each overlay that not even its owner may open.
             for private in self.path.glob("files/*/*/*.work/work"):
                 private.chmod(0o700)
             shutil.rmtree(self.path)
@@ -142,54 +155,69 @@ class RunDirectory:
             raise InputError(f"cannot remove {error.filename or self.path}: {error.strerror}") from error
 
     def write_record(self, record: RunRecord) -> None:
-        """Replace the record; readers see the old one or the new one. Raises OSError.
+        """Replace the record atomically. Raises OSError.
 
-        On a full disk a record that is no longer than the old one takes the place of that one.
+        On a full disk the old record is overwritten in place, if it is long enough.
         """
         path, content = self.path / "status.json", msgspec.json.encode(record)
         try:
-            atomic.write(path, msgspec.json.format(content, indent=2).ljust(MIN_RECORD_BYTES))
+            write_atomically(path, msgspec.json.format(content, indent=2).ljust(MIN_RECORD_BYTES))
         except OSError:
             with path.open("r+b", buffering=0) as old:
                 size = old.seek(0, os.SEEK_END)
                 if size < len(content):
                     raise
                 old.seek(0)
-                # As long as before: the next record may need the blocks again.
+                # Keep the size: the next record may need the blocks.
                 old.write(content.ljust(size))
 
     def read_record(self) -> RunRecord | None:
-        """Return the record, or None where it is missing or cut."""
+        """Return the record, or None if it is missing or incomplete."""
         try:
             return msgspec.json.decode((self.path / "status.json").read_bytes(), type=RunRecord)
         except (OSError, msgspec.DecodeError):
             return None
 
     def write_env(self, pod: str, values: Mapping[str, str]) -> None:
-        """Keep what a pod's training container was started with."""
-        text = "".join(f"{name}={values[name]}\n" for name in sorted(values))
-        self.env(pod).write_text(text)
+        """Write the environment of a pod's training container, one variable per line.
+
+        A value with a line break, or with a double quote at its start, is written as a JSON string.
+        """
+        lines = (
+            f"{name}={json.dumps(value) if _needs_quotes(value) else value}\n"
+            for name, value in sorted(values.items())
+        )
+        self.env(pod).write_text("".join(lines))
+
+    def read_env(self, pod: str) -> dict[str, str]:
+        """Return the environment that `write_env` wrote. Raises OSError."""
+        lines = self.env(pod).read_text().split("\n")[:-1]
+        values = dict(line.partition("=")[::2] for line in lines)
+        return {name: json.loads(text) if text.startswith('"') else text for name, text in values.items()}
 
     def append_event(self, line: bytes) -> None:
-        """Add an event."""
         with (self.path / "events.jsonl").open("ab") as events:
             events.write(line + b"\n")
 
     def lock(self) -> int:
         """Mark the run as alive for as long as the returned descriptor is open."""
-        return file_lock.hold(self.path / ".lock")
+        return hold_lock(self.path / ".lock")
 
     @property
     def is_alive(self) -> bool:
-        """Whether a runner is at work on it."""
+        """Whether the run has a live runner."""
         try:
-            return file_lock.is_held(self.path / ".lock")
+            return is_locked(self.path / ".lock")
         except OSError:
             return False
 
 
+def _needs_quotes(value: str) -> bool:
+    return value.startswith('"') or "\n" in value or "\r" in value
+
+
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """Return where this user's runs are kept."""
+    """Return the directory of this user's runs."""
     if chosen := environ.get(RUNS_VARIABLE):
         return Path(chosen).resolve()
     state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
@@ -197,7 +225,7 @@ def state_directory(environ: Mapping[str, str]) -> Path:
 
 
 def create(runs: Path, job_name: str) -> RunDirectory:
-    """Make the directory of a new run, readable by its owner only."""
+    """Create the directory of a new run, readable by its owner only."""
     runs.mkdir(parents=True, exist_ok=True)
     while True:
         path = runs / f"{job_name}-{''.join(secrets.choice(_ALPHABET) for _ in range(5))}"
@@ -211,61 +239,78 @@ def create(runs: Path, job_name: str) -> RunDirectory:
 
 
 def all_runs(runs: Path) -> list[RunDirectory]:
-    """Return the runs, newest first."""
+    """Return all runs, newest first."""
     if not runs.is_dir():
         return []
-    found = [each for each in runs.iterdir() if (each / "job.yaml").is_file()]
-    return [RunDirectory(each) for each in sorted(found, key=_start_time, reverse=True)]
+    found = [RunDirectory(each) for each in runs.iterdir() if (each / "job.yaml").is_file()]
+    return sorted(found, key=lambda run: (run.path / "job.yaml").stat().st_mtime_ns, reverse=True)
 
 
-def find(runs: Path, name: str = "") -> RunDirectory:
-    """Return a run to look at: that of this name, else the newest of this job, else one whose name begins so.
+def write_atomically(path: Path, content: bytes, mode: int | None = None) -> None:
+    """Replace a file, so that readers see the old or the new content. Raises OSError and keeps the old."""
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        temporary.write_bytes(content)
+        if mode is not None:
+            temporary.chmod(mode)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
-    Without a name, and for `@latest`, it is the newest of all. Raises InputError.
+
+def hold_lock(path: Path) -> int:
+    """Create a locked file. The lock is held until the descriptor is closed or the process ends.
+
+    The file appears already locked.
     """
-    present = all_runs(runs)
-    if name == LATEST:
-        name = ""
-    for fits in (
-        lambda run: run.name == name,
-        lambda run: run.job_name == name,
-        lambda run: run.name.startswith(name),
-    ):
-        if found := next(filter(fits, present), None):
-            return found
-    raise _no_run(runs, name, present)
+    temporary = path.with_name(f"{path.name}.new")
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    temporary.rename(path)
+    return descriptor
 
 
-def choose(runs: Path, name: str, *, live: bool) -> RunDirectory:
-    """Return the one run to act on: the one of exactly this name, or the only (live) one of this job.
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock. Raises OSError if the file is not a lock of this user."""
+    # The directory may belong to another user: do not block on a FIFO or follow links.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            raise PermissionError(f"{path} is not a lock file of this user")
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
-    Without a name it is the only live run of all. Raises InputError, also when there are several.
+
+@contextlib.contextmanager
+def claim_memory(run: RunDirectory, memory: Path = MEMORY) -> Iterator[Path]:
+    """Yield a run's directory in memory, or on disk if memory cannot be used. It is removed at the end.
+
+    The lock is inside the directory, so that runs in other containers that share the memory see it.
     """
-    present = all_runs(runs)
-    if name == LATEST and present:
-        return present[0]
-    meant = [each for each in present if name in (each.name, each.job_name, "")]
-    exact = [each for each in meant if each.name == name]
-    candidates = exact or [each for each in meant if each.is_alive or not live]
-    if len(candidates) == 1:
-        return candidates[0]
-    if candidates:
-        listed = ", ".join(each.name for each in candidates)
-        raise InputError(f"several runs match: {listed}; give the full name of one")
-    if meant:
-        raise InputError(
-            f"{f'{name} is not' if name else 'no run is'} running; `paddlejob runs` lists all runs"
-        )
-    raise _no_run(runs, name, present)
+    place = memory / f"{_MEMORY_PREFIX}{run.name}"
+    try:
+        place.mkdir(mode=0o700)
+    except OSError:
+        place = run.path / "memory"
+        place.mkdir(exist_ok=True)
+    lock = hold_lock(place / _LOCK)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(lock)
 
 
-def _no_run(runs: Path, name: str, present: list[RunDirectory]) -> InputError:
-    if not present:
-        return InputError(f"there are no runs in {runs} yet")
-    return InputError(
-        f"there is no run {name}; the newest are {', '.join(each.name for each in present[:5])}"
-    )
-
-
-def _start_time(run: Path) -> int:
-    return (run / "job.yaml").stat().st_mtime_ns
+def sweep_memory(memory: Path = MEMORY) -> None:
+    """Remove the directories of this user's dead runs."""
+    for place in memory.glob(f"{_MEMORY_PREFIX}*"):
+        # Directories of other users cannot be read, and must not be removed.
+        with contextlib.suppress(OSError):
+            if not is_locked(place / _LOCK):
+                shutil.rmtree(place, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""What a person or a program sees of a run."""
+"""Output of a run: live view, plain lines or JSON."""

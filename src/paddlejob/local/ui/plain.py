@@ -1,4 +1,4 @@
-"""Plain lines, for pipes, files and dumb terminals: the output of pods on stdout, our own on stderr."""
+"""Plain lines for pipes, files and dumb terminals: pod output on stdout, our own messages on stderr."""
 
 from __future__ import annotations
 
@@ -12,126 +12,103 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
 from paddlejob.core.actions import Event, EventType
 from paddlejob.local.runner import Ending
-from paddlejob.local.store.logs import LogLines, Prefixes, chosen_pods, short_name, widest_label
-from paddlejob.local.store.run_directory import Outcome
+from paddlejob.local.store.logs import LogLines, short_name, widest_label
+from paddlejob.local.store.run_directory import Outcome, RunDirectory, RunRecord
 from paddlejob.local.ui import summary
-from paddlejob.local.ui.output import Shown
-from paddlejob.local.ui.stream import Stream
-from paddlejob.local.ui.view import RunView
+from paddlejob.local.ui.output import Output, Stream
+from paddlejob.terminal import Prefixes
 
 SLOW_SECONDS = 2.0
-"""A job that has not started after this long says what it waits for."""
+"""A job that has not started after this long prints what it is waiting for."""
 _NUMBERS = re.compile(r"[0-9]+")
-_NO_NEWS = ("Pending", "ContainerCreating", "PodInitializing", "Terminating")
-"""States that another follows in a moment."""
+_TRANSIENT_STATES = ("Pending", "ContainerCreating", "PodInitializing", "Terminating")
 
 
-class PlainOutput:
-    """Prints what happens, in order: how a pod ended stands below its last line."""
+class PlainOutput(Output):
+    """Prints changes in order: the line about a pod's end comes after the pod's last line."""
 
     def __init__(
         self, logs: str, *, output: BinaryIO | Stream | None = None, messages: TextIO | Stream | None = None
     ) -> None:
-        self._logs = logs
-        self.may_skip = logs == "none"
+        super().__init__(logs, may_skip=logs == "none")
         self._output = output or Stream(sys.stdout.buffer)
         self._messages = Messages(messages or Stream(sys.stderr))
-        self._view: RunView | None = None
-        self._shown: Shown | None = None
         self._prefixes = Prefixes(colours=False)
-        self._last_gist = ""
+        self._last_status = ""
         self._slow: tuple[float, str] | None = None
 
-    def on_start(self, shown: Shown) -> None:
-        """Print the name of the run and its directory."""
-        self._shown = shown
-        self._view = RunView(shown)
-        self._prefixes = Prefixes(widest_label(shown.job, self._logs), colours=False)
-        for note in shown.notes:
-            self._messages.say(f"note: {note}")
-        self._messages.say(f"{shown.job.name}: run {shown.directory.name} in {shown.directory.path}")
+    def on_start(self, run: RunDirectory, record: RunRecord, *, is_attached: bool = False) -> None:
+        super().on_start(run, record, is_attached=is_attached)
+        self._prefixes = Prefixes(widest_label(record.job, self.logs), colours=False)
+        for note in record.notes:
+            self._messages.print(f"note: {note}")
+        self._messages.print(f"{record.job.name}: run {run.name} in {run.path}")
 
     def on_job(self, job: PaddleJob) -> None:
-        """Say where the job is, when that is news; its end is the last line of all."""
-        assert self._view is not None
-        self._view.on_job(job)
-        phase, message = job.status.phase, self._view.message
-        # That a count has gone from 31 to 30 is not worth a line, and which workers are done is told by name.
-        gist = f"{phase} {job.status.reason if phase is Phase.RUNNING else _NUMBERS.sub('#', message)}"
-        if not phase or phase.is_terminal or gist == self._last_gist:
+        self.view.on_job(job)
+        phase, message = job.status.phase, self.view.message
+        # Changed counts are not worth a line, and pods that end are printed by name.
+        status = f"{phase} {job.status.reason if phase is Phase.RUNNING else _NUMBERS.sub('#', message)}"
+        if not phase or phase.is_terminal or status == self._last_status:
             return
-        self._last_gist, self._slow = gist, None
+        self._last_status, self._slow = status, None
         line = f"{job.name}: {phase}: {message}"
         if phase in (Phase.PENDING, Phase.STARTING):
             self._slow = (time.monotonic() + SLOW_SECONDS, line)
         else:
-            self._messages.say(line)
+            self._messages.print(line)
 
     def on_pod(self, pod: Pod) -> None:
-        """Say how a pod is, when the job's own lines do not."""
-        assert self._view is not None
-        state = self._view.on_pod(pod)
-        is_first_start = state == "Running" and not any(
-            each.restart_count for each in pod.status.container_statuses
-        )
-        if state and state not in _NO_NEWS and not is_first_start:
-            self._say_state(pod.metadata.name, state)
+        state = self.view.on_pod(pod)
+        restarts = sum(each.restart_count for each in pod.status.container_statuses)
+        is_first_start = state == "Running" and not restarts
+        if state and state not in _TRANSIENT_STATES and not is_first_start:
+            self._print_state(pod.metadata.name, state)
 
     def on_pod_gone(self, name: str) -> None:
-        """Say that a pod was stopped."""
-        assert self._view is not None
-        if state := self._view.on_pod_gone(name):
-            self._say_state(name, state)
+        if state := self.view.on_pod_gone(name):
+            self._print_state(name, state)
 
     def on_event(self, event: Event) -> None:
-        """Pass warnings on; the rest shows in the phases."""
         if event.type is EventType.WARNING and event.reason != Phase.FAILED:
-            self._messages.say(f"{event.reason}: {event.message}")
+            self._messages.print(f"{event.reason}: {event.message}")
 
     def on_log(self, lines: LogLines) -> None:
-        """Print a pod's lines."""
-        assert self._view is not None
-        self._view.on_log(lines)
-        if lines.text and chosen_pods(self._view.job.name, self._logs, (lines.pod,)):
-            self._output.write(self._prefixes.apply(lines.text, self._view.speaker(lines)))
+        self.view.on_log(lines)
+        if lines.text and self.is_selected(lines):
+            self._output.write(self._prefixes.apply(lines.text, self.view.label(lines)))
             self._output.flush()
 
     def tick(self) -> None:
-        """Say what had to wait for its lines, or what a job waits for that does not start."""
         self._messages.release()
         if self._slow and time.monotonic() > self._slow[0]:
-            self._messages.say(self._slow[1])
+            self._messages.print(self._slow[1])
             self._slow = None
 
     def on_interrupt(self, times: int) -> None:
-        """Say what is done about it."""
-        self._messages.say(summary.interruption(times))
+        self._messages.print(summary.interruption(times))
 
     def on_detach(self) -> None:
-        """Say that this is not the end."""
         self._messages.release_all()
-        self._messages.say("detached")
+        self._messages.print("detached")
 
     def on_end(self, ending: Ending, outcome: Outcome) -> None:
-        """Say how it went."""
-        assert self._view is not None
-        assert self._shown is not None
         self._messages.release_all()
-        for line in summary.details(self._view, ending, outcome, self._shown, selection=self._logs):
-            self._messages.say(line)
-        self._messages.say(summary.verdict(self._view, ending, outcome))
-        if ending is not Ending.COMPLETED and self._logs != "all":
-            self._messages.say(f"see `paddlejob logs {self._shown.directory.name}`")
+        for line in summary.details(self.view, ending, outcome, selection=self.logs):
+            self._messages.print(line)
+        self._messages.print(summary.verdict(self.view, ending, outcome))
+        if ending is not Ending.COMPLETED and self.logs != "all":
+            run = self.view.run
+            self._messages.print(f"see `paddlejob logs {run.name}{run.run_dir_flag}`")
 
-    def _say_state(self, pod: str, state: str) -> None:
-        assert self._view is not None
-        job = self._view.job
+    def _print_state(self, pod: str, state: str) -> None:
+        job = self.view.job
         if state != "Completed" or sum(spec.replicas for _, spec in job.spec.roles()) > 1:
             self._messages.hold(f"{job.name}: {short_name(job.name, pod)} {state}")
 
 
 class Messages:
-    """Our own lines. One that is held waits until the logs have been read, and later ones wait behind it."""
+    """Our own lines. A held line waits until the logs have been read; later lines wait behind it."""
 
     def __init__(self, stream: TextIO | Stream) -> None:
         self._stream = stream
@@ -139,31 +116,31 @@ class Messages:
         self._held: list[str] = []
         self._due: list[str] = []
 
-    def say(self, line: str) -> None:
-        """Print a line, or let it wait behind others."""
+    def print(self, line: str) -> None:
+        """Print a line, after the lines that are held."""
         with self._lock:
             if self._held or self._due:
                 self._held.append(line)
             else:
-                self._print([line])
+                self._write([line])
 
     def hold(self, line: str) -> None:
-        """Print a line after all that the pods have written by now."""
+        """Print a line after everything that the pods have written so far."""
         with self._lock:
             self._held.append(line)
 
     def release(self) -> None:
-        """Logs have been read once more: print what was held when that began, at the latest."""
+        """The logs have been read once more: print the lines held before that read began."""
         with self._lock:
-            self._print(self._due)
+            self._write(self._due)
             self._due, self._held = self._held, []
 
     def release_all(self) -> None:
-        """Nothing is left to be read: print everything."""
+        """The logs have been read completely: print all held lines."""
         self.release()
         self.release()
 
-    def _print(self, lines: list[str]) -> None:
+    def _write(self, lines: list[str]) -> None:
         for line in lines:
             self._stream.write(f"{line}\n")
         if lines:

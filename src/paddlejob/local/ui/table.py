@@ -1,4 +1,4 @@
-"""The view of a run as a table: the job, and a line for each pod with its progress."""
+"""Renders the view of a run as a table: the job, then one row per pod with its progress."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from rich.text import Text
 from paddlejob.api.v1 import Phase, Role
 from paddlejob.local.runner import Ending
 from paddlejob.local.ui.view import PodRow, RunView
+from paddlejob.training.steps import percentage
 
 QUIET_SECONDS = 10.0
-"""After this long without a word the view says so: a job that hangs looks like one that works."""
+"""After this long without output a worker is marked as quiet: a hanging job looks like a working one."""
 BAR_WIDTH = 10
 CURVE_WIDTH = 10
 LINES_AROUND = 5
-"""Lines that are not pods: the job, the headings, the pods that do not fit, the footer, and the cursor."""
+"""Lines other than pods: the job, the headings, the count of omitted pods, the footer and the cursor."""
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _TIMESTAMP = re.compile(r"^\W*\d{4}[-/]\d\d[-/]\d\d[ T][\d:.,]+\W*(?:\w+\W+(?=\S))?")
@@ -36,7 +37,7 @@ _FINE = ("Running", "Completed")
 
 
 def render(view: RunView, footer: str = "", *, height: int, ending: Ending | None = None) -> RenderableType:
-    """Return the whole view, of not more lines than a terminal has."""
+    """Return the whole view, at most `height` lines."""
     phase = view.phase(ending)
     head = Text.assemble(
         (view.job.name, "bold"),
@@ -48,23 +49,21 @@ def render(view: RunView, footer: str = "", *, height: int, ending: Ending | Non
         overflow="ellipsis",
     )
     rows = view.rows()
-    shown = _most_telling(rows, max(1, height - LINES_AROUND))
+    shown = _select_rows(rows, max(1, height - LINES_AROUND))
     parts: list[RenderableType] = [head, _table(view, shown)]
     if len(shown) < len(rows):
-        states = Counter(row.state for row in rows)
-        states.subtract(row.state for row in shown)
-        parts.append(
-            Text("and " + ", ".join(f"{number} {state}" for state, number in (+states).items()), style="dim")
-        )
+        omitted = Counter(row.state for row in rows) - Counter(row.state for row in shown)
+        counts = ", ".join(f"{number} {state}" for state, number in omitted.items())
+        parts.append(Text(f"and {counts}", style="dim"))
     if footer:
         parts.append(Text(footer, style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts)
 
 
-def _most_telling(rows: list[PodRow], most: int) -> list[PodRow]:
-    """Return as many pods as fit: those in trouble first, then workers by rank; in the usual order."""
-    by_interest = sorted(rows, key=lambda row: (row.state in _FINE, row.replica.role is not Role.WORKER))
-    chosen = {row.replica for row in by_interest[:most]}
+def _select_rows(rows: list[PodRow], most: int) -> list[PodRow]:
+    """Return the rows that fit, in the usual order; pods with problems take precedence, then workers."""
+    by_priority = sorted(rows, key=lambda row: (row.state in _FINE, row.replica.role is not Role.WORKER))
+    chosen = {row.replica for row in by_priority[:most]}
     return [row for row in rows if row.replica in chosen]
 
 
@@ -78,7 +77,7 @@ def _table(view: RunView, rows: list[PodRow]) -> Table:
         "DONE": _bar,
         "ETA": lambda row: _eta(row, now),
         "LOSS": _loss,
-        "LAST LINE": lambda row: _last_words(row, now),
+        "LAST LINE": lambda row: _last_line(row, now),
     }
     table = Table(box=None, pad_edge=False, expand=True)
     cells = {heading: [make(row) for row in rows] for heading, make in columns.items()}
@@ -96,7 +95,7 @@ def _state(row: PodRow) -> Text:
 
 
 def _step(row: PodRow) -> Text:
-    """Return `2/10 120/392`, or what of it is known."""
+    """Return epoch and step, such as `2/10 120/392`."""
     progress = row.progress
     if progress is None:
         return Text()
@@ -108,14 +107,14 @@ def _bar(row: PodRow) -> Text:
     fraction = row.progress.fraction if row.progress else None
     if fraction is None:
         return Text()
-    full = int(fraction * BAR_WIDTH)
-    return Text.assemble(
-        ("━" * full, "green"), ("─" * (BAR_WIDTH - full), "dim"), f"{round(fraction * 100):4d}%"
-    )
+    percent = 100 if row.state == "Completed" else percentage(fraction)
+    full = percent * BAR_WIDTH // 100
+    return Text.assemble(("━" * full, "green"), ("─" * (BAR_WIDTH - full), "dim"), f"{percent:4d}%")
 
 
 def _eta(row: PodRow, now: float) -> Text:
-    seconds = row.tracker.eta_seconds(now) if row.state == "Running" else None
+    is_training = row.state == "Running" and not _is_quiet(row, now)
+    seconds = row.tracker.eta_seconds(now) if is_training else None
     return Text("" if seconds is None else clock(seconds))
 
 
@@ -127,7 +126,7 @@ def _loss(row: PodRow) -> Text:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return a curve of one line; without at least two values there is none."""
+    """Return a curve in one line, empty for fewer than two values."""
     if len(values) < 2:
         return ""
     points = [values[index * (len(values) - 1) // (width - 1)] for index in range(width)]
@@ -136,20 +135,23 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BLOCKS[min(7, int((each - low) / span * 8))] for each in shown)
 
 
-def _last_words(row: PodRow, now: float) -> Text:
-    quiet = now - row.last_output
+def _last_line(row: PodRow, now: float) -> Text:
     line = _TIMESTAMP.sub("", row.last_line)
-    is_quiet = row.state == "Running" and row.last_output > 0 and quiet > QUIET_SECONDS
-    if is_quiet and row.replica.role is Role.WORKER:
-        return Text.assemble((f"(quiet for {clock(quiet)}) ", "yellow"), (line, "dim"))
+    if _is_quiet(row, now):
+        return Text.assemble((f"(quiet for {clock(now - row.last_output)}) ", "yellow"), (line, "dim"))
     return Text(line, style="dim")
 
 
+def _is_quiet(row: PodRow, now: float) -> bool:
+    has_stopped = row.last_output > 0 and now - row.last_output > QUIET_SECONDS
+    return has_stopped and row.state == "Running" and row.replica.role is Role.WORKER
+
+
 def clock(seconds: float) -> str:
-    """Return a length of time as a person says it."""
+    """Return a duration such as 42s, 3m05s or 2h10m."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"
-    return (
-        f"{whole // 60}m{whole % 60:02d}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-    )
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"

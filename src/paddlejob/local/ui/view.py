@@ -1,69 +1,69 @@
-"""What there is to see of a run at one moment, gathered from what happens and from what the pods say."""
+"""The current state of a run, collected from status changes, logs and progress reports."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 import msgspec
 
-from paddlejob.api.pod import ContainerStatus, Pod
+from paddlejob.api.pod import Pod, kubectl_status
 from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.pod_set import Replica, replica_of
 from paddlejob.local.runner import Ending
-from paddlejob.local.store import logs, reports
+from paddlejob.local.store import logs, outcome
 from paddlejob.local.store.logs import LogLines
-from paddlejob.local.ui.output import Shown
-from paddlejob.progress import Progress, Tracker, visible
+from paddlejob.local.store.run_directory import RunDirectory, RunRecord
+from paddlejob.training.log_lines import Progress, Tracker, visible
 
 TAIL_BYTES = 4096
-"""How much of what a program says at a time is looked at for its progress."""
+"""Bytes at the end of each piece of a log that are searched for progress."""
 REPORT_SECONDS = 1.0
-"""How often the recorders' reports are read."""
+"""Interval for reading progress reports."""
 
 
 class PodRow(msgspec.Struct):
-    """A pod."""
+    """The state of one pod."""
 
     replica: Replica
     training: str
-    """The container that trains."""
+    """Name of the training container."""
+    uid: str = ""
     state: str = ""
     ended: bool = False
     restarts: int = 0
-    """How often its containers were started again."""
+    """Container restarts."""
     log: Tracker = msgspec.field(default_factory=Tracker)
-    """What its log tells."""
+    """Progress found in its log."""
     reports: Tracker = msgspec.field(default_factory=Tracker)
-    """What the recorder in it reports."""
+    """Progress reported by the recorder inside it."""
     last_line: str = ""
-    """What the pod said last, if that was not its progress."""
+    """Its last output line, empty if that was progress."""
     last_output: float = 0.0
-    """When the pod last said something, on the monotonic clock."""
+    """Time of its last output, on the monotonic clock."""
 
     @property
     def tracker(self) -> Tracker:
-        """Whatever tells how far its program is: the log if it does, because it knows of epochs."""
+        """The source of its progress: the log if it shows any, because reports have no epoch count."""
         return self.log if self.log.progress else self.reports
 
     @property
     def progress(self) -> Progress | None:
-        """How far its program is."""
         return self.tracker.progress
 
 
 class RunView:
-    """The run as a person wants to see it."""
+    """The job and its pods, as shown to the user."""
 
-    def __init__(self, shown: Shown) -> None:
-        self.job = shown.job
-        self._run = shown.directory
+    def __init__(self, run: RunDirectory, record: RunRecord) -> None:
+        self.run = run
+        self.job = record.job
+        self.python = record.python
         self._began = time.time()
         self._rows: dict[str, PodRow] = {}
         self._reports_read = -REPORT_SECONDS
 
     def rows(self) -> list[PodRow]:
-        """Return the pods: servers, workers, heter pods, each in order of rank."""
+        """Return the pods ordered by role (servers, workers, heter) and rank."""
         self._read_reports()
         roles = list(Role)
         shown = (row for row in self._rows.values() if not self._is_scaled_away(row))
@@ -75,7 +75,7 @@ class RunView:
             return
         self._reports_read = now
         for pod, row in self._rows.items():
-            if reported := reports.newest(self._run.progress(pod)):
+            if reported := outcome.reported_progress(self.run.progress(pod)):
                 row.reports.add(reported, now)
 
     def _is_scaled_away(self, row: PodRow) -> bool:
@@ -83,46 +83,49 @@ class RunView:
 
     @property
     def seconds(self) -> float:
-        """How long the run has lasted."""
+        """Duration of the run so far."""
         created = self.job.metadata.creation_timestamp
         return time.time() - (created.timestamp() if created else self._began)
 
     def phase(self, ending: Ending | None = None) -> str:
-        """Return how the run stands in a word; of one that was stopped, its end instead of its last phase."""
+        """Return the job's phase, or Interrupted or Stopped if the run ended that way."""
         if ending in (Ending.INTERRUPTED, Ending.STOPPED):
             return str(ending)
         return str(self.job.status.phase) or "Pending"
 
     @property
     def message(self) -> str:
-        """How the run stands in a sentence."""
+        """The job's status message, or a hint if it is suspended or stopping."""
         if self.job.status.phase is Phase.SUSPENDED:
-            return f"resume it with `paddlejob resume {self._run.name}`"
+            return f"resume it with `paddlejob resume {self.run.name}`"
         if self.job.status.phase is Phase.TERMINATING:
             return "stopping, waiting for pods to save their work"
         return self.job.status.message
 
     def on_job(self, job: PaddleJob) -> None:
-        """Take note of the job."""
+        """Update the job."""
         self.job = job
 
     def on_pod(self, pod: Pod) -> str:
-        """Take note of a pod; return its new state, empty where a person would see no change."""
+        """Update a pod and return its state, empty if nothing visible changed."""
         replica = replica_of(self.job.name, pod)
         if replica is None:
             return ""
         row = self._rows.setdefault(pod.metadata.name, PodRow(replica, training_container(pod)))
         before = row.state, row.restarts
+        restarts = sum(each.restart_count for each in pod.status.container_statuses)
+        if (row.uid, row.restarts) != (pod.metadata.uid, restarts):
+            row.uid, row.restarts = pod.metadata.uid, restarts
+            row.log.restart()
         if not (row.ended and pod.metadata.deletion_timestamp):
-            # How a pod ended by itself says more than that it was then cleaned up.
+            # Keep the state in which a pod ended by itself when it is cleaned up later.
             is_leaving = pod.metadata.deletion_timestamp is not None
-            row.state = describe(pod)
+            row.state = kubectl_status(pod)
             row.ended = not is_leaving and pod.status.phase in ("Failed", "Succeeded")
-        row.restarts = sum(each.restart_count for each in pod.status.container_statuses)
         return row.state if (row.state, row.restarts) != before else ""
 
     def on_pod_gone(self, name: str) -> str:
-        """Take note that a pod is no more; return its last state, empty where it had ended before."""
+        """Mark a pod as stopped and return that state, empty if it had ended before."""
         row = self._rows.get(name)
         if row is None or row.ended:
             return ""
@@ -130,17 +133,17 @@ class RunView:
         return row.state
 
     def restarts(self, row: PodRow) -> int:
-        """Return how often the program of a pod was started again, by its pod or with the whole job."""
+        """Return the restarts of a pod's program, including restarts of the whole job."""
         return row.restarts + self.job.status.restarts
 
-    def speaker(self, lines: LogLines) -> str:
-        """Return who says something: the rank, and the container where it is not the one that trains."""
+    def label(self, lines: LogLines) -> str:
+        """Return the label of a log line, see `log_label`."""
         row = self._rows.get(lines.pod)
         is_training = row is None or row.training == lines.container
-        return logs.speaker(self.job.name, lines, is_training=is_training)
+        return logs.log_label(self.job.name, lines, is_training=is_training)
 
     def on_log(self, lines: LogLines) -> None:
-        """Take note of what a pod's training container said."""
+        """Update a pod from the output of its training container."""
         row = self._rows.get(lines.pod)
         if row is None or lines.container != row.training:
             return
@@ -151,30 +154,5 @@ class RunView:
 
 
 def training_container(pod: Pod) -> str:
-    """Return the name of the container that trains: the first."""
+    """Return the name of the training container, which is the first."""
     return next((each.name for each in pod.status.container_statuses), "")
-
-
-def describe(pod: Pod) -> str:
-    """Return a pod's state in a word or two, as `kubectl get pods` does."""
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    if pod.metadata.deletion_timestamp is not None:
-        return "Terminating"
-    if pod.status.reason:
-        return pod.status.reason
-    if pod.status.phase in ("Failed", "Succeeded"):
-        return "Completed" if pod.status.phase == "Succeeded" else _failure(statuses)
-    return next(filter(None, map(_trouble, statuses)), pod.status.phase)
-
-
-def _trouble(status: ContainerStatus) -> str:
-    waiting = status.state.waiting
-    return waiting.reason if waiting is not None else ""
-
-
-def _failure(statuses: Iterable[ContainerStatus]) -> str:
-    for status in statuses:
-        ended = status.state.terminated
-        if ended is not None and ended.exit_code:
-            return f"{ended.reason} {ended.exit_code}"
-    return "Failed"

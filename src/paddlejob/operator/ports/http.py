@@ -1,4 +1,4 @@
-"""The part of HTTP/1.1 that the ports need: requests with a bounded head and a body of known length."""
+"""A minimal HTTP/1.1: requests with a bounded head and a Content-Length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http import HTTPStatus
 import msgspec
 
 MAX_HEAD_BYTES = 1 << 15
-"""Twice the largest token that is accepted."""
+"""Twice the maximum size of a token."""
 MAX_BODY_BYTES = 1 << 16
 BODY_SECONDS = 5.0
 END_OF_HEAD = b"\r\n\r\n"
@@ -26,7 +26,7 @@ class Response(msgspec.Struct, frozen=True):
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     keep: bool = False
-    """Set only for a client that has authenticated itself."""
+    """Set only for authenticated clients."""
 
     def head(self, *, keep: bool) -> bytes:
         """Return the status line and the headers."""
@@ -38,19 +38,18 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class RequestError(Exception):
-    """A request that cannot be served, with the status for the client."""
+    """A request that cannot be served, with its HTTP status."""
 
     def __init__(self, status: HTTPStatus, message: str = "") -> None:
         super().__init__(message or status.phrase)
         self.status = status
 
     def response(self) -> Response:
-        """Return the refusal."""
         return Response(self.status, f"{self}\n".encode())
 
 
 class Request:
-    """A request after its head has been read. The handler reads the body, after it has checked the token."""
+    """A request whose head has been read. The handler checks the token, then reads the body."""
 
     def __init__(self, head: bytes, reader: asyncio.StreamReader, source: str) -> None:
         """Parse the head. Raises RequestError."""
@@ -60,8 +59,8 @@ class Request:
             raise RequestError(HTTPStatus.BAD_REQUEST)
         self.method, self.path = parsed[1], parsed[2].partition("?")[0]
         self.source = source
-        self.place: Mapping[str, str] = {}
-        """The variable parts of the path."""
+        self.placeholders: Mapping[str, str] = {}
+        """Values of the placeholders in the path."""
         values = {header[1].lower(): header[2] for header in headers if header}
         names = [header[1].lower() for header in headers if header]
         if "transfer-encoding" in values:
@@ -76,7 +75,7 @@ class Request:
         self._reader = reader
 
     async def body(self) -> bytes:
-        """Return the body. Raises RequestError if it is too large or late."""
+        """Return the body. Raises RequestError if it is too large or does not arrive in time."""
         if self.unread > MAX_BODY_BYTES:
             raise RequestError(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is limited to {MAX_BODY_BYTES} bytes"
@@ -90,7 +89,7 @@ class Request:
         return body
 
     async def discard_body(self) -> None:
-        """Read as much of the body as is allowed: the client may read the response only after it is sent."""
+        """Read and discard the body; some clients read the response only after sending all of it."""
         left = min(self.unread, 2 * MAX_BODY_BYTES)
         while left > 0 and (part := await self._reader.read(left)):
             left -= len(part)
@@ -99,8 +98,8 @@ class Request:
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Route(msgspec.Struct, frozen=True):
-    """A method and a path, with variable parts such as {name}, and their handler."""
+class Endpoint(msgspec.Struct, frozen=True):
+    """A handler for a method and a path, which may have placeholders such as {name}."""
 
     method: str
     path: str
@@ -110,18 +109,18 @@ class Route(msgspec.Struct, frozen=True):
 class Router:
     """Finds the handler of a request."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._routes = [
-            (re.compile(_PLACEHOLDER.sub(r"(?P<\1>[^/]+)", re.escape(route.path))), route) for route in routes
+    def __init__(self, endpoints: Iterable[Endpoint]) -> None:
+        self._endpoints = [
+            (re.compile(_PLACEHOLDER.sub(r"(?P<\1>[^/]+)", re.escape(each.path))), each) for each in endpoints
         ]
 
     async def respond(self, request: Request) -> Response:
-        """Return the response of the route. Raises RequestError if no route matches."""
-        for pattern, route in self._routes:
+        """Return the response of the matching endpoint. Raises RequestError if there is none."""
+        for pattern, endpoint in self._endpoints:
             found = pattern.fullmatch(request.path)
-            if found is not None and route.method != request.method:
+            if found is not None and endpoint.method != request.method:
                 raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED)
             if found is not None:
-                request.place = found.groupdict()
-                return await route.handler(request)
+                request.placeholders = found.groupdict()
+                return await endpoint.handler(request)
         raise RequestError(HTTPStatus.NOT_FOUND)

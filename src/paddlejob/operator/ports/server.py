@@ -1,7 +1,7 @@
-"""A port on a thread with a separate event loop, so that a flood does not delay reconciling.
+"""Serves a port on a thread with a separate event loop, so that a flood does not delay reconciling.
 
-Sockets are counted when they are accepted, in all and for each source address. A connection that has not
-authenticated itself has seconds for its TLS handshake and its request, and makes room for a newer one.
+Connections are limited in total and by source address. An unauthenticated connection has a few seconds for
+its TLS handshake and its request, and is closed if a newer connection needs its place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from paddlejob.operator.ports import http
-from paddlejob.operator.ports.http import Request, RequestError, Response, Route, Router
+from paddlejob.operator.ports.http import Endpoint, Request, RequestError, Response, Router
 
 log = logging.getLogger(__name__)
 
@@ -28,33 +28,31 @@ T = TypeVar("T")
 
 HANDSHAKE_SECONDS = 3.0
 HEAD_SECONDS = 2.0
-"""Until the head of the first request has arrived."""
+"""Timeout for the head of the first request."""
 IDLE_SECONDS = 15.0
-"""Until the next request on a connection that is kept."""
+"""Timeout for the next request on a persistent connection."""
 WRITE_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
 GRACE_SECONDS = 1.0
-"""How long a connection that has not authenticated itself is safe from being closed for a newer one."""
+"""Minimum age at which an unauthenticated connection may be closed for a newer one."""
 SLICE_BYTES = 1 << 16
 MAX_ACCEPTS = 32
-"""How many connections are accepted before those that are open get their turn."""
+"""Connections accepted before open connections are served again."""
 BACKLOG = 512
 RESUME_SECONDS = 1.0
 LOG_SECONDS = 60.0
 _CLOSED = (OSError, EOFError, TimeoutError)
-"""The ways in which a client ends a connection; ssl.SSLError and IncompleteReadError are among them."""
+"""Errors of a connection that the client closed; they include ssl.SSLError and IncompleteReadError."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How many connections a port has open."""
+    """Maximum number of open connections."""
 
     connections: int
     per_source: int
 
 
 class _Connection:
-    """An open connection."""
-
     def __init__(self, source: str, opened_at: float) -> None:
         self.source = source
         self.opened_at = opened_at
@@ -62,19 +60,23 @@ class _Connection:
         self.is_served = False
         self.task: asyncio.Task[None] | None = None
 
-    def is_older(self, now: float) -> bool:
-        """Return whether the client has had its time to authenticate."""
+    def has_used_grace(self, now: float) -> bool:
+        """Return whether the time to authenticate is over."""
         return now - self.opened_at >= GRACE_SECONDS
 
 
 class _Port:
-    """Serves a listening socket. Everything but `__init__` runs on the thread of the port."""
+    """Serves a listening socket. All methods except `__init__` run on the port's thread."""
 
     def __init__(
-        self, listener: socket.socket, routes: Iterable[Route], limits: Limits, context: ssl.SSLContext | None
+        self,
+        listener: socket.socket,
+        endpoints: Iterable[Endpoint],
+        limits: Limits,
+        context: ssl.SSLContext | None,
     ) -> None:
         self._listener = listener
-        self._router = Router(routes)
+        self._router = Router(endpoints)
         self._limits = limits
         self._tls: dict[str, Any] = {}
         if context is not None:
@@ -92,13 +94,13 @@ class _Port:
     async def run(self) -> None:
         """Accept connections until `stop` is set."""
         loop = asyncio.get_running_loop()
-        # Errors of transports, which clients cause; those of handlers are logged by `_end`.
+        # Transport errors, which clients cause; `_end` logs errors of handlers.
         loop.set_exception_handler(lambda _, context: log.debug("%s", context["message"]))
         loop.add_reader(self._listener, self._accept)
         await self.stop.wait()
         loop.remove_reader(self._listener)
         self._listener.close()
-        # A task closes its socket only if it has begun.
+        # A task closes its socket only if it has started.
         await asyncio.sleep(0)
         tasks = [each.task for each in self._open if each.task]
         for task in tasks:
@@ -112,7 +114,7 @@ class _Port:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Such as no file descriptors left: the listener stays readable.
+                # For example out of file descriptors; the listener stays readable, so pause.
                 self._log(error)
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._listener)
@@ -137,18 +139,18 @@ class _Port:
         connection.task.add_done_callback(lambda task: self._end(connection, client, task))
 
     def _has_room(self, source: str, now: float) -> bool:
-        """Return whether a connection may be opened, if need be instead of an unauthenticated older one.
+        """Return whether a connection may be opened, if necessary by closing an older unauthenticated one.
 
-        A source that holds most of a full port gives way to others without grace.
+        On a full port, connections of the source with the most connections are closed without grace.
         """
         if self._sources[source] >= self._limits.per_source:
-            return self._close_one(lambda each: each.source == source and each.is_older(now))
+            return self._close_one(lambda each: each.source == source and each.has_used_grace(now))
         if len(self._open) < self._limits.connections:
             return True
         largest, held = self._sources.most_common(1)[0]
         if self._sources[source] < held and self._close_one(lambda each: each.source == largest):
             return True
-        return self._close_one(lambda each: each.is_older(now))
+        return self._close_one(lambda each: each.has_used_grace(now))
 
     def _close_one(self, may_close: Callable[[_Connection], bool]) -> bool:
         for each in self._open:
@@ -174,7 +176,7 @@ class _Port:
                 del self._sources[connection.source]
 
     def _has_room_to_keep(self, source: str) -> bool:
-        """Return whether a client may keep its connection: half of the places are for newcomers."""
+        """Return whether a client may keep its connection: half of them are reserved for new clients."""
         limits = self._limits
         return 2 * len(self._open) <= limits.connections and 2 * self._sources[source] <= limits.per_source
 
@@ -201,7 +203,7 @@ class _Port:
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
     ) -> None:
-        """Serve the requests of a connection, one after the other."""
+        """Serve the requests of a connection in order."""
         request, seconds, keep = None, HEAD_SECONDS, True
         while keep:
             try:
@@ -223,7 +225,7 @@ class _Port:
                 await request.discard_body()
 
     def _log(self, error: BaseException) -> None:
-        """Log a bug, at most one a minute: requests must not fill the log."""
+        """Log a bug, at most once a minute, so that requests cannot fill the log."""
         now = asyncio.get_running_loop().time()
         if now >= self._log_at:
             self._log_at = now + LOG_SECONDS
@@ -231,7 +233,7 @@ class _Port:
 
 
 async def _write(writer: asyncio.StreamWriter, response: Response, *, keep: bool) -> None:
-    """Write in slices, so that a client that does not read holds one of them only."""
+    """Write in slices, so that a client that does not read occupies the memory of one slice only."""
     content = memoryview(response.body)
     async with asyncio.timeout(WRITE_SECONDS):
         writer.write(response.head(keep=keep) + content[:SLICE_BYTES])
@@ -242,7 +244,7 @@ async def _write(writer: asyncio.StreamWriter, response: Response, *, keep: bool
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's loop if it is installed (`pip install 'paddlejob[operator]'`), else Python's own."""
+    """Return uvloop's event loop if it is installed (`pip install 'paddlejob[operator]'`), else asyncio's."""
     try:
         import uvloop  # noqa: PLC0415
     except ImportError:
@@ -252,17 +254,17 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def call(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the loop of another thread and return its result."""
+    """Run a coroutine on another thread's event loop and return its result."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
 
 
 @asynccontextmanager
 async def serve(
-    address: str, routes: Iterable[Route], limits: Limits, *, context: ssl.SSLContext | None = None
+    address: str, endpoints: Iterable[Endpoint], limits: Limits, *, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
     """Serve `host:port` and yield the port; an empty host means all addresses. Raises OSError."""
     listener = _listen(address)
-    port, loop = _Port(listener, routes, limits, context), new_event_loop()
+    port, loop = _Port(listener, endpoints, limits, context), new_event_loop()
 
     def run() -> None:
         try:

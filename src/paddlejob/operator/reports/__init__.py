@@ -1,1 +1,1 @@
-"""Takes the reports of the recorders inside pods: who sent one, whether it may, and when the next is due."""
+"""Receives the reports of recorders in pods: authentication, rate, progress, hangs."""

@@ -1,8 +1,8 @@
 """The certificate of the reports port, in a Secret that all replicas of the operator share.
 
-It is self-signed: pods get it with the recorder, and trust no other. It lasts ten years. The manifests create
-the Secret without data, and the operator fills it. To replace the certificate, clear tls.crt and tls.key in
-the Secret; running pods report again after their next start.
+It is self-signed and valid for ten years. Pods get it with the recorder and trust no other certificate. The
+manifests create the Secret without data, and the operator fills it. To replace the certificate, clear tls.crt
+and tls.key in the Secret; running pods report again after they restart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPENSSL_SECONDS = 60.0
 
 
 MAX_FLIGHTS = 4
-"""How many times the two sides of a handshake send something, at most."""
+"""Maximum number of messages that each side sends in a handshake."""
 
 
 class CertificateError(Exception):
@@ -41,11 +41,11 @@ class Certificate(msgspec.Struct, frozen=True):
     key: str
 
     def __repr__(self) -> str:
-        """Show no secret."""
+        """Do not show the key."""
         return "Certificate(...)"
 
     def server_context(self) -> ssl.SSLContext:
-        """Return the context of a server. Raises CertificateError unless certificate and key match."""
+        """Return a server context. Raises CertificateError if certificate and key do not match."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with private_file(f"{self.certificate}\n{self.key}".encode()) as path:
             try:
@@ -55,9 +55,9 @@ class Certificate(msgspec.Struct, frozen=True):
         return context
 
     def verify(self, host: str) -> None:
-        """Raise CertificateError unless a client that trusts this certificate alone accepts it for a host.
+        """Raise CertificateError unless a client that trusts only this certificate accepts it for a host.
 
-        The client shakes hands with a server in memory, as a pod does with the operator.
+        This runs a handshake in memory, as a pod does with the operator.
         """
         server, client = self.server_context(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -89,9 +89,9 @@ class _Secret(View, frozen=True):
 
 
 async def shared_certificate(client: Client, namespace: str, host: str) -> Certificate:
-    """Return the verified certificate in the operator's namespace; the first replica makes it.
+    """Return the verified certificate in the operator's namespace; the first replica creates it.
 
-    Raises CertificateError, and KubeError when the API server does not answer.
+    Raises CertificateError, or KubeError if the API server does not respond.
     """
     try:
         secret = await client.get(SECRETS, namespace, SECRET_NAME, type=_Secret)
@@ -105,7 +105,7 @@ async def shared_certificate(client: Client, namespace: str, host: str) -> Certi
                 f"Secret {SECRET_NAME} cannot be written; apply the manifests of this version: {error}"
             ) from error
         except (errors.AlreadyExistsError, errors.ConflictError):
-            pass  # Another replica was faster.
+            pass  # Another replica has created it.
         secret = await client.get(SECRETS, namespace, SECRET_NAME, type=_Secret)
     found = _read(secret)
     found.verify(host)
@@ -113,7 +113,7 @@ async def shared_certificate(client: Client, namespace: str, host: str) -> Certi
 
 
 async def _store(client: Client, namespace: str, made: Certificate, empty: _Secret | None) -> None:
-    """Write a certificate into the empty Secret, or into a new one."""
+    """Write a certificate into the empty Secret, or create the Secret."""
     texts = {"tls.crt": made.certificate, "tls.key": made.key}
     data = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
     if empty is None:
@@ -134,7 +134,7 @@ def _read(secret: _Secret) -> Certificate:
 
 
 async def _make(host: str) -> Certificate:
-    """Make a certificate with OpenSSL's own program: Python can use one, and not make one."""
+    """Create a certificate with the openssl command; Python's ssl module cannot create one."""
     arguments = [
         *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
         *("-days", str(DAYS), "-subj", "/CN=paddlejob-operator", "-keyout", "-"),
@@ -147,7 +147,7 @@ async def _make(host: str) -> Certificate:
         )
     except OSError as error:
         raise CertificateError(
-            f"cannot run openssl to make a certificate: {error.strerror}; install it in the image, "
+            f"cannot run openssl to create a certificate: {error.strerror}; install it in the image, "
             f"or put tls.crt and tls.key into the Secret {SECRET_NAME} yourself"
         ) from error
     try:
@@ -160,7 +160,7 @@ async def _make(host: str) -> Certificate:
         raise
     if process.returncode:
         last = (complaint.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
-        raise CertificateError(f"openssl could not make a certificate: {last}")
+        raise CertificateError(f"openssl could not create a certificate: {last}")
     key, mark, certificate = output.decode().partition("-----BEGIN CERTIFICATE-----")
     return Certificate(mark + certificate, key)
 

@@ -1,12 +1,14 @@
-"""Receives reports while this process is the leader: gives pods the recorder, and authenticates them."""
+"""Receives reports while this process is the leader: provides the recorder and authenticates pods."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,29 +18,50 @@ import msgspec
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.core.recording.progress import Origin
-from paddlejob.core.recording.recorder import TRAINJOB_PATH, Recorder, recorder_of
+from paddlejob.core.recorder import TRAINJOB_PATH, Recorder, recorder_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.decoding import DECODE_ERRORS
-from paddlejob.operator.progress import progress_of
-from paddlejob.operator.reports import pace, server, trainjob
-from paddlejob.operator.reports.book import Book, Report, read_report
+from paddlejob.operator.ports import server
+from paddlejob.operator.ports.http import Endpoint, Request, Response
+from paddlejob.operator.ports.server import Limits
 from paddlejob.operator.reports.certificate import Certificate, CertificateError, shared_certificate
-from paddlejob.operator.reports.server import Answer
+from paddlejob.operator.reports.rank_registry import RankRegistry
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
 from paddlejob.operator.reports.watchdog import RecordEvent, Watchdog
 from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.settings import ReportSettings
 from paddlejob.operator.state import ClusterState
-from paddlejob.progress import Progress
+from paddlejob.training import report_rate, trainjob
+from paddlejob.training.log_lines import Progress, training_progress
+from paddlejob.training.reports import Report, read_report
+from paddlejob.training.steps import Origin
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 10.0
 CHECK_SECONDS = 300.0
-"""Between two looks at the Secret with the certificate."""
+"""Interval between two reads of the certificate's Secret."""
 PREPARE_SECONDS = 5.0
+LIMITS = Limits(connections=256, per_source=32)
+"""All recorders together send 50 reports a second, so few connections are open at a time. A TLS connection
+takes up to 0.3 MB before the client is authenticated."""
+REPORT_PATH = "/v1/report"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An HTTP status and a JSON body."""
+
+    status: int
+    body: dict[str, Any]
+
+
+Admission = Callable[[str, str], Coroutine[Any, Any, PodIdentity | Answer]]
+"""Called with a token and a source address; returns the authenticated pod or a refusal."""
+Handler = Callable[[PodIdentity, bytes, Mapping[str, str]], Coroutine[Any, Any, Answer]]
+"""Called with the sender, the body and the placeholders of the path."""
+
+
 _GONE = Answer(401, {"message": "the pod no longer exists"})
 
 
@@ -56,7 +79,7 @@ class ReportIntake:
         namespace: str,
         record_event: RecordEvent,
     ) -> None:
-        """`namespace` is that of the operator and of the certificate."""
+        """`namespace` is the namespace of the operator and of the certificate."""
         self._client = client
         self._state = state
         self._writer = writer
@@ -64,10 +87,10 @@ class ReportIntake:
         self._namespace = namespace
         self._now = now
         self._reviewer = TokenReviewer(client, is_known=lambda pod: self._sender(pod) is not None, now=now)
-        self._book = Book()
+        self._registry = RankRegistry()
         self.watchdog = Watchdog(
             state,
-            self._book,
+            self._registry,
             record_event,
             settings.hangs,
             straggler_seconds=settings.straggler_seconds,
@@ -76,8 +99,8 @@ class ReportIntake:
         self._logged = ""
         self.port = 0
 
-    async def prepared(self) -> None:
-        """Wait a few seconds until pods can be given the recorder: jobs do not depend on it."""
+    async def wait_until_prepared(self) -> None:
+        """Wait until the recorder is available to pods, a few seconds at most: jobs do not depend on it."""
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
                 await self._tried.wait()
@@ -85,14 +108,14 @@ class ReportIntake:
             return
 
     async def run(self) -> None:
-        """Accept reports until cancelled. An obstacle is logged once, and tried again."""
-        self._book.since = self._now()
+        """Accept reports until cancelled; failures are retried, and logged once."""
+        self._registry.since = self._now()
         while True:
             try:
                 certificate = await self._certificate()
                 context = self._install(certificate)
-                routes = {server.PATH: self._report, TRAINJOB_PATH: self._say}
-                async with server.serve(self._settings.address, context, self._admit, routes) as self.port:
+                routes = {REPORT_PATH: self._report, TRAINJOB_PATH: self._update}
+                async with serve(self._settings.address, context, self._admit, routes) as self.port:
                     log.info("accepting reports on port %s for %s", self.port, self._settings.url)
                     self._tried.set()
                     await self._until_changed(certificate)
@@ -113,7 +136,7 @@ class ReportIntake:
         return await shared_certificate(self._client, self._namespace, host)
 
     def _install(self, certificate: Certificate) -> ssl.SSLContext:
-        """Give pods the recorder with this certificate, and return the context of the port."""
+        """Provide pods with the recorder and this certificate; return the TLS context of the port."""
         files = {**recorder_files(), "ca.crt": certificate.certificate}
         self._state.recorder = Recorder.of(
             files, self._settings.url, by_default=self._settings.recorder_by_default
@@ -121,7 +144,7 @@ class ReportIntake:
         return certificate.server_context()
 
     async def _until_changed(self, certificate: Certificate) -> None:
-        """Wait for another certificate; while the Secret has none that is valid, this one is used."""
+        """Wait until the certificate changes; an invalid or missing one is not a change."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             try:
@@ -131,7 +154,7 @@ class ReportIntake:
                 self._log_once("still using the previous certificate for reports", error)
 
     async def _report(self, identity: PodIdentity, body: bytes, _: Mapping[str, str]) -> Answer:
-        """Return the answer to one report of a recorder."""
+        """Handle one report of a recorder."""
         sender = self._sender(identity)
         if sender is None:
             return _GONE
@@ -142,41 +165,41 @@ class ReportIntake:
             self._take(job, pod, report if wants_stacks else msgspec.structs.replace(report, stacks=""))
         except DECODE_ERRORS as error:
             return Answer(400, {"message": str(error)})
-        answer: dict[str, Any] = {"nextSeconds": self._book.next_seconds(sender[0].metadata.namespace)}
+        answer: dict[str, Any] = {"nextSeconds": self._registry.next_seconds(sender[0].metadata.namespace)}
         if wants_stacks and not report.stacks:
             answer["stacks"] = True
         return Answer(200, answer)
 
-    async def _say(self, identity: PodIdentity, body: bytes, place: Mapping[str, str]) -> Answer:
-        """Return the answer to a report in Kubeflow's protocol."""
+    async def _update(self, identity: PodIdentity, body: bytes, placeholders: Mapping[str, str]) -> Answer:
+        """Handle a progress update in Kubeflow's protocol."""
         sender = self._sender(identity)
         if sender is None:
             return _GONE
         job, pod = sender
-        if job.metadata.key != ObjectKey(place["namespace"], place["name"]):
+        if job.metadata.key != ObjectKey(placeholders["namespace"], placeholders["name"]):
             return Answer(403, {"message": f"the pod belongs to PaddleJob {job.metadata.key}"})
         try:
-            self._writer.say(job, pod, trainjob.progress_in(body))
+            self._writer.add_update(job, pod, trainjob.parse_update(body))
         except DECODE_ERRORS as error:
             return Answer(400, {"message": str(error)})
-        return Answer(200, {"nextSeconds": self._book.next_seconds(job.metadata.namespace)})
+        return Answer(200, {"nextSeconds": self._registry.next_seconds(job.metadata.namespace)})
 
     async def _admit(self, token: str, source: str) -> PodIdentity | Answer:
-        """Return the pod that a token belongs to, or the answer to one that may not report, or not yet."""
+        """Return the pod that a token belongs to, or the response to a pod that may not report now."""
         try:
             identity = await self._reviewer.identify(token, source)
         except RefusedError as error:
             return Answer(401, {"message": str(error)})
         except BusyError:
-            return Answer(429, {"nextSeconds": pace.next_seconds(self._book.reporters)})
+            return Answer(429, {"nextSeconds": report_rate.next_seconds(self._registry.reporters)})
         if self._sender(identity) is None:
             return _GONE
-        if not self._book.may_report(identity.uid, asyncio.get_running_loop().time()):
-            return Answer(429, {"nextSeconds": pace.LONGEST_SECONDS})
+        if not self._registry.may_report(identity.uid, asyncio.get_running_loop().time()):
+            return Answer(429, {"nextSeconds": report_rate.MAX_SECONDS})
         return identity
 
     def _sender(self, identity: PodIdentity) -> tuple[PaddleJob, Pod] | None:
-        """Return a pod that may report and its job: one that exists, of a job that has the recorder."""
+        """Return the job and the pod of an identity, if the pod exists and its job has the recorder."""
         pod = self._state.pods.get(ObjectKey(identity.namespace, identity.name))
         if pod is None or pod.metadata.uid != identity.uid:
             return None
@@ -186,7 +209,7 @@ class ReportIntake:
     def _take(self, job: PaddleJob, pod: Pod, report: Report) -> None:
         key, clock = job.metadata.key, asyncio.get_running_loop().time()
         loss = None if report.loss is None else float(report.loss)
-        rank = self._book.take(key, pod, report, clock)
+        rank = self._registry.add_report(key, pod, report, clock)
         rank.tracker.add(
             Progress(
                 step=report.step,
@@ -198,18 +221,46 @@ class ReportIntake:
             ),
             clock,
         )
-        reported = progress_of(rank.tracker, clock)
-        if reported is not None and report.step and report.rank == self._book.leader(key):
+        reported = training_progress(rank.tracker, clock)
+        if reported is not None and report.step and report.rank == self._registry.leader(key):
             reported = msgspec.structs.replace(
-                reported, phase=report.phase, saved_step=report.saved_step or 0
+                reported,
+                phase=report.phase,
+                saved_step=report.saved_step or 0,
+                processes=report.local_size if report.local_size > 1 else 0,
             )
             origin = Origin(report.resumed, rank.has_restarted) if report.counted else None
-            self._writer.report(job, pod, reported, origin)
+            self._writer.add_report(job, pod, reported, origin)
 
 
 def recorder_files() -> dict[str, str]:
-    """Return the files of the recorder by their paths."""
+    """Return the files of the recorder by path."""
     package = resources.files("paddlejob.recorder")
     modules = (each for place in (package, package / "site") for each in place.iterdir())
     files = {each.name: each.read_text("utf-8") for each in modules if each.name.endswith(".py")}
     return {f"site/{name}" if name == "sitecustomize.py" else name: text for name, text in files.items()}
+
+
+@asynccontextmanager
+async def serve(
+    address: str, context: ssl.SSLContext, admit: Admission, routes: Mapping[str, Handler]
+) -> AsyncIterator[int]:
+    """Serve `host:port` and yield the port. The callbacks run on the loop of the caller. Raises OSError."""
+    loop = asyncio.get_running_loop()
+
+    async def respond(handle: Handler, request: Request) -> Response:
+        if not request.token:
+            return _response(Answer(401, {"message": "a bearer token is required"}))
+        sender = await server.call(loop, admit(request.token, request.source))
+        if isinstance(sender, Answer):
+            return _response(sender)
+        answer = await server.call(loop, handle(sender, await request.body(), request.placeholders))
+        return _response(answer, keep=answer.status in (200, 429))
+
+    handlers = [Endpoint("POST", path, partial(respond, handle)) for path, handle in routes.items()]
+    async with server.serve(address, handlers, LIMITS, context=context) as port:
+        yield port
+
+
+def _response(answer: Answer, *, keep: bool = False) -> Response:
+    return Response(answer.status, msgspec.json.encode(answer.body), "application/json", keep)

@@ -1,7 +1,7 @@
 """Finds the pod that a service-account token is bound to, by a TokenReview every few minutes.
 
-A token that cannot belong to one of our pods is refused without a review. The number of reviews is bounded,
-in all and for each source address, so that forged tokens do not load the API server.
+A token that cannot belong to one of our pods is refused without a review. The number of reviews is limited,
+in total and by source address, so that forged tokens do not load the API server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.kube.resource import Resource
-from paddlejob.operator.reports.pace import Bucket
+from paddlejob.training.report_rate import Bucket
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -30,30 +30,30 @@ Value = TypeVar("Value")
 TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 
 VALID_SECONDS = 300.0
-"""How long a review holds. The token of a deleted pod is refused earlier, since the pod is unknown."""
+"""Validity of a review. The token of a deleted pod is refused earlier, since the pod is unknown."""
 REFUSED_SECONDS = 60.0
-MOST_BYTES = 16384
-MOST_VALID, MOST_REFUSED = 50_000, 1_000
+MAX_BYTES = 16384
+MAX_VALID, MAX_REFUSED = 50_000, 1_000
 REVIEWS_PER_SECOND, REVIEWS_AT_ONCE = 40.0, 80.0
 MAX_SOURCES = 10_000
 SOURCE_REVIEWS_PER_SECOND, SOURCE_REVIEWS_AT_ONCE = 0.1, 16.0
-"""Budget of a source address, not of the pod that a token names, since a forged token can name any pod. Pods
-may share an address, so a confirmed token is free, but only one a minute for each pod."""
+"""Budget of a source address, not of a pod, since a forged token can name any pod. Pods may share an
+address, so a confirmed token does not count, but only once a minute for each pod."""
 FREE_SECONDS = 60.0
 _ACCOUNT = "system:serviceaccount:"
 _POD_NAME, _POD_UID = "authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"
 
 
 class RefusedError(Exception):
-    """The token does not prove which of our pods its bearer is."""
+    """The token is not bound to a pod of a running job."""
 
 
 class BusyError(Exception):
-    """It is not known yet whether the token is valid; to be tried again."""
+    """The token could not be reviewed now; the client must retry."""
 
 
 class PodIdentity(msgspec.Struct, frozen=True):
-    """A pod that has proved to be itself."""
+    """An authenticated pod."""
 
     namespace: str
     name: str
@@ -92,7 +92,7 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 class TokenReviewer:
-    """Asks the API server about tokens, once each."""
+    """Reviews tokens and caches the results."""
 
     def __init__(
         self, client: Client, *, is_known: Callable[[PodIdentity], bool], now: Callable[[], datetime]
@@ -107,7 +107,7 @@ class TokenReviewer:
         self._budget = Bucket(REVIEWS_PER_SECOND, REVIEWS_AT_ONCE)
         self._source_budgets: OrderedDict[str, Bucket] = OrderedDict()
         self._confirmed: OrderedDict[str, float] = OrderedDict()
-        """The UIDs of pods, and when a token of theirs was confirmed."""
+        """Time of the last confirmed token, by pod UID."""
 
     async def identify(self, token: str, source: str) -> PodIdentity:
         """Return the pod that a token from a source address belongs to. Raises RefusedError or BusyError."""
@@ -121,7 +121,7 @@ class TokenReviewer:
             return identity
         if clock < self._refused.get(key, 0.0):
             raise RefusedError("token refused by the API server")
-        # Processes of a pod share a token, and report at the same time.
+        # Processes of a pod share a token and may report concurrently.
         task = self._asking.get(key)
         if task is None:
             budget = self._budget_of(source)
@@ -131,7 +131,7 @@ class TokenReviewer:
                 budget.give_back()
                 raise BusyError
             task = self._asking[key] = asyncio.create_task(self._ask(key, token, claims, claimed))
-            task.add_done_callback(lambda done: self._answered(key, budget, done))
+            task.add_done_callback(lambda done: self._review_done(key, budget, done))
         return await asyncio.shield(task)
 
     def _budget_of(self, source: str) -> Bucket:
@@ -140,19 +140,19 @@ class TokenReviewer:
         _keep(self._source_budgets, source, budget, MAX_SOURCES)
         return budget
 
-    def _answered(self, key: bytes, budget: Bucket, done: asyncio.Task[PodIdentity]) -> None:
+    def _review_done(self, key: bytes, budget: Bucket, done: asyncio.Task[PodIdentity]) -> None:
         del self._asking[key]
-        # The error is read here as well: the client may have hung up.
+        # Retrieve the error here too, because the client may have disconnected.
         if not done.cancelled() and self._is_free(done):
             budget.give_back()
 
     def _is_free(self, done: asyncio.Task[PodIdentity]) -> bool:
-        """Return whether a review does not count: it failed, or is the first of its pod for a while."""
+        """Return whether a review does not count: it failed, or is the first of its pod for FREE_SECONDS."""
         if (error := done.exception()) is not None:
             return not isinstance(error, RefusedError)
         pod, clock = done.result(), asyncio.get_running_loop().time()
         before = self._confirmed.get(pod.uid, -math.inf)
-        _keep(self._confirmed, pod.uid, clock, MOST_VALID)
+        _keep(self._confirmed, pod.uid, clock, MAX_VALID)
         return clock - before >= FREE_SECONDS
 
     async def _ask(self, key: bytes, token: str, claims: _Claims, claimed: PodIdentity) -> PodIdentity:
@@ -164,10 +164,10 @@ class TokenReviewer:
             raise BusyError(str(error)) from error
         clock = asyncio.get_running_loop().time()
         if _identity(review.status) != claimed:
-            _keep(self._refused, key, clock + REFUSED_SECONDS, MOST_REFUSED)
+            _keep(self._refused, key, clock + REFUSED_SECONDS, MAX_REFUSED)
             raise RefusedError("token refused by the API server")
         left = claims.exp - self._now().timestamp()
-        _keep(self._valid, key, (claimed, clock + min(VALID_SECONDS, left)), MOST_VALID)
+        _keep(self._valid, key, (claimed, clock + min(VALID_SECONDS, left)), MAX_VALID)
         return claimed
 
 
@@ -179,7 +179,7 @@ def _keep(store: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> 
 
 
 def _identity(status: _ReviewStatus) -> PodIdentity | None:
-    """Return the pod that a review vouches for: one with our audience, bound to a pod."""
+    """Return the pod that a review confirms; the token must have our audience and be bound to a pod."""
     user = status.user
     account, pods, uids = user.username, user.extra.get(_POD_NAME), user.extra.get(_POD_UID)
     if not (status.authenticated and names.RECORDER in status.audiences and account.startswith(_ACCOUNT)):
@@ -190,8 +190,8 @@ def _identity(status: _ReviewStatus) -> PodIdentity | None:
 
 
 def _claims(token: str) -> _Claims:
-    """Return the claims of a token, which are not verified. Raises RefusedError."""
-    if len(token) > MOST_BYTES or token.count(".") != 2 or not token.isascii():
+    """Return the unverified claims of a token. Raises RefusedError."""
+    if len(token) > MAX_BYTES or token.count(".") != 2 or not token.isascii():
         raise RefusedError("not a service-account token")
     payload = token.split(".")[1]
     try:

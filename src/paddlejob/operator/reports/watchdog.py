@@ -1,4 +1,4 @@
-"""Looks for jobs whose ranks report that they make no progress, asks them where they are, and says so."""
+"""Detects hangs and stragglers from reports, and requests the stacks of hung ranks."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase, Role
 from paddlejob.core.actions import Event, EventType
 from paddlejob.core.pod_set import replica_of
-from paddlejob.core.recording import stacks
-from paddlejob.core.recording.hangs import Hang, HangLimits, find_awaited, find_hang
-from paddlejob.core.recording.stragglers import Slowdown, Straggler, find_stragglers
-from paddlejob.operator.reports.book import Book, Rank
+from paddlejob.operator.reports.rank_registry import Rank, RankRegistry
 from paddlejob.operator.state import ClusterState
+from paddlejob.training import stacks
+from paddlejob.training.findings import Awaited, Hang, Slowdown
+from paddlejob.training.hangs import HangLimits, find_awaited, find_hang
+from paddlejob.training.stragglers import Straggler, find_stragglers
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 SILENT_SECONDS = 30.0
-"""A rank that has not reported for this long counts as not reporting, unless it was asked to wait longer."""
-MOST_JOBS_ASKED = 64
-"""How many jobs that hang can be asked for their stacks: what they say is kept until they go on."""
+"""A rank counts as silent after this time, unless its reporting interval is longer."""
+MAX_JOBS_ASKED = 64
+"""Maximum number of hung jobs with stacks, which are kept in memory until the jobs progress."""
 LOGGED_STACKS = 5
 STACKS_SECONDS = 15.0
-"""How much longer than until its next report a rank may take to say where it is."""
+"""Time after its next report in which a rank may send its stacks."""
 
 RecordEvent = Callable[[PaddleJob, Event], None]
 
@@ -35,74 +36,74 @@ RecordEvent = Callable[[PaddleJob, Event], None]
 class Watchdog:
     """Finds hangs and stragglers for the reconciler.
 
-    The pauses of jobs are learned again by a new process. A hang on record lasts until its job moves.
+    A new process learns the pauses of jobs again. A hang in a job's status lasts until the job progresses.
     """
 
     def __init__(
         self,
         state: ClusterState,
-        book: Book,
+        registry: RankRegistry,
         record_event: RecordEvent,
         limits: HangLimits,
         *,
         straggler_seconds: float,
     ) -> None:
         self._state = state
-        self._book = book
+        self._registry = registry
         self._record_event = record_event
         self._limits = limits
-        self._asked: dict[ObjectKey, float] = {}
-        """Since when the ranks of a job are asked where they are."""
+        self._requested_at: dict[ObjectKey, float] = {}
+        """Jobs with requested stacks, and the time of the first request."""
         self._hung: dict[ObjectKey, Hang] = {}
         self._straggler_seconds = straggler_seconds
         self._slow: dict[ObjectKey, dict[str, float]] = {}
-        """Stragglers that were told of, and when."""
+        """Reported stragglers by job, and when each was found."""
 
     def wants_stacks(self, job: ObjectKey) -> bool:
-        """Tell whether the ranks of a job are to say where they are."""
-        return job in self._asked
+        """Return whether the ranks of a job must send their stacks."""
+        return job in self._requested_at
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check all jobs periodically until cancelled."""
         self._state.watches_hangs = True
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self._book.prune(
+            await asyncio.sleep(CHECK_SECONDS)
+            self._registry.prune(
                 lambda key: {pod.metadata.uid for pod in self._pods(key)}, asyncio.get_running_loop().time()
             )
-            for key in {*self._book.jobs(), *self._hung, *self._asked, *self._slow}:
+            for key in {*self._registry.jobs(), *self._hung, *self._requested_at, *self._slow}:
                 try:
-                    self._look(key, asyncio.get_running_loop().time())
+                    self._check(key, asyncio.get_running_loop().time())
                 except Exception:
-                    log.exception("%s: bug in the operator; it is looked at again", key)
+                    log.exception("%s: bug in the operator; the job is checked again later", key)
 
-    def _look(self, key: ObjectKey, now: float) -> None:
+    def _check(self, key: ObjectKey, now: float) -> None:
         job, pods = self._state.job(key), self._pods(key)
-        ranks = self._book.ranks(key, {pod.metadata.uid for pod in pods})
+        ranks = self._registry.ranks(key, {pod.metadata.uid for pod in pods})
         runs = job is not None and job.status.phase is Phase.RUNNING
         hang = self._find(job, pods, ranks, now) if job and runs else None
         if job is not None:
-            self._look_for_stragglers(job, ranks if runs else [], now)
-            self._look_for_awaited(job, ranks, now)
+            self._check_stragglers(job, ranks if runs else [], now)
+            self._check_awaited(job, ranks, now)
         else:
             self._slow.pop(key, None)
-        known = self._state.noticed(job, Hang) if job else None
+        known = self._state.finding(job, Hang) if job else None
         if hang is None or job is None:
-            self._asked.pop(key, None)
-            was_told = self._hung.pop(key, None) is not None
-            if was_told or (known and any(rank.pace.moved_at > rank.pace.since for rank in ranks)):
-                self._state.notice(key, Hang, None)
-        elif _is_news(hang, known) and self._has_asked(key, ranks, now):
+            self._requested_at.pop(key, None)
+            was_reported = self._hung.pop(key, None) is not None
+            if was_reported or (known and any(rank.pace.moved_at > rank.pace.since for rank in ranks)):
+                self._state.note(key, Hang, None)
+        elif _is_new(hang, known) and self._has_stacks(key, ranks, now):
             self._hung[key] = hang
-            self._asked.pop(key, None)
-            self._tell(job, hang)
+            self._requested_at.pop(key, None)
+            self._report_hang(job, hang)
 
     def _pods(self, key: ObjectKey) -> tuple[Pod, ...]:
         job = self._state.job(key)
         return self._state.pods.find("owner", job.metadata.uid) if job else ()
 
-    def _look_for_stragglers(self, job: PaddleJob, ranks: list[Rank], now: float) -> None:
-        """Tell of a rank once it has been slow for a whole window, as all others have been measured."""
+    def _check_stragglers(self, job: PaddleJob, ranks: list[Rank], now: float) -> None:
+        """Report a rank that was slow for a whole window, once all ranks have been measured."""
         key, known = job.metadata.key, self._slow.pop(job.metadata.key, {})
         timed = [(rank.pace.place, rank.timer.last) for rank in ranks if rank.timer.last is not None]
         found = find_stragglers(timed, known) if len(timed) == len(ranks) else []
@@ -111,24 +112,23 @@ class Watchdog:
                 self._record_event(job, Event(EventType.WARNING, Reason.STRAGGLER, str(straggler)))
         if found:
             self._slow[key] = {each.name: known.get(each.name, now) for each in found}
-        before, slowdown = self._state.noticed(job, Slowdown), self._slowdown(job, found, now)
+        before, slowdown = self._state.finding(job, Slowdown), self._slowdown(job, found, now)
         if slowdown != before:
-            self._state.notice(key, Slowdown, slowdown)
+            self._state.note(key, Slowdown, slowdown)
 
-    def _look_for_awaited(self, job: PaddleJob, ranks: list[Rank], now: float) -> None:
-        """Note whom all ranks wait for; that is kept when they end, until others train."""
-        silent_seconds = 3 * self._book.next_seconds(job.metadata.namespace)
+    def _check_awaited(self, job: PaddleJob, ranks: list[Rank], now: float) -> None:
+        """Note the rank that all others wait for; it is kept after they end, until new ranks train."""
+        silent_seconds = 3 * self._registry.next_seconds(job.metadata.namespace)
         found = find_awaited((rank.pace for rank in ranks), now, silent_seconds=silent_seconds)
-        if found is None:
-            self._state.awaited.pop(job.metadata.key, None)
-        elif found:
-            self._state.awaited[job.metadata.key] = (job.status.attempt, found)
+        if found != "":
+            awaited = Awaited(job.status.attempt, found) if found else None
+            self._state.note(job.metadata.key, Awaited, awaited, reconcile=False)
 
     def _slowdown(self, job: PaddleJob, found: list[Straggler], now: float) -> Slowdown | None:
-        """Return what is to be known of the rank that has been slow for longest, in the words used first."""
+        """Return the slowdown of the rank slow the longest, keeping its first message."""
         if not found:
             return None
-        since, before = self._slow[job.metadata.key], self._state.noticed(job, Slowdown)
+        since, before = self._slow[job.metadata.key], self._state.finding(job, Slowdown)
         worst = min(found, key=lambda each: since[each.name])
         pod, more = worst.name.partition(" ")[0], len(found) - 1
         message = f"{worst}; so do {more} more ranks" if more else str(worst)
@@ -149,35 +149,35 @@ class Watchdog:
 
     def _silent_seconds(self, namespace: str) -> float:
         shortest = min(SILENT_SECONDS, self._limits.floor_seconds)
-        return max(shortest, 3 * self._book.next_seconds(namespace))
+        return max(shortest, 3 * self._registry.next_seconds(namespace))
 
-    def _has_asked(self, key: ObjectKey, ranks: list[Rank], now: float) -> bool:
-        """Ask the ranks where they are, and tell whether all have said so or had the time to."""
-        if key not in self._asked and len({*self._asked, *self._hung}) >= MOST_JOBS_ASKED:
+    def _has_stacks(self, key: ObjectKey, ranks: list[Rank], now: float) -> bool:
+        """Request the stacks of the ranks; return whether all have sent them or the time is over."""
+        if key not in self._requested_at and len({*self._requested_at, *self._hung}) >= MAX_JOBS_ASKED:
             return True
-        since = self._asked.setdefault(key, now)
-        late = since + self._book.next_seconds(key.namespace) * 1.2 + STACKS_SECONDS
+        since = self._requested_at.setdefault(key, now)
+        late = since + self._registry.next_seconds(key.namespace) * 1.2 + STACKS_SECONDS
         silent_seconds = self._silent_seconds(key.namespace)
         reporting = [rank.pace for rank in ranks if now - rank.pace.reported_at < silent_seconds]
-        # While no rank reports, it may be our own fault, so they are given the time.
+        # If no rank reports, the operator may be the cause, so wait the whole time.
         return now > late or (bool(reporting) and all(each.position for each in reporting))
 
-    def _tell(self, job: PaddleJob, hang: Hang) -> None:
-        self._state.notice(job.metadata.key, Hang, hang)
+    def _report_hang(self, job: PaddleJob, hang: Hang) -> None:
+        self._state.note(job.metadata.key, Hang, hang)
         self._record_event(job, Event(EventType.WARNING, Reason.HUNG, hang.message))
-        for names, dump in stacks.grouped(hang.stacks)[:LOGGED_STACKS]:
+        for names, dump in stacks.group_by_stack(hang.stacks)[:LOGGED_STACKS]:
             log.warning("%s: stack of %s:\n%s", job.metadata.key, ", ".join(names), dump)
 
 
-def _is_news(hang: Hang, known: Hang | None) -> bool:
-    """Return whether a hang is new, or until now was only a lack of reports or uncertain."""
+def _is_new(hang: Hang, known: Hang | None) -> bool:
+    """Return whether a hang is new, or was uncertain before: a lack of reports, or no learned timeout."""
     if known is None or known.attempt != hang.attempt:
         return True
     return (hang.has_reports and not known.has_reports) or (hang.is_learned and not known.is_learned)
 
 
 def _never_reported(job: PaddleJob, pods: tuple[Pod, ...], ranks: list[Rank]) -> list[str]:
-    """Return the places of pods that have the recorder and never reported, in order."""
+    """Return the names and nodes of pods with the recorder that never reported, sorted."""
     reported = {rank.pod_uid for rank in ranks}
     return sorted(
         f"{pod.metadata.name} on {pod.spec.node_name}"

@@ -1,4 +1,4 @@
-"""Writes `status.progress`: every 15 seconds a job, at a rate that is bounded for each namespace."""
+"""Writes `status.progress`, at most every 15 seconds for each job, at a rate that namespaces share."""
 
 from __future__ import annotations
 
@@ -11,124 +11,127 @@ from datetime import datetime
 
 import msgspec
 
-from paddlejob.api import names
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
+from paddlejob.api.resources import PADDLE_JOBS
+from paddlejob.api.status_change import change_status
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, TrainingProgress
-from paddlejob.core.attempts import advance
-from paddlejob.core.policy import goodput
-from paddlejob.core.recording.progress import Origin, advanced
+from paddlejob.core.pod_set import attempt_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
-from paddlejob.operator.resources import PADDLE_JOBS
 from paddlejob.operator.state import ClusterState
-from paddlejob.operator.status.patch import status_patch
+from paddlejob.operator.status import status_patch
+from paddlejob.training import goodput, steps
+from paddlejob.training.steps import Origin
 
 log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 15.0
-"""The shortest time between two writes of a job's progress."""
+"""Minimum time between two writes of a job's progress."""
 RETRY_SECONDS = 1.0
-"""When a write is tried again that met another one of the same job."""
+"""Delay before a conflicting write is retried."""
 MAX_WRITES = 10
-"""Number of jobs whose progress is written concurrently; namespaces share the writers fairly."""
+"""Number of concurrent writes; namespaces share them."""
 WRITE_SLOT_SECONDS = 1.0
-"""How long a write occupies a writer at least, which bounds the rate."""
+"""Minimum time that a write occupies a writer, which bounds the rate."""
 REPORTS_WIN_SECONDS = 600.0
-"""How long a report tells more than a log; longer than the longest pause between two."""
+"""Time for which a report takes precedence over the log; more than the longest reporting interval."""
 
 
-class _Kept:
-    """What is known of a job's progress."""
+class _JobProgress:
+    """The progress of one job from all sources."""
 
     def __init__(self, job: PaddleJob) -> None:
         self.uid = job.metadata.uid
         self.known = job.status.progress
         self.earlier: TrainingProgress | None = None
-        """The last progress of the attempt before that of `known`."""
+        """Last progress of the attempt before the one in `known`."""
         self.logged: TrainingProgress | None = None
-        self.said: TrainingProgress | None = None
+        self.update: TrainingProgress | None = None
         self.reported_at = -math.inf
         self.reports_total = False
-        """Whether the reports tell how many steps there are."""
+        """Whether the reports contain the total number of steps."""
         self.due_at = -math.inf
-        """When it may be written next."""
+        """Earliest time of the next write."""
         self.shown: set[tuple[int, str]] = set()
-        """What people see of an attempt since it was written."""
+        """Attempt and name of the fields that have been written."""
 
     def advance(self, reported: TrainingProgress, attempt: int, origin: Origin | None = None) -> None:
-        """Add a report of an attempt."""
+        """Add progress of an attempt."""
         if self.known is not None and self.known.attempt < attempt:
             self.earlier = self.known
-        self.known = advanced(self.known, reported, attempt=attempt, origin=origin)
+        self.known = steps.add_report(self.known, reported, attempt=attempt, origin=origin)
 
 
 class ProgressWriter:
-    """Joins what logs, reports and programs themselves tell of jobs.
+    """Merges progress from logs, reports and updates in Kubeflow's protocol.
 
-    Reports win; logs fill in what a program only prints. How much is done and left, a program knows best.
+    Reports take precedence over logs. Updates come from the program itself, so their percentage and remaining
+    time take precedence over both.
     """
 
     def __init__(self, client: Client, state: ClusterState, *, now: Callable[[], datetime]) -> None:
         self._client = client
         self._state = state
         self._now = now
-        self._kept: dict[ObjectKey, _Kept] = {}
+        self._kept: dict[ObjectKey, _JobProgress] = {}
         self._pending: set[ObjectKey] = set()
         self._news = asyncio.Event()
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
-            rng=random.Random(0),  # noqa: S311  (spreads nothing: no key is retried by the queue)
+            rng=random.Random(0),  # noqa: S311  (unused: the queue retries no key)
             group_of=lambda key: key.namespace,
             workers=MAX_WRITES,
         )
 
-    def read(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, *, at_once: bool) -> None:
-        """Take in what the log of a pod tells."""
+    def add_logged(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, *, at_once: bool) -> None:
+        """Add progress from the log of a pod."""
         kept = self._keep(job)
         kept.logged = reported
         if not self._is_reported(kept):
-            kept.advance(reported, _attempt(pod))
+            kept.advance(reported, attempt_of(pod))
         self._write_soon(job, kept, at_once=at_once)
 
-    def report(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, origin: Origin | None) -> None:
-        """Take in what a pod reports; reports of earlier attempts are ignored."""
-        kept, attempt = self._keep(job), _attempt(pod)
+    def add_report(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, origin: Origin | None) -> None:
+        """Add a report of a pod; reports of earlier attempts are ignored."""
+        kept, attempt = self._keep(job), attempt_of(pod)
         if kept.known is not None and attempt < kept.known.attempt:
             return
-        # The first report of an attempt tells its phase; what the log said may just have been written.
+        # The first report of an attempt has its phase, even if progress from the log was just written.
         is_first = kept.known is None or attempt != kept.known.attempt or not self._is_reported(kept)
         kept.reported_at = asyncio.get_running_loop().time()
         kept.reports_total = bool(reported.steps)
         kept.advance(reported, attempt, origin)
         self._write_soon(job, kept, at_once=is_first)
 
-    def say(self, job: PaddleJob, pod: Pod, reported: TrainingProgress) -> None:
-        """Take in what a program says of itself."""
-        kept, attempt = self._keep(job), _attempt(pod)
+    def add_update(self, job: PaddleJob, pod: Pod, reported: TrainingProgress) -> None:
+        """Add an update in Kubeflow's protocol; updates of earlier attempts are ignored."""
+        kept, attempt = self._keep(job), attempt_of(pod)
         if kept.known is not None and attempt < kept.known.attempt:
             return
-        kept.said = msgspec.structs.replace(reported, attempt=attempt)
+        kept.update = msgspec.structs.replace(reported, attempt=attempt)
         if kept.known is None or (reported.step and not self._is_reported(kept)):
             kept.advance(reported, attempt)
         self._write_soon(job, kept, at_once=False)
 
     def knows_all(self, key: ObjectKey) -> bool:
-        """Tell whether reports leave nothing to be read from a log."""
+        """Return whether the reports make reading the log unnecessary."""
         kept = self._kept.get(key)
         return kept is not None and self._is_reported(kept) and kept.reports_total
 
     def knows_steps(self, key: ObjectKey) -> bool:
-        """Return whether the steps of a job are reported, so that its log has no newer ones."""
+        """Return whether the steps of a job are reported, so that its log has no newer steps."""
         kept = self._kept.get(key)
         return kept is not None and self._is_reported(kept)
 
-    def unwritten(self, job: PaddleJob) -> TrainingProgress | None:
-        """Return the progress of a job that its status lacks, None if there is none."""
+    def unwritten_progress(self, job: PaddleJob) -> TrainingProgress | None:
+        """Return progress of a job that is not in its status, or None."""
         kept, before = self._kept.get(job.metadata.key), job.status.progress
         if kept is None or kept.uid != job.metadata.uid or kept.known is None:
             return None
-        known = self._joined(kept)
+        known = self._merge(kept)
+        if job.status.phase.is_terminal:
+            known = steps.at_end(known, job.status.phase)
         if before is not None and msgspec.structs.replace(known, updated=before.updated) == before:
             return None
         return msgspec.structs.replace(known, updated=self._now().replace(microsecond=0))
@@ -144,7 +147,7 @@ class ProgressWriter:
                 self._queue_due()
 
     def _queue_due(self) -> None:
-        """Queue the jobs whose progress may be written now, and set a timer for the next of the others."""
+        """Queue the jobs that are due, and set a timer for the next one."""
         loop = asyncio.get_running_loop()
         for key in [key for key in self._pending if self._kept[key].due_at <= loop.time()]:
             self._pending.discard(key)
@@ -163,58 +166,58 @@ class ProgressWriter:
             await asyncio.sleep(began + WRITE_SLOT_SECONDS - clock())
             self._queue.done(key)
 
-    def _keep(self, job: PaddleJob) -> _Kept:
+    def _keep(self, job: PaddleJob) -> _JobProgress:
         key = job.metadata.key
         kept = self._kept.get(key)
         if kept is None or kept.uid != job.metadata.uid:
             for gone in [other for other in self._kept if other not in self._state.jobs]:
                 del self._kept[gone]
                 self._pending.discard(gone)
-            kept = self._kept[key] = _Kept(job)
+            kept = self._kept[key] = _JobProgress(job)
         return kept
 
-    def _is_reported(self, kept: _Kept) -> bool:
+    def _is_reported(self, kept: _JobProgress) -> bool:
         return asyncio.get_running_loop().time() < kept.reported_at + REPORTS_WIN_SECONDS
 
-    def _write_soon(self, job: PaddleJob, kept: _Kept, *, at_once: bool) -> None:
-        # People wait for the first step, loss and remaining time, which do not come together.
-        if at_once or not _columns(self._joined(kept)) <= kept.shown:
+    def _write_soon(self, job: PaddleJob, kept: _JobProgress, *, at_once: bool) -> None:
+        # Users wait for the first step, loss and remaining time, which arrive separately.
+        if at_once or not _columns(self._merge(kept)) <= kept.shown:
             kept.due_at = -math.inf
         self._pending.add(job.metadata.key)
         self._news.set()
 
-    def _joined(self, kept: _Kept) -> TrainingProgress:
+    def _merge(self, kept: _JobProgress) -> TrainingProgress:
         known = kept.known
         assert known is not None
         if kept.logged is not None and self._is_reported(kept):
-            known = _filled_in(known, kept.logged)
-        if kept.said is not None and kept.said.attempt >= known.attempt:
-            known = _as_said(known, kept.said, is_reported=self._is_reported(kept))
+            known = _fill_in(known, kept.logged)
+        if kept.update is not None and kept.update.attempt >= known.attempt:
+            known = _apply_update(known, kept.update, is_reported=self._is_reported(kept))
         return known
 
     async def _write(self, key: ObjectKey) -> None:
         job, kept = self._state.job(key), self._kept.get(key)
         if job is None or kept is None or job.metadata.uid != kept.uid:
             return
-        known = self._joined(kept)
+        known = self._merge(kept)
         kept.shown = {each for each in kept.shown if each[0] == known.attempt} | _columns(known)
-        fresh = self.unwritten(job)
+        fresh = self.unwritten_progress(job)
         if fresh is None:
             return
         new = self._with_progress(job, fresh, kept.earlier)
         metadata = {"uid": kept.uid}
         if msgspec.structs.replace(new, progress=job.status.progress) != job.status:
-            # The reconciler counts too, so this must not be written over what it has counted.
+            # The reconciler writes these counters too, so its values must not be overwritten.
             metadata["resourceVersion"] = job.metadata.resource_version
         patch = {"metadata": metadata, "status": status_patch(job.status, new)}
-        # Before the write: what comes meanwhile and is to be written at once, is.
+        # Set before the write, so that urgent progress that arrives during the write can reset it.
         kept.due_at = asyncio.get_running_loop().time() + WRITE_SECONDS
         try:
             await self._client.patch(PADDLE_JOBS, key.namespace, key.name, patch, subresource="status")
         except errors.KubeError as error:
             log.debug("%s: progress not written: %s", key, error)
             if not isinstance(error, errors.REFUSALS) and self._kept.get(key) is kept:
-                # Of a job that has ended nothing comes that would say more.
+                # Retry: an ended job sends no further progress.
                 self._pending.add(key)
                 self._news.set()
             if isinstance(error, errors.ConflictError):
@@ -223,23 +226,23 @@ class ProgressWriter:
     def _with_progress(
         self, job: PaddleJob, fresh: TrainingProgress, earlier: TrainingProgress | None
     ) -> PaddleJobStatus:
-        """Return the status with new progress, and with the mark and the time spent that follow from it."""
+        """Return the status with new progress, and with progressMark and goodput updated for it."""
         old = job.status
         late = earlier if fresh.attempt >= old.base_attempt else fresh
-        old = msgspec.structs.replace(old, **advance.after_late_progress(old, late))
-        if goodput.gets_ahead(old, fresh):
+        old = steps.add_late_progress(old, late)
+        if goodput.passes_mark(old, fresh):
             marked = msgspec.structs.replace(job, status=old)
             spent = goodput.goodput_at(marked, self._now().replace(microsecond=0))
-            old = msgspec.structs.replace(old, goodput=spent)
-        return msgspec.structs.replace(old, progress=fresh)
+            old = change_status(old, goodput=spent)
+        return change_status(old, progress=fresh)
 
 
 def _columns(known: TrainingProgress) -> set[tuple[int, str]]:
     return {(known.attempt, name) for name in ("step", "loss", "eta") if getattr(known, name)}
 
 
-def _filled_in(known: TrainingProgress, logged: TrainingProgress) -> TrainingProgress:
-    """Add what only the program knows: how much there is to do, and samples rather than steps a second."""
+def _fill_in(known: TrainingProgress, logged: TrainingProgress) -> TrainingProgress:
+    """Add fields that only the log has: total work, and throughput in samples instead of steps."""
     return msgspec.structs.replace(
         known,
         percent=logged.percent if known.percent is None else known.percent,
@@ -248,19 +251,16 @@ def _filled_in(known: TrainingProgress, logged: TrainingProgress) -> TrainingPro
     )
 
 
-def _as_said(known: TrainingProgress, said: TrainingProgress, *, is_reported: bool) -> TrainingProgress:
-    """Believe a program how much is done and left; its loss and epoch, unless the recorder reports them."""
-    first, second = (known, said) if is_reported else (said, known)
+def _apply_update(
+    known: TrainingProgress, update: TrainingProgress, *, is_reported: bool
+) -> TrainingProgress:
+    """Use percentage and remaining time of an update, and its loss and epoch unless they are reported."""
+    first, second = (known, update) if is_reported else (update, known)
     return msgspec.structs.replace(
         known,
-        percent=known.percent if said.percent is None else said.percent,
-        eta=said.eta or known.eta,
+        percent=known.percent if update.percent is None else update.percent,
+        eta=update.eta or known.eta,
         loss=first.loss or second.loss,
         epoch=first.epoch or second.epoch,
         epochs=first.epochs or second.epochs,
     )
-
-
-def _attempt(pod: Pod) -> int:
-    label = pod.metadata.labels.get(names.LABEL_ATTEMPT, "")
-    return int(label) if label.isascii() and label.isdecimal() else 0

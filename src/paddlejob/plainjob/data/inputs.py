@@ -1,4 +1,4 @@
-"""What to split and what to give whole to every shard: looks at names and file heads, reads no data."""
+"""Choose the files to split and the files to share, from names and the first bytes of each file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from paddlejob.plainjob import errors
 from paddlejob.plainjob.data.layout import Source
-from paddlejob.plainjob.data.scan import unreadable
+from paddlejob.plainjob.data.scan import read_error
 
 TRAINING_NAMES = ("train*", "part-*")
-"""Which files of an input directory are training data, unless --split says otherwise."""
+"""The training files of an input directory, by default. --split overrides them."""
 
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -33,9 +33,9 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 def gather(inputs: Sequence[Path], shared: Sequence[Path], names: Sequence[str], job: Path) -> Inputs:
-    """Return the files named by the command line, in a stable order.
+    """Return the files of the command line, in a stable order.
 
-    Files are split. Of a directory, those that match one of `names` are split and all others are shared.
+    Files are split. In a directory, files that match one of `names` are split and all others are shared.
     Raises DataError.
     """
     split: list[Source] = []
@@ -44,7 +44,10 @@ def gather(inputs: Sequence[Path], shared: Sequence[Path], names: Sequence[str],
         inside = _files(path, job)
         training = inside if path.is_file() else [found for found in inside if _matches(found.name, names)]
         if not training:
-            raise errors.DataError(_nothing_to_split(path, names))
+            wanted = " or ".join(repr(name) for name in names)
+            raise errors.DataError(
+                f"no file in {path} is called {wanted}: name the training files with --split GLOB"
+            )
         split += training
         whole += [found for found in inside if found not in training]
     for path in shared:
@@ -60,11 +63,6 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(path.name, pattern) or path.match(pattern) for pattern in patterns)
 
 
-def _nothing_to_split(path: Path, names: Sequence[str]) -> str:
-    wanted = " or ".join(repr(name) for name in names)
-    return f"no file in {path} is called {wanted}: name the training files with --split GLOB"
-
-
 def _files(path: Path, job: Path) -> list[Source]:
     try:
         if not path.is_dir():
@@ -75,7 +73,7 @@ def _files(path: Path, job: Path) -> list[Source]:
             )
         return [_source(found, found.relative_to(path).as_posix()) for found in _walk(path)]
     except OSError as error:
-        raise unreadable(error.filename or path, error) from error
+        raise read_error(error.filename or path, error) from error
 
 
 def _walk(directory: Path) -> Iterator[Path]:
@@ -108,12 +106,12 @@ def _check_names(sources: Sequence[Source]) -> None:
 
 
 def _check_text(source: Source) -> None:
-    """A cut through compressed bytes would give shards that nobody can unpack."""
+    """Refuse compressed files: parts of them cannot be unpacked."""
     try:
         with Path(source.origin).open("rb") as stream:
             head = stream.read(8)
     except OSError as error:
-        raise unreadable(source.origin, error) from error
+        raise read_error(source.origin, error) from error
     for magic, name in _COMPRESSED.items():
         if head.startswith(magic):
             raise errors.DataError(f"{source.origin} is compressed ({name}), not lines: unpack it first")

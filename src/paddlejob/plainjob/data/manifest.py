@@ -1,7 +1,7 @@
-"""What a split wrote: the manifest of a job, the manifest of each shard, and where they lie.
+"""The files of a split: the manifest of the job, and the manifest of each shard.
 
-<job>/manifest.json        the whole split; there only when every shard is
-<job>/SHA256SUMS           the same checksums for `sha256sum -c`
+<job>/manifest.json        the whole split; exists only if every shard exists
+<job>/SHA256SUMS           the checksums for `sha256sum -c`
 <job>/<i>/manifest.json    one shard; moved into place together with its data
 <job>/<i>/data/...         the shard
 <job>/output/              for logs and models
@@ -30,7 +30,7 @@ AnyManifest = TypeVar("AnyManifest", bound="Manifest | ShardManifest")
 
 
 class SplitKey(msgspec.Struct, frozen=True, rename="camel"):
-    """What was asked for; two splits with one digest are the same split."""
+    """The parameters of a split. Two splits with the same digest are the same split."""
 
     split_count: int
     by: By
@@ -40,7 +40,7 @@ class SplitKey(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def digest(self) -> str:
-        """A name for this split: it follows from the content of the files, not from their times or place."""
+        """A name for this split, derived from the content of the files, not their times or paths."""
         facts = [(file.name, file.size, file.sha256) for file in (*self.sources, *self.shared)]
         order = (VERSION, self.split_count, self.by.value, self.each, len(self.sources), facts)
         return hashlib.sha256(msgspec.json.encode(order)).hexdigest()
@@ -55,7 +55,7 @@ class FileEntry(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     lines: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a path that leads out of the shard, or that no file can have."""
+        """Refuse an invalid path, or one that leads out of the shard."""
         path = PurePosixPath(self.path)
         if path.is_absolute() or ".." in path.parts or "\0" in self.path:
             raise ValueError(f"{self.path!r} is not a path inside of a shard")
@@ -72,13 +72,13 @@ class ShardManifest(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def lines(self) -> int | None:
-        """The training samples of this shard, where they were counted."""
+        """The training samples of this shard, None if they were not counted."""
         counted = [file.lines for file in self.files if file.lines is not None]
         return sum(counted) if counted else None
 
     @property
     def size(self) -> int:
-        """The bytes of this shard."""
+        """The size of this shard in bytes."""
         return sum(file.size for file in self.files)
 
 
@@ -120,12 +120,12 @@ def _read(path: Path, kind: type[AnyManifest]) -> AnyManifest | None:
 
 
 def data_files(job: Path, shard: ShardManifest) -> list[tuple[Path, FileEntry]]:
-    """Return every file of a shard with what the manifest says of it."""
+    """Return the path and manifest entry of every file of a shard."""
     return [(job / str(shard.index) / "data" / entry.path, entry) for entry in shard.files]
 
 
 def is_whole(job: Path, shard: ShardManifest) -> bool:
-    """Whether all files of a shard are there in their full length (the checksums are not read)."""
+    """Return whether all files of a shard exist with their full size. Checksums are not compared."""
     for path, entry in data_files(job, shard):
         try:
             if path.stat().st_size != entry.size:
@@ -142,13 +142,8 @@ def checksum_lines(shards: Sequence[ShardManifest]) -> str:
     )
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that readers see the old one or the new one, never a part."""
-    replace_whole(path, content, path.parent)
-
-
-def replace_whole(path: Path, content: bytes, scratch: Path) -> None:
-    """Do the same with the unfinished file elsewhere on the same storage, where leftovers are cleaned up."""
+def replace_file(path: Path, content: bytes, scratch: Path) -> None:
+    """Replace a small file atomically; a crash leaves the unfinished file in `scratch`."""
     unfinished = scratch / f".{path.name}.{os.getpid()}"
     write_durably(unfinished, content)
     unfinished.replace(path)
@@ -156,7 +151,7 @@ def replace_whole(path: Path, content: bytes, scratch: Path) -> None:
 
 
 def write_durably(path: Path, content: bytes) -> None:
-    """Write a small file, onto the disk."""
+    """Write a small file and flush it to the disk."""
     with path.open("wb") as stream:
         stream.write(content)
         stream.flush()
@@ -169,7 +164,7 @@ def encode(value: Manifest | ShardManifest) -> bytes:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a power failure, where the file system can do that."""
+    """Flush a directory to the disk, if the file system supports that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -1,4 +1,4 @@
-"""Counting lines and finding where the n-th one begins, in constant memory at the speed of the disk."""
+"""Count lines and find the offset of the n-th line, in constant memory and at disk speed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from paddlejob.plainjob import errors
 from paddlejob.plainjob.data.layout import Source
 
 BLOCK = 1 << 18
-"""Bytes per read: larger ones fall out of the processor's cache and are slower."""
+"""Bytes per read: larger blocks do not fit into the processor's cache and are slower."""
 MAX_MARKS = 4096
-"""Length of the index over a file, whatever the file's size."""
+"""The maximum length of an index, for any file size."""
 
 Advance = Callable[[int], None]
 
 
 class LineIndex:
-    """How many line ends each stretch of a file holds, so that any line is found by reading one stretch."""
+    """The number of line ends in each stretch of a file. One stretch is read to find a line."""
 
     def __init__(self, source: Source, stretch: int, marks: array[int], *, lines: int, sha256: str) -> None:
         self._source = source
@@ -30,7 +30,7 @@ class LineIndex:
         self.sha256 = sha256
 
     def offset_of(self, line: int) -> int:
-        """Return where line number `line` (from 0) begins; the number of lines gives the end of the file."""
+        """Return the offset of line number `line` (from 0), the file size for the number of lines."""
         if line == 0 or line >= self.lines:
             return 0 if line == 0 else self._source.size
         remaining = line
@@ -38,11 +38,11 @@ class LineIndex:
             if remaining <= ends:
                 return _after_line_end(self._source, stretch * self._stretch, remaining)
             remaining -= ends
-        raise changed(self._source)
+        raise changed_error(self._source)
 
 
 def count_lines(source: Source, advance: Advance) -> LineIndex:
-    """Read the whole file once and return its index. Raises DataError."""
+    """Read a file once and return its index. Raises DataError."""
     stretch = max(BLOCK, -(-source.size // MAX_MARKS // BLOCK) * BLOCK)
     marks = array("Q", [0] * -(-source.size // stretch))
     position, last, digest = 0, b"\n", hashlib.sha256()
@@ -57,7 +57,7 @@ def count_lines(source: Source, advance: Advance) -> LineIndex:
 
 
 def next_line_start(source: Source, offset: int) -> int:
-    """Return where the first line begins at or after `offset`."""
+    """Return the start of the first line at or after `offset`."""
     if offset == 0 or offset >= source.size:
         return min(offset, source.size)
     return _after_line_end(source, offset - 1, 1)
@@ -83,7 +83,7 @@ def _nth(block: bytes, number: int) -> int:
 def blocks(source: Source, start: int, stop: int) -> Iterator[bytes]:
     """Yield the bytes of a range, block by block, cut at multiples of BLOCK.
 
-    Raises DataError when the file cannot be read, or ends early because somebody changes it.
+    Raises DataError when the file cannot be read, or ends early because it was changed.
     """
     try:
         with Path(source.origin).open("rb", buffering=0) as stream:
@@ -91,18 +91,18 @@ def blocks(source: Source, start: int, stop: int) -> Iterator[bytes]:
             while start < stop:
                 block = os.pread(stream.fileno(), min(BLOCK - start % BLOCK, stop - start), start)
                 if not block:
-                    raise changed(source)
+                    raise changed_error(source)
                 yield block
                 start += len(block)
     except OSError as error:
-        raise unreadable(source.origin, error) from error
+        raise read_error(source.origin, error) from error
 
 
-def changed(source: Source) -> errors.DataError:
-    """Return the error for a file that is not what it was when the split began."""
+def changed_error(source: Source) -> errors.DataError:
+    """Return the error for a file that changed during the split."""
     return errors.DataError(f"{source.origin} changed while it was read: split it again when it is finished")
 
 
-def unreadable(path: str | Path, error: OSError) -> errors.DataError:
-    """Return the error for an input that the operating system refuses to read."""
+def read_error(path: str | Path, error: OSError) -> errors.DataError:
+    """Return the error for an input that cannot be read."""
     return errors.DataError(f"cannot read {path}: {error.strerror or error}")

@@ -1,4 +1,4 @@
-"""Putting the training scripts next to the shards, as `<job>/<name>`, which TRAIN_CONFIG_DIR names."""
+"""Copy the training scripts to `<job>/<name>`, next to the shards. TRAIN_CONFIG_DIR is that name."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from paddlejob.plainjob.data import manifest
 from paddlejob.plainjob.data.writer import set_aside
 
 DATA = "data"
-"""Where a shard goes; a directory of that name beside the scripts, an example's own data, stays behind."""
+"""The directory of a shard. A directory of that name next to the scripts is not copied."""
 MARKER = ".paddlejob-scripts"
-"""In a directory of scripts that was copied here, and may therefore be replaced."""
+"""Marks a directory of scripts that was copied by this command and may be replaced."""
 _RESERVED = {"output", manifest.NAME, manifest.CHECKSUMS}
 
 
-def without_data(source: Path) -> Callable[[str, list[str]], set[str]]:
-    """Return what shutil.copytree is to leave out of a directory of training scripts."""
+def ignore_data(source: Path) -> Callable[[str, list[str]], set[str]]:
+    """Return the `ignore` function for copying a directory of training scripts."""
 
-    def left_out(directory: str, names: list[str]) -> set[str]:
-        return {name for name in names if _is_left_out(name, at_top=Path(directory) == source)}
+    def ignore(directory: str, names: list[str]) -> set[str]:
+        return {name for name in names if _is_ignored(name, at_top=Path(directory) == source)}
 
-    return left_out
+    return ignore
 
 
-def _is_left_out(name: str, *, at_top: bool) -> bool:
+def _is_ignored(name: str, *, at_top: bool) -> bool:
     return name.startswith(".") or name == "__pycache__" or (at_top and name == DATA)
 
 
 def stale_configs(sources: Sequence[Path], job: Path, *, force: bool) -> dict[Path, Path]:
-    """Return where each directory of training scripts has to be copied, without those that are there already.
+    """Return the target of each directory of training scripts that is absent or differs.
 
-    Guarantees: scripts that differ from their source are replaced only when forced, since they may have
-    been edited there, and a directory that was not placed by this command is never replaced.
+    Guarantees: scripts that differ from their source are replaced only if forced, since they may have been
+    edited there. A directory that this command did not write is never replaced.
     Raises DataError.
     """
     targets = {source: _target(source, job) for source in dict.fromkeys(sources)}
@@ -75,10 +75,10 @@ def _check_replaceable(source: Path, target: Path, *, force: bool) -> None:
 
 
 def place_config(source: Path, target: Path, scratch: Path) -> None:
-    """Copy a directory of training scripts; it appears whole or not at all. Raises DataError."""
+    """Copy a directory of training scripts atomically. Raises DataError."""
     fresh = scratch / f"config-{target.name}"
     try:
-        shutil.copytree(source, fresh, ignore=without_data(source))
+        shutil.copytree(source, fresh, ignore=ignore_data(source))
         (fresh / MARKER).touch()
         set_aside(target, scratch)
         fresh.rename(target)
@@ -94,11 +94,11 @@ def _same(source: Path, target: Path) -> bool:
 
 
 def _visible(directory: Path) -> set[str]:
-    """Return the files that are copied, as relative names."""
+    """Return the relative names of the files that are copied."""
     found = set()
     for path in directory.rglob("*"):
         parts = path.relative_to(directory).parts
-        left_out = any(_is_left_out(part, at_top=depth == 0) for depth, part in enumerate(parts))
-        if path.is_file() and not left_out:
+        ignored = any(_is_ignored(part, at_top=depth == 0) for depth, part in enumerate(parts))
+        if path.is_file() and not ignored:
             found.add("/".join(parts))
     return found

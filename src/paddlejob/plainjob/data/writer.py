@@ -1,4 +1,4 @@
-"""Writing: byte ranges copied and hashed in one pass, a shard that appears whole or not at all."""
+"""Copy and hash byte ranges in one pass, and publish complete shards only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,18 +16,18 @@ from paddlejob.plainjob import errors
 from paddlejob.plainjob.data import manifest
 from paddlejob.plainjob.data.layout import Piece, Shard, Source
 from paddlejob.plainjob.data.manifest import FileEntry, ShardManifest
-from paddlejob.plainjob.data.scan import Advance, blocks, changed, unreadable
+from paddlejob.plainjob.data.scan import Advance, blocks, changed_error, read_error
 
 SEND_EVERY = 16 << 20
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES}
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: another shard failed, or Ctrl-C
-    """The split is being given up; nothing of the shard in work is kept."""
+    """The split was stopped; the unfinished shard is discarded."""
 
 
 class Writer:
-    """Writes the files of one split. Safe to use from several threads."""
+    """Writes the files of one split. Thread-safe."""
 
     def __init__(self, advance: Advance, *, durable: bool = True) -> None:
         self._advance = advance
@@ -35,13 +35,13 @@ class Writer:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Make every copy in work end soon with Stopped."""
+        """Make every running copy end soon with Stopped."""
         self._stop.set()
 
     def copy(self, piece: Piece, target: Path) -> FileEntry:
-        """Copy one range to a new file, and onto the disk unless it is a scratch copy.
+        """Copy one range to a new file, and flush it unless the writer is not durable.
 
-        Guarantees: what the entry's checksum covers is what was handed to the file system.
+        Guarantees: the checksum of the entry covers exactly the bytes passed to the file system.
         Raises DataError (input), SpaceError (output) or Stopped.
         """
         digest = hashlib.sha256()
@@ -60,11 +60,11 @@ class Writer:
 
 
 class _Output:
-    """A file that is sent to the disk while it is still being written.
+    """A file that is flushed while it is being written.
 
-    The kernel would otherwise keep gigabytes in memory until the final fsync, and then write them while the
-    copy stands still. The advice starts the writing of what is new and lets go of what has been written:
-    memory stays flat, and a flushed copy takes no longer than an unflushed one.
+    Otherwise the kernel would keep gigabytes in memory until the final fsync, and write them while the copy
+    waits. posix_fadvise starts writing new pages and drops written ones: memory use stays constant, and a
+    flushed copy is as fast as an unflushed one.
     """
 
     def __init__(self, descriptor: int, *, durable: bool) -> None:
@@ -89,7 +89,7 @@ class _Output:
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Turn the file system's refusals into sentences."""
+    """Turn OSError into an error with a message for the user."""
     try:
         yield
     except OSError as error:
@@ -102,54 +102,49 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def whole(source: Source) -> Piece:
-    """Return the piece that is all of a file."""
+    """Return a whole file as a piece."""
     return Piece(source, 0, source.size)
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
-    """Refuse sources that were written to since the split began. Raises DataError."""
+    """Refuse sources that changed since the split began. Raises DataError."""
     for source in sources:
         try:
             now = Source.of(Path(source.origin), source.name)
         except OSError as error:
-            raise unreadable(source.origin, error) from error
+            raise read_error(source.origin, error) from error
         if now.stamp != source.stamp:
-            raise changed(source)
+            raise changed_error(source)
 
 
-def link_or_copy(staged: Path, target: Path) -> None:
-    """Give a shard a file that all shards share, without a second copy where the storage knows hard links."""
+def _share_file(staged: Path, target: Path, *, copy: bool) -> None:
+    """Give a shard a shared file, as a hard link if the storage supports it and no copy is wanted."""
     make_parent(target)
     try:
-        target.hardlink_to(staged)
+        if not copy:
+            target.hardlink_to(staged)
+            return
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        with writing(target):
-            shutil.copyfile(staged, target)
-
-
-def copy_plain(staged: Path, target: Path) -> None:
-    """Give a shard its own copy of a shared file."""
-    make_parent(target)
     with writing(target):
         shutil.copyfile(staged, target)
 
 
 def make_parent(target: Path) -> None:
-    """Make the directories above a file."""
+    """Create the parent directories of a file."""
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
 
 
 def set_aside(target: Path, scratch: Path) -> None:
-    """Take a directory out of its place with one rename, so that no part of it is ever left there."""
+    """Move a directory to the scratch directory with one rename, so that no part of it stays behind."""
     if target.is_symlink() or target.exists():
         target.rename(Path(tempfile.mkdtemp(prefix="old-", dir=scratch)) / target.name)
 
 
 class ShardDraft:
-    """A shard under a temporary name; `commit` moves data and manifest into place with one rename."""
+    """A shard under a temporary name. `commit` moves data and manifest into place with one rename."""
 
     def __init__(self, scratch: Path, index: int) -> None:
         self.index = index
@@ -166,10 +161,10 @@ class ShardDraft:
             entries.append(writer.copy(piece, target))
         return tuple(entries)
 
-    def share(self, staged: Path, entries: Sequence[FileEntry], give: Callable[[Path, Path], None]) -> None:
-        """Add the files that every shard has."""
+    def share(self, staged: Path, entries: Sequence[FileEntry], *, copy: bool) -> None:
+        """Add the shared files."""
         for entry in entries:
-            give(staged / entry.path, self.directory / "data" / entry.path)
+            _share_file(staged / entry.path, self.directory / "data" / entry.path, copy=copy)
 
     def commit(self, job: Path, facts: ShardManifest) -> None:
         """Publish the shard."""
@@ -181,5 +176,5 @@ class ShardDraft:
         manifest.sync_directory(job)
 
     def discard(self) -> None:
-        """Forget the draft."""
+        """Delete the draft."""
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""How the pods of a Job find each other and keep in step."""
+"""Let the pods of a Job find and wait for each other."""

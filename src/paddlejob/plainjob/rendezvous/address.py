@@ -1,4 +1,4 @@
-"""Finding this machine's own address, and whether a port answers."""
+"""Addresses and ports: of this pod, and of the local pods of `start --local`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import contextlib
 import fcntl
 import socket
 import struct
+from collections.abc import Iterator
 
+import msgspec
+
+from paddlejob import port_block
+from paddlejob.plainjob import errors
 from paddlejob.plainjob.settings import JobSettings
 
 _SIOCGIFADDR = 0x8915
-LOOK_EVERY_SECONDS = 0.1
+RETRY_SECONDS = 0.1
 LINE_LIMIT = 1 << 20
+PORT_BLOCKS = 200
+"""The number of port blocks to try."""
 
 
 def own_address(settings: JobSettings) -> str:
-    """Return POD_IP, or the address of CONF_PADDLE_NIC, or that of the host name, or nothing."""
+    """Return POD_IP, the address of CONF_PADDLE_NIC, the address of the host name, or an empty text."""
     if settings.pod_ip:
         return settings.pod_ip
     with contextlib.suppress(OSError):
@@ -39,7 +46,7 @@ async def connect(address: str, port: int) -> tuple[asyncio.StreamReader, asynci
         try:
             return await asyncio.open_connection(address, port, limit=LINE_LIMIT)
         except OSError:
-            await asyncio.sleep(LOOK_EVERY_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 async def until_listening(address: str, port: int) -> None:
@@ -48,3 +55,23 @@ async def until_listening(address: str, port: int) -> None:
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
+
+
+class LoopbackPods(msgspec.Struct, frozen=True):
+    """Addresses of the local pods, and the first port of their window."""
+
+    addresses: tuple[str, ...]
+    port: int
+
+
+@contextlib.contextmanager
+def reserve_loopback(nodes: int, first_port: int, ports: int) -> Iterator[LoopbackPods]:
+    """Reserve free ports while the block runs. Raises SettingsError when there are none."""
+    step = -(-ports // port_block.GRAIN) * port_block.GRAIN
+    block = port_block.reserve((first_port + number * step for number in range(PORT_BLOCKS)), ports)
+    if block is None:
+        raise errors.SettingsError(
+            f"no {ports} consecutive ports are free from {first_port} upwards: set CONF_PADDLE_PORT"
+        )
+    with block:
+        yield LoopbackPods(tuple(block.address(node) for node in range(nodes)), block.first)

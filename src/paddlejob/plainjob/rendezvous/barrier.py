@@ -1,16 +1,16 @@
 """The barriers of a Job: all pods have joined, all servers are ready, all trainers are done.
 
-Every pod runs a server and a trainer, so none may leave while another still trains, and none can train after
-another has left. Trainer 0 coordinates; every pod, trainer 0 included, holds one connection to it.
+Every pod runs a server and a trainer, so no pod may leave while another still trains, and no pod can train
+after another has left. Trainer 0 coordinates. Every pod, including trainer 0, holds one connection to it.
 
     trainer to coordinator    Join, ServerReady, TrainerDone, Left
-    coordinator to trainer    Rejected: the pods disagree on who takes part
+    coordinator to trainer    Rejected: the pods have different lists of pods
                               StartServers: all have joined
                               StartTrainers: all servers are ready
                               AllDone: all trainers have succeeded
                               Abort: one has left, or its connection broke
 
-A broken connection is noticed at once, without polling. This module decides; coordinator.py does the I/O.
+A broken connection is noticed without polling. This module decides; coordinator.py does the I/O.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ class Message(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 class Join(Message, frozen=True, tag="join"):
-    """I am trainer `trainer`, and these are the addresses of all pods."""
+    """A pod joins as trainer `trainer`, with the addresses of all pods."""
 
     trainer: int
     addresses: tuple[str, ...]
 
 
 class ServerReady(Message, frozen=True, tag="serverReady"):
-    """My server is ready, and my shard belongs to this split (empty for data that was not split by us)."""
+    """The server of the pod is ready. `split` is the split of its shard, empty for other data."""
 
     split: str = ""
 
 
 class TrainerDone(Message, frozen=True, tag="trainerDone"):
-    """My trainer has succeeded."""
+    """The trainer of the pod has succeeded."""
 
 
 class Left(Message, frozen=True, tag="left"):
-    """I have failed or been stopped."""
+    """The pod has failed or was stopped."""
 
     reason: str
 
 
 class Rejected(Message, frozen=True, tag="rejected"):
-    """You cannot join: list the pods again."""
+    """The pod cannot join and must list the pods again."""
 
     reason: str
 
@@ -67,7 +67,7 @@ class AllDone(Message, frozen=True, tag="allDone"):
 
 
 class Abort(Message, frozen=True, tag="abort"):
-    """Training cannot continue because of this trainer; failures after it are its consequences."""
+    """Training cannot continue because of this trainer, the first that failed."""
 
     trainer: int
     reason: str
@@ -78,7 +78,7 @@ FromCoordinator = Rejected | StartServers | StartTrainers | AllDone | Abort
 
 
 class PodStage(enum.IntEnum):
-    """How far a pod, or the whole Job, has come."""
+    """The progress of a pod or of the whole Job."""
 
     ABSENT = 0
     JOINED = 1
@@ -95,12 +95,12 @@ _ANNOUNCES: Mapping[PodStage, FromCoordinator] = {
 
 
 class Coordinator(msgspec.Struct, frozen=True):
-    """How far each pod has come. Immutable: every event returns a new one."""
+    """The progress of each pod. Immutable: every event returns a new one."""
 
     addresses: tuple[str, ...]
     stages: tuple[PodStage, ...]
     split: str | None = None
-    """The split that the first ready pod trains on; all others must have the same."""
+    """The split of the first ready pod. All others must have the same."""
     aborted: Abort | None = None
 
     @classmethod
@@ -121,14 +121,14 @@ class Coordinator(msgspec.Struct, frozen=True):
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """The result of an event: the new state, and what to send to every pod."""
+    """The result of an event: the new state, and a message for every pod."""
 
     coordinator: Coordinator
     broadcast: FromCoordinator | None = None
 
 
 def join(coordinator: Coordinator, message: Join) -> Transition | Rejected:
-    """Let a pod join, or say why it cannot."""
+    """Let a pod join, or reject it with a reason."""
     if coordinator.aborted:
         return Rejected(f"training was aborted: {coordinator.aborted.reason}")
     if message.addresses != coordinator.addresses:
@@ -157,8 +157,8 @@ def receive(coordinator: Coordinator, trainer: int, message: FromTrainer) -> Tra
 def leave(coordinator: Coordinator, trainer: int, reason: str) -> Transition:
     """Handle the loss of a pod.
 
-    Before all have joined, it may join again. Afterwards nobody can train without it. Once all are done,
-    nobody needs it.
+    It may join again until all pods have joined. After that, training is aborted, unless all trainers are
+    done.
     """
     if coordinator.aborted or coordinator.stage is PodStage.DONE:
         return Transition(coordinator)

@@ -30,7 +30,7 @@ _from_trainer = msgspec.json.Decoder(FromTrainer)
 _from_coordinator = msgspec.json.Decoder(FromCoordinator)
 _encode = msgspec.json.Encoder().encode
 _BROKEN = (OSError, ValueError, msgspec.MsgspecError, RecursionError)
-"""What reading a line from a broken connection, or from something that is not one of our pods, raises."""
+"""Errors of reading a line from a broken connection, or from a peer that is not one of our pods."""
 
 
 class RejoinError(Exception):
@@ -43,7 +43,7 @@ def _send(writer: asyncio.StreamWriter, message: barrier.Message) -> None:
 
 
 def _keep_alive(writer: asyncio.StreamWriter) -> None:
-    """Notice within a minute that the other machine has lost power, which closes no connection."""
+    """Detect within a minute that the other machine has lost power, which does not close a connection."""
     connection: socket.socket = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
@@ -82,17 +82,17 @@ class CoordinatorServer:
         return self._coordinator.absent
 
     async def close(self) -> None:
-        """Stop listening, give the clients time to read the last message and disconnect, then close."""
+        """Stop listening, give the clients time to read the last message, then close."""
         self._closing = True
         await self._stop_listening()
         if self._connections and self._coordinator.stage is not barrier.PodStage.ABSENT:
             await asyncio.wait(self._connections, timeout=CLOSE_SECONDS)
         for connection in self._connections:
             connection.cancel()
-        await _yield_to_others()  # a cancelled connection needs a turn or two to close
+        await _yield_to_others()  # a cancelled connection needs one or two loop iterations to close
 
     async def _stop_listening(self) -> None:
-        """Accept no more connections, without dropping one just accepted: asyncio would leave it open."""
+        """Stop accepting connections. asyncio would leave a connection open that was just accepted."""
         if self._server is None:
             return
         for listening in self._server.sockets:
@@ -141,7 +141,7 @@ class CoordinatorServer:
 
 
 class CoordinatorClient:
-    """Runs in every pod: sends to the coordinator, and remembers what it has announced."""
+    """Runs in every pod. Sends messages to the coordinator and records its announcements."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -202,7 +202,7 @@ class CoordinatorClient:
                 if isinstance(message, AllDone):
                     break
         self._fail(failure)
-        self._writer.close()  # at once: the coordinator waits for it before it exits
+        self._writer.close()  # not in `close`: the coordinator waits for it before it exits
 
     def _fail(self, failure: Abort) -> None:
         all_joined = self._announced[StartServers].done()
@@ -216,6 +216,6 @@ class CoordinatorClient:
 
 
 def _mark_retrieved(future: asyncio.Future[None]) -> None:
-    """Prevent a warning when nobody waits for this announcement."""
+    """Prevent a warning of asyncio for an announcement without a waiter."""
     if not future.cancelled():
         future.exception()

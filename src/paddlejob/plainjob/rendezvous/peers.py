@@ -1,13 +1,12 @@
-"""Which pods train together, and their trainer ids: derived from a list of pods, the same in every pod.
+"""Derive the pods that train together and their trainer ids from a list of pods, the same in every pod.
 
-The original start_paddle.py waited until the pods *listed so far* were running, numbered them by addresses
-sorted as text, and waited forever when one had finished. Here the Job's parallelism says how many must run,
-addresses are sorted as numbers, and the index of an Indexed Job, which a replacement pod keeps, comes first.
+The original start_paddle.py waited until the pods *listed so far* were running, sorted their addresses as
+text, and waited forever if one had finished. Here all pods of the Job's parallelism must run, and addresses
+are sorted as numbers. Pods of an Indexed Job are sorted by their index, which a replacement pod keeps.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,11 +16,10 @@ from paddlejob.api.pod import Pod
 from paddlejob.plainjob import errors
 
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
-_OVER = {"Succeeded", "Failed"}
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A pod that trains: its trainer id is its position in the list."""
+    """A pod that trains. Its trainer id is its position in the list."""
 
     name: str
     address: str
@@ -36,7 +34,7 @@ class Peers(msgspec.Struct, frozen=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses in the order of trainer ids: every pod has the same list."""
+        """The addresses in the order of trainer ids, the same list in every pod."""
         return tuple(peer.address for peer in self.peers)
 
 
@@ -54,12 +52,6 @@ class Finished(msgspec.Struct, frozen=True):
     job_uid: str
 
 
-class Fatal(msgspec.Struct, frozen=True):
-    """Waiting cannot help."""
-
-    reason: str
-
-
 class PodIdentity(msgspec.Struct, frozen=True):
     """How a pod finds itself in the list: by name, by completion index, or by address."""
 
@@ -69,17 +61,17 @@ class PodIdentity(msgspec.Struct, frozen=True):
 
 
 class JobShape(msgspec.Struct, frozen=True):
-    """How many pods a Job runs at once, and how many of them must succeed."""
+    """The number of pods that a Job runs together, and how many of them must succeed."""
 
     parallelism: int | None = None
     completions: int | None = None
 
 
-Resolution = Peers | Waiting | Finished | Fatal
+Resolution = Peers | Waiting | Finished
 
 
 def expected_trainers(shape: JobShape | None, gradient_num: int | None) -> int:
-    """Return how many pods must run: as the Job says, or CONF_PADDLE_GRADIENT_NUM where it cannot be read.
+    """Return the number of pods in the Job, or CONF_PADDLE_GRADIENT_NUM if the Job cannot be read.
 
     Raises SettingsError when they contradict each other, or when neither is known.
     """
@@ -102,27 +94,28 @@ def expected_trainers(shape: JobShape | None, gradient_num: int | None) -> int:
 def resolve_peers(pods: Sequence[Pod], expected: int, me: PodIdentity) -> Resolution:
     """Decide whether training can start, and with which pods.
 
-    Pods of an earlier Job of the same name, pods being deleted and pods that failed do not count.
+    Pods of an earlier Job of the same name, pods being deleted and pods that failed do not count. Raises
+    SettingsError when waiting cannot help.
     """
     own = _find(pods, me)
     if own is None:
         return Waiting(0, (f"{me.name or me.address} (this pod, not in the list yet)",))
     uid = own.metadata.controller_uid
-    siblings = [pod for pod in pods if pod.metadata.controller_uid == uid and not _leaving(pod)]
+    siblings = [pod for pod in pods if pod.metadata.controller_uid == uid and not _is_leaving(pod)]
     done = [pod.metadata.name for pod in siblings if pod.status.phase == "Succeeded"]
     if done:
         return Finished(min(done), uid)
     running = [pod for pod in siblings if _is_running(pod)]
     if len(siblings) != expected or len(running) != expected:
         return Waiting(len(running), describe_missing(siblings, expected))
-    return _numbered(running, own, uid)
+    return _number_peers(running, own, uid)
 
 
 def _find(pods: Sequence[Pod], me: PodIdentity) -> Pod | None:
     for pod in pods:
         if pod.metadata.name == me.name:
             return pod
-    alive = [pod for pod in pods if not _leaving(pod)]
+    alive = [pod for pod in pods if not _is_leaving(pod)]
     for pod in alive:
         if me.index is not None and completion_index(pod) == me.index:
             return pod
@@ -132,7 +125,7 @@ def _find(pods: Sequence[Pod], me: PodIdentity) -> Pod | None:
     return None
 
 
-def _leaving(pod: Pod) -> bool:
+def _is_leaving(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None or pod.status.phase == "Failed"
 
 
@@ -140,20 +133,20 @@ def _is_running(pod: Pod) -> bool:
     return pod.status.phase == "Running" and bool(pod.status.pod_ip)
 
 
-def _numbered(running: Sequence[Pod], own: Pod, uid: str) -> Resolution:
+def _number_peers(running: Sequence[Pod], own: Pod, uid: str) -> Resolution:
     indexes = sorted(index for pod in running if (index := completion_index(pod)) is not None)
     if indexes and indexes != list(range(len(running))):
         return Waiting(len(running), (f"indexes 0 to {len(running) - 1} (there are {indexes})",))
     at = {pod.metadata.name: ipv4_address(pod) for pod in running}
     for pod in running:
         if not at[pod.metadata.name]:
-            return Fatal(
+            raise errors.SettingsError(
                 f"pod {pod.metadata.name} has only the IPv6 address {pod.status.pod_ip}, and PaddlePaddle "
                 "connects its processes over IPv4: run the Job where pods have IPv4 addresses too"
             )
     shared = [address for address, count in Counter(at.values()).items() if count > 1]
     if shared:
-        return Fatal(
+        raise errors.SettingsError(
             f"two pods have the address {shared[0]}: with hostNetwork each pod needs a node of its own"
         )
     ordered = sorted(running, key=_order)
@@ -176,10 +169,9 @@ def completion_index(pod: Pod) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _order(pod: Pod) -> int:
-    """Return a sort key that puts 10.0.0.9 before 10.0.0.10."""
-    index = completion_index(pod)
-    return int(ipaddress.IPv4Address(ipv4_address(pod))) if index is None else index
+def _order(pod: Pod) -> tuple[int, str]:
+    """Return a sort key: the index in an Indexed Job, otherwise the address as text."""
+    return completion_index(pod) or 0, ipv4_address(pod)
 
 
 def describe_missing(siblings: Sequence[Pod], expected: int) -> tuple[str, ...]:
@@ -187,13 +179,13 @@ def describe_missing(siblings: Sequence[Pod], expected: int) -> tuple[str, ...]:
     late = [f"{pod.metadata.name} ({_why_not(pod)})" for pod in siblings if not _is_running(pod)]
     absent = expected - len(siblings)
     if absent > 0:
-        late.append(_absent(siblings, expected, absent))
+        late.append(_describe_absent(siblings, expected, absent))
     if absent < 0:
         late.append(f"the exit of {-absent} surplus pod{'s' if absent < -1 else ''} ({len(siblings)} exist)")
     return tuple(late)
 
 
-def _absent(siblings: Sequence[Pod], expected: int, absent: int) -> str:
+def _describe_absent(siblings: Sequence[Pod], expected: int, absent: int) -> str:
     indexes = [completion_index(pod) for pod in siblings]
     if siblings and None not in indexes:
         missing = sorted(set(range(expected)) - {index for index in indexes if index is not None})

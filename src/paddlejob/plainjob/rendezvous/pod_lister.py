@@ -1,4 +1,4 @@
-"""Lists the pods of a Job: from the API server, or the local pods of `start --local`."""
+"""List the pods of a Job: from the API server, or the local pods of `start --local`."""
 
 from __future__ import annotations
 
@@ -21,29 +21,23 @@ class ListingError(Exception):
 
 
 class PodLister(Protocol):
-    """What `paddlejob start` asks a cluster."""
+    """The requests of `paddlejob start` to a cluster."""
 
     async def list_pods(self, namespace: str, label_selector: str) -> Sequence[Pod]:
-        """Return the pods with these labels. Raises ListingError, or SettingsError when it is not allowed."""
+        """Return the pods with these labels. Raises ListingError, or SettingsError if it is forbidden."""
         ...
 
     async def job_shape(self, namespace: str, name: str) -> JobShape | None:
-        """Return how many pods a Job runs; None when it may not be read. Raises ListingError."""
+        """Return the number of pods of a Job, None if it may not be read. Raises ListingError."""
         ...
 
 
-class _JobSpec(View, frozen=True):
-    parallelism: int | None = None
-    completions: int | None = None
-
-
 class _Job(View, frozen=True):
-    metadata: ObjectMeta
-    spec: _JobSpec = _JobSpec()
+    spec: JobShape = JobShape()
 
 
 class ClusterLister:
-    """Asks the API server, as the pod's service account."""
+    """Lists pods through the API server, with the pod's service account."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -77,7 +71,7 @@ class ClusterLister:
             ) from error
         except kube_errors.KubeError as error:
             raise ListingError(str(error)) from error
-        return JobShape(job.spec.parallelism, job.spec.completions)
+        return job.spec
 
 
 class LoopbackLister:
@@ -95,6 +89,6 @@ class LoopbackLister:
         ]
 
     async def job_shape(self, namespace: str, name: str) -> JobShape | None:
-        """Return as many pods as there are addresses."""
+        """Return the number of addresses."""
         del namespace, name
         return JobShape(len(self._addresses), len(self._addresses))

@@ -1,4 +1,4 @@
-"""How a pod joins the others: list the pods until all run, then join; list again when one was replaced."""
+"""Join the other pods: list the pods until all run, then join. List them again if one was replaced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddlejob.plainjob import errors
 from paddlejob.plainjob.rendezvous import peers
 from paddlejob.plainjob.rendezvous.barrier import Join, StartServers
 from paddlejob.plainjob.rendezvous.coordinator import CoordinatorClient, CoordinatorServer, RejoinError
-from paddlejob.plainjob.rendezvous.peers import Fatal, Finished, Peers, PodIdentity, Waiting
+from paddlejob.plainjob.rendezvous.peers import Finished, Peers, PodIdentity, Waiting
 from paddlejob.plainjob.rendezvous.pod_lister import ListingError, PodLister
 from paddlejob.plainjob.settings import JobSettings
 
@@ -21,7 +21,7 @@ Log = Callable[[str], None]
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How long to wait for the other pods, and how often to list them."""
+    """The deadline for the other pods, and the interval of listing them."""
 
     deadline_seconds: float = 600.0
     poll_seconds: float = 2.0
@@ -45,7 +45,7 @@ class Rendezvous:
     async def join(
         self, before_all_done: Callable[[Peers], None]
     ) -> AsyncIterator[tuple[Peers, CoordinatorClient] | Finished]:
-        """Yield once all pods have joined, with the connection to the coordinator, open until the end.
+        """Yield the peers and the open connection to the coordinator after all pods have joined.
 
         Raises PeersMissingError after the deadline, SettingsError when waiting cannot help.
         """
@@ -97,8 +97,6 @@ class Rendezvous:
             resolved = await self._resolve(expected)
             if isinstance(resolved, Peers | Finished):
                 return resolved
-            if isinstance(resolved, Fatal):
-                raise errors.SettingsError(resolved.reason)
             if isinstance(resolved, Waiting):
                 missing = "; ".join(resolved.missing)
                 self._report(f"{resolved.running} of {expected} pods are running; missing: {missing}")
@@ -142,7 +140,7 @@ class Rendezvous:
     async def _all_joined(
         self, client: CoordinatorClient, found: Peers, expected: int, server: CoordinatorServer | None
     ) -> None:
-        """Wait until all have joined. A pod may be replaced meanwhile, which changes the list of pods."""
+        """Wait until all have joined. Raises RejoinError if a pod was replaced in the meantime."""
         while True:
             try:
                 async with asyncio.timeout(2 * self._timing.poll_seconds):

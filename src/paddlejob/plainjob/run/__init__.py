@@ -1,1 +1,1 @@
-"""What one pod does: its workspace, its parameter server and its trainer."""
+"""Run one pod: its workspace, its parameter server and its trainer."""

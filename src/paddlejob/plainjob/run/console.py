@@ -1,4 +1,4 @@
-"""Console output: the trainer's lines as they are; the server's and our own with a prefix."""
+"""Console output: the trainer's lines unchanged, the server's and our own with a prefix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Console:
         self._broken: set[int] = set()
 
     def say(self, text: str) -> None:
-        """Print a message of our own."""
+        """Print a message of `paddlejob`."""
         self._print(self._others, b"paddlejob: " + text.encode() + b"\n")
 
     def trainer_line(self, line: bytes) -> None:
@@ -43,7 +43,7 @@ class Console:
 class LogTee:
     """Writes a process's output to its log as it arrives, and complete lines to the console.
 
-    A log that cannot be written costs the log only: the output is still read, and the process continues.
+    If the log cannot be written, the output is still read, and the process continues.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LogTee:
         self._warn = warn
         self._line = b""
         self._stream: RawIOBase | None = None
-        with self._giving_up():
+        with self._drop_broken_log():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._stream = path.open("ab", buffering=0)
         self._log(header.encode())
@@ -71,18 +71,18 @@ class LogTee:
         if self._line:
             self._show(self._line + b"\n")
         if self._stream is not None:
-            with self._giving_up():
+            with self._drop_broken_log():
                 self._stream.close()
 
     def _log(self, chunk: bytes) -> None:
         rest = memoryview(chunk)
-        with self._giving_up():
+        with self._drop_broken_log():
             # A write to a disk that is almost full may be short.
             while rest and self._stream is not None:
                 rest = rest[self._stream.write(rest) or 0 :]
 
     @contextmanager
-    def _giving_up(self) -> Iterator[None]:
+    def _drop_broken_log(self) -> Iterator[None]:
         """Warn once about a log that cannot be written, and continue without it."""
         try:
             yield

@@ -1,14 +1,15 @@
-"""What a pod does once all have joined: copy its shard, serve, train, wait for the others, exit."""
+"""Run one pod after all pods have joined: copy its shard, serve, train, wait for the others, exit."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,18 +21,18 @@ from paddlejob.plainjob.rendezvous.coordinator import CoordinatorClient
 from paddlejob.plainjob.rendezvous.peers import Peers
 from paddlejob.plainjob.run.console import Console, LogTee
 from paddlejob.plainjob.run.launch import Launch, Place, ProcessSpec, plan_launch
-from paddlejob.plainjob.run.process import Child, running
-from paddlejob.plainjob.run.race import race
-from paddlejob.plainjob.run.signals import Interruptions
+from paddlejob.plainjob.run.process import Child, SignalForwarder, run_process
 from paddlejob.plainjob.run.workspace import check_job, fill_workspace
 from paddlejob.plainjob.settings import JobSettings
 
+T = TypeVar("T")
+
 FIRST_FAILURE_SECONDS = 5.0
-"""How long trainer 0 may take to say who failed first."""
+"""How long trainer 0 may take to report which pod failed first."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, and how long to wait for it."""
+    """The program to run, and how long to wait for it."""
 
     command: str
     passed: tuple[str, ...] = ()
@@ -39,13 +40,13 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     ready_seconds: float = 300.0
     """How long a server may take to open its port."""
     grace_seconds: float = 25.0
-    """Between SIGTERM and SIGKILL."""
+    """The time between SIGTERM and SIGKILL."""
     lone_trainer_seconds: float = 30.0
-    """How long a trainer may outlive its server: servers that are told to stop do so before the trainers."""
+    """How long a trainer may outlive its server. Servers stop before the trainers."""
 
 
 class TrainerError(errors.PlainJobError):
-    """The trainer failed or was stopped; its exit code becomes ours."""
+    """The trainer failed or was stopped. Its exit code becomes the pod's."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -64,26 +65,26 @@ class PodRunner:
         program: Program,
         directory: Path,
         console: Console,
-        interruptions: Interruptions,
+        signals: SignalForwarder,
     ) -> None:
         self._settings, self._peers, self._client = settings, peers, client
         self._program, self._directory = program, directory
-        self._console, self._interruptions = console, interruptions
+        self._console, self._signals = console, signals
         self._split = ""
         self._logs = settings.output_directory / f"node_{peers.me}"
 
     async def run(self) -> None:
         """Train, and return when all trainers have succeeded.
 
-        Raises TrainerError, PeerFailedError or another PlainJobError, after the other pods were told.
+        Raises TrainerError, PeerFailedError or another PlainJobError, after informing the other pods.
         """
-        with self._reporting_failure():
+        with self._report_failure():
             check_job(self._settings, len(self._peers.peers))
             place = await race(self._prepare(), self._peer_failure())
             program = self._program
             launch = plan_launch(self._settings, place, program.command, program.passed, program.inherited)
             async with self._running(launch.server, self._console.server_line) as server:
-                with self._reporting_failure():
+                with self._report_failure():
                     await self._serve_and_train(launch, server)
         self._console.say("all trainers have succeeded")
 
@@ -96,8 +97,8 @@ class PodRunner:
         await race(self._client.wait_for(AllDone), self._server_without_crash(server))
 
     @contextmanager
-    def _reporting_failure(self) -> Iterator[None]:
-        """Report a failure to the others at once, before the processes still running here are stopped."""
+    def _report_failure(self) -> Iterator[None]:
+        """Report a failure to the other pods before stopping the processes of this one."""
         try:
             yield
         except errors.PlainJobError as error:
@@ -132,9 +133,9 @@ class PodRunner:
 
     async def _train(self, launch: Launch, server: Child) -> None:
         async with self._running(launch.trainer, self._console.trainer_line) as trainer:
-            with self._reporting_failure(), self._interruptions.forwarded_to(trainer):
+            with self._report_failure(), self._signals.forward_to(trainer):
                 code = await race(trainer.wait(), self._server_while_training(server), self._peer_failure())
-        number = self._interruptions.received
+        number = self._signals.received
         if number is not None:
             raise TrainerError(code or 128 + number, f"stopped by {signal.Signals(number).name}")
         if code:
@@ -143,7 +144,7 @@ class PodRunner:
             raise TrainerError(code, message)
 
     async def _raise_first_failure(self, message: str) -> None:
-        """Raise PeerFailedError when this trainer failed only because another pod had left."""
+        """Raise PeerFailedError if this trainer failed only because another pod had left."""
         self._client.send(Left(message))
         try:
             async with asyncio.timeout(FIRST_FAILURE_SECONDS):
@@ -155,7 +156,7 @@ class PodRunner:
             return
 
     async def _peer_failure(self) -> None:
-        """Raises PeerFailedError when another pod is lost."""
+        """Raise PeerFailedError when another pod is lost."""
         await self._client.wait_for(AllDone)
 
     async def _server_before_training(self, server: Child) -> None:
@@ -178,8 +179,39 @@ class PodRunner:
     ) -> AbstractAsyncContextManager[Child]:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         header = f"--- {now} trainer {self._peers.me} commandline: {shlex.join(process.command)}\n"
+        header += "".join(f"--- {line}\n" for line in process.settings)
         tee = LogTee(self._logs / f"{process.name}.log", show, header, self._console.say)
-        return running(process, self._directory, tee, self._program.inherited, self._program.grace_seconds)
+        return run_process(
+            process, self._directory, tee, self._program.inherited, self._program.grace_seconds
+        )
 
     def _see(self, log: str) -> str:
         return f"see {self._logs / log}.log"
+
+
+async def race(work: Coroutine[Any, Any, T], *guards: Coroutine[Any, Any, None]) -> T:
+    """Return the result of `work`. If a guard raises first, cancel the work and raise its exception.
+
+    A guard may return early. All tasks have ended when this returns.
+    """
+    main = asyncio.ensure_future(work)
+    watching = [asyncio.ensure_future(guard) for guard in guards]
+    try:
+        pending: set[asyncio.Future[Any]] = {main, *watching}
+        while not main.done():
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for guard in done - {main}:
+                if not main.done():
+                    guard.result()
+        return main.result()
+    finally:
+        await _cancel([main, *watching])
+
+
+async def _cancel(tasks: list[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # prevents a warning of asyncio

@@ -1,4 +1,4 @@
-"""One child process: in its own process group, its output logged, its exit code reported as by a shell."""
+"""Run a child process in its own process group, log its output, and forward signals to it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,19 +18,19 @@ from paddlejob.plainjob.run.console import LogTee
 from paddlejob.plainjob.run.launch import ProcessSpec
 
 LAST_OUTPUT_SECONDS = 5.0
-"""How long to read on after a process ended, when something it started still holds its output open."""
+"""How long to read output after a process has ended, if one of its children holds the pipe open."""
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def exit_code(status: int) -> int:
-    """Return a process's code as a shell does: 128 + n for signal n."""
+    """Return the exit code as a shell reports it: 128 + n for signal n."""
     return status if status >= 0 else 128 - status
 
 
 class GroupGuard:
-    """A shell that kills a process group when this process dies without having ended the group itself.
+    """A shell that kills a process group if this process dies first.
 
-    The kernel kills only our own children; what a trainer has started, such as the processes that feed it
-    data, would stay.
+    The kernel kills only direct children. The children of a trainer, such as its data loaders, would remain.
     """
 
     def __init__(self, group: int) -> None:
@@ -45,7 +45,7 @@ class GroupGuard:
             )
 
     def dismiss(self) -> None:
-        """Say that the group has ended."""
+        """End the shell after the group has ended."""
         if self._shell is not None:
             with contextlib.suppress(OSError):
                 self._shell.communicate(b"ended\n")
@@ -68,15 +68,13 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
         return not self._ended.done()
 
     def send(self, number: int) -> None:
-        """Send a signal to the process; only SIGKILL goes to all that it started as well.
+        """Send a signal to the process. SIGKILL is sent to its whole group.
 
-        A trainer stops its own children, such as the processes that feed it data: without them it could not
-        finish the batch before it saves. A shell dies of the signal without forwarding it; then its children
-        get it too.
+        A trainer stops its children itself: it needs its data loaders to finish the batch before it saves. A
+        shell dies without forwarding the signal; then its children receive it too.
         """
         if self._process.returncode is None:
             self._sent = number
@@ -128,14 +126,14 @@ class Child:
 
 
 @asynccontextmanager
-async def running(
+async def run_process(
     process: ProcessSpec, directory: Path, tee: LogTee, inherited: Mapping[str, str], grace_seconds: float
 ) -> AsyncIterator[Child]:
-    """Run a process; it has always ended when the block is left.
+    """Run a process. It has ended when the block is left.
 
     Raises SettingsError when the program cannot be started.
     """
-    # A pipe of our own: with asyncio's, a process has not ended while something it started holds it open.
+    # Not asyncio's pipe: with that, a process has not ended while one of its children holds the pipe open.
     output, write_end = os.pipe()
     try:
         started = await asyncio.create_subprocess_exec(
@@ -159,3 +157,48 @@ async def running(
         yield child
     finally:
         await child.stop(grace_seconds)
+
+
+class SignalForwarder:
+    """Forwards signals to the trainer of one pod; without a trainer, they cancel its task."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._child: Child | None = None
+        self._task: asyncio.Task[int] | None = None
+
+    def interrupt(self, number: int) -> None:
+        """Forward the first signal to the trainer; the next one kills it."""
+        again = self.received is not None
+        self.received = self.received or number
+        if self._child is not None:
+            self._child.send(signal.SIGKILL if again else number)
+        elif self._task is not None:
+            self._task.cancel()
+
+    def cancel_without_child(self, task: asyncio.Task[int]) -> None:
+        """Set the task that a signal cancels while no trainer runs."""
+        self._task = task
+
+    @contextmanager
+    def forward_to(self, child: Child) -> Iterator[None]:
+        """Forward signals while the block runs."""
+        self._child = child
+        try:
+            yield
+        finally:
+            self._child = None
+
+
+@contextmanager
+def handle_signals(handle: Callable[[int], None]) -> Iterator[None]:
+    """Call `handle` for every signal that asks this process to stop."""
+    loop = asyncio.get_running_loop()
+    for number in FORWARDED:
+        loop.add_signal_handler(number, handle, number)
+    try:
+        yield
+    finally:
+        for number in FORWARDED:
+            with contextlib.suppress(ValueError):
+                loop.remove_signal_handler(number)

@@ -1,4 +1,4 @@
-"""A pod's working directory: the training scripts, and its shard in ./data, verified while it is copied."""
+"""Fill a pod's working directory with the training scripts, and with its shard in ./data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddlejob.plainjob import errors
 from paddlejob.plainjob.data import manifest
 from paddlejob.plainjob.data.layout import Source
 from paddlejob.plainjob.data.manifest import ShardManifest
-from paddlejob.plainjob.data.scripts import without_data
+from paddlejob.plainjob.data.scripts import ignore_data
 from paddlejob.plainjob.data.writer import Writer, make_parent, whole
 from paddlejob.plainjob.settings import JobSettings
 
@@ -24,11 +24,11 @@ class Workspace(msgspec.Struct, frozen=True):
 
     data: Path
     split: str
-    """The split that the data belongs to; empty when `paddlejob data split` did not write it."""
+    """The split of the data; empty if `paddlejob data split` did not write it."""
 
 
 def check_job(settings: JobSettings, trainers: int) -> None:
-    """Refuse scripts that are not there, and data not split for this number of trainers. Raises DataError."""
+    """Refuse missing scripts, and data not split for this number of trainers. Raises DataError."""
     if not settings.config_directory.is_dir():
         raise errors.DataError(
             f"TRAIN_CONFIG_DIR {settings.config_directory} is not a directory: put the training scripts there"
@@ -54,8 +54,8 @@ def _unfinished(job: Path) -> errors.DataError:
 def fill_workspace(settings: JobSettings, trainer: int, directory: Path, writer: Writer) -> Workspace:
     """Copy scripts and shard.
 
-    Guarantees: data that `paddlejob data split` wrote belongs to one finished split, is complete, and was
-    compared with its checksums while it was copied. Data put there by other means is copied as it is.
+    Guarantees: data that `paddlejob data split` wrote belongs to one finished split, is complete, and is
+    compared with its checksums during the copy. Other data is copied without checks.
     Raises SettingsError, DataError, SpaceError.
     """
     _claim(directory)
@@ -63,7 +63,7 @@ def fill_workspace(settings: JobSettings, trainer: int, directory: Path, writer:
         shutil.copytree(
             settings.config_directory,
             directory,
-            ignore=without_data(settings.config_directory),
+            ignore=ignore_data(settings.config_directory),
             dirs_exist_ok=True,
         )
     except (OSError, shutil.Error) as error:
@@ -83,7 +83,7 @@ def fill_workspace(settings: JobSettings, trainer: int, directory: Path, writer:
 
 
 def _facts(job: Path, trainer: int) -> ShardManifest | None:
-    """Return what a shard must hold, None when it was not written by `paddlejob data split`."""
+    """Return the manifest of a shard, None if `paddlejob data split` did not write it."""
     whole_split, own = manifest.read_job(job), manifest.read_shard(job, trainer)
     if whole_split is None and own is not None:
         raise _unfinished(job)
@@ -95,22 +95,22 @@ def _facts(job: Path, trainer: int) -> ShardManifest | None:
 
 
 def _listed(shard: Path, facts: ShardManifest, found: Mapping[str, Source]) -> list[Source]:
-    """Return the files of a manifest. Raises DataError when one is missing, or there is another one."""
+    """Return the files of a manifest. Raises DataError for a missing or additional file."""
     listed = {entry.path for entry in facts.files}
     for name in sorted(listed - found.keys()):
         raise errors.DataError(f"{shard / name} is missing: split the data again")
     for name in sorted(found.keys() - listed):
-        if not name.rpartition("/")[2].startswith("."):  # such as what NFS keeps of a removed file
+        if not name.rpartition("/")[2].startswith("."):  # such as NFS files of removed ones
             raise errors.DataError(f"{shard / name} is not part of the split: move it away, or split it too")
     return [found[entry.path] for entry in facts.files]
 
 
 def _claim(directory: Path) -> None:
-    """Mark the directory as ours, so that no other files are overwritten, and remove an earlier shard."""
+    """Mark the directory as ours and remove an earlier shard. Other files are never overwritten."""
     directory.mkdir(parents=True, exist_ok=True)
     marker = directory / MARKER
-    strange = [entry for entry in directory.iterdir() if entry.name != "lost+found"]
-    if strange and not marker.exists():
+    foreign = [entry for entry in directory.iterdir() if entry.name != "lost+found"]
+    if foreign and not marker.exists():
         raise errors.SettingsError(f"--workdir {directory} is not empty: use an empty or new directory")
     marker.touch()
     shutil.rmtree(directory / "data", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Starts the recorder where this directory is on Python's path, then the user's own sitecustomize."""
+"""Starts the recorder if this directory is on PYTHONPATH, then the user's own sitecustomize."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _run_next() -> None:
-    """Run the sitecustomize that this one hides."""
+    """Run the sitecustomize that this module hides."""
     others = [path for path in sys.path if os.path.abspath(path) != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is None or spec.loader is None:
@@ -22,7 +22,7 @@ def _run_next() -> None:
 
 
 def _start_recorder() -> None:
-    """Load the package beside this directory under a name of its own, and under the one that users import."""
+    """Load the recorder package from the parent directory, under a private name and the public one."""
     package = os.path.dirname(_HERE)
     name = "paddlejob_recorder"
     spec = importlib.util.spec_from_file_location(

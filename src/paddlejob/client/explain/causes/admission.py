@@ -1,4 +1,4 @@
-"""Objects that the API server refuses to create: policies, webhooks, names that do not exist, rights."""
+"""Explain why the API server rejects an object: policies, webhooks, missing names, missing rights."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Role
 from paddlejob.client.explain.changes import (
     REQUESTS,
+    follow_up,
+    lower_resources,
     patch,
-    recreate,
     remove_op,
     set_op,
-    smaller_pods,
     template_path,
 )
-from paddlejob.client.explain.demand import demands, readable
+from paddlejob.client.explain.demand import demands, parse_amounts
 from paddlejob.client.explain.evidence import Evidence, template_shape
 from paddlejob.client.explain.result import Advice, Finding
 
@@ -39,18 +39,18 @@ _RIGHTS = re.compile(r'User "([^"]+)" cannot (\w+) resource "([^"]+)"')
 
 
 class Refusal:
-    """A write of the operator that was refused."""
+    """A write of the operator that the API server rejected."""
 
     def __init__(self, evidence: Evidence, kind: str, name: str, why: str) -> None:
         self.evidence = evidence
-        self.what = f"{kind} {name}"
+        self.object = f"{kind} {name}"
         self.why = why
         self.rank = name.removeprefix(f"{evidence.job.name}-") if kind == "Pod" else ""
         self.role = next((role for role in Role if self.rank.startswith(f"{role}-")), None)
 
     @property
     def template(self) -> JsonObject:
-        """The pod spec of the template that the refused pod is made from."""
+        """The pod spec in the template of the rejected pod."""
         spec = dict(self.evidence.roles).get(self.role) if self.role else None
         given = spec.template.get("spec") if spec and template_shape(spec) else None
         return given if isinstance(given, dict) else {}
@@ -59,11 +59,11 @@ class Refusal:
         return Finding(cause, summary, self.rank, details, advice)
 
     def change(self, text: str, *ops: JsonObject) -> Advice:
-        return Advice(text, patch(self.evidence.job, *ops), then=recreate(self.evidence))
+        return Advice(text, patch(self.evidence.job, *ops), then=follow_up(self.evidence))
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Find that the API server refuses an object of the job."""
+    """Find an object of the job that the API server rejects."""
     status = evidence.job.status
     refused = _REFUSED.search(status.message) if status.reason == Reason.CREATE_FAILED else None
     if refused is None:
@@ -78,12 +78,12 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _quota(refusal: Refusal) -> Finding | None:
-    """Say what the refusal says of a quota that cannot be seen."""
+    """Explain a quota that cannot be read from the rejection."""
     found = _QUOTA.search(refusal.why)
     if found is None or refusal.evidence.quotas:
         return None
     name, requested, used, limited = found.groups()
-    text = f"quota {name} has no room for {refusal.rank or refusal.what}: {requested} more than {limited}"
+    text = f"quota {name} has no room for {refusal.rank or refusal.object}: {requested} more than {limited}"
     advice = Advice(f"ask for a larger quota {name}, lower the job's requests or replicas, or wait")
     return refusal.finding(
         "QuotaExceeded", text, advice, details=(f"requested {requested}, used {used} of {limited}",)
@@ -122,7 +122,7 @@ def _pod_security(refusal: Refusal) -> Finding | None:
 
 
 def _restricted_ops(refusal: Refusal) -> tuple[JsonObject, ...]:
-    """Return what the level `restricted` asks of every pod, on top of what the template says."""
+    """Add the fields that the level `restricted` requires to the template's own."""
     if "restricted" not in refusal.why or refusal.role is None or not refusal.template:
         return ()
     pod = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}} | non_root(refusal.template)
@@ -135,7 +135,7 @@ def _restricted_ops(refusal: Refusal) -> tuple[JsonObject, ...]:
 
 
 def non_root(template: JsonObject) -> JsonObject:
-    """Return the user that a pod spec has to name: most images run as root unless told otherwise."""
+    """Return a non-root user for a pod spec, because most images run as root by default."""
     context = template.get("securityContext")
     user = context.get("runAsUser") if isinstance(context, dict) else None
     return {"runAsUser": user or NON_ROOT_USER}
@@ -149,16 +149,16 @@ def _secured(role: Role, place: tuple[str | int, ...], holder: JsonObject, more:
 
 def _webhook(refusal: Refusal) -> Finding | None:
     if found := _DENIED.search(refusal.why):
-        text = f"admission webhook {found[1]} refuses {refusal.rank or refusal.what}: {found[2]}"
+        text = f"admission webhook {found[1]} refuses {refusal.rank or refusal.object}: {found[2]}"
         return refusal.finding("WebhookDenied", text, Advice("change the job as the webhook asks"))
     if found := _NO_WEBHOOK.search(refusal.why):
-        text = f"admission webhook {found[1]} does not answer, so {refusal.rank or refusal.what} is refused"
+        text = f"admission webhook {found[1]} does not answer, so {refusal.rank or refusal.object} is refused"
         ask = f"ask the owner of webhook {found[1]}; if it was uninstalled, delete its configuration"
-        # The operator knows what Volcano leaves behind.
+        # The operator recognises the webhooks that an uninstalled Volcano leaves behind.
         known = refusal.why.partition("; retrying; ")[2]
         return refusal.finding("WebhookDown", text, Advice(known or ask), details=(found[2],))
     if found := _POLICY.search(refusal.why):
-        text = f"ValidatingAdmissionPolicy {found[1]} refuses {refusal.rank or refusal.what}: {found[2]}"
+        text = f"ValidatingAdmissionPolicy {found[1]} refuses {refusal.rank or refusal.object}: {found[2]}"
         return refusal.finding("PolicyDenied", text, Advice("change the job as the policy asks"))
     return None
 
@@ -183,7 +183,7 @@ def _missing_name(refusal: Refusal) -> Finding | None:
 
 
 def _limit_range(refusal: Refusal) -> Finding | None:
-    """Find resources that a LimitRange of the namespace does not allow, or contradicts by its defaults."""
+    """Find resources that a LimitRange forbids, or that exceed its default limit."""
     if found := _OVER_DEFAULT.search(refusal.why):
         resource, limit = found.groups()
         text = f"{refusal.rank} requests more {resource} than the limit {limit} that a LimitRange gives it"
@@ -196,10 +196,10 @@ def _limit_range(refusal: Refusal) -> Finding | None:
 
 
 def _within_limit(refusal: Refusal, resource: str, limit: str) -> Iterator[Advice]:
-    most = readable({resource: limit}).get(resource)
+    most = parse_amounts({resource: limit}).get(resource)
     for demand in demands(refusal.evidence):
         if demand.role == refusal.role and most is not None:
-            advice = smaller_pods(refusal.evidence, demand, {(REQUESTS, resource): most})
+            advice = lower_resources(refusal.evidence, demand, {(REQUESTS, resource): most})
             if advice is not None:
                 yield advice
     yield Advice(f"set limits.{resource} in spec.{refusal.role}.template, if the LimitRange allows more")

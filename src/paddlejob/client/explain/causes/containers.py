@@ -1,4 +1,4 @@
-"""Pods that have a node and do not run: images, configuration, mounts, crashes."""
+"""Find pods that have a node and do not run: images, configuration, mounts, crashes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from paddlejob.api.pod import ContainerStatus
 from paddlejob.client.explain.causes.admission import non_root
-from paddlejob.client.explain.changes import patch, recreate, set_op, template_path
+from paddlejob.client.explain.changes import follow_up, patch, set_op, template_path
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Finding
 from paddlejob.core import explain as core_explain
@@ -27,7 +27,7 @@ _UNREACHABLE = re.compile(r"no such host|timeout|timed out|refused|x509|tls:|EOF
 _OBJECT = re.compile(r'(configmap|secret) "?([^"\s]+)"? not found', re.IGNORECASE)
 _KEY = re.compile(r"couldn't find key (\S+) in (ConfigMap|Secret) \S*?/(\S+)")
 _KINDS = {"configmap": "ConfigMap", "secret": "Secret"}
-_TROUBLE = (
+_FAILURES = (
     "FailedMount",
     "FailedAttachVolume",
     "FailedCreatePodSandBox",
@@ -38,19 +38,19 @@ _UP = (PodState.RUNNING, PodState.SUCCEEDED)
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Find the first pod, in replica order, that its kubelet cannot start, and count the others."""
+    """Find the first pod, in replica order, that the kubelet cannot start, and count the others."""
     pods = evidence.pod_set
-    placed = [
+    scheduled = [
         member
         for member in pods.active
         if member.pod.spec.node_name and member.state not in _UP and member.replica not in pods.finished
     ]
-    held_up = [(member, why) for member in placed if (why := core_explain.obstacle(member))]
-    if held_up:
-        member, why = held_up[0]
-        yield _container_finding(evidence, member, why, len(held_up) - 1)
+    obstacles = [(member, why) for member in scheduled if (why := core_explain.obstacle(member))]
+    if obstacles:
+        member, why = obstacles[0]
+        yield _container_finding(evidence, member, why, len(obstacles) - 1)
         return
-    for member in placed:
+    for member in scheduled:
         if finding := _from_events(evidence, member):
             yield finding
             return
@@ -74,7 +74,7 @@ def _container_finding(evidence: Evidence, member: ObservedPod, why: str, others
 
 
 def _correction(evidence: Evidence, member: ObservedPod, container: ContainerStatus) -> Advice:
-    """Return the correction of the template; a container that never ran has no log to see."""
+    """Advise a correction of the template. A container that never ran has no log."""
     role, waiting = member.replica.role, container.state.waiting
     field = f"spec.{role}.template.spec"
     spec = dict(evidence.roles).get(role)
@@ -84,7 +84,7 @@ def _correction(evidence: Evidence, member: ObservedPod, container: ContainerSta
         context = {**(given if isinstance(given, dict) else {}), **non_root(template)}
         change = patch(evidence.job, set_op(template_path(role, "securityContext"), context))
         text = f"set {field}.securityContext.runAsUser to a user that can write where the program writes"
-        return Advice(text, change, then=recreate(evidence))
+        return Advice(text, change, then=follow_up(evidence))
     if container.last_state.terminated is None:
         return Advice(f"correct {field}, then suspend and resume the job")
     return Advice(f"see kubectl logs {member.pod.metadata.name} --previous, and correct {field}")
@@ -98,7 +98,7 @@ def _waiting(member: ObservedPod) -> ContainerStatus | None:
 def _image(
     evidence: Evidence, member: ObservedPod, container: ContainerStatus, details: list[str]
 ) -> Finding:
-    """Say which image cannot be had, and why; where the status says only back-off, an event says why."""
+    """Explain why an image cannot be pulled. Events have the reason if the status shows only a back-off."""
     rank, waiting = str(member.replica), container.state.waiting
     assert waiting is not None
     warnings = [event for event in evidence.events_of(member.pod.metadata.name) if event.type == "Warning"]
@@ -114,7 +114,7 @@ def _image(
 
 
 def _image_trouble(reason: str, text: str) -> tuple[str, str]:
-    """Return why an image cannot be had, and what to do."""
+    """Return why an image cannot be pulled, and the remedy."""
     if reason == "InvalidImageName":
         return "its name is not valid", "correct {field}"
     if reason == "ErrImageNeverPull":
@@ -139,7 +139,7 @@ def _image_of(evidence: Evidence, member: ObservedPod, container: str) -> str:
 
 
 def _missing_object(evidence: Evidence, rank: str, text: str) -> tuple[str, str, Advice] | None:
-    """Read which ConfigMap, Secret or key of one is missing."""
+    """Find the missing ConfigMap, Secret or key in a message of the kubelet."""
     namespace = evidence.job.metadata.namespace
     if found := _KEY.search(text):
         key, kind, name = found.groups()
@@ -153,10 +153,10 @@ def _missing_object(evidence: Evidence, rank: str, text: str) -> tuple[str, str,
 
 
 def _from_events(evidence: Evidence, member: ObservedPod) -> Finding | None:
-    """Find a mount or a sandbox that fails: the pod's status only says that its containers are created."""
+    """Find a failing mount or sandbox, which the pod's status shows only as ContainerCreating."""
     rank, role = str(member.replica), member.replica.role
     events = evidence.events_of(pod_name(evidence.job.name, member.replica))
-    event = next((event for event in events if event.reason in _TROUBLE and event.type == "Warning"), None)
+    event = next((event for event in events if event.reason in _FAILURES and event.type == "Warning"), None)
     if event is None or "Multi-Attach" in event.message:
         return None
     if missing := _missing_object(evidence, rank, event.message):

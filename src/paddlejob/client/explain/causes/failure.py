@@ -1,4 +1,4 @@
-"""Jobs that failed, or are being restarted after a failure: who failed first, what it means, what to do."""
+"""Explain jobs that failed or restart after a failure: the first failure, its meaning, and remedies."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from paddlejob.api.names import Reason
 from paddlejob.api.quantity import Quantity
 from paddlejob.api.v1 import Failure, PaddleJob, Phase, Role
 from paddlejob.client.explain.changes import patch, set_op, template_path
-from paddlejob.client.explain.demand import readable
+from paddlejob.client.explain.demand import parse_amounts
 from paddlejob.client.explain.evidence import Evidence, template_shape
-from paddlejob.client.explain.result import Advice, Finding, Then
+from paddlejob.client.explain.result import Advice, Finding, FollowUp
 from paddlejob.client.logs.first_error import from_traceback
 from paddlejob.client.ranks import rank_of
-from paddlejob.core.accelerators import left_idle
+from paddlejob.core.accelerators import idle_accelerators
 from paddlejob.core.attempts.causes import PLANNED_EXIT_CODES, Cause, rule_for
-from paddlejob.core.messages import LONGEST_TEXT, duration, printable
-from paddlejob.core.policy.goodput import in_words
+from paddlejob.text import MAX_TEXT_LENGTH, duration, printable
+from paddlejob.training.goodput import in_words
 
 SHOWN_LINES = 12
 LINE_LENGTH = 200
@@ -76,6 +76,10 @@ HINTS = (
         "put {0} into the image or a volume, or correct the path",
     ),
     (
+        re.compile(r"environment variable FLAGS_selected_\w+ is needed"),
+        "start the program with python -m paddle.distributed.launch, which starts one process per card",
+    ),
+    (
         re.compile(r"Address already in use", re.IGNORECASE),
         "let the program use the ports that the job gives it",
     ),
@@ -83,7 +87,7 @@ HINTS = (
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Explain a job that has failed, or that waits to be restarted after a failure."""
+    """Explain a job that failed, or that waits for a restart after a failure."""
     status, failure = evidence.job.status, evidence.job.status.last_failure
     waits = status.phase is Phase.RESTARTING and status.reason == Reason.WAITING_TO_RESTART
     if status.phase is Phase.FAILED and (failure is None or status.reason in _DEADLINES):
@@ -99,12 +103,12 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 _DEADLINES = {
     Reason.DEADLINE_EXCEEDED: "raise spec.activeDeadlineSeconds, or resume from a checkpoint",
-    Reason.STARTUP_DEADLINE_EXCEEDED: "fix what it waited for, or raise spec.startupDeadlineSeconds",
+    Reason.STARTUP_DEADLINE_EXCEEDED: "fix the obstacle it waited for, or raise spec.startupDeadlineSeconds",
 }
 
 
 def _deadline(evidence: Evidence) -> Finding:
-    """Explain a job that ended without a failure of a pod."""
+    """Explain a job that ended without a failed pod."""
     status = evidence.job.status
     text = _DEADLINES.get(status.reason, "correct it")
     return Finding(
@@ -134,10 +138,10 @@ def _details(evidence: Evidence, failure: Failure, rank: str) -> Iterator[str]:
 
 
 def meaning_of(code: int) -> str:
-    """Return the meaning of an exit code: the usual one, or the signal in it; empty without one."""
+    """Return the usual meaning of an exit code, or its signal; empty if it has neither."""
     if code in MEANINGS:
         return MEANINGS[code]
-    # A shell adds 128 to the signal, and Paddle's launcher exits with minus the signal, in one byte.
+    # A shell adds 128 to the signal; Paddle's launcher exits with the negated signal, as one byte.
     is_launcher = code > _SHELL_CODES.stop
     number = code - 128 if code in _SHELL_CODES else 256 - code if is_launcher else -code
     try:
@@ -168,7 +172,7 @@ _PERMANENT_CODES = range(1, 128)
 
 
 def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]:
-    then = Then.RETRY if evidence.job.status.phase is Phase.FAILED else Then.NOTHING
+    then = FollowUp.RETRY if evidence.job.status.phase is Phase.FAILED else FollowUp.NOTHING
     role = next((role for role in Role if rank.startswith(f"{role}-")), None)
     if failure.reason == "OOMKilled" and role is not None:
         yield _more_memory(evidence, role, then)
@@ -177,21 +181,21 @@ def _advice(evidence: Evidence, failure: Failure, rank: str) -> Iterator[Advice]
         if found := pattern.search(text):
             yield Advice(hint.format(*found.groups()))
     spec = dict(evidence.roles).get(role) if role else None
-    if spec and (idle := left_idle(spec, text)) and idle not in failure.message:
+    if spec and (idle := idle_accelerators(spec, text)) and idle not in failure.message:
         yield Advice(f"{rank} {idle}")
-    ended_job = then is Then.RETRY and failure.reason in ("StartError", "ContainerCannotRun")
+    ended_job = then is FollowUp.RETRY and failure.reason in ("StartError", "ContainerCannotRun")
     if failure.exit_code in (126, 127) or ended_job:
         yield Advice(f"correct command and args in spec.{role}.template.spec.containers[0], or the image")
-    if then is Then.RETRY:
+    if then is FollowUp.RETRY:
         yield Advice(f"correct the program or the job, and run it again: {evidence.command('retry')}")
 
 
-def _more_memory(evidence: Evidence, role: Role, then: Then) -> Advice:
-    """Double the memory limit of the container that trains."""
+def _more_memory(evidence: Evidence, role: Role, then: FollowUp) -> Advice:
+    """Double the memory limit of the training container."""
     spec = dict(evidence.roles).get(role)
     shape = template_shape(spec) if spec else None
     resources = shape.containers[0].resources if shape and shape.containers else None
-    limit = readable(resources.limits).get("memory") if resources else None
+    limit = parse_amounts(resources.limits).get("memory") if resources else None
     if limit is None:
         return Advice(f"give the {role} more memory, or run it on a node with more")
     doubled = Quantity(limit.amount * Fraction(2), limit.binary)
@@ -201,7 +205,7 @@ def _more_memory(evidence: Evidence, role: Role, then: Then) -> Advice:
 
 
 def last_lines(log: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the end of a log that says what went wrong: the last traceback, or simply the last lines."""
+    """Return the last traceback of a log, or its last lines."""
     lines = [line for line in (_clean(line) for line in log) if line.strip()]
     traceback_lines = from_traceback(lines)
     if len(traceback_lines) <= SHOWN_LINES:
@@ -212,8 +216,8 @@ def last_lines(log: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _clean(line: str) -> str:
-    """Return what a terminal would show of a line, indented as it was, without what it would obey."""
-    shown = (line.rpartition("\r")[2] or line)[:LONGEST_TEXT].expandtabs(4)
+    """Return the visible text of a line with its indentation, without control sequences."""
+    shown = (line.rpartition("\r")[2] or line)[:MAX_TEXT_LENGTH].expandtabs(4)
     indent = min(len(shown) - len(shown.lstrip(" ")), LINE_LENGTH // 2)
     kept = f"{' ' * indent}{printable(shown)}"
     return kept if len(kept) <= LINE_LENGTH else f"{kept[: LINE_LENGTH - 3]}..."

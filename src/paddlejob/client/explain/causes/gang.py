@@ -1,4 +1,4 @@
-"""Gangs and queues: what Volcano or Kueue waits for; what Kubernetes' own gangs wait for is room on nodes."""
+"""Find gangs that wait in a queue of Volcano or Kueue. Kubernetes' own gangs wait for nodes instead."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from paddlejob.api.names import Reason
-from paddlejob.api.quantity import ZERO, Quantity
-from paddlejob.client.explain.changes import REQUESTS, fewer_replicas, rounded, smaller_pods
-from paddlejob.client.explain.demand import Demand, demands, readable
+from paddlejob.api.quantity import ZERO
+from paddlejob.client.explain.changes import REQUESTS, fewer_replicas, lower_resources, round_down
+from paddlejob.client.explain.demand import demands, parse_amounts
 from paddlejob.client.explain.evidence import Evidence, GangEvidence
 from paddlejob.client.explain.objects import LocalQueue
 from paddlejob.client.explain.result import Advice, Finding
 from paddlejob.core.gang.model import GangSystem
 from paddlejob.core.gang.volcano import DEFAULT_QUEUE, OPEN_PHASES
 
-NAMED_BEFORE = 3
+NAMED_AHEAD = 3
 """How many of the jobs ahead in the queue are named."""
 
 _MORE = re.compile(r"pod set (\S+): insufficient unused quota for (\S+) in flavor \S+?, (\S+) more needed")
@@ -26,7 +26,7 @@ _CAPACITY = re.compile(
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Find that a gang is not let in: the operator says so, and why as far as it knows."""
+    """Find a gang that is not admitted. The operator's message is the summary."""
     status, gang = evidence.job.status, evidence.gang
     if status.reason != Reason.WAITING_FOR_GANG or (gang and gang.system is GangSystem.NATIVE):
         return
@@ -41,7 +41,7 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 def _volcano(evidence: Evidence, gang: GangEvidence) -> tuple[list[str], list[Advice]]:
     group, queue = gang.group, gang.volcano_queue
     name = group.spec.queue or DEFAULT_QUEUE
-    needs = readable(group.spec.min_resources)
+    needs = parse_amounts(group.spec.min_resources)
     shown = ", ".join(f"{resource} {amount}" for resource, amount in sorted(needs.items()))
     details = [
         f"PodGroup {group.metadata.name}: minMember {group.spec.min_member}, minResources {shown or 'none'}"
@@ -54,14 +54,14 @@ def _volcano(evidence: Evidence, gang: GangEvidence) -> tuple[list[str], list[Ad
     details += [f"{event.reason}: {event.message}" for event in warnings[:1]]
     if queue is None:
         return details, []
-    capability, allocated = readable(queue.spec.capability), readable(queue.status.allocated)
+    capability, allocated = parse_amounts(queue.spec.capability), parse_amounts(queue.status.allocated)
     short: dict[str, Fraction] = {}
     for resource in sorted(needs.keys() & capability.keys()):
         used, most = allocated.get(resource, ZERO), capability[resource]
         details.append(f"queue {name}: {resource} {used} of {most} in use, the gang needs {needs[resource]}")
         if needs[resource].amount > most.amount - used.amount:
             short[resource] = most.amount - used.amount
-    return details, _within(evidence, short)
+    return details, _fit_into(evidence, short)
 
 
 def _kueue(evidence: Evidence, gang: GangEvidence) -> tuple[list[str], list[Advice]]:
@@ -81,19 +81,19 @@ def _kueue(evidence: Evidence, gang: GangEvidence) -> tuple[list[str], list[Advi
         if each.type == "Active" and each.status == "False"
     ]
     never = _CAPACITY.search(evidence.job.status.message) is not None
-    return details, _within(evidence, _left_by_kueue(evidence), never=never)
+    return details, _fit_into(evidence, _kueue_room(evidence), never=never)
 
 
 def _position(gang: GangEvidence, queue: LocalQueue) -> Iterator[str]:
-    """Say who waits before the job, where Kueue tells."""
+    """Yield the job's position in its queues, if Kueue serves it."""
     here, everywhere = f"LocalQueue {queue.metadata.name}", f"ClusterQueue {queue.spec.cluster_queue}"
     name = gang.group.metadata.name
     for place, mine in enumerate(gang.pending):
         if mine.metadata.name != name:
             continue
-        before = [each.owner for each in gang.pending[:place]]
-        more = f" and {len(before) - NAMED_BEFORE} more" if len(before) > NAMED_BEFORE else ""
-        named = f" ({', '.join(before[:NAMED_BEFORE])}{more})" if before else ""
+        ahead = [each.owner for each in gang.pending[:place]]
+        more = f" and {len(ahead) - NAMED_AHEAD} more" if len(ahead) > NAMED_AHEAD else ""
+        named = f" ({', '.join(ahead[:NAMED_AHEAD])}{more})" if ahead else ""
         yield f"{_behind(mine.position_in_local_queue, here)}{named}"
         yield _behind(mine.position_in_cluster_queue, everywhere)
 
@@ -102,60 +102,51 @@ def _behind(others: int, queue: str) -> str:
     return f"behind {others} in {queue}" if others else f"next in {queue}"
 
 
-def _left_by_kueue(evidence: Evidence) -> dict[str, Fraction]:
-    """Read from Kueue's words how much of a resource the whole job may ask for, by its roomiest flavor."""
+def _kueue_room(evidence: Evidence) -> dict[str, Fraction]:
+    """Parse from Kueue's message how much the whole job may request, in the flavor with most room."""
     left: dict[str, Fraction] = {}
     message = evidence.job.status.message
     for role, resource, more in _MORE.findall(message):
-        lacking = readable({resource: more}).get(resource)
+        lacking = parse_amounts({resource: more}).get(resource)
         if lacking is not None:
-            room = _asked(evidence, resource, up_to=role) - lacking.amount
+            room = _requested(evidence, resource, up_to=role) - lacking.amount
             left[resource] = max(left.get(resource, room), room)
     for resource, capacity in _CAPACITY.findall(message):
-        if (most := readable({resource: capacity}).get(resource)) is not None:
+        if (most := parse_amounts({resource: capacity}).get(resource)) is not None:
             left[resource] = max(left.get(resource, most.amount), most.amount)
     return left
 
 
-def _asked(evidence: Evidence, resource: str, *, up_to: str = "") -> Fraction:
-    """Return what all roles ask for, or those that Kueue has looked at by the time that one does not fit."""
-    asked = Fraction(0)
+def _requested(evidence: Evidence, resource: str, *, up_to: str = "") -> Fraction:
+    """Return the requests of all roles, or of those up to the role at which Kueue stopped."""
+    total = Fraction(0)
     for each in demands(evidence):
-        asked += each.requests.get(resource, ZERO).amount * each.replicas
+        total += each.requests.get(resource, ZERO).amount * each.replicas
         if each.role == up_to:
             break
-    return asked
+    return total
 
 
-def _within(evidence: Evidence, left: dict[str, Fraction], *, never: bool = False) -> list[Advice]:
-    """Return changes with which the whole job asks for no more than is left, or `never` will be."""
-    asked = demands(evidence)
-    largest = max(asked, key=lambda each: each.replicas, default=None)
-    if not left or largest is None:
+def _fit_into(evidence: Evidence, left: dict[str, Fraction], *, never: bool = False) -> list[Advice]:
+    """Return changes with which the job requests at most `left`; `never` if waiting cannot help."""
+    demand = max(demands(evidence), key=lambda each: each.replicas, default=None)
+    if not left or demand is None:
         return []
-    changes = (_fewer(evidence, largest, left), _smaller(evidence, largest, left))
+    requests = {resource: demand.requests.get(resource, ZERO).amount for resource in left}
+    room = {
+        resource: max(Fraction(0), amount - _requested(evidence, resource) + own * demand.replicas)
+        for (resource, amount), own in zip(left.items(), requests.values(), strict=True)
+    }
+    changes = []
+    if all(requests.values()):
+        count = min(room[resource] // amount for resource, amount in requests.items())
+        changes.append(fewer_replicas(evidence, demand, count))
+    maximum = {
+        (REQUESTS, resource): round_down(resource, amount / demand.replicas)
+        for resource, amount in room.items()
+    }
+    if all(amount.amount for amount in maximum.values()):
+        changes.append(lower_resources(evidence, demand, maximum))
     found = sorted((each for each in changes if each), key=lambda each: -each.keeps)
     wait = "ask for a larger queue" if never else "wait until other jobs have left the queue"
     return [*found, Advice(wait)]
-
-
-def _room(evidence: Evidence, demand: Demand, resource: str, left: Fraction) -> Fraction:
-    others = _asked(evidence, resource) - demand.requests.get(resource, ZERO).amount * demand.replicas
-    return max(Fraction(0), left - others)
-
-
-def _fewer(evidence: Evidence, demand: Demand, left: dict[str, Fraction]) -> Advice | None:
-    counts = [
-        _room(evidence, demand, resource, room) // each.amount
-        for resource, room in left.items()
-        if (each := demand.requests.get(resource, ZERO)).amount
-    ]
-    return fewer_replicas(evidence, demand, min(counts)) if len(counts) == len(left) else None
-
-
-def _smaller(evidence: Evidence, demand: Demand, left: dict[str, Fraction]) -> Advice | None:
-    most: dict[tuple[str, str], Quantity] = {
-        (REQUESTS, resource): rounded(resource, _room(evidence, demand, resource, room) / demand.replicas)
-        for resource, room in left.items()
-    }
-    return smaller_pods(evidence, demand, most) if all(each.amount for each in most.values()) else None

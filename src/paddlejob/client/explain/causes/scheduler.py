@@ -1,4 +1,4 @@
-"""What the scheduler itself says of a pod, in plain words: all there is where one cannot see the nodes."""
+"""Translate the scheduler's message about a pod, the only source if the nodes cannot be read."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import msgspec
 
 from paddlejob.api.quantity import ZERO
-from paddlejob.client.explain.changes import patch, recreate, set_op, template_path
+from paddlejob.client.explain.changes import follow_up, patch, set_op, template_path
 from paddlejob.client.explain.demand import Demand, demands
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.objects import Toleration
 from paddlejob.client.explain.result import Advice, Finding
-from paddlejob.core.messages import duration
 from paddlejob.core.pod_set import ObservedPod
+from paddlejob.text import duration
 
 _MESSAGE = re.compile(r"0/(\d+) nodes are available: (.*)", re.DOTALL)
 _PREEMPTION = re.compile(r"[.,]? (?:no new claims to deallocate|preemption:).*", re.DOTALL)
@@ -34,9 +34,9 @@ _PLAIN = {
     "didn't find available persistent volumes to bind": "have no free volume for the pod's claims",
     "Too many pods": "have reached their pod limit",
 }
-_LONGEST = 4096
+_MAX_MESSAGE = 4096
 SCHEDULER_SECONDS = 30.0
-"""A scheduler that runs has looked at a pod by then."""
+"""A running scheduler handles a pod within this time."""
 
 
 class SchedulerVerdict(msgspec.Struct, frozen=True):
@@ -45,12 +45,12 @@ class SchedulerVerdict(msgspec.Struct, frozen=True):
     rank: str
     nodes: int
     reasons: tuple[tuple[int, str], ...]
-    """For each finding in plain words, how many nodes it applies to."""
+    """The number of nodes for each reason, in plain words."""
     message: str
-    """Its own words."""
+    """The original message."""
     insufficient: tuple[str, ...] = ()
     taints: tuple[Toleration, ...] = ()
-    """What a pod would have to tolerate, as far as it is said."""
+    """The missing tolerations that the message names."""
 
     def __str__(self) -> str:
         if not self.reasons:
@@ -73,8 +73,8 @@ def find(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _unscheduled(evidence: Evidence, demand: Demand) -> Iterator[Finding]:
-    """Find a pod that nobody has looked at for a while."""
-    for member in evidence.unplaced:
+    """Find a pod that no scheduler has handled for a while."""
+    for member in evidence.unscheduled:
         created = member.pod.metadata.creation_timestamp
         if member.replica.role is not demand.role or created is None:
             continue
@@ -92,14 +92,14 @@ def _advice(evidence: Evidence, demand: Demand, verdict: SchedulerVerdict) -> It
     role = demand.role
     if verdict.taints:
         tolerations = [msgspec.to_builtins(each) for each in verdict.taints]
-        given = (demand.spec.template.get("spec") or {}).get("tolerations") or ()
+        given = demand.template.get("tolerations") or ()
         op = set_op(template_path(role, "tolerations"), [*given, *tolerations])
         named = " and ".join(f"{each.key}={each.value}".rstrip("=") for each in verdict.taints)
-        yield Advice(f"let the {role} tolerate {named}", patch(evidence.job, op), then=recreate(evidence))
+        yield Advice(f"let the {role} tolerate {named}", patch(evidence.job, op), then=follow_up(evidence))
     for resource in verdict.insufficient:
         now = demand.requests.get(resource, ZERO)
         yield Advice(
-            f"lower what each {role} requests of {resource} (now {now}) or spec.{role}.replicas "
+            f"lower the {resource} request of each {role} (now {now}) or spec.{role}.replicas "
             f"(now {demand.replicas}), or wait; by how much is unknown without access to the nodes"
         )
     if any(words == _PLAIN[_NO_MATCH] for _, words in verdict.reasons):
@@ -107,16 +107,16 @@ def _advice(evidence: Evidence, demand: Demand, verdict: SchedulerVerdict) -> It
 
 
 def verdicts(evidence: Evidence, demand: Demand | None = None) -> Iterator[SchedulerVerdict]:
-    """Yield what the scheduler says of pods without a node, those with a reason of their own first."""
+    """Yield the scheduler's verdicts on pods without a node, those with their own reason first."""
     refusals = [
         (member, message)
-        for member in evidence.unplaced
+        for member in evidence.unscheduled
         if (message := _message(member)) and (demand is None or member.replica.role is demand.role)
     ]
-    # Members of a gang mostly say that they wait for the others; the one that does not fit says why.
+    # Most members of a gang only wait for the others; the one that does not fit has the reason.
     refusals.sort(key=lambda entry: _MESSAGE.search(entry[1]) is None)
     for member, message in refusals:
-        yield _read(str(member.replica), message[:_LONGEST])
+        yield _read(str(member.replica), message[:_MAX_MESSAGE])
 
 
 def _message(member: ObservedPod) -> str:

@@ -1,4 +1,4 @@
-"""Jobs that one sentence explains: new, running, done, suspended, invalid, waiting for pods to go."""
+"""Find states that one sentence explains: new, running, finished, suspended, invalid, terminating."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from paddlejob.api import names
+from paddlejob.api.defaulting import effective
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
@@ -13,17 +14,18 @@ from paddlejob.client.explain.changes import patch, set_op
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.result import Advice, Finding
 from paddlejob.client.job import running_seconds
-from paddlejob.core.messages import duration
+from paddlejob.core.accelerators import unlaunched_cards
 from paddlejob.core.pod_set import training_container, training_container_name
-from paddlejob.core.recording.hangs import NO_REPORT, NO_STEP
+from paddlejob.text import duration
+from paddlejob.training.hangs import NO_REPORT, NO_STEP
 
 OPERATOR_SECONDS = 30.0
-"""An operator that runs has looked at a job by then."""
+"""A running operator handles a new job within this time."""
 NAMED_PODS = 3
 
 
-def not_looked_at(evidence: Evidence) -> Iterator[Finding]:
-    """Find a job that no operator works on."""
+def find_unmanaged(evidence: Evidence) -> Iterator[Finding]:
+    """Find a job that no operator handles."""
     job = evidence.job
     if job.spec.managed_by not in ("", names.CONTROLLER_NAME):
         text = f"spec.managedBy leaves the job to {job.spec.managed_by}; the PaddleJob operator ignores it"
@@ -39,34 +41,35 @@ def not_looked_at(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def settled(evidence: Evidence) -> Iterator[Finding]:
-    """Find a job whose phase says it all."""
+def find_settled(evidence: Evidence) -> Iterator[Finding]:
+    """Find a job that its phase explains."""
     status, now = evidence.job.status, evidence.now
     match status.phase:
         case Phase.COMPLETED:
             seconds = running_seconds(evidence.job, now)
             took = "" if seconds is None else f" in {duration(seconds)}"
-            yield Finding("Completed", f"{status.message}{took}", details=_past(evidence))
-        case Phase.RUNNING if any(f"; {what}" in status.message for what in (NO_STEP, NO_REPORT)):
-            look = Advice(f"see where in its code each rank is: {evidence.command('stack')}")
-            yield Finding(str(Reason.HUNG), status.message, details=_past(evidence), advice=(look,))
+            details = (*_past(evidence), *_idle_cards(evidence))
+            yield Finding("Completed", f"{status.message}{took}", details=details)
+        case Phase.RUNNING if any(f"; {text}" in status.message for text in (NO_STEP, NO_REPORT)):
+            stack = Advice(f"print the stacks of all ranks: {evidence.command('stack')}")
+            yield Finding(str(Reason.HUNG), status.message, details=_past(evidence), advice=(stack,))
         case Phase.RUNNING if status.reason != Reason.INVALID_SPEC:
             since = status.active_since or status.start_time
             lasts = f" for {duration(_seconds(since, now))}" if since else ""
-            details = (*_past(evidence), *_outdated(evidence))
+            details = (*_past(evidence), *_outdated(evidence), *_idle_cards(evidence))
             yield Finding("Running", f"{status.message}{lasts}", details=details)
         case Phase.SUSPENDED:
             resume = Advice(f"resume it: {evidence.command('resume')}", patch(evidence.job, _RESUME))
             yield Finding("Suspended", status.message, advice=(resume,))
         case Phase.TERMINATING:
-            yield Finding("Deleting", "being deleted", details=tuple(_leaving(evidence)))
+            yield Finding("Deleting", "being deleted", details=tuple(_terminating(evidence)))
 
 
 _RESUME = set_op(("spec", "suspend"), value=False)
 
 
-def invalid(evidence: Evidence) -> Iterator[Finding]:
-    """Find a job whose spec the operator refuses."""
+def find_invalid(evidence: Evidence) -> Iterator[Finding]:
+    """Find a job with a spec that the operator rejects."""
     status = evidence.job.status
     if status.reason == Reason.INVALID_SPEC:
         correct = Advice(f"correct these fields: kubectl edit pdj {evidence.job.name}")
@@ -75,10 +78,10 @@ def invalid(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("InvalidSpec", evidence.job.undecodable)
 
 
-def waiting(evidence: Evidence) -> Iterator[Finding]:
-    """Say what the operator says, and which pods are still on their way out."""
+def find_waiting(evidence: Evidence) -> Iterator[Finding]:
+    """Repeat the operator's message, and name pods that are still terminating."""
     status, rank = evidence.job.status, evidence.blocking
-    details = list(_leaving(evidence))
+    details = list(_terminating(evidence))
     if status.observed_generation < evidence.job.metadata.generation:
         details.append("the operator has not looked at the latest change of the job yet")
     left = (status.retry_time - evidence.now).total_seconds() if status.retry_time else 0.0
@@ -88,7 +91,7 @@ def waiting(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _past(evidence: Evidence) -> tuple[str, ...]:
-    """Say how often a job was restarted, and after what."""
+    """Return how often a job was restarted, and its last failure."""
     status, limit = evidence.job.status, evidence.job.spec.backoff_limit
     if status.last_failure is None:
         return ()
@@ -98,8 +101,14 @@ def _past(evidence: Evidence) -> tuple[str, ...]:
     )
 
 
+def _idle_cards(evidence: Evidence) -> Iterator[str]:
+    """Yield a sentence if workers have more cards than processes, which looks like success."""
+    if idle := unlaunched_cards(effective(evidence.job.spec)):
+        yield idle
+
+
 def _outdated(evidence: Evidence) -> Iterator[str]:
-    """Yield a sentence for each role with a template that was changed after its pods were created."""
+    """Yield a sentence for each role with a newer template than its pods."""
     if evidence.job.metadata.generation <= 1:
         return
     for role, spec in evidence.job.spec.roles():
@@ -122,7 +131,7 @@ def _changed(template: JsonObject, pod: JsonObject) -> Iterator[str]:
 
 
 _OWN_ENV = names.PROTECTED_ENV | {"PYTHONPATH"}
-"""Variables that the operator and the recorder set in place of the template."""
+"""Variables that the operator and the recorder override."""
 
 
 def _value(variable: JsonObject | None) -> object:
@@ -130,23 +139,23 @@ def _value(variable: JsonObject | None) -> object:
 
 
 def _named(items: object) -> dict[str, JsonObject]:
-    """Return the objects of a list by name."""
+    """Return the objects of a list, by name."""
     listed = items if isinstance(items, list) else []
     return {str(each["name"]): each for each in listed if isinstance(each, dict) and "name" in each}
 
 
-def _leaving(evidence: Evidence) -> Iterator[str]:
-    """Name pods that are being deleted, and what holds them."""
-    leaving = [pod for pod in evidence.pods if pod.metadata.deletion_timestamp is not None]
-    for pod in leaving[:NAMED_PODS]:
+def _terminating(evidence: Evidence) -> Iterator[str]:
+    """Yield the pods that are being deleted, with the finalizers that hold them."""
+    terminating = [pod for pod in evidence.pods if pod.metadata.deletion_timestamp is not None]
+    for pod in terminating[:NAMED_PODS]:
         since = duration(_seconds(pod.metadata.deletion_timestamp, evidence.now))
         held = (
             f", held by the finalizer {', '.join(pod.metadata.finalizers)}" if pod.metadata.finalizers else ""
         )
         where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
         yield f"pod {pod.metadata.name}{where} has been terminating for {since}{held}"
-    if len(leaving) > NAMED_PODS:
-        yield f"{len(leaving) - NAMED_PODS} more pods are terminating"
+    if len(terminating) > NAMED_PODS:
+        yield f"{len(terminating) - NAMED_PODS} more pods are terminating"
 
 
 def _seconds(since: datetime | None, until: datetime) -> float:

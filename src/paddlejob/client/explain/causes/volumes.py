@@ -1,11 +1,11 @@
-"""Claims that the pods mount: missing, not bound, or not for several nodes at once."""
+"""Find claims that keep pods from starting: missing, not bound, or usable by one node or pod only."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
 
-from paddlejob.client.explain.changes import patch, recreate, set_op, template_path
+from paddlejob.client.explain.changes import follow_up, patch, set_op, template_path
 from paddlejob.client.explain.demand import Demand, demands
 from paddlejob.client.explain.evidence import Evidence
 from paddlejob.client.explain.objects import Claim
@@ -16,7 +16,7 @@ _WAITS_FOR_POD = "WaitForFirstConsumer"
 
 
 def find(evidence: Evidence) -> Iterator[Finding]:
-    """Find claims that keep pods from starting, each once."""
+    """Find claims that keep pods from starting. Each claim is reported once."""
     if evidence.claims is None:
         return
     seen = set()
@@ -40,12 +40,12 @@ def _judge(evidence: Evidence, demand: Demand, name: str, claim: Claim | None) -
     elif claim.status.phase == "Pending" and not _waits_for_pod(evidence, claim):
         yield _unbound(evidence, claim, rank)
     elif claim.status.phase == "Bound":
-        yield from _contested(evidence, demand, claim)
+        yield from _conflict(evidence, demand, claim)
 
 
 def _rank(evidence: Evidence, demand: Demand) -> str:
     """Return the first pod of a role that is not running."""
-    waiting = (member.replica for member in evidence.unplaced if member.replica.role is demand.role)
+    waiting = (member.replica for member in evidence.unscheduled if member.replica.role is demand.role)
     missing = (replica for replica in evidence.missing if replica.role is demand.role)
     return str(next(waiting, None) or next(missing, None) or evidence.blocking or demand.role)
 
@@ -57,16 +57,15 @@ def _missing(evidence: Evidence, demand: Demand, name: str, rank: str) -> Findin
     if near and index is not None:
         path = template_path(demand.role, "volumes", index, "persistentVolumeClaim", "claimName")
         change = patch(evidence.job, set_op(path, near[0]))
-        advice.insert(0, Advice(f"use the claim {near[0]}, which exists", change, then=recreate(evidence)))
+        advice.insert(0, Advice(f"use the claim {near[0]}, which exists", change, then=follow_up(evidence)))
     return Finding(
         "ClaimNotFound", f"{rank} mounts claim {name}, which does not exist", rank, advice=tuple(advice)
     )
 
 
 def _volume_index(demand: Demand, claim: str) -> int | None:
-    """Return where the template mounts a claim; what an admission plugin has added is not there."""
-    volumes = (demand.spec.template.get("spec") or {}).get("volumes") or ()
-    for index, volume in enumerate(volumes):
+    """Return the index of a claim in the template, None if an admission plugin added it."""
+    for index, volume in enumerate(demand.template.get("volumes") or ()):
         source = volume.get("persistentVolumeClaim") if isinstance(volume, dict) else None
         if isinstance(source, dict) and source.get("claimName") == claim:
             return index
@@ -74,7 +73,7 @@ def _volume_index(demand: Demand, claim: str) -> int | None:
 
 
 def _waits_for_pod(evidence: Evidence, claim: Claim) -> bool:
-    """Tell whether a claim is bound only once its pod has a node, so that it is not what is waited for."""
+    """Return whether a claim is bound only after its pod has a node, so that it blocks nothing."""
     if any(event.reason == _WAITS_FOR_POD for event in evidence.events_of(claim.metadata.name)):
         return True
     found = (evidence.storage_classes or {}).get(claim.spec.storage_class_name or "")
@@ -111,18 +110,18 @@ def _unbound(evidence: Evidence, claim: Claim, rank: str) -> Finding:
     )
 
 
-def _contested(evidence: Evidence, demand: Demand, claim: Claim) -> Iterator[Finding]:
-    """Find a claim that more pods mount than it is for."""
+def _conflict(evidence: Evidence, demand: Demand, claim: Claim) -> Iterator[Finding]:
+    """Find a claim that more pods mount than its access mode allows."""
     name, modes = claim.metadata.name, claim.spec.access_modes
     users = sum(each.replicas for each in demands(evidence) if name in each.shape.claims)
     rank = _rank(evidence, demand)
     advice = (Advice(f"use a claim with ReadWriteMany instead of {name}, or a claim for each pod"),)
-    if modes == (ONE_POD,) and users > 1 and (evidence.unplaced or evidence.missing):
+    if modes == (ONE_POD,) and users > 1 and (evidence.unscheduled or evidence.missing):
         text = f"claim {name} is ReadWriteOncePod, but {users} pods of the job mount it"
         yield Finding("ClaimInUse", text, rank, advice=advice)
         return
     attach_failures = (event for event in evidence.events if event.reason == "FailedAttachVolume")
     stuck = next((event for event in attach_failures if "Multi-Attach" in event.message), None)
     if stuck is not None and modes == (ONE_NODE,):
-        text = f"claim {name} is ReadWriteOnce and in use on another node than that of {rank}"
+        text = f"claim {name} is ReadWriteOnce and in use on a node other than that of {rank}"
         yield Finding("ClaimInUse", text, rank, (stuck.message,), advice)

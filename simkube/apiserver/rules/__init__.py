@@ -1,0 +1,1 @@
+"""Rules of the simulated API server for each kind: defaults, limits, validation."""

@@ -1,1 +1,0 @@
-"""Verbs about jobs on a cluster; those that a local run has too work on both."""

@@ -1,1 +1,0 @@
-"""Verbs about runs on this machine."""

@@ -1,0 +1,1 @@
+"""Verbs that set things up: files, the operator, plain Jobs."""

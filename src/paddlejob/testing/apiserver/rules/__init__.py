@@ -1,1 +1,0 @@
-"""What the API server in memory knows of kinds: defaults, bounds, and what it refuses."""

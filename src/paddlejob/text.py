@@ -1,0 +1,51 @@
+"""Text for status messages, events and tables: one printable line of bounded length, and durations."""
+
+from __future__ import annotations
+
+import re
+
+MESSAGE_LENGTH = 1024
+"""Maximum length of a status message or event."""
+MAX_TEXT_LENGTH = 65536
+"""Maximum number of characters read from one text; a pod status can hold a megabyte."""
+MAX_SECONDS = 1e9
+"""Longest duration that is formatted. Programs can report any number as their remaining time."""
+
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
+"""Colours, cursor movements and window titles."""
+
+
+def one_line(text: str, limit: int = MESSAGE_LENGTH) -> str:
+    """Collapse whitespace to single spaces, and cut off the end of a text that is too long."""
+    line = printable(text[:MAX_TEXT_LENGTH])
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without control characters and terminal codes."""
+    line = " ".join(text.split())
+    if line.isprintable():
+        return line
+    shown = (character for character in _TERMINAL_CODES.sub("", line) if character.isprintable())
+    return " ".join("".join(shown).split())
+
+
+def duration(seconds: float) -> str:
+    """Format a duration as kubectl does: 45s, 3m20s, 12m, 2h5m, 3d4h."""
+    whole = int(max(0.0, min(seconds, MAX_SECONDS)))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if whole < 120:
+        return f"{whole}s"
+    if minutes < 10:
+        return _in_units(minutes, "m", whole % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _in_units(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    return _in_units(days, "d", hours % 24, "h") if days < 8 else f"{days}d"
+
+
+def _in_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
