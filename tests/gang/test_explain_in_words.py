@@ -196,7 +196,7 @@ BY_HAND = {
             a_quota_of_memory_limits,
             "QuotaNeedsLimits",
             "quota team-a requires worker-0 to specify limits.memory for paddle",
-            ("set the resources of spec.worker.template",),
+            ("set these resources of the containers in spec.worker.template: limits.memory",),
         ),
         set_limits,
     ),
