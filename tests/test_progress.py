@@ -279,6 +279,15 @@ def test_when_training_will_be_over(lines: tuple[str, ...], now: float, seconds:
     assert fed(*lines).eta_seconds(now) == pytest.approx(seconds)
 
 
+def test_the_bar_of_an_epoch_is_a_part_of_the_declared_total() -> None:
+    tracker = Tracker()
+    tracker.total = 900
+    tracker.feed("Epoch 1:  3%| | 10/300 [00:05<02:30, 1.9it/s]", 0.0)
+    tracker.feed("Epoch 1:  7%| | 20/300 [00:10<02:25, 1.9it/s]", 5.0)
+    assert (tracker.progress.step, tracker.progress.steps) == (20, 900)
+    assert tracker.eta_seconds(5.0) == pytest.approx(440.0)
+
+
 def test_a_long_curve_is_thinned_out_evenly() -> None:
     tracker = fed(*(f"step {number} loss {number}" for number in range(10_000)), "step 10000 loss nan")
     assert MAX_LOSSES / 2 <= len(tracker.losses) < MAX_LOSSES

@@ -116,7 +116,9 @@ class Stage:
 
     async def submit(self, built: JobBuilder) -> None:
         """Create a job."""
-        body = {**built.manifest, "metadata": {"name": built.manifest["metadata"]["name"]}}
+        given = built.manifest["metadata"]
+        metadata = {"name": given["name"], "annotations": given.get("annotations", {})}
+        body = {**built.manifest, "metadata": metadata}
         await self.client.create(PADDLE_JOBS, self.namespace, body, strict=True)
 
     async def edit(self, **spec: Any) -> None:

@@ -15,6 +15,7 @@ from paddlejob.client.local_runs import LocalRuns
 from paddlejob.local.store.logs import LogLines
 from paddlejob.local.ui.view import RunView
 from paddlejob.sdk import display
+from paddlejob.sdk.snapshot import read_metrics
 from paddlejob.training.log_lines import Tracker, training_progress
 from sdk.notebooks import snapshot_of
 from tests.client.test_local_runs import recorded
@@ -63,3 +64,20 @@ async def test_all_views_agree(tmp_path: Path, log: Path):
         table.on_log(LogLines("job-worker-0", "main", f"{line}\n".encode()))
     [row] = table.rows()
     assert numbers(training_progress(row.tracker, 0.0)) == expected
+
+
+async def test_all_views_use_a_declared_total(tmp_path: Path):
+    lines = lines_of(LOGS[0].with_stem("resnet"))
+    run = recorded(tmp_path, "job", log="".join(f"{line}\n" for line in lines))
+    record = run.read_record()
+    record.job.metadata.annotations[names.ANNOTATION_TOTAL_STEPS] = "204"
+    run.write_record(record)
+    [listed] = await LocalRuns(tmp_path).list()
+    assert (listed.state.status.progress.steps, listed.state.status.progress.percent) == (204, 50)
+    assert (await read_metrics(listed)).progress.steps == 204
+    table = RunView(run, run.read_record())
+    table.on_pod(WORKER)
+    for line in lines:
+        table.on_log(LogLines("job-worker-0", "main", f"{line}\n".encode()))
+    [row] = table.rows()
+    assert (row.progress.step, row.progress.steps) == (102, 204)

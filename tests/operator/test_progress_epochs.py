@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
+from paddlejob.api import names
+from paddlejob.api.meta import ObjectKey
 from paddlejob.kube.resource import PODS
 from paddlejob.operator.reports.writer import WRITE_SECONDS
+from paddlejob.training.steps import declared_total
 from simkube.build import job
 from simkube.kubelet.outcomes import Exit, RunForever
 from tests.operator.progress_stage import Read, play
@@ -50,6 +54,53 @@ def test_every_epoch_is_progress_although_the_total_is_unknown():
         status = await stage.status()
         assert (status["progressMark"], status["restarts"]) == ({"epoch": 5, "step": 288}, 4)
         assert status["goodput"]["repeatingSeconds"] < 60
+
+    play(act)
+
+
+def test_an_annotation_declares_the_total():
+    async def act(stage: Read) -> None:
+        stage.hold("demo-worker-0")
+        await stage.submit(declaring("124"))
+        await stage.phase("Running")
+        await train(stage, 1, 31, 62)
+        progress = await stage.reaches(62)
+        assert [progress[name] for name in TOTALS] == [50, 124, "60s"]
+        # A total that is exceeded was wrong.
+        await train(stage, 3, 31)
+        progress = await stage.reaches(155)
+        assert not any(progress.get(name) for name in TOTALS)
+
+    play(act)
+
+
+@pytest.mark.parametrize("total", ["", "0", "-5", "many", "٣", "9" * 16])
+def test_another_annotation_declares_nothing(total):
+    assert declared_total(declaring(total).build()) is None
+
+
+def declaring(total: str):
+    built = job().worker(1)
+    built.manifest["metadata"]["annotations"] = {names.ANNOTATION_TOTAL_STEPS: total}
+    return built
+
+
+def test_the_recorder_counts_towards_a_declared_total_also_after_a_restart():
+    async def act(stage: Read) -> None:
+        await stage.submit(declaring("500"))
+        await stage.phase("Running")
+        stage.report(100, saved_step=100, throughput="2 steps/s")
+        progress = await stage.reaches(100)
+        assert [progress[name] for name in TOTALS] == [20, 500, "3m20s"]
+        # The program has resumed, and counts from 0.
+        pod = stage.running.controller.state.pods.get(ObjectKey("default", "demo-worker-0"))
+        again = msgspec.structs.replace(
+            pod.metadata, labels={**pod.metadata.labels, names.LABEL_ATTEMPT: "1"}
+        )
+        pod = msgspec.structs.replace(pod, metadata=again)
+        stage.report(50, resumed=True, throughput="2 steps/s", pod=pod)
+        progress = await stage.reaches(150)
+        assert [progress[name] for name in TOTALS] == [30, 500, "2m55s"]
 
     play(act)
 

@@ -23,6 +23,9 @@ ANNOTATION_ROLE: Final = "paddle-resource"
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 """On a pod: hash of the ConfigMap with which the pod was started or updated."""
 
+ANNOTATION_TOTAL_STEPS: Final = f"{GROUP}/total-steps"
+"""On a job: the number of steps of the whole training, for programs that do not print it."""
+
 ANNOTATION_GANG: Final = f"{GROUP}/gang"
 """On a pod: its gang scheduler; absent on a pod that is scheduled individually."""
 

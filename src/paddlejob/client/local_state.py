@@ -21,7 +21,7 @@ from paddlejob.local.sandbox.supervisor import STAMP_FORMAT
 from paddlejob.local.store import outcome
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 from paddlejob.training.log_lines import Tracker, training_progress
-from paddlejob.training.steps import at_end
+from paddlejob.training.steps import at_end, declared_total
 
 LOST = "Lost"
 END_BYTES = 4096
@@ -108,6 +108,7 @@ def _ended(run: RunDirectory) -> datetime:
 def _track(run: RunDirectory, job: PaddleJob) -> Tracker:
     """Return the progress of worker 0, from the end of its log or else from its reports."""
     tracker = Tracker()
+    tracker.total = declared_total(job)
     if job.spec.worker is None:
         return tracker
     pod = pod_name(run.job_name, Replica(Role.WORKER, 0))

@@ -30,6 +30,7 @@ from paddlejob.operator.state import ClusterState
 from paddlejob.training.epochs import StepCounter
 from paddlejob.training.findings import IdleAccelerators
 from paddlejob.training.log_lines import Tracker, training_progress
+from paddlejob.training.steps import declared_total
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +189,7 @@ class ProgressReader:
             followed.refused_until = asyncio.get_running_loop().time() + REFUSED_SECONDS
             raise
         now = asyncio.get_running_loop().time()
+        followed.tracker.total = declared_total(job)
         followed.feed(text, now)
         if not followed.idle and (idle := idle_accelerators(worker, text)):
             followed.idle = f"{Replica(Role.WORKER, 0)} {idle}"

@@ -18,6 +18,7 @@ from paddlejob.client.logs.training_metrics import MAX_LINES, RANK, Metrics
 from paddlejob.dashboard.rows import rank_of
 from paddlejob.kube.errors import KubeError
 from paddlejob.training.log_lines import Progress
+from paddlejob.training.steps import declared_total
 
 LAPTOP = "laptop"
 """The place of runs on this machine; other places are clusters."""
@@ -68,6 +69,7 @@ def reported_progress(status: PaddleJobStatus) -> Progress | None:
 async def read_metrics(job: Job) -> Metrics:
     """Read progress and losses from the log of the first worker."""
     metrics = Metrics()
+    metrics.tracker.total = declared_total(job.state)
     async with contextlib.aclosing(job.lines(LogQuery(rank=RANK, tail=MAX_LINES))) as lines:
         async for line in lines:
             metrics.feed(line)
@@ -105,6 +107,7 @@ async def watch(
     job: Job, where: str, metrics: Metrics, interval_seconds: float
 ) -> AsyncGenerator[JobSnapshot, None]:
     """Yield a snapshot now and after each interval, until the job has finished."""
+    metrics.tracker.total = declared_total(job.state)
     follower = asyncio.create_task(_follow(job, metrics))
     waiter = asyncio.create_task(job.wait())
     try:

@@ -138,6 +138,8 @@ class Tracker:
         """`counter` has the epochs of an earlier attempt of the program."""
         self.counter = counter or StepCounter()
         self.progress: Progress | None = None
+        self.total: int | None = None
+        """Total number of steps that the job declares; used for lines until they exceed it."""
         self.losses: list[float] = []
         """The losses so far, evenly thinned out."""
         self.result = ""
@@ -222,12 +224,15 @@ class Tracker:
                 first_epoch_is_0=_FIRST_EPOCH_IS_0.search(text) is not None,
             )
         )
+        # A total in a line may be the size of an epoch.
+        is_declared = self.total is not None and (position.step or 0) <= self.total
+        steps = self.total if is_declared else position.steps
         is_of_bar = bar is not None or _MODEL_STEP.match(text) is not None
-        if is_of_bar and update.steps != position.steps:
+        if is_of_bar and update.steps != steps:
             # The ETA of a bar is for the bar alone, which is not the end if more epochs follow.
             self._eta_at, update = None, msgspec.structs.replace(update, eta_seconds=None)
         # A second pass shows that the total was only the size of a pass.
-        self._add(msgspec.structs.replace(update, **position._asdict()), position.steps, now)
+        self._add(msgspec.structs.replace(update, **position._asdict()), steps, now)
 
     def _without_overflow(self, update: Progress) -> Progress:
         """Drop an infinite loss unless the previous step had one too.

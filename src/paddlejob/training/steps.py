@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import msgspec
 
+from paddlejob.api import names
 from paddlejob.api.status_change import change_status
-from paddlejob.api.v1 import PaddleJobStatus, Phase, ProgressMark, TrainingProgress
+from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, ProgressMark, TrainingProgress
+from paddlejob.text import duration
+
+STEPS_PER_SECOND = "steps/s"
+"""Unit of the throughput that the recorder reports."""
+_MAX_DIGITS = 15
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -92,6 +98,25 @@ def _count_from(start: int, reported: TrainingProgress, before: TrainingProgress
 def percentage(fraction: float) -> int:
     """Return a part of the work as a rounded percentage. 100 is left to completed jobs."""
     return min(99, round(100 * fraction))
+
+
+def declared_total(job: PaddleJob) -> int | None:
+    """Return the total number of steps in the job's annotation, None if it is not a positive number."""
+    text = job.metadata.annotations.get(names.ANNOTATION_TOTAL_STEPS, "")
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    return int(text) or None if is_number else None
+
+
+def of_total(progress: TrainingProgress, total: int | None) -> TrainingProgress:
+    """Return the progress of a program that reports no total, as a part of the declared one."""
+    if total is None or progress.steps or not 0 < progress.step <= total:
+        return progress
+    done = progress.attempt_step or progress.step
+    number, _, unit = progress.throughput.partition(" ")
+    eta = duration((total - done) / float(number)) if unit == STEPS_PER_SECOND and done < total else ""
+    return msgspec.structs.replace(
+        progress, steps=total, percent=percentage(progress.step / total), eta=progress.eta or eta
+    )
 
 
 def at_end(progress: TrainingProgress, phase: Phase) -> TrainingProgress:

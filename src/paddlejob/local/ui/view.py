@@ -14,6 +14,7 @@ from paddlejob.local.store import logs, outcome
 from paddlejob.local.store.logs import LogLines
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 from paddlejob.training.log_lines import Progress, Tracker, visible
+from paddlejob.training.steps import declared_total
 
 TAIL_BYTES = 4096
 """Bytes at the end of each piece of a log that are searched for progress."""
@@ -112,6 +113,7 @@ class RunView:
         if replica is None:
             return ""
         row = self._rows.setdefault(pod.metadata.name, PodRow(replica, training_container(pod)))
+        row.log.total = declared_total(self.job)
         before = row.state, row.restarts
         restarts = sum(each.restart_count for each in pod.status.container_statuses)
         if (row.uid, row.restarts) != (pod.metadata.uid, restarts):

@@ -43,7 +43,12 @@ LABELS = (
     names.LABEL_ATTEMPT,
     names.LABEL_KUEUE_QUEUE,
 )
-ANNOTATIONS = (names.ANNOTATION_CONFIG_HASH, names.ANNOTATION_GANG, names.ANNOTATION_POD_SETS)
+ANNOTATIONS = (
+    names.ANNOTATION_CONFIG_HASH,
+    names.ANNOTATION_GANG,
+    names.ANNOTATION_POD_SETS,
+    names.ANNOTATION_TOTAL_STEPS,
+)
 MAX_WORD = 253
 """Maximum length of labels, annotations and names."""
 MAX_STATUS_BYTES = 64 << 10

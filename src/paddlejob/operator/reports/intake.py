@@ -35,7 +35,7 @@ from paddlejob.operator.state import ClusterState
 from paddlejob.training import report_rate, trainjob
 from paddlejob.training.log_lines import Progress, training_progress
 from paddlejob.training.reports import Report, read_report
-from paddlejob.training.steps import Origin
+from paddlejob.training.steps import STEPS_PER_SECOND, Origin
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ class ReportIntake:
                 epoch=report.epoch,
                 loss=loss,
                 throughput=rank.steps_per_second,
-                throughput_unit="steps/s",
+                throughput_unit=STEPS_PER_SECOND,
             ),
             clock,
         )

@@ -45,6 +45,8 @@ class _JobProgress:
     def __init__(self, job: PaddleJob) -> None:
         self.uid = job.metadata.uid
         self.known = job.status.progress
+        self.total: int | None = None
+        """Total number of steps that the job declares."""
         self.earlier: TrainingProgress | None = None
         """Last progress of the attempt before the one in `known`."""
         self.logged: TrainingProgress | None = None
@@ -174,6 +176,7 @@ class ProgressWriter:
                 del self._kept[gone]
                 self._pending.discard(gone)
             kept = self._kept[key] = _JobProgress(job)
+        kept.total = steps.declared_total(job)
         return kept
 
     def _is_reported(self, kept: _JobProgress) -> bool:
@@ -189,8 +192,10 @@ class ProgressWriter:
     def _merge(self, kept: _JobProgress) -> TrainingProgress:
         known = kept.known
         assert known is not None
-        if kept.logged is not None and self._is_reported(kept):
-            known = _fill_in(known, kept.logged)
+        if self._is_reported(kept):
+            known = steps.of_total(known, kept.total)
+            if kept.logged is not None:
+                known = _fill_in(known, kept.logged)
         if kept.update is not None and kept.update.attempt >= known.attempt:
             known = _apply_update(known, kept.update, is_reported=self._is_reported(kept))
         return known
