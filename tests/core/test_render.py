@@ -232,6 +232,19 @@ OWN_LOG_DIR = [{"name": "PADDLE_LOG_DIR", "value": "/output/log"}]
             *(Role.WORKER, False, False),
             id="writable",
         ),
+        pytest.param(
+            job().worker(2, securityContext={"runAsUser": 1000}), Role.WORKER, False, True, id="another user"
+        ),
+        pytest.param(
+            job().worker(2, pod={"securityContext": {"runAsNonRoot": True}}),
+            *(Role.WORKER, False, True),
+            id="another user in all containers",
+        ),
+        pytest.param(
+            job().worker(2, pod={"securityContext": {"runAsUser": 1000}}, securityContext={"runAsUser": 0}),
+            *(Role.WORKER, False, False),
+            id="root in this container",
+        ),
         pytest.param(job().ps(1).worker(1), Role.PS, True, False, id="ps"),
         pytest.param(job().ps(1).worker(1, **READ_ONLY), Role.WORKER, True, False, id="trainer of a ps job"),
         pytest.param(

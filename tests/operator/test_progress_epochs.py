@@ -80,9 +80,7 @@ def test_another_annotation_declares_nothing(total):
 
 
 def declaring(total: str):
-    built = job().worker(1)
-    built.manifest["metadata"]["annotations"] = {names.ANNOTATION_TOTAL_STEPS: total}
-    return built
+    return job().worker(1).metadata(annotations={names.ANNOTATION_TOTAL_STEPS: total})
 
 
 def test_the_recorder_counts_towards_a_declared_total_also_after_a_restart():

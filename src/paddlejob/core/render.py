@@ -104,7 +104,7 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     pod_spec["containers"] = [_training_container(context, replica, first), *others]
     if context.recorder is not None and replica.role is not Role.PS:
         pod_spec = with_recorder(pod_spec, context.recorder, context.job.metadata.key)
-    if _has_launcher_logs(context, first):
+    if _has_launcher_logs(context, pod_spec, first):
         pod_spec = _with_launcher_logs(pod_spec)
     pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
     if context.job.status.suspect_nodes:
@@ -112,19 +112,29 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     return context.network.settings(name) | pod_spec | context.network.required_settings()
 
 
-def _has_launcher_logs(context: JobContext, given: JsonObject) -> bool:
+def _has_launcher_logs(context: JobContext, pod_spec: JsonObject, given: JsonObject) -> bool:
     """Return whether the launcher gets a directory for its logs.
 
-    By default it writes to its working directory, and fails if that is read-only. PADDLE_LOG_DIR would win
-    over --log_dir of the command.
+    By default it writes to its working directory, and fails if it cannot. PADDLE_LOG_DIR would win over
+    --log_dir of the command.
     """
-    is_read_only = (given.get("securityContext") or {}).get("readOnlyRootFilesystem") is True
     return (
         context.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE)
-        and (context.keeps_launcher_logs or is_read_only)
+        and (context.keeps_launcher_logs or not _can_write_anywhere(pod_spec, given))
         and "--log_dir" not in command_line(given)
         and all(variable.get("name") != Env.LOG_DIR for variable in given.get("env") or ())
     )
+
+
+def _can_write_anywhere(pod_spec: JsonObject, container: JsonObject) -> bool:
+    """Return whether the template lets the container write to its working directory, whoever owns it."""
+    of_pod, of_container = (each.get("securityContext") for each in (pod_spec, container))
+    merged = {
+        **(of_pod if isinstance(of_pod, dict) else {}),
+        **(_without_nulls(of_container) if isinstance(of_container, dict) else {}),
+    }
+    is_root = merged.get("runAsUser", 0) == 0 and merged.get("runAsNonRoot") is not True
+    return is_root and merged.get("readOnlyRootFilesystem") is not True
 
 
 def _with_launcher_logs(pod_spec: JsonObject) -> JsonObject:
