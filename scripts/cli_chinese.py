@@ -105,6 +105,9 @@ CHINESE = {
     "Only jobs of this queue of Kueue or Volcano.": "只列出 Kueue 或 Volcano 该队列的任务。",
     "After listing, watch for changes.": "列出之后继续监视变化。",
     "Don't print headers.": "不打印表头。",
+    "List the ranks of one JOB: pod, card, step, loss, last line.": (
+        "列出一个任务的各个 rank：Pod、卡、step、loss 和最后一行。"
+    ),
     "Only this rank (0), pod (ps-1) or role (ps).": "只看该 rank（0）、Pod（ps-1）或角色（ps）。",
     "Follow the logs until the job ends, across restarts.": "跟踪日志直到任务结束，重启之后继续。",
     "Only the last lines of each container.": "每个容器只显示最后若干行。",

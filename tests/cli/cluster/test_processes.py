@@ -120,16 +120,31 @@ def test_after_the_end_the_log_of_the_pod_is_shown_with_the_reason(cluster, pdj,
 
 
 def test_a_process_has_a_row(cluster, pdj, demo):
-    for verb in (("describe", demo), ("top", demo, "--once")):
+    for verb in (("get", demo, "--ranks"), ("describe", demo), ("top", demo, "--once")):
         lines = [" ".join(line.split()) for line in pdj(*verb).stdout.splitlines()]
         assert "RANK POD CARD STEP LOSS LAST LINE" in lines
         # Both pods have the same directory here.
         assert lines.count("5 worker-1 gpu 1 8/10 0.2 step 7/10 loss 0.25") == 1
-        assert any(line.startswith("worker-1 4-7 Running") for line in lines)
+        assert any(line.startswith("worker-1 4-7 Running") for line in lines) is (verb[0] != "get")
+    [*_, last] = json.loads(pdj("get", demo, "--ranks", "-o", "json").stdout)
+    assert last | {"rank": 5, "device": "gpu 1", "step": 8, "lastLine": "step 7/10 loss 0.25"} == last
     cluster.front.refusal = REFUSAL
     assert "<cannot get pods/exec in namespace default: needs get and create on pods/exec>" in (
         pdj("describe", demo).stdout
     )
+
+
+def test_a_pod_with_one_process_is_a_rank(pdj, file):
+    pdj("submit", file(job().worker(1)))
+    assert pdj("wait", "demo", "--for=running", "--timeout=60s").exit_code == 0
+    assert pdj("get", "demo", "--ranks").stdout.startswith("RANK       STATUS")
+
+
+@pytest.mark.parametrize("words", [(), ("demo", "other"), ("demo", "-w"), ("demo", "-o", "wide")])
+def test_ranks_are_those_of_one_job(pdj, words):
+    result = pdj("get", *words, "--ranks")
+    assert result.exit_code == 2
+    assert "--ranks needs one JOB" in result.stderr
 
 
 def test_a_pod_that_prints_without_end_is_left(pdj, demo, tmp_path, monkeypatch):

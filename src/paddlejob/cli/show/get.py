@@ -5,10 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import click
+import msgspec
 
 from paddlejob.api import names as api_names
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.cli import output, shared
+from paddlejob.cli.show.describe import process_table, rank_table
 from paddlejob.cli.target import Target, target_flags
 from paddlejob.cli.terminal import say
 from paddlejob.client.job import PHASES, Job, Jobs
@@ -29,6 +31,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 @click.option("--queue", default="", metavar="QUEUE", help="Only jobs of this queue of Kueue or Volcano.")
 @click.option("--limit", type=click.IntRange(min=1), default=None, help="List only the newest jobs.")
 @click.option("--watch", "-w", is_flag=True, help="After listing, watch for changes.")
+@click.option("--ranks", is_flag=True, help="List the ranks of one JOB: pod, card, step, loss, last line.")
 @click.option("--no-headers", is_flag=True, help="Don't print headers.")
 @output.output_option("text", *output.FORMS)
 @target_flags
@@ -41,6 +44,7 @@ def command(
     queue: str,
     limit: int | None,
     watch: bool,
+    ranks: bool,
     no_headers: bool,
     form: str | None,
 ) -> None:
@@ -52,6 +56,12 @@ def command(
         raise click.UsageError("give names, or -l and -A, not both")
     if watch and form in ("json", "yaml"):
         raise click.UsageError(f"-w does not work with -o {form}")
+    if ranks:
+        if len(names) != 1 or watch or form in ("name", "wide"):
+            raise click.UsageError(
+                "--ranks needs one JOB, and works with -o json and -o yaml, but not with -w"
+            )
+        shared.run(_list_ranks(target, names[0], form))
     listing = _Listing(
         names=names,
         all_namespaces=all_namespaces,
@@ -63,6 +73,18 @@ def command(
         headers=not no_headers,
     )
     shared.run(listing.run(target, watch=watch))
+
+
+async def _list_ranks(target: Target, name: str, form: str | None) -> int:
+    async with target.open() as jobs:
+        job = await jobs.get(name)
+        if form in ("json", "yaml"):
+            output.print_object(msgspec.to_builtins(await job.processes()), form)
+            return 0
+        # A pod with one process is a rank itself.
+        found = await process_table(job)
+        say(found or rank_table(job, await job.pods(), datetime.now(UTC)))
+    return 0
 
 
 class _Listing:
