@@ -13,7 +13,7 @@ that all of them hold the same weights at all times.  On CPUs they talk through 
 
 Works with paddlepaddle 2.6.2 to 3.3.1.  Settings, all from the environment:
 
-    DATA_DIR         what prepare_data.py wrote; default: data, beside this file
+    DATA_DIR         what prepare_data.py wrote; default: data, beside this file; downloaded if it is empty
     CHECKPOINT_DIR   a directory that all pods share; default: none, no checkpoints
     EPOCHS           default 4
     BATCH_SIZE       images of one step of one worker; default 32
@@ -48,6 +48,7 @@ warnings.filterwarnings("ignore", module="paddle")
 import network
 import numpy as np
 import paddle
+import prepare_data
 import progress
 from paddle import distributed
 from paddle.nn import functional
@@ -105,11 +106,20 @@ class Images(NamedTuple):
         """Reads `part` (train or t10k) of the MNIST files in `directory`."""
         images, labels = directory / f"{part}-images-idx3-ubyte", directory / f"{part}-labels-idx1-ubyte"
         if not (images.is_file() and labels.is_file()):
-            way_out = f"run prepare_data.py --out {directory}"
-            sys.exit(f"train_fleet.py: DATA_DIR {directory} has no {images.name}; {way_out}")
+            fetch(directory)
         grey = np.frombuffer(images.read_bytes(), "uint8", offset=16).reshape(-1, 1, 28, 28)
         pixels = (grey.astype("float32") / 255 - 0.13) / 0.31  # mean and deviation of MNIST
         return cls(pixels, np.frombuffer(labels.read_bytes(), "uint8", offset=8).astype("int64"))
+
+
+def fetch(directory: Path) -> None:
+    """Downloads the data, as every pod without data does when it starts."""
+    say(f"no data in {directory}, downloading it")
+    try:
+        # Several processes may do it at once: files are replaced as a whole.
+        prepare_data.prepare(directory)
+    except (prepare_data.PrepareError, OSError) as error:
+        sys.exit(f"train_fleet.py: DATA_DIR {directory} has no data: {error}")
 
 
 @dataclass(frozen=True)

