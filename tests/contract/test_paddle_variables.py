@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 import subprocess
 import sys
@@ -28,8 +29,15 @@ def ours() -> frozenset[str]:
 
 def paddle(version: str) -> frozenset[str]:
     packages = paddle_env.ensure(version).parents[1].glob("lib/python*/site-packages")
-    folder = next(packages) / "paddle" / "distributed"
-    return _covered(path.read_text() for path in folder.rglob("*.py"))
+    folder = next(packages) / "paddle"
+    libraries = (path for path in folder.rglob("*.so*") if not path.is_symlink() and path.stat().st_size)
+    return _covered(path.read_text() for path in folder.rglob("*.py")).union(*map(named_in, libraries))
+
+
+def named_in(library: Path) -> set[str]:
+    """Return the names of variables among the texts in a library; the compiler inlines some texts."""
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return {found[1].decode() for found in re.finditer(rb"\0(PADDLE_[A-Z_]+)(?=\0)", content)}
 
 
 def kit(requirement: str) -> frozenset[str]:
@@ -93,3 +101,9 @@ other = {"PADDLE_OTHER": 1}["PADDLE_OTHER"]
 """
     assert sorted(variables_read(source)) == [f"PADDLE_{letter}" for letter in "ABCDE"]
     assert not is_covered("FLAGS_use_stride_kernel")
+
+
+def test_names_are_found_in_libraries(tmp_path):
+    library = tmp_path / "libpaddle.so"
+    library.write_bytes(b"\x7fELF\0PADDLE_A\0PADDLE_B\0cannot read PADDLE_C\0PADDLE_D is wrong\0")
+    assert named_in(library) == {"PADDLE_A", "PADDLE_B"}
