@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import mmap
 import re
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from contract import wheels
 from contract.paddle_variables import KNOWN, is_covered, variables_read
 from scripts import paddle_env
 
@@ -42,12 +40,7 @@ def named_in(library: Path) -> set[str]:
 
 def kit(requirement: str) -> frozenset[str]:
     """Read the wheel of a kit without its dependencies."""
-    folder = paddle_env.cache_directory() / "wheels" / requirement
-    if not list(folder.glob("*.whl")):
-        download = ["-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), requirement]
-        subprocess.run([sys.executable, *download, "--disable-pip-version-check"], check=True)
-    [wheel] = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as files:
+    with wheels.opened(requirement) as files:
         return _covered(files.read(name).decode() for name in files.namelist() if name.endswith(".py"))
 
 

@@ -1,9 +1,9 @@
 """Logs of real programs over epochs and a restart, followed line by line.
 
 `logs/*.txt` are logs with timestamps, as `kubectl logs --timestamps` prints them. The logs of the examples,
-`paddle.Model` and tqdm were recorded; the others have the form that the projects print. `logs/*.table` has
-the progress of the job after each line, the step of an attempt that repeats steps in parentheses, and the
-seconds of goodput so far.
+`paddle.Model` and tqdm were recorded; the others have the form that the projects print, which
+tests/contract/test_kit_logs.py compares with their source. `logs/*.table` has the progress of the job after
+each line, the step of an attempt that repeats steps in parentheses, and the seconds of goodput so far.
 """
 
 from __future__ import annotations
