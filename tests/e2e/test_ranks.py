@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
+from typing import Any
 
+import msgspec
 import pytest
 
+import paddlejob
 from e2e.images import RESNET
 from e2e.jobs import Job, Space, collective, with_environment
 from e2e.report import REPORT
+from paddlejob.client.cluster import Cluster
+from tests.dashboard.pages import opened
 from tests.support.editor import editor_kubeconfig
 from tests.support.waiting import eventually
 
@@ -51,7 +57,42 @@ def words(space: Space) -> list[str]:
     return [sys.executable, "-m", "paddlejob.cli.kubectl", "--kubeconfig", str(user)]
 
 
-def test_every_process_is_a_rank(cards: Job, words: list[str]) -> None:
+def check_table(text: str) -> None:
+    rows = [line.split() for line in text.splitlines()]
+    processes = {row[0]: row for row in rows if row[1:2] in (["worker-0"], ["worker-1"])}
+    assert {rank: row[1] for rank, row in processes.items()} == {
+        str(rank): f"worker-{rank // 4}" for rank in range(8)
+    }
+    for rank, (_, _, _, step, loss, *last) in processes.items():
+        assert int(step) > 0
+        assert loss != "-"
+        assert " ".join(last).startswith(f"rank {rank} of 8 made step ")
+
+
+def check_processes(processes: list[dict[str, Any]]) -> None:
+    places = [(each["rank"], each["pod"]) for each in processes]
+    assert places == [(rank, f"worker-{rank // 4}") for rank in range(8)]
+    for each in processes:
+        assert each["step"] > 0
+        assert each["loss"]
+        assert each["lastLine"].startswith(f"rank {each['rank']} of 8 made step ")
+
+
+async def shown_by_the_dashboard(space: Space) -> list[dict[str, Any]]:
+    """Return the processes of both pods as the page of the job requests them."""
+    async with Cluster.open(namespace=space.name) as jobs, opened(jobs) as pages:
+        assert (await pages.get("/", query=pages.query)).status == 200
+        paths = (f"/api/jobs/{space.name}/cards/processes/worker-{index}" for index in range(2))
+        answers = [await pages.get(path) for path in paths]
+        return [each for answer in answers for each in answer.json]
+
+
+def test_every_process_is_a_rank(
+    cards: Job, space: Space, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", words[-1])
+    sdk_job = paddlejob.Job.get("cards", where="cluster", namespace=space.name)
+
     def pdj(*arguments: str) -> str:
         done = subprocess.run([*words, *arguments], capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
@@ -72,16 +113,13 @@ def test_every_process_is_a_rank(cards: Job, words: list[str]) -> None:
     assert "rank 5 of 8 made step 1\n" in pdj("logs", "cards", "--rank", "5")
     REPORT.seconds("read the log of a rank", time.monotonic() - began)
     began = time.monotonic()
-    rows = [line.split() for line in pdj("describe", "cards").splitlines()]
+    described = pdj("describe", "cards")
     REPORT.seconds("describe two pods of four processes", time.monotonic() - began)
-    processes = {row[0]: row for row in rows if row[1:2] in (["worker-0"], ["worker-1"])}
-    assert {rank: row[1] for rank, row in processes.items()} == {
-        str(rank): f"worker-{rank // 4}" for rank in range(8)
-    }
-    for rank, (_, _, _, step, loss, *last) in processes.items():
-        assert int(step) > 0
-        assert loss != "-"
-        assert " ".join(last).startswith(f"rank {rank} of 8 made step ")
+    for table in (described, pdj("top", "cards", "--once"), pdj("get", "cards", "--ranks")):
+        check_table(table)
+    check_processes([msgspec.to_builtins(each) for each in sdk_job.processes()])
+    assert [each.rank for each in sdk_job.processes(5)] == [5]
+    check_processes(asyncio.run(shown_by_the_dashboard(space)))
     environment = pdj("env", "cards", "--rank", "5").splitlines()
     assert {"PADDLE_TRAINER_ID=5", "PADDLE_LOCAL_RANK=1", "PADDLE_LOCAL_SIZE=4"} <= {*environment}
     assert "PADDLE_TRAINER_ID=1" in pdj("env", "cards", "--rank", "worker-1").splitlines()
