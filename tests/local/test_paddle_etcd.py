@@ -6,6 +6,7 @@ import itertools
 import re
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,9 @@ LAUNCHER = {
     "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python",
     "EPOCHS": "4",
 }
+MEET = Path(__file__).resolve().parents[1] / "roles" / "meet.py"
+OF_A_KIT = ["--master", "127.0.0.1:8080", "--nnodes", "1", "--rank", "0"]
+"""The arguments that paddleformers-cli gives to the launcher in every pod."""
 
 
 @pytest.fixture(scope="session")
@@ -83,3 +87,17 @@ async def test_paddles_launcher_follows_the_pods_through_an_etcd(start, example,
     assert [size for size, _ in itertools.groupby(sizes)][-3:] == ["2", "3", "2"]
     assert len(set(re.findall(r"^resumed from (\S+)", log, re.MULTILINE))) == 2
     assert float(found(r"^done accuracy (\S+) ", log)) >= 0.95
+
+
+async def test_the_etcd_overrides_the_arguments_of_a_kit(start, example, elastic_python, etcd):
+    await eventually_async(lambda: accepts(etcd))
+    job = example("resnet", env=LAUNCHER, elastic=1)
+    job["spec"]["worker"] |= {"requests": 1, "limits": 2}
+    [container] = job["spec"]["worker"]["template"]["spec"]["containers"]
+    container["command"] = ["python", "-m", "paddle.distributed.launch", *OF_A_KIT, str(MEET)]
+    # Without a GPU, the environment selects gloo.
+    del container["resources"], container["args"]
+    run = await start(job, python=elastic_python, settings=Settings(etcd_server=etcd))
+    assert await run.ended() is Ending.COMPLETED
+    for rank in ("worker-0", "worker-1"):
+        assert "MET 2 workers, sum 3" in run.log(rank, "paddle")

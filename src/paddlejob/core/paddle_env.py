@@ -281,7 +281,7 @@ def _device_env(context: JobContext) -> dict[str, str]:
         env[Env.SELECTED_DEVICES.format(kind)] = "0"
     if kind in CUSTOM_DEVICES.values():
         env |= {Env.DISTRI_BACKEND: "xccl", Env.XCCL_BACKEND: kind}
-    elif kind == "cpu" and context.spec.rendezvous is None:
+    elif kind == "cpu":
         env[Env.DISTRI_BACKEND] = "gloo"
     if context.network.has_host_ports:
         first, last = context.port + names.LAUNCHER_PORT_OFFSET, context.port + names.PORTS_PER_POD - 1
