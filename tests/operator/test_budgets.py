@@ -12,14 +12,16 @@ from paddlejob.core import network
 from paddlejob.core.snapshot import Settings as JobSettings
 from paddlejob.kube.events import EventLimits
 from paddlejob.kube.transport import fair_limiter
-from paddlejob.operator import history, progress
+from paddlejob.operator import history, limits, progress
 from paddlejob.operator.reports import writer
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.training import report_rate
 from tests.support.simulated_cluster import ROOT
 
 SOURCES = ROOT / "src"
-SHARES = re.compile(r"^from paddlejob\.fair_share import|= WorkQueue\(|\bnamespace_share\(", re.MULTILINE)
+SHARES = re.compile(
+    r"^from paddlejob\.fair_share import|= WorkQueue\(|\bnamespace_share\(|^class PackedParts", re.MULTILINE
+)
 """Matches code that divides something between namespaces."""
 MECHANISMS = {
     "paddlejob.kube.workqueue",
@@ -83,6 +85,7 @@ BUDGETS = (
         Rule.EQUAL,
     ),
     Budget("blocks of host ports", network.port_blocks(JobSettings().host_port_range), network.__name__),
+    Budget("MiB of encoded specs in memory", limits.MAX_PACKED_BYTES >> 20, limits.__name__, Rule.LARGEST),
 )
 
 
@@ -95,7 +98,7 @@ def sharing_modules() -> set[str]:
         *(SOURCES / "paddlejob" / "training").rglob("*.py"),
     ]
     return {
-        ".".join(file.relative_to(SOURCES).with_suffix("").parts)
+        ".".join(file.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
         for file in files
         if SHARES.search(file.read_text())
     }

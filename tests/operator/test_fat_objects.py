@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import tracemalloc
@@ -231,6 +232,49 @@ async def test_fat_jobs_of_a_namespace_cost_other_namespaces_nothing(monkeypatch
         # A job that is not in memory is read when it is needed; the server refuses pods with unknown fields.
         cluster.server.patch(PADDLE_JOBS, "mallory", "fat-0", {"spec": {"suspend": False}})
         await cluster.until(lambda: status_of("mallory", "fat-0").get("reason") == "CreateFailed")
+
+
+@simulated
+async def test_many_small_jobs_of_a_namespace_cost_other_namespaces_nothing(monkeypatch):
+    """Of 30 jobs, 10 are kept in memory; the others follow as soon as those are deleted."""
+    monkeypatch.setattr(limits, "MAX_JOBS", 10)
+    cluster = SimulatedCluster()
+    for number in range(30):
+        cluster.submit(job(f"small-{number:02}", "mallory").worker(1).spec(suspend=True))
+
+    def reconciled() -> set[str]:
+        found = cluster.server.objects(PADDLE_JOBS, "mallory")
+        return {each["metadata"]["name"] for each in found if is_suspended(each)}
+
+    async with cluster.running(volcano=False):
+        await cluster.until(lambda: len(reconciled()) == 10)
+        cluster.submit(job("innocent").worker(1))
+        await cluster.until_phase("Completed", "innocent")
+        assert len(reconciled()) == 10
+        assert len(cluster.controller.state.jobs) == 11
+        for name in reconciled():
+            cluster.server.delete(PADDLE_JOBS, "mallory", name)
+        await cluster.until(lambda: len(reconciled()) == 10, within_seconds=300)
+        # The latest ones are created while the namespace is full.
+        cluster.submit(job("small-99", "mallory").worker(1).spec(suspend=True))
+        for name in sorted(reconciled())[:5]:
+            cluster.server.delete(PADDLE_JOBS, "mallory", name)
+        await cluster.until(lambda: len(reconciled()) == 10, within_seconds=300)
+
+
+@pytest.mark.parametrize(("namespace", "kept"), [("default", 30), ("", 10)])
+@simulated
+async def test_only_an_operator_for_all_namespaces_limits_the_jobs_of_one(monkeypatch, namespace, kept):
+    monkeypatch.setattr(limits, "MAX_JOBS", 10)
+    cluster = SimulatedCluster()
+    for number in range(30):
+        cluster.submit(job(f"small-{number:02}").worker(1).spec(suspend=True))
+    settings = OperatorSettings(namespace=namespace)
+    found = state.ClusterState(cluster.client, settings, lambda *_: None, cluster.rng)
+    watch = asyncio.create_task(found.informers[0].run())
+    await found.informers[0].synced.wait()
+    assert len(found.jobs) == kept
+    watch.cancel()
 
 
 def is_suspended(body: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from paddlejob.history.record import MAX_BYTES, Record, Summary, manifest, objec
 from paddlejob.kube import errors
 from paddlejob.kube.resource import CONFIG_MAPS
 from paddlejob.kube.transport import Response
+from paddlejob.operator.record_store import MAX_LOADED, RecordStore
 from paddlejob.operator.settings import HistorySettings
 from simkube.build import job
 from simkube.kubelet.outcomes import Exit
@@ -287,5 +288,27 @@ def test_a_forged_record_does_not_stand_for_that_of_a_job():
         stage.settings = HistorySettings()
         stage.start_operator()
         assert (await stage.recorded("Failed")).attempts[0].attempt == 0
+
+    play(act)
+
+
+@pytest.mark.parametrize("per_namespace", [1, 2])
+def test_far_too_many_records_of_a_namespace_are_not_loaded_and_all_are_deleted_in_the_end(per_namespace):
+    async def act(stage: Kept) -> None:
+        for number in range(30):
+            await stage.forge(f"forged-{number}", f"uid-{number}", result="Failed")
+        elsewhere = manifest(Record(Summary("other", "elsewhere", "uid")))
+        stage.server.create(CONFIG_MAPS, elsewhere)
+        settings = HistorySettings(per_namespace=per_namespace)
+        left = []
+        while (len(await stage.stored())) > per_namespace:
+            store = RecordStore(stage.client, settings, namespace="", now=lambda: datetime.now(UTC))
+            await store.load()
+            assert len(store.summaries) <= MAX_LOADED * per_namespace + 1
+            assert object_key(Summary("other", "elsewhere", "uid")) in store.summaries
+            left.append(len(await stage.stored()))
+            for summary in store.surplus(()):
+                await store.remove(object_key(summary))
+        assert left == {1: [30, 21, 12, 3], 2: [30, 12]}[per_namespace]
 
     play(act)

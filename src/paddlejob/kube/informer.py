@@ -15,6 +15,7 @@ from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, View
 from paddlejob.kube import decoding, errors, responses, watch
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.kube.client import Client
+from paddlejob.kube.crowding import Crowding
 from paddlejob.kube.resource import Resource
 from paddlejob.kube.transport.lines import LineSplitter
 
@@ -29,6 +30,10 @@ STREAM_SECONDS = (300, 600)
 """Bounds of a stream's timeoutSeconds; it is random, so that streams do not all end at the same time."""
 MAX_LINE_BYTES = 32 << 20
 """Maximum size of an event. etcd stores 1.5 MB, and JSON encodes a control character in six bytes."""
+CROWDED_SECONDS = 60.0
+"""Minimum time between two lists because a crowded namespace has room again."""
+MAX_UNDECODABLE = 1000
+"""Maximum number of undecodable objects that are counted and logged."""
 MAX_ERROR_LENGTH = 500
 """Maximum length of a decoder's message, which may quote the object."""
 
@@ -53,8 +58,9 @@ class OnDecodeError(Protocol[T_co]):
 class Informer(Generic[T]):
     """Watches the objects of one kind, filtered by namespace and selectors, into a cache.
 
-    Guarantees: the cache always equals one version of the server's state. An object that does not decode, or
-    a callback that fails, does not affect other objects. Server and network failures are retried forever.
+    Guarantees: the cache always equals one version of the server's state, apart from objects of namespaces
+    with too many. An object that does not decode, or a callback that fails, does not affect other objects.
+    Server and network failures are retried forever.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class Informer(Generic[T]):
         on_change: OnChange[T] | None = None,
         on_decode_error: OnDecodeError[T] | None = None,
         decode: Decode[T] | None = None,
+        max_in_namespace: int | None = None,
     ) -> None:
         """Prepare to watch.
 
@@ -78,6 +85,8 @@ class Informer(Generic[T]):
         keeps, because a Raw is a view of the whole message.
         Without `on_decode_error`, an object that does not match its type is skipped, and parts that are
         nested too deeply are ignored. With it, objects are read completely or not at all.
+        Of a namespace with more than `max_in_namespace` objects, the ones that were seen first are cached.
+        The others follow when some of those are deleted.
         """
         self.resource = resource
         self.cache = cache
@@ -92,6 +101,8 @@ class Informer(Generic[T]):
         self._decode_view: Decode[T] = decode or (lambda encoded: decoding.decode(decoder, encoded))
         self._state: watch.State = watch.Empty()
         self._staged: dict[ObjectKey, T | _Skipped] = {}
+        self._crowding = Crowding(resource.plural, max_in_namespace)
+        self._listing_later: asyncio.TimerHandle | None = None
         self._undecodable: dict[ObjectKey, str] = {}
         """Resource versions of the objects that do not decode."""
         self._alive_at: float | None = None
@@ -132,6 +143,10 @@ class Informer(Generic[T]):
     def relist(self) -> None:
         """List everything again; a watch may lag behind recent writes, a new list does not."""
         self.synced.clear()
+        self._list_again()
+
+    def _list_again(self) -> None:
+        self._listing_later = None
         self._must_list = True
         if self._idle is not None:
             self._idle.reschedule(_now())
@@ -296,9 +311,10 @@ class Informer(Generic[T]):
             case watch.Stage():
                 self._stage(effect.payload)
             case watch.Unstage():
-                self._staged.pop(effect.payload, None)
+                self._unstage(effect.payload)
             case watch.Begin():
                 self._staged.clear()
+                self._crowding.begin_list()
             case _:
                 assert_never(effect)
 
@@ -321,23 +337,33 @@ class Informer(Generic[T]):
     def _apply(self, decoded: T | _Skipped, resource_version: str) -> None:
         if isinstance(decoded, _Skipped):
             self._record_skipped(decoded)
-            self._notify(self.cache.remove(decoded.key, resource_version), initial=False)
-        else:
+            self._changed(self.cache.remove(decoded.key, resource_version), initial=False)
+        elif decoded.metadata.key in self.cache or self._crowding.admits(decoded.metadata.key):
             self._undecodable.pop(decoded.metadata.key, None)
-            self._notify(self.cache.apply(decoded, resource_version), initial=False)
+            self._changed(self.cache.apply(decoded, resource_version), initial=False)
+        else:
+            self.cache.advance(resource_version)
 
     def _remove(self, key: ObjectKey, resource_version: str) -> None:
         self._undecodable.pop(key, None)
-        self._notify(self.cache.remove(key, resource_version), initial=False)
+        self._changed(self.cache.remove(key, resource_version), initial=False)
 
     def _stage(self, decoded: T | _Skipped) -> None:
-        if isinstance(decoded, _Skipped):
-            self._staged[decoded.key] = decoded
-            return
-        key, version = decoded.metadata.key, decoded.metadata.resource_version
+        key = decoded.key if isinstance(decoded, _Skipped) else decoded.metadata.key
+        is_ignored = isinstance(decoded, _Skipped) and not decoded.message
+        self._unstage(key)
         known = self.cache.get(key)
+        if is_ignored or not (known or self._crowding.admits(key)):
+            return
+        if known is None:
+            self._crowding.stage(key, 1)
         # Reuse a cached object, so that it is not in memory twice until the list is complete.
-        self._staged[key] = known if known and known.metadata.resource_version == version else decoded
+        is_same = known is not None and known.metadata.resource_version == _version(decoded)
+        self._staged[key] = known if known is not None and is_same else decoded
+
+    def _unstage(self, key: ObjectKey) -> None:
+        if self._staged.pop(key, None) is not None and key not in self.cache:
+            self._crowding.stage(key, -1)
 
     def _replace(self, resource_version: str) -> None:
         staged, self._staged = self._staged, {}
@@ -347,7 +373,8 @@ class Informer(Generic[T]):
             self._record_skipped(entry)
         listed = (entry for entry in staged.values() if not isinstance(entry, _Skipped))
         self.lists += 1
-        self._notify(self.cache.replace(listed, resource_version), initial=not self.synced.is_set())
+        self._crowding.end_list()
+        self._changed(self.cache.replace(listed, resource_version), initial=not self.synced.is_set())
         if not self._must_list:
             self.synced.set()
 
@@ -357,12 +384,21 @@ class Informer(Generic[T]):
         if not skipped.message:
             self._undecodable.pop(key, None)
             return
+        if key not in self._undecodable and len(self._undecodable) >= MAX_UNDECODABLE:
+            return
         is_known = self._undecodable.get(key) == skipped.resource_version
         self._undecodable[key] = skipped.resource_version
         if not is_known:
             log.warning(
                 "%s %s is ignored because it does not decode: %s", self.resource.kind, key, skipped.message
             )
+
+    def _changed(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
+        self._crowding.count(changes)
+        if self._listing_later is None and self._crowding.has_room:
+            later = asyncio.get_running_loop().call_later
+            self._listing_later = later(CROWDED_SECONDS, self._list_again)
+        self._notify(changes, initial=initial)
 
     def _notify(self, changes: tuple[Change[T], ...], *, initial: bool) -> None:
         if self._on_change is None:

@@ -179,6 +179,7 @@ class GangInformers:
             namespace=self._namespace,
             on_change=self._changed,
             decode=limits.decoder_of(PodGroup, owned=False),
+            max_in_namespace=None if self._namespace else limits.MAX_CHILDREN,
         )
         informers = (informer, self._flavor_informer(FLAVORS[kind])) if kind in FLAVORS else (informer,)
         optional: tuple[Informer[Any], ...] = ()

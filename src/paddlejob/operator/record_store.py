@@ -36,6 +36,8 @@ RETRY_SECONDS = 5.0
 UNDELETABLE_SECONDS = 600.0
 """Time before another attempt to delete a record that could not be deleted."""
 PAGE_SIZE = 20
+MAX_LOADED = 10
+"""Maximum number of summaries that are loaded for a namespace, as a multiple of `per_namespace`."""
 
 
 class RecordStore:
@@ -65,8 +67,13 @@ class RecordStore:
                 return
 
     async def _list(self) -> dict[ObjectKey, Summary]:
-        """Return the summaries without texts; pages shrink until a response is within its limit."""
+        """Return the summaries without texts; pages shrink until a response is within its limit.
+
+        Any user can create records. Of a namespace with far too many, the others are loaded by the next
+        operator, after this one has deleted what it loaded.
+        """
         found: dict[ObjectKey, Summary] = {}
+        counts: Counter[str] = Counter()
         token, limit = "", PAGE_SIZE
         while True:
             try:
@@ -83,8 +90,10 @@ class RecordStore:
                     raise
                 limit = max(1, limit // 4)
                 continue
-            summaries = map(outline_of_record, page.items)
-            found |= {object_key(summary): summary for summary in summaries if summary}
+            for summary in filter(None, map(outline_of_record, page.items)):
+                if counts[summary.namespace] < MAX_LOADED * self._settings.per_namespace:
+                    counts[summary.namespace] += 1
+                    found[object_key(summary)] = summary
             token = page.metadata.continue_token
             if not token:
                 return found

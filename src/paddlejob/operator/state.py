@@ -304,10 +304,9 @@ class ClusterState:
             return {}
         key, namespace = job.metadata.key, job.metadata.namespace
         others = [other for other in self._host_ports if other != key and self._holds_host_port(other)]
-        is_shared = not self._settings.namespace
         return {
             "taken_host_ports": frozenset(self._host_ports[other] for other in others),
-            "namespace_host_ports": sum(is_shared and other.namespace == namespace for other in others),
+            "namespace_host_ports": sum(self._is_shared and other.namespace == namespace for other in others),
         }
 
     def _holds_host_port(self, key: ObjectKey) -> bool:
@@ -328,7 +327,13 @@ class ClusterState:
             on_change=self._job_changed,
             on_decode_error=limits.readable_job,
             decode=self._decode_job,
+            max_in_namespace=limits.MAX_JOBS if self._is_shared else None,
         )
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether the operator serves all namespaces."""
+        return not self._settings.namespace
 
     def _decode_job(self, encoded: msgspec.Raw) -> PaddleJob:
         job, spec = limits.decode_job(encoded)
@@ -361,6 +366,7 @@ class ClusterState:
             label_selector=SELECTORS[resource],
             on_change=self._child_changed,
             decode=decode,
+            max_in_namespace=limits.MAX_CHILDREN if self._is_shared else None,
         )
 
     def _job_changed(self, old: PaddleJob | None, new: PaddleJob | None, *, initial: bool) -> None:
