@@ -115,3 +115,27 @@ def test_apart_from_that_old_and_new_are_the_same():
         port for port in new["containers"][0]["ports"] if port["name"] != "reports"
     ]
     assert old == new
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_operator_may_read_and_fill_its_secret_and_touch_no_other(name):
+    """RBAC cannot limit `create` to a name, so the manifests create the Secret."""
+    rules = [rule for each in objects(name) for rule in each.get("rules", ())]
+    secrets = [rule for rule in rules if "secrets" in rule["resources"]]
+    takes_reports = FILES[name].takes_reports
+    allowed = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["paddlejob-reports"]}
+    assert secrets == [{**allowed, "verbs": ["get", "patch"]}] * takes_reports
+    created = [each for each in objects(name) if each["kind"] == "Secret"]
+    assert [each["metadata"]["name"] for each in created] == ["paddlejob-reports"] * takes_reports
+    assert not any({"data", "stringData", "type"} & each.keys() for each in created)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_network_policy_opens_the_ports_for_metrics_and_reports_only(name):
+    policy, template = find(name, "NetworkPolicy")["spec"], find(name, "Deployment")["spec"]["template"]
+    assert policy["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert policy["policyTypes"] == ["Ingress"]
+    opened = [port["port"] for rule in policy["ingress"] for port in rule["ports"]]
+    ports = {each["name"]: each["containerPort"] for each in template["spec"]["containers"][0]["ports"]}
+    assert sorted(opened) == sorted(port for purpose, port in ports.items() if purpose != "health")
+    assert {"metrics", "health"} <= ports.keys()
