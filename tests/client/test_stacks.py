@@ -20,8 +20,10 @@ from paddlejob.client.streams.stacks import ProcessStack, format_stacks
 from tests.recorder.interpreter import SITE
 from tests.support.waiting import eventually
 
+MOUNT = ("unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt")
+CAN_MOUNT = os.geteuid() == 0 and not subprocess.run(MOUNT, check=False, capture_output=True).returncode
 PROGRAM = """
-import os, re, sys, threading, time
+import ctypes, os, re, subprocess, sys, threading, time
 
 def hold():
     print("up", flush=True)
@@ -50,6 +52,24 @@ def replace():
         time.sleep(0.01)
     os.dup2(os.open("precious", os.O_RDONLY), file)
     open("replaced", "w").close()
+    time.sleep(600)
+
+def imitate():
+    file = next(fd for fd in range(3, 20) if "stacks" in os.readlink(f"/proc/self/fd/{fd}"))
+    name = os.readlink(f"/proc/self/fd/{file}")
+    ctypes.CDLL(None).unshare(0x20000)  # a mount namespace of its own
+    os.mkdir("mount")
+    for words in (["--make-rprivate", "/"], ["-t", "tmpfs", "none", "mount"]):
+        subprocess.run(["mount", *words], check=True)
+    os.chdir("mount")
+    with open(f".{name}", "w") as precious:
+        precious.write("everything")
+    os.dup2(os.open(f".{name}", os.O_RDONLY), file)
+    os.chdir("..")
+    subprocess.run(["umount", "--lazy", "mount"], check=True)
+    assert os.readlink(f"/proc/self/fd/{file}") == name
+    print("up", flush=True)
+    print(file, flush=True)
     time.sleep(600)
 
 globals()[sys.argv[1]]()
@@ -154,6 +174,16 @@ def test_a_file_that_takes_the_place_of_the_stacks_is_not_emptied(start, tmp_pat
     [found] = ask(tmp_path / "progress", PATH=f"{programs}:{os.environ['PATH']}")
     assert found.trouble in (stacks.NO_RECORDER, stacks.NO_PROCESS)
     assert precious.read_text() == "everything"
+
+
+@pytest.mark.skipif(not CAN_MOUNT, reason="only root may mount a file system, and not in every container")
+def test_a_file_with_the_name_of_the_stacks_is_not_emptied(start, tmp_path):
+    """The path of a file in an unmounted file system begins at the root of that file system."""
+    process = start("imitate", 0)
+    file = Path(f"/proc/{process.pid}/fd/{int(process.stdout.readline())}")
+    [found] = ask(tmp_path / "progress")
+    assert found.trouble in (stacks.NO_RECORDER, stacks.NO_PROCESS)
+    assert file.read_text() == "everything"
 
 
 def test_the_launcher_is_not_asked(tmp_path, start):
