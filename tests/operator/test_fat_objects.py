@@ -147,6 +147,20 @@ def test_a_view_of_a_huge_object_is_small(case):
     assert (after - before) / COPIES < MAX_KEPT_BYTES
 
 
+@pytest.mark.parametrize("decode", [decode_pod, decode_service, decode_config_map])
+def test_an_object_that_no_job_controls_is_not_kept(decode):
+    mine, other = owned(), owned()
+    other["ownerReferences"][0]["kind"] = "Deployment"
+
+    def view(metadata: dict[str, Any]) -> object:
+        body = {"metadata": {"name": hostile.NAME, "namespace": "default", **metadata}}
+        return decode(msgspec.Raw(json.dumps(body).encode()))
+
+    assert view(mine) is not None
+    assert view(other) is None
+    assert view({}) is None
+
+
 @simulated
 async def test_a_job_that_is_too_large_is_reported_with_a_remedy():
     cluster = SimulatedCluster(behaviour=lambda *_: RunForever())
