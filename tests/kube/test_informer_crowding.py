@@ -135,3 +135,44 @@ def test_a_decoder_that_skips_objects_makes_no_namespace_crowded():
             assert set(scene.cached()) == {"map-9"}
 
     play(scenario)
+
+
+def finished(settings: Settings) -> bool:
+    return settings.data.get("size") == "finished"
+
+
+@LISTS
+def test_retired_objects_keep_no_other_out_and_the_oldest_are_dropped(streaming_list: bool, caplog):
+    async def scenario(scene: Scene) -> None:
+        limited(scene, is_retired=finished)
+        for name in ("a", "b", "c", "d"):
+            scene.put(name, size="finished")
+        scene.put("x")
+        async with scene.running():
+            await scene.informer.synced.wait()
+            assert set(scene.cached()) == {"a", "b", "c", "x"}
+            scene.put("y")
+            scene.put("z")
+            scene.put("ignored")
+            await scene.settled()
+            assert set(scene.cached()) == {"a", "b", "c", "x", "y", "z"}
+            scene.put("y", size="finished")
+            await scene.settled()
+            assert set(scene.cached()) == {"b", "c", "x", "y", "z"}
+            assert scene.told[-1] == ("a", None, False)
+            # A retired object made room for the one that was ignored.
+            await asyncio.sleep(CROWDED_SECONDS + 10)
+            await scene.settled()
+            assert set(scene.cached()) == {"b", "c", "ignored", "x", "y", "z"}
+            scene.delete("b")
+            await asyncio.sleep(CROWDED_SECONDS + 10)
+            await scene.settled()
+            assert set(scene.cached()) == {"a", "c", "ignored", "x", "y", "z"}
+
+    caplog.set_level(logging.WARNING)
+    play(scenario, streaming_list=streaming_list)
+    told = {
+        each.getMessage().partition(":")[0] for each in caplog.records if "more than" in each.getMessage()
+    }
+    crowded = "namespace default has more than 3 "
+    assert told == {f"{crowded}configmaps", f"{crowded}finished configmaps"}

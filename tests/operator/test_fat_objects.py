@@ -276,6 +276,19 @@ async def test_many_small_jobs_of_a_namespace_cost_other_namespaces_nothing(monk
         await cluster.until(lambda: len(reconciled()) == 10, within_seconds=300)
 
 
+@simulated
+async def test_many_finished_jobs_of_a_namespace_keep_no_new_job_out(monkeypatch):
+    monkeypatch.setattr(limits, "MAX_JOBS", 3)
+    cluster = SimulatedCluster(behaviour=lambda *_: Exit(0, 1.0))
+    async with cluster.running(volcano=False):
+        for number in range(9):
+            cluster.submit(job(f"job-{number}").worker(1))
+            await cluster.until_phase("Completed", f"job-{number}")
+            # Pods of finished jobs are deleted before their jobs are dropped from memory.
+            await cluster.until(lambda: not cluster.pod_names())
+        assert len(cluster.controller.state.jobs) == 3
+
+
 @pytest.mark.parametrize(("namespace", "kept"), [("default", 30), ("", 10)])
 @simulated
 async def test_only_an_operator_for_all_namespaces_limits_the_jobs_of_one(monkeypatch, namespace, kept):

@@ -15,7 +15,7 @@ from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta, View
 from paddlejob.kube import decoding, errors, responses, watch
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.kube.client import Client
-from paddlejob.kube.crowding import Crowding
+from paddlejob.kube.crowding import Crowding, Group
 from paddlejob.kube.resource import Resource
 from paddlejob.kube.transport.lines import LineSplitter
 
@@ -78,6 +78,7 @@ class Informer(Generic[T]):
         on_decode_error: OnDecodeError[T] | None = None,
         decode: Decode[T] | None = None,
         max_in_namespace: int | None = None,
+        is_retired: Callable[[T], bool] | None = None,
     ) -> None:
         """Prepare to watch.
 
@@ -86,7 +87,7 @@ class Informer(Generic[T]):
         Without `on_decode_error`, an object that does not match its type is skipped, and parts that are
         nested too deeply are ignored. With it, objects are read completely or not at all.
         Of a namespace with more than `max_in_namespace` objects, the ones that were seen first are cached.
-        The others follow when some of those are deleted.
+        The others follow when some of those are deleted. Objects that are retired are counted separately.
         """
         self.resource = resource
         self.cache = cache
@@ -101,7 +102,7 @@ class Informer(Generic[T]):
         self._decode_view: Decode[T] = decode or (lambda encoded: decoding.decode(decoder, encoded))
         self._state: watch.State = watch.Empty()
         self._staged: dict[ObjectKey, T | _Skipped] = {}
-        self._crowding = Crowding(resource.plural, max_in_namespace)
+        self._crowding = Crowding(resource.plural, max_in_namespace, is_retired)
         self._listing_later: asyncio.TimerHandle | None = None
         self._undecodable: dict[ObjectKey, str] = {}
         """Resource versions of the objects that do not decode."""
@@ -338,9 +339,11 @@ class Informer(Generic[T]):
         if isinstance(decoded, _Skipped):
             self._record_skipped(decoded)
             self._changed(self.cache.remove(decoded.key, resource_version), initial=False)
-        elif decoded.metadata.key in self.cache or self._crowding.admits(decoded.metadata.key):
+        elif decoded.metadata.key in self.cache or self._crowding.admits(self._group_of(decoded)):
             self._undecodable.pop(decoded.metadata.key, None)
             self._changed(self.cache.apply(decoded, resource_version), initial=False)
+            while surplus := self._crowding.surplus(decoded.metadata.namespace):
+                self._changed(self.cache.remove(surplus, resource_version), initial=False)
         else:
             self.cache.advance(resource_version)
 
@@ -353,17 +356,24 @@ class Informer(Generic[T]):
         is_ignored = isinstance(decoded, _Skipped) and not decoded.message
         self._unstage(key)
         known = self.cache.get(key)
-        if is_ignored or not (known or self._crowding.admits(key)):
+        group = self._group_of(decoded)
+        if is_ignored or not (known or self._crowding.admits(group)):
             return
         if known is None:
-            self._crowding.stage(key, 1)
+            self._crowding.stage(group, 1)
         # Reuse a cached object, so that it is not in memory twice until the list is complete.
         is_same = known is not None and known.metadata.resource_version == _version(decoded)
         self._staged[key] = known if known is not None and is_same else decoded
 
     def _unstage(self, key: ObjectKey) -> None:
-        if self._staged.pop(key, None) is not None and key not in self.cache:
-            self._crowding.stage(key, -1)
+        staged = self._staged.pop(key, None)
+        if staged is not None and key not in self.cache:
+            self._crowding.stage(self._group_of(staged), -1)
+
+    def _group_of(self, decoded: T | _Skipped) -> Group:
+        if isinstance(decoded, _Skipped):
+            return Group(decoded.key.namespace)
+        return self._crowding.group_of(decoded)
 
     def _replace(self, resource_version: str) -> None:
         staged, self._staged = self._staged, {}

@@ -328,6 +328,7 @@ class ClusterState:
             on_decode_error=limits.readable_job,
             decode=self._decode_job,
             max_in_namespace=limits.MAX_JOBS if self._is_shared else None,
+            is_retired=lambda job: job.status.phase.is_terminal,
         )
 
     @property

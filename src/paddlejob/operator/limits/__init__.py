@@ -57,7 +57,7 @@ MAX_VIEW_BYTES = 64 << 10
 MAX_PACKED_BYTES = 96 << 20
 """Enough for 10,000 running jobs of 10 KiB; the manifests give the operator 512 MiB."""
 MAX_JOBS = 10_000
-"""Maximum number of jobs of one namespace that are kept, if the operator serves several."""
+"""Maximum number of unfinished jobs of one namespace that are kept, and of finished ones."""
 MAX_CHILDREN = 20_000
 """The same for each kind of object that belongs to jobs."""
 ENTRY_BYTES = 200
