@@ -23,7 +23,7 @@ class Group(NamedTuple):
 
 
 class Crowding(Generic[T]):
-    """Counts the cached objects of each namespace, and remembers where there are more than the limit.
+    """Counts the cached objects of each namespace, and remembers the namespaces above the limit.
 
     Objects above the limit are not cached. They are found by a new list once others are deleted. Retired
     objects, such as finished jobs, have a limit of their own, so that they do not keep new objects out.
@@ -85,7 +85,7 @@ class Crowding(Generic[T]):
             retired.pop(found.metadata.key, None)
 
     def surplus(self, namespace: str) -> ObjectKey | None:
-        """Return the cached object that retired first if there are too many, since others retired later."""
+        """Return the cached object that retired first, None if the namespace has few enough retired ones."""
         retired = self._retired.get(namespace, {})
         if self._limit is None or len(retired) <= self._limit:
             return None
