@@ -257,8 +257,8 @@ async def _has_status(stage: Stage, pod: str, expected: dict[str, str]) -> bool:
 def test_pods_of_a_failed_job_never_start(perform):
     async def act(stage: Stage) -> None:
         for name in ("demo", "other"):
-            stage.fates.set(f"{name}-worker-0", Unschedulable(for_seconds=3, then=RunForever()))
-        await stage.submit(job().worker(1).spec(startupDeadlineSeconds=1, cleanPodPolicy="Never"))
+            stage.fates.set(f"{name}-worker-0", Unschedulable(for_seconds=8, then=RunForever()))
+        await stage.submit(job().worker(1).spec(startupDeadlineSeconds=5, cleanPodPolicy="Never"))
         assert (await stage.phase("Failed"))["reason"] == "StartupDeadlineExceeded"
         marked = {"phase": "Failed", "reason": "JobEnded"}
         await stage.until(lambda: _has_status(stage, "demo-worker-0", marked), "the pod is marked")
