@@ -48,7 +48,7 @@ CHINESE_INTRODUCTION = f"""\
 [English](api.md)
 
 `kubectl get {names.SHORT_NAME}` 列出任务；`kubectl explain {names.SHORT_NAME}.spec` 显示同样的说明（英文）。
-Pod 模板的字段是 Kubernetes 自己的，原样传递。
+Pod 模板的字段是 Kubernetes 自己的，原样透传。
 """
 
 SPELLINGS = f"""\

@@ -146,8 +146,8 @@ BAD_TEMPLATES = [
         "workers that always start again",
         job().worker(pod={"restartPolicy": "Always"}),
         f"{TEMPLATE}.spec.restartPolicy",
-        'Invalid value: "Always": must be OnFailure or Never: a worker that succeeded would start',
-        "must be OnFailure or Never: a worker that succeeded would start again",
+        'Invalid value: "Always": must be OnFailure or Never: otherwise a worker that succeeded',
+        "must be OnFailure or Never: otherwise a worker that succeeded would be restarted",
     ),
     BadJob(
         "a label that is a number",

@@ -210,7 +210,7 @@ class PaddleJobSpec(View, frozen=True):
         str,
         about(
             "When to delete the pods of a finished job: Always, Never, OnFailure or OnCompletion (default). "
-            "Never keeps the logs for debugging.",
+            "With Never, the pods and their logs stay for debugging.",
             maxLength=_WORD_MAX,
         ),
     ] = ""

@@ -113,8 +113,8 @@ def pod_rules(role: Role) -> list[JsonObject]:
         rules.append(
             _rule(
                 "!has(self.restartPolicy) || self.restartPolicy != 'Always'",
-                f"must be OnFailure or Never: a {role} that succeeded would start again, "
-                "the job never complete",
+                f"must be OnFailure or Never: otherwise a {role} that succeeded would be restarted, "
+                "and the job would never complete",
                 fieldPath=".restartPolicy",
             )
         )
@@ -124,7 +124,7 @@ def pod_rules(role: Role) -> list[JsonObject]:
 def spelling_rules(accepted: Iterable[str], known: Iterable[str]) -> list[JsonObject]:
     """Return the rule on the accepted spellings of a word; the message lists the known ones."""
     *first, last = known
-    return [_rule(f"self.lowerAscii() in {_list(['', *accepted])}", f"write {', '.join(first)} or {last}")]
+    return [_rule(f"self.lowerAscii() in {_list(['', *accepted])}", f"must be {', '.join(first)} or {last}")]
 
 
 def _name_length_rule(role: Role) -> JsonObject:

@@ -150,8 +150,8 @@ def _restart_policy_errors(path: str, policy: Any, role: Role) -> Iterator[Field
         yield invalid(
             path,
             policy,
-            f"must be OnFailure or Never: a {role} that succeeded would start again, and the job would never "
-            "complete",
+            f"must be OnFailure or Never: otherwise a {role} that succeeded would be restarted, "
+            "and the job would never complete",
         )
 
 
