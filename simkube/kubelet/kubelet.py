@@ -19,8 +19,8 @@ import msgspec
 from paddlejob.api.meta import JsonObject
 from paddlejob.kube import errors, responses
 from paddlejob.kube.client import Client
+from paddlejob.kube.decoding import split_lines
 from paddlejob.kube.resource import PODS
-from paddlejob.kube.transport.lines import split_lines
 from simkube import virtual_loop
 from simkube.kubelet.node_pool import NodePool
 from simkube.kubelet.outcomes import Behaviour, exit_soon

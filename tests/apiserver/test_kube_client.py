@@ -7,12 +7,12 @@ import pytest
 
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client, PatchType
+from paddlejob.kube.decoding import split_lines
 from paddlejob.kube.resource import CONFIG_MAPS, LEASES, PODS, Resource
 from paddlejob.kube.responses import Written, error_from_stream
 from paddlejob.kube.transport.cluster import ExecPlugin, Impersonation, User
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.kube.transport.lines import split_lines
 
 REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 WIDGETS = Resource("example.org", "v1", "widgets", "Widget")

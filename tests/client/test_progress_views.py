@@ -14,8 +14,7 @@ from paddlejob.api.v1 import TrainingProgress
 from paddlejob.client.local_runs import LocalRuns
 from paddlejob.local.store.logs import LogLines
 from paddlejob.local.ui.view import RunView
-from paddlejob.sdk import display
-from paddlejob.sdk.snapshot import read_metrics
+from paddlejob.sdk.snapshot import read_metrics, render
 from paddlejob.training.log_lines import Tracker, training_progress
 from sdk.notebooks import snapshot_of
 from tests.client.test_local_runs import recorded
@@ -56,7 +55,7 @@ async def test_all_views_agree(tmp_path: Path, log: Path):
     run = recorded(tmp_path, "job", log="".join(f"{line}\n" for line in lines))
     [listed] = await LocalRuns(tmp_path).list()
     assert numbers(listed.state.status.progress) == expected
-    page = snapshot_of(display.render(snapshot(lines=lines)))
+    page = snapshot_of(render(snapshot(lines=lines)))
     assert numbers(msgspec.convert(page["job"]["progress"], TrainingProgress)) == expected
     table = RunView(run, run.read_record())
     table.on_pod(WORKER)

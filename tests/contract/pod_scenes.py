@@ -16,9 +16,9 @@ import msgspec
 from paddlejob.api.meta import JsonObject
 from paddlejob.core.pod_set import FINAL_PHASES
 from paddlejob.kube.client import Client
+from paddlejob.kube.decoding import split_lines
 from paddlejob.kube.errors import NotFoundError
 from paddlejob.kube.resource import CONFIG_MAPS, NODES, PODS
-from paddlejob.kube.transport.lines import split_lines
 from simkube.kubelet.outcomes import (
     Evict,
     Exit,

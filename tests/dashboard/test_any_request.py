@@ -15,7 +15,7 @@ from yarl import URL
 
 from paddlejob.client.errors import ClientError
 from paddlejob.client.local_runs import LocalRuns
-from paddlejob.dashboard import changes
+from paddlejob.dashboard import pages
 from paddlejob.dashboard.server import Dashboard
 from paddlejob.dashboard.shared import SharedDashboard
 from paddlejob.dashboard.users import plain_token
@@ -155,4 +155,4 @@ JOB = job().ps(1).worker(2).manifest
 @example("apiVersion: batch.paddlepaddle.org/v1\nkind: PaddleJob\nmetadata: &a\n  labels: *a\n")
 @example('{"apiVersion": "batch.paddlepaddle.org/v1", "kind": "PaddleJob", "metadata": 1}')
 def test_any_text_in_the_form_has_problems_or_none(text: str):
-    assert all(isinstance(each, str) for each in changes.read(text).problems)
+    assert all(isinstance(each, str) for each in pages.read_submission(text).problems)

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from local.jobs import config_map, job, role, text
-from paddlejob.dashboard import changes
+from paddlejob.dashboard import pages as pages_module
 from paddlejob.dashboard.session import MAX_TEXTS
 from tests.dashboard.test_streams import LIVE
 
@@ -106,23 +106,23 @@ async def test_a_body_without_end_is_refused(pages):
 
 def test_only_the_first_problems_of_a_text_are_returned():
     bad = "---\n".join(f"kind: PaddleJob\nmetadata: {{name: A{at}}}\nspec: {{}}\n" for at in range(200))
-    found = changes.read(bad).problems
-    assert len(found) == changes.MAX_PROBLEMS + 1
+    found = pages_module.read_submission(bad).problems
+    assert len(found) == pages_module.MAX_PROBLEMS + 1
     assert re.fullmatch(r"and \d{3,} more problems", found[-1])
-    long = changes.read(f"kind: PaddleJob\nmetadata: {{name: {'A' * 100_000}}}\n").problems
-    assert max(map(len, long)) <= changes.PROBLEM_LENGTH
+    long = pages_module.read_submission(f"kind: PaddleJob\nmetadata: {{name: {'A' * 100_000}}}\n").problems
+    assert max(map(len, long)) <= pages_module.PROBLEM_LENGTH
 
 
 async def test_one_text_of_a_user_is_parsed_at_a_time_and_few_wait(pages, monkeypatch):
     started, release = asyncio.Semaphore(0), threading.Event()
     loop = asyncio.get_running_loop()
 
-    def slow(text: str) -> changes.Submission:
+    def slow(text: str) -> pages_module.Submission:
         loop.call_soon_threadsafe(started.release)
         assert release.wait(60)
-        return changes.Submission([], [], [text])
+        return pages_module.Submission([], [], [text])
 
-    monkeypatch.setattr(changes, "read", slow)
+    monkeypatch.setattr(pages_module, "read_submission", slow)
     checks = [asyncio.create_task(pages.post("/api/validate", {"text": "x"})) for _ in range(MAX_TEXTS + 2)]
     await started.acquire()
     done, waiting = await asyncio.wait(checks, return_when=asyncio.FIRST_COMPLETED)

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 
 from paddlejob.dashboard.standalone import record_page
 from paddlejob.history.record import Record
-from paddlejob.sdk.display import render
+from paddlejob.sdk.snapshot import render
 from tests.dashboard.browser import AXE, AXE_RULES, chromium, tab
 from tests.dashboard.records import HOSTILE, failed_record, rank, record_with, snapshot
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from aiohttp import web
 
+from paddlejob.kube.decoding import split_lines
 from paddlejob.kube.transport.cluster import ClusterConfig
 from paddlejob.kube.transport.http import HttpTransport
-from paddlejob.kube.transport.lines import split_lines
 
 DATA = Path(__file__).parent / "data"
 CA = (DATA / "ca.crt").read_bytes()

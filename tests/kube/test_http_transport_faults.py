@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 
 from kube.https_server import Server, lines_of, listening, serve, serve_bytes, transport_to
+from paddlejob.kube.decoding import split_lines
 from paddlejob.kube.errors import TransportError, TransportTimeoutError
 from paddlejob.kube.transport import http
-from paddlejob.kube.transport.lines import split_lines
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

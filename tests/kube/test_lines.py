@@ -4,8 +4,8 @@ import random
 
 import pytest
 
+from paddlejob.kube.decoding import LineSplitter, split_lines
 from paddlejob.kube.errors import ResponseTooLargeError
-from paddlejob.kube.transport.lines import LineSplitter, split_lines
 
 
 async def chunks_of(*chunks, error=None):

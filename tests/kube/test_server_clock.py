@@ -10,9 +10,8 @@ from aiohttp import web
 from kube.https_server import serve, transport_to
 from kube.scripted_transport import ScriptedTransport, ok, refusal
 from paddlejob.kube import errors
-from paddlejob.kube.client import Client
+from paddlejob.kube.client import Client, ServerClock
 from paddlejob.kube.resource import PODS
-from paddlejob.kube.server_clock import ServerClock
 from paddlejob.kube.transport import Response
 from simkube.apiserver.server import ApiServer
 

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.kubelet.environment import CONFIG_MAP, SECRET, ConfigError, Source, Sources
-from paddlejob.kubelet.projection import File, files_of, stays_inside
+from paddlejob.kubelet.environment import (
+    CONFIG_MAP,
+    SECRET,
+    ConfigError,
+    File,
+    Source,
+    Sources,
+    files_of,
+    stays_inside,
+)
 
 OBJECTS = {
     Source(CONFIG_MAP, "files"): {"a": b"1", "b": b"2"},

@@ -13,7 +13,7 @@ from paddlejob.local.store.logs import (
     chosen_pods,
     log_label,
 )
-from paddlejob.terminal import Prefixes, tame
+from paddlejob.text import Prefixes, tame
 
 
 @pytest.fixture

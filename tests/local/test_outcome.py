@@ -6,7 +6,7 @@ import pytest
 
 from local.jobs import container, job, role, text
 from paddlejob.local.input.documents import read
-from paddlejob.local.store import files, outcome, run_directory
+from paddlejob.local.store import outcome, run_directory
 from paddlejob.local.store.run_directory import RunRecord
 
 JOB = read(text(job(worker=role(2, containers=[container("true"), container("true", name="side")])))).job
@@ -64,7 +64,7 @@ def test_models_come_first_and_the_list_is_limited(run):
 
 
 def test_the_scan_for_files_is_limited(run, monkeypatch):
-    monkeypatch.setattr(files, "MAX_SCANNED", 3)
+    monkeypatch.setattr(outcome, "MAX_SCANNED", 3)
     for number in range(5):
         put(run, f"{number}.txt")
-    assert len(files.written_files(run, 10)) == 3
+    assert len(outcome.written_files(run, 10)) == 3

@@ -31,11 +31,10 @@ from paddlejob.local.runner import Ending
 from paddlejob.local.store import run_directory
 from paddlejob.local.store.logs import LogLines
 from paddlejob.local.store.run_directory import Outcome, RunRecord, WrittenFile
-from paddlejob.local.ui import summary
+from paddlejob.local.ui import output
 from paddlejob.local.ui.json_lines import JsonOutput
-from paddlejob.local.ui.live import LiveOutput
+from paddlejob.local.ui.live import LINES_AROUND, LiveOutput, clock, render, sparkline
 from paddlejob.local.ui.plain import SLOW_SECONDS, PlainOutput
-from paddlejob.local.ui.table import LINES_AROUND, clock, render, sparkline
 from paddlejob.local.ui.view import RunView
 
 JOB = read(text(job(ps=role(1), worker=role(2)))).job
@@ -372,17 +371,17 @@ def test_a_failure_ends_with_the_last_lines_of_the_pod_that_failed(view, info):
     log.write_text("".join(f"line {number}\n" for number in range(100)))
     failure = Failure(attempt=2, pod="job-worker-1", message="worker-1 exited with code 1")
     view.on_job(at_phase(Phase.FAILED, failure.message, attempt=2, last_failure=failure))
-    told = list(summary.details(view, Ending.FAILED, Outcome(), selection="none"))
+    told = list(output.details(view, Ending.FAILED, Outcome(), selection="none"))
     assert (told[0], len(told)) == ("  worker-1 | line 85", 15)
-    assert not list(summary.details(view, Ending.FAILED, Outcome(), selection="all"))
-    assert summary.verdict(view, Ending.FAILED, Outcome()).endswith("s: worker-1 exited with code 1")
+    assert not list(output.details(view, Ending.FAILED, Outcome(), selection="all"))
+    assert output.verdict(view, Ending.FAILED, Outcome()).endswith("s: worker-1 exited with code 1")
 
 
 def test_a_failure_of_an_earlier_attempt_did_not_end_the_job(view, info):
     failure = Failure(attempt=0, pod="job-worker-1", message="worker-1 exited with code 137")
     message = "ran longer than activeDeadlineSeconds 60"
     view.on_job(at_phase(Phase.FAILED, message, attempt=1, last_failure=failure))
-    assert not list(summary.details(view, Ending.FAILED, Outcome(), selection="none"))
+    assert not list(output.details(view, Ending.FAILED, Outcome(), selection="none"))
 
 
 CLOCKS = {0: "0s", 59: "59s", 60: "1m00s", 3599: "59m59s", 3600: "1h00m"}

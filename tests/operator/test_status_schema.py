@@ -9,8 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from paddlejob.api.crd.definition import CRD_NAME, crd_v1, crd_v1beta1
-from paddlejob.api.crd.served import dropped_status_fields, sample_status
+from paddlejob.api.crd.definition import CRD_NAME, crd_v1, crd_v1beta1, dropped_status_fields, sample_status
 from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJobStatus
 from paddlejob.kube import errors

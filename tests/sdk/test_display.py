@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from paddlejob.sdk import display
+from paddlejob.sdk import snapshot as snapshots
 from sdk.notebooks import snapshot_of
 from tests.dashboard.records import NOW, rank, snapshot
 
 
 def shown(found):
-    return snapshot_of(display.render(found))
+    return snapshot_of(snapshots.render(found))
 
 
 def test_a_running_job_shows_progress_and_ranks():
@@ -35,7 +35,7 @@ def test_a_running_job_shows_progress_and_ranks():
 def test_the_curve_of_a_long_log_keeps_its_end():
     found = shown(snapshot(lines=[f"step {step} loss {step}" for step in range(5000)]))
     losses = [each["loss"] for each in found["points"]]
-    assert len(losses) <= display.MAX_POINTS
+    assert len(losses) <= snapshots.MAX_POINTS
     assert losses[-1] == 4999
     assert losses == sorted(losses)
 
@@ -73,8 +73,8 @@ def cell(monkeypatch):
 
 def test_a_cell_is_updated_after_a_pause_and_at_the_end(cell, monkeypatch):
     now = 0.0
-    monkeypatch.setattr(display.time, "monotonic", lambda: now)
-    show = display.show_function()
+    monkeypatch.setattr(snapshots.time, "monotonic", lambda: now)
+    show = snapshots.show_function()
     for step, seconds in ((1, 0.0), (2, 1.0), (3, 4.0), (3, 8.0)):
         now = seconds
         show(snapshot(lines=[f"step {step}/9 loss 1"], phase="Running"))
@@ -83,7 +83,7 @@ def test_a_cell_is_updated_after_a_pause_and_at_the_end(cell, monkeypatch):
 
 
 def test_a_terminal_gets_a_line_for_each_change(capsys):
-    show = display.show_function()
+    show = snapshots.show_function()
     for step in (1, 1, 2):
         show(snapshot(lines=[f"step {step}/2 loss 1"], phase="Running"))
     assert capsys.readouterr().out == (

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from paddlejob.api.meta import JsonObject
+from paddlejob.kube.decoding import split_lines
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.transport import Transport
-from paddlejob.kube.transport.lines import split_lines
 
 WIDGETS = Resource("behaviour.example.org", "v1", "widgets", "Widget")
 WIDGET_DEFINITION: JsonObject = {

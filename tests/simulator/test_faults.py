@@ -10,6 +10,7 @@ import pytest
 
 from paddlejob.kube.backoff import RetryPolicy
 from paddlejob.kube.client import Client
+from paddlejob.kube.decoding import split_lines
 from paddlejob.kube.errors import (
     ApiError,
     ConflictError,
@@ -21,7 +22,6 @@ from paddlejob.kube.errors import (
     TransportTimeoutError,
 )
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
-from paddlejob.kube.transport.lines import split_lines
 from simkube import virtual_loop
 from simkube.apiserver.server import ApiServer
 from simkube.faults.transport import FaultRates, Faults, FaultyTransport

@@ -13,7 +13,7 @@ from paddlejob.client.errors import ClientError, NoSuchJobError
 from paddlejob.client.job import FirstError, Job, describe
 from paddlejob.client.logs.model import LogBlock, LogItem, LogQuery, Marker
 from paddlejob.kube.errors import KubeError
-from paddlejob.terminal import Prefixes, tame
+from paddlejob.text import Prefixes, tame
 
 PROGRESS_SECONDS = 10.0
 """Shortest time between two lines about the progress of training."""

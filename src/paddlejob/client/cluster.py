@@ -273,7 +273,7 @@ class ClusterJob(Job):
                 self.cluster.on_trouble(self.name, watch.trouble)
 
     def watch_with_pods(self) -> AsyncGenerator[JobWithPods, None]:
-        """Yield the job with its pods now and after each change, until it is deleted."""
+        """Yield the job and its pods, now and after each change, until it is deleted."""
         from paddlejob.client import live  # noqa: PLC0415
 
         return live.watch_with_pods(self)
@@ -320,7 +320,7 @@ class ClusterJob(Job):
 
     async def first_error(self) -> FirstError | None:
         """Return the first failure of the last failed attempt, with the end of the log of that rank."""
-        from paddlejob.client.logs.first_error import first_error  # noqa: PLC0415
+        from paddlejob.client.logs.history import first_error  # noqa: PLC0415
 
         return await first_error(self)
 

@@ -26,7 +26,6 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase
-from paddlejob.client import goals
 from paddlejob.client.errors import (
     ClientError,
     GoalMissedError,
@@ -47,6 +46,10 @@ if TYPE_CHECKING:
     from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
 
+
+ENDED = "ended"
+DELETED = "deleted"
+_GOAL_PHASES = {str(phase).lower(): phase for phase in Phase if phase}
 LATEST = "@latest"
 """The name that stands for the newest job."""
 LOOK_SECONDS = 1.0
@@ -174,25 +177,25 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def watch(self) -> AsyncGenerator[PaddleJob, None]:
-        """Yield the state now and after each change, until the job is deleted or its run is over."""
+        """Yield the state, now and after each change, until the job is deleted or its run has ended."""
 
     @abc.abstractmethod
     def watch_with_pods(self) -> AsyncGenerator[JobWithPods, None]:
-        """Yield the job with its pods now and after each change, until it is deleted or its run is over."""
+        """Yield the job and its pods, now and after each change, until it is deleted or its run has ended."""
 
     async def wait(
         self,
-        goal: str = goals.ENDED,
+        goal: str = ENDED,
         *,
         timeout_seconds: float | None = None,
         on_note: Callable[[str], None] = lambda _: None,
     ) -> PaddleJob:
-        """Wait until the job has ended, or for another goal (see `goals.parse`), and return its state.
+        """Wait until the job has ended, or for another goal (see `parse_goal`), and return its state.
 
         `on_note` receives the reason if the wait continues after the status has reached the goal.
         Raises WaitTimeoutError, and GoalMissedError if the job ends without reaching the goal.
         """
-        reached = goals.parse(goal)
+        reached = parse_goal(goal)
         state = self.state
         try:
             async with asyncio.timeout(timeout_seconds), contextlib.aclosing(self.watch()) as states:
@@ -200,16 +203,16 @@ class Job(abc.ABC):
                     if reached(state):
                         await self._settle(on_note)
                         return state
-                    if state.status.phase.is_terminal and goal != goals.DELETED:
+                    if state.status.phase.is_terminal and goal != DELETED:
                         raise GoalMissedError(f"{self.name} is {describe(state)}, and will not be {goal}")
         except TimeoutError:
-            missed = "has not ended" if goal == goals.ENDED else f"is not {goal}"
+            missed = "has not ended" if goal == ENDED else f"is not {goal}"
             reason = "its pods are terminating" if reached(state) else f"it is {describe(state)}"
             raise WaitTimeoutError(f"{self.name} {missed} after {timeout_seconds:g}s: {reason}") from None
-        if goal == goals.DELETED:
+        if goal == DELETED:
             return state
         raise GoalMissedError(
-            f"{self.name} was deleted before it {'ended' if goal == goals.ENDED else f'was {goal}'}"
+            f"{self.name} was deleted before it {'ended' if goal == ENDED else f'was {goal}'}"
         )
 
     async def _settle(self, on_note: Callable[[str], None]) -> None:
@@ -459,3 +462,29 @@ def describe(state: PaddleJob) -> str:
     """Return the phase and its message."""
     phase = phase_of(state)
     return f"{phase}: {state.status.message}" if state.status.message else phase
+
+
+def parse_goal(goal: str) -> Callable[[PaddleJob], bool]:
+    """Return the test for a goal, which is `ended`, `deleted`, a phase, or `condition=TYPE[=STATUS]`.
+
+    Raises ClientError.
+    """
+    if goal == ENDED:
+        return lambda job: job.status.phase.is_terminal
+    if goal == DELETED:
+        return lambda _: False
+    if phase := _GOAL_PHASES.get(goal.lower()):
+        return lambda job: job.status.phase is phase
+    kind, _, rest = goal.partition("=")
+    if kind == "condition" and rest:
+        name, _, status = rest.partition("=")
+        return lambda job: _holds(job, name.lower(), (status or "true").lower())
+    phases = ", ".join(_GOAL_PHASES)
+    raise ClientError(
+        f"cannot wait for {goal!r}; choose {ENDED}, {DELETED}, condition=TYPE or one of {phases}"
+    )
+
+
+def _holds(job: PaddleJob, name: str, status: str) -> bool:
+    conditions = job.status.conditions
+    return any(each.type.lower() == name and each.status.lower() == status for each in conditions)

@@ -35,14 +35,14 @@ from paddlejob.client.job import (
     Listing,
     name_without_kind,
 )
-from paddlejob.client.logs.first_error import from_traceback, silent
+from paddlejob.client.logs.history import from_traceback, silent
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.records import local_record, local_summary
 from paddlejob.client.streams import stacks
 from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import documents
-from paddlejob.local.store import files, run_directory
+from paddlejob.local.store import outcome, run_directory
 from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
 if TYPE_CHECKING:
@@ -378,8 +378,8 @@ class LocalJob(Job):
         del container
         pod = await self._select_one(rank, (path.name for path in (self.run.path / "files").iterdir()))
         try:
-            found = files.locate(self.run, pod, source)
-            return await asyncio.to_thread(files.copy, found, target)
+            found = outcome.locate_file(self.run, pod, source)
+            return await asyncio.to_thread(outcome.copy_file, found, target)
         except InputError as error:
             raise ClientError(str(error)) from error
 
@@ -422,7 +422,7 @@ class LocalJob(Job):
 
     def written_file(self) -> str:
         """Return the path of a file that a program of the run wrote."""
-        return next((each.path for each in files.written_files(self.run, 1)), "")
+        return next((each.path for each in outcome.written_files(self.run, 1)), "")
 
     async def retry(self) -> LocalJob:
         """Run the same file again, as a new run."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -14,23 +15,28 @@ from aiohttp import web
 import paddlejob
 from paddlejob.api.meta import JsonObject
 from paddlejob.client import live
+from paddlejob.client import manifest as manifests
 from paddlejob.client.cluster import Cluster
 from paddlejob.client.errors import ClientError, InvalidJobError, NoSuchJobError, sentence
 from paddlejob.client.job import Job, Jobs
 from paddlejob.client.live import within
 from paddlejob.client.local_runs import LocalRuns
-from paddlejob.dashboard import changes, sse
+from paddlejob.dashboard import sse
 from paddlejob.dashboard.guard import SESSION, Handler, add_headers
 from paddlejob.dashboard.job_stream import job_stream
-from paddlejob.dashboard.rows import STATIC, record_of, summary_of
+from paddlejob.dashboard.rows import STATIC, key_of, record_of, summary_of
 from paddlejob.dashboard.session import ALL
 from paddlejob.kube.decoding import DECODE_ERRORS
 from paddlejob.kube.errors import ForbiddenError, KubeError, UnauthorizedError
+from paddlejob.text import one_line
 
 Check = Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]
 
 MAX_BODY_LENGTH = 1 << 20
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+SOURCE = "the manifest"
+MAX_PROBLEMS = 50
+PROBLEM_LENGTH = 1000
 
 
 def application(check: Check, *routes: web.AbstractRouteDef) -> web.Application:
@@ -127,7 +133,7 @@ async def _record(request: web.Request) -> web.Response:
 
 
 async def _manifest(request: web.Request) -> web.Response:
-    return to_json({"text": await changes.manifest_text(await _job(request))})
+    return to_json({"text": await manifest_text(await _job(request))})
 
 
 async def _environment(request: web.Request) -> web.Response:
@@ -147,7 +153,7 @@ async def _first_error(request: web.Request) -> web.Response:
 async def _change(request: web.Request) -> web.Response:
     change, body = request.match_info["change"], await read_json(request)
     # Complete the change even if the page is closed.
-    return to_json(await asyncio.shield(changes.change(await _job(request), change, body)))
+    return to_json(await asyncio.shield(perform_change(await _job(request), change, body)))
 
 
 async def _validate(request: web.Request) -> web.Response:
@@ -156,13 +162,13 @@ async def _validate(request: web.Request) -> web.Response:
 
 async def _submit(request: web.Request) -> web.Response:
     jobs = within(request[SESSION].jobs, _scope(request) or getattr(request[SESSION].jobs, "namespace", ""))
-    return to_json(await asyncio.shield(changes.submit(jobs, await _submission(request))))
+    return to_json(await asyncio.shield(submit_all(jobs, await _submission(request))))
 
 
-async def _submission(request: web.Request) -> changes.Submission:
+async def _submission(request: web.Request) -> Submission:
     async with request[SESSION].parse_slot():
         text = str((await read_json(request)).get("text", ""))
-        return await asyncio.to_thread(changes.read, text)
+        return await asyncio.to_thread(read_submission, text)
 
 
 def _scope(request: web.Request) -> str:
@@ -253,3 +259,61 @@ def to_json(value: Any, status: int = 200) -> web.Response:
     """Return a JSON response that browsers do not cache, since it depends on the user."""
     headers = {"Cache-Control": "no-store", "Content-Type": "application/json"}
     return web.Response(body=msgspec.json.encode(value), status=status, headers=headers)
+
+
+async def perform_change(job: Job, name: str, body: JsonObject) -> JsonObject:
+    """Perform an action; return a message, and the key of a new job. Raises ClientError."""
+    # Pages share the job object; an action must not change it.
+    job = copy.copy(job)
+    match name:
+        case "suspend" | "resume" | "stop" | "delete":
+            return {"message": await getattr(job, name)()}
+        case "retry":
+            return {"message": "submitted again", "key": key_of(await job.retry())}
+        case "scale":
+            workers = body.get("workers")
+            if not isinstance(workers, int) or isinstance(workers, bool) or workers < 0:
+                raise ClientError(f"workers: Invalid value: {workers}: must be 0 or greater")
+            return {"message": await job.scale(workers)}
+    raise ClientError(f"unknown action {name!r}")
+
+
+class Submission(NamedTuple):
+    """The jobs and other objects of a YAML text, and its problems."""
+
+    jobs: list[JsonObject]
+    others: list[JsonObject]
+    problems: list[str]
+
+
+def read_submission(text: str) -> Submission:
+    """Parse and validate a YAML text; at most MAX_PROBLEMS problems are returned."""
+    try:
+        jobs, others = manifests.read(text, SOURCE)
+        found = [problem for job in jobs for problem in manifests.problems(job)]
+        for each in others:
+            manifests.resource_beside(each)
+    except InvalidJobError as error:
+        return Submission([], [], _first(list(error.problems)))
+    except ClientError as error:
+        return Submission([], [], [str(error)])
+    return Submission(jobs, others, _first(found))
+
+
+def _first(problems: list[str]) -> list[str]:
+    kept = [one_line(each, PROBLEM_LENGTH) for each in problems[:MAX_PROBLEMS]]
+    left = len(problems) - len(kept)
+    return [*kept, f"and {left} more problems"] if left else kept
+
+
+async def submit_all(jobs: Jobs, submission: Submission) -> JsonObject:
+    """Submit all jobs of a YAML text; return their keys and notes for the user. Raises ClientError."""
+    if submission.problems:
+        raise InvalidJobError(*submission.problems)
+    notes = await jobs.submit_beside(submission.others)
+    return {"keys": [key_of(await jobs.submit(each)) for each in submission.jobs], "notes": notes}
+
+
+async def manifest_text(job: Job) -> str:
+    """Return the manifest of a job as YAML."""
+    return manifests.dump(await copy.copy(job).manifests())

@@ -25,7 +25,6 @@ from paddlejob.kube import errors, responses
 from paddlejob.kube.backoff import RetryPolicy
 from paddlejob.kube.resource import PODS, Resource
 from paddlejob.kube.responses import ListOf, Written
-from paddlejob.kube.server_clock import ServerClock
 from paddlejob.kube.transport import Response, Stream, Transport, WebSocket, WebSocketTransport
 
 if TYPE_CHECKING:
@@ -36,6 +35,52 @@ if TYPE_CHECKING:
 else:
     T = TypeVar("T")
     W = TypeVar("W")
+
+
+import math
+from datetime import MAXYEAR, MINYEAR, UTC
+from email.utils import parsedate_to_datetime
+
+_RESOLUTION_SECONDS = 1.0
+
+
+class ServerClock:
+    """Estimates the API server's clock from the `Date` header of its responses.
+
+    The server writes a `Date`, in whole seconds, between our request and its response. So each response
+    bounds the server's time from both sides, and several responses narrow the bounds. Slow responses only
+    give wide bounds; nothing is averaged. The bounds are relative to the event loop's monotonic clock, so
+    neither a wrong local date nor a change of it matters. A response costs one string comparison.
+    """
+
+    def __init__(self) -> None:
+        self._low, self._high = -math.inf, math.inf
+        self._date = ""
+        self._server_time = 0.0
+
+    def now(self, seconds: float) -> datetime | None:
+        """Return the server's time at a monotonic time, to within about a second; None if unknown."""
+        if not math.isfinite(self._low):
+            return None
+        return datetime.fromtimestamp(seconds + (self._low + self._high) / 2, UTC)
+
+    def observe(self, date: str, sent: float, received: float) -> None:
+        """Add the `Date` of a response, with the monotonic times of the request and the response."""
+        if date != self._date:
+            try:
+                moment = parsedate_to_datetime(date)
+            except ValueError:
+                return
+            if not MINYEAR < moment.year < MAXYEAR:
+                return
+            self._server_time, self._date = moment.timestamp(), date
+        low = self._server_time - received
+        high = self._server_time + _RESOLUTION_SECONDS - sent
+        if low > self._high or high < self._low:
+            # The server's clock was set or has drifted, so the old bounds are invalid.
+            self._low, self._high = low, high
+        else:
+            self._low, self._high = max(low, self._low), min(high, self._high)
 
 
 class PatchType(enum.Enum):

@@ -16,8 +16,8 @@ from paddlejob.kube import decoding, errors, responses, watch
 from paddlejob.kube.cache import Cache, Change
 from paddlejob.kube.client import Client
 from paddlejob.kube.crowding import Crowding, Group
+from paddlejob.kube.decoding import LineSplitter
 from paddlejob.kube.resource import Resource
-from paddlejob.kube.transport.lines import LineSplitter
 
 log = logging.getLogger(__name__)
 

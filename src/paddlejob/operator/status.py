@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from paddlejob.api.crd.definition import CRD_NAME
-from paddlejob.api.crd.served import dropped_status_fields, sample_status
+from paddlejob.api.crd.definition import CRD_NAME, dropped_status_fields, sample_status
 from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
 from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJobStatus

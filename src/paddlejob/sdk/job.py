@@ -21,7 +21,7 @@ from paddlejob.client.logs.training_metrics import Metrics, Point
 from paddlejob.client.streams.processes import RankProcess
 from paddlejob.client.streams.stacks import format_stacks
 from paddlejob.kube.errors import KubeError
-from paddlejob.sdk import display, snapshot
+from paddlejob.sdk import snapshot
 from paddlejob.sdk.background import BACKGROUND
 from paddlejob.sdk.errors import JobError, JobFailed
 from paddlejob.sdk.manifest import to_yaml
@@ -243,7 +243,7 @@ class Job:
         Ctrl-C stops watching; the job keeps running.
         """
         metrics = self._metrics = Metrics()
-        show = display.show_function()
+        show = snapshot.show_function()
         for each in BACKGROUND.iterate(
             lambda: snapshot.watch(self._job, self.where, metrics, interval_seconds)
         ):
@@ -257,7 +257,7 @@ class Job:
         printer.text(repr(self))
 
     def _repr_html_(self) -> str:
-        return display.render(self._snapshot(with_metrics=True))
+        return snapshot.render(self._snapshot(with_metrics=True))
 
     def _snapshot(self, *, with_metrics: bool) -> snapshot.JobSnapshot:
         """Return the current state of the job, or its last known state if reading fails or takes too long."""

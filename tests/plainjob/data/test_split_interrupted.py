@@ -17,7 +17,7 @@ import pytest
 from paddlejob.plainjob.data import scan, split
 from paddlejob.plainjob.data.writer import Writer
 from paddlejob.plainjob.errors import PlainJobError
-from paddlejob.plainjob.run.workspace import check_job, fill_workspace
+from paddlejob.plainjob.run.pod import check_job, fill_workspace
 from paddlejob.plainjob.settings import JobSettings
 from plainjob.line_files import lines, run_split, tree, write
 

@@ -6,7 +6,7 @@ import pytest
 
 from paddlejob.plainjob.data.writer import Writer
 from paddlejob.plainjob.errors import DataError, SettingsError
-from paddlejob.plainjob.run.workspace import check_job, fill_workspace
+from paddlejob.plainjob.run.pod import check_job, fill_workspace
 from paddlejob.plainjob.settings import JobSettings
 from plainjob.line_files import lines, run_split, write
 

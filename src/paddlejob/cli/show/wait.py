@@ -9,9 +9,8 @@ import click
 from paddlejob.cli import shared
 from paddlejob.cli.target import Target, target_flags
 from paddlejob.cli.terminal import say
-from paddlejob.client import goals
 from paddlejob.client.errors import GoalMissedError
-from paddlejob.client.job import describe
+from paddlejob.client.job import DELETED, ENDED, describe
 
 
 @click.command("wait")
@@ -38,7 +37,7 @@ def _say_note(text: str) -> None:
 
 
 async def _wait(target: Target, names: tuple[str, ...], goal: str, seconds: float | None) -> int:
-    goal = goals.DELETED if goal == "delete" else goal  # kubectl's word
+    goal = DELETED if goal == "delete" else goal  # kubectl's word
     async with target.open() as jobs:
         found = await shared.find(jobs, names)
         try:
@@ -48,7 +47,7 @@ async def _wait(target: Target, names: tuple[str, ...], goal: str, seconds: floa
             shared.say_error(str(error))
             return shared.FAILED
     for job, state in zip(found, states, strict=True):
-        say(f"{job.kind_and_name} {'deleted' if goal == goals.DELETED else describe(state)}")
-    if goal != goals.ENDED:
+        say(f"{job.kind_and_name} {'deleted' if goal == DELETED else describe(state)}")
+    if goal != ENDED:
         return 0
     return max(shared.exit_code(state) for state in states)

@@ -14,9 +14,9 @@ from paddlejob.core.actions import Event, EventType
 from paddlejob.local.runner import Ending
 from paddlejob.local.store.logs import LogLines, short_name, widest_label
 from paddlejob.local.store.run_directory import Outcome, RunDirectory, RunRecord
-from paddlejob.local.ui import summary
+from paddlejob.local.ui import output
 from paddlejob.local.ui.output import Output, Stream
-from paddlejob.terminal import Prefixes
+from paddlejob.text import Prefixes
 
 SLOW_SECONDS = 2.0
 """A job that has not started after this long prints what it is waiting for."""
@@ -86,7 +86,7 @@ class PlainOutput(Output):
             self._slow = None
 
     def on_interrupt(self, times: int) -> None:
-        self._messages.print(summary.interruption(times))
+        self._messages.print(output.interruption(times))
 
     def on_detach(self) -> None:
         self._messages.release_all()
@@ -94,9 +94,9 @@ class PlainOutput(Output):
 
     def on_end(self, ending: Ending, outcome: Outcome) -> None:
         self._messages.release_all()
-        for line in summary.details(self.view, ending, outcome, selection=self.logs):
+        for line in output.details(self.view, ending, outcome, selection=self.logs):
             self._messages.print(line)
-        self._messages.print(summary.verdict(self.view, ending, outcome))
+        self._messages.print(output.verdict(self.view, ending, outcome))
         if ending is not Ending.COMPLETED and self.logs != "all":
             run = self.view.run
             self._messages.print(f"see `paddlejob logs {run.name}{run.run_dir_flag}`")

@@ -14,7 +14,7 @@ from paddlejob.client.explain.changes import patch, set_op, template_path
 from paddlejob.client.explain.demand import parse_amounts
 from paddlejob.client.explain.evidence import Evidence, template_shape
 from paddlejob.client.explain.result import Advice, Finding, FollowUp
-from paddlejob.client.logs.first_error import from_traceback
+from paddlejob.client.logs.history import from_traceback
 from paddlejob.client.ranks import rank_of
 from paddlejob.core.accelerators import idle_accelerators
 from paddlejob.core.attempts.causes import PLANNED_EXIT_CODES, Cause, rule_for
