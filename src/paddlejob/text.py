@@ -15,6 +15,9 @@ MAX_TEXT_LENGTH = 65536
 MAX_SECONDS = 1e9
 """Longest duration that is formatted. Programs can report any number as their remaining time."""
 
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d|w))+")
+_DURATION_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w)")
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 """Colours, cursor movements and window titles."""
 _COLOURS = (36, 33, 32, 35, 34, 31, 96, 93, 92, 95, 94, 91)
@@ -53,6 +56,13 @@ def duration(seconds: float) -> str:
     if hours < 48:
         return f"{hours}h"
     return _in_units(days, "d", hours % 24, "h") if days < 8 else f"{days}d"
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration such as 3m20s or 1.5h. Raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(text)
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
 def _in_units(large: int, large_unit: str, small: int, small_unit: str) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator
@@ -23,6 +22,7 @@ from paddlejob.client import errors
 from paddlejob.client.job import LATEST, Job, Jobs
 from paddlejob.kube.errors import KubeError
 from paddlejob.local.errors import InputError
+from paddlejob.text import parse_duration
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -32,9 +32,6 @@ BAD_INPUT = 2
 TIMED_OUT = 124
 DEBUG_VARIABLE = "PADDLEJOB_DEBUG"
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d|w))+")
-_PART = re.compile(r"([0-9.]+)(ms|s|m|h|d|w)")
 _ARGUMENTS = f"{__name__}.arguments"
 
 Function = Callable[..., Any]
@@ -52,9 +49,10 @@ class Duration(click.ParamType[float]):
         text = str(value)
         if text.isdecimal():
             return float(text)
-        if not _DURATION.fullmatch(text):
+        try:
+            return parse_duration(text)
+        except ValueError:
             self.fail(f"{text!r} is not a duration; write 90s, 5m, 1h30m or 7d", param, ctx)
-        return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
 class WithArguments(click.Command):

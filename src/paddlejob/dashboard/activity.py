@@ -21,6 +21,7 @@ from paddlejob.client import ranks
 from paddlejob.client.job import Job, JobEvent
 from paddlejob.client.local_runs import LocalJob
 from paddlejob.client.logs.model import LogLine
+from paddlejob.text import parse_duration
 from paddlejob.training.hangs import PATIENCE, TRAINING, HangLimits
 from paddlejob.training.log_lines import parse
 
@@ -37,8 +38,6 @@ MAX_BYTES = 1 << 18
 MAX_SPANS = 200
 
 _NO_STEP = re.compile(r"no step for ((?:\d+[smhd])+) \(step \d+\)")
-_PART = re.compile(r"(\d+)([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _NAMED = re.compile(r"(\S+) \(rank \d+\)")
 _MORE = re.compile(r" and \d+ more ")
 
@@ -202,16 +201,13 @@ def from_events(job: PaddleJob, events: Iterable[JobEvent]) -> Activity:
             continue
         end = None if still and event is hangs[-1] else event.time
         awaited = _awaited_ranks(job.name, event.message) or set(every)
+        begin = event.time - timedelta(seconds=parse_duration(seconds[1]))
         for rank in every:
             state = STALLED if rank in awaited else WAITING
-            found.setdefault(rank, []).append(Span(state, event.time - _parse_duration(seconds[1]), end))
+            found.setdefault(rank, []).append(Span(state, begin, end))
     return found
 
 
 def _awaited_ranks(job: str, message: str) -> set[str]:
     """Return the ranks in a message, empty if the message is shortened."""
     return set() if _MORE.search(message) else {ranks.rank_of(job, pod) for pod in _NAMED.findall(message)}
-
-
-def _parse_duration(text: str) -> timedelta:
-    return timedelta(**{_UNITS[unit]: int(number) for number, unit in _PART.findall(text)})

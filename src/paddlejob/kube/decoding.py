@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any, TypeVar
 
 import msgspec
@@ -73,18 +73,26 @@ def without_deeper(body: bytes, levels: int) -> bytes:
     return b"".join((*kept, body[start:])) if kept else body
 
 
-def without_nulls(value: Any, levels: int = sys.maxsize) -> Any:
+def without_nulls(
+    value: Any, levels: int = sys.maxsize, string_maps: Collection[str] = (), *, is_string_map: bool = False
+) -> Any:
     """Return a decoded value without null fields, which the API server treats as absent.
 
-    Anything below this many levels becomes None.
+    In the fields named in `string_maps`, null is an empty string. Anything below `levels` becomes None.
     """
     if not levels:
         return None
-    if isinstance(value, dict):
-        return {key: without_nulls(item, levels - 1) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [without_nulls(item, levels - 1) for item in value]
-    return value
+        return [without_nulls(item, levels - 1, string_maps) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if is_string_map:
+        return {key: "" if item is None else item for key, item in value.items()}
+    return {
+        key: without_nulls(item, levels - 1, string_maps, is_string_map=key in string_maps)
+        for key, item in value.items()
+        if item is not None
+    }
 
 
 class LineSplitter:

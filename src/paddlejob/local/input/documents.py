@@ -21,6 +21,7 @@ from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import validate
 from paddlejob.api.validation.errors import FieldError, invalid, is_dns_label
+from paddlejob.kube.decoding import without_nulls
 from paddlejob.kubelet.environment import Contents
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import strict
@@ -146,22 +147,7 @@ def load(text: str, source: str) -> Iterator[JsonObject]:
         for each in items if isinstance(items, list) else (document,):
             if not isinstance(each, dict):
                 raise InputError(f"the List in {source} has an item that is not an object")
-            yield _without_nulls(each)
-
-
-def _without_nulls(value: Any, *, is_string_map: bool = False) -> Any:
-    """Drop null fields, as the API server does; in a map of strings null is an empty string."""
-    if isinstance(value, list):
-        return [_without_nulls(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    if is_string_map:
-        return {key: "" if each is None else each for key, each in value.items()}
-    return {
-        key: _without_nulls(each, is_string_map=key in _STRING_MAPS)
-        for key, each in value.items()
-        if each is not None
-    }
+            yield without_nulls(each, string_maps=_STRING_MAPS)
 
 
 def _choose(documents: list[JsonObject], name: str, source: str) -> JsonObject:
