@@ -1,6 +1,6 @@
 """Resolves the environment of a container and the files of its volumes by the rules of the kubelet.
 
-The volumes are those of ConfigMaps, Secrets, the downward API, and projections of them.
+Volumes are made from ConfigMaps, Secrets, the downward API, or projections of them.
 """
 
 from __future__ import annotations
