@@ -11,7 +11,6 @@ import ipaddress
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 LAST_PORT = 65535
@@ -48,9 +47,7 @@ class PortBlock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -36,6 +36,8 @@ from paddlejob.client.streams.port_forward import Forwarder
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SECRETS
+from paddlejob.kube.transport.cluster import ClusterConfig
+from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.quick import QuickTransport
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from paddlejob.client.streams.processes import RankProcess
     from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
-    from paddlejob.kube.transport.cluster import ClusterConfig
 
 FIELD_MANAGER = "kubectl-pdj"
 PAGE_SIZE = 500
@@ -372,14 +373,14 @@ class ClusterJob(Job):
 
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
         """Copy with the container's `tar`."""
-        from paddlejob.client.streams import copying  # noqa: PLC0415
+        from paddlejob.client.streams import copying  # noqa: PLC0415 - tarfile is slow to import
 
         run = functools.partial(self.execute, rank=rank, container=container)
         return await copying.copy_from(run, source, target)
 
     async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
         """Copy with the container's `tar`."""
-        from paddlejob.client.streams import copying  # noqa: PLC0415
+        from paddlejob.client.streams import copying  # noqa: PLC0415 - tarfile is slow to import
 
         run = functools.partial(self.execute, rank=rank, container=container)
         return await copying.copy_to(run, source, target)
@@ -470,8 +471,6 @@ def cluster_config(
 
     Raises ConfigError.
     """
-    from paddlejob.kube.transport.config import load_config  # noqa: PLC0415 - YAML takes long to import
-
     env = os.environ if env is None else env
     default = Path(env.get("HOME") or Path.home()) / ".kube" / "config"
     if kubeconfig is None and not env.get("KUBECONFIG") and default.exists():

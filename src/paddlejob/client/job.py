@@ -17,7 +17,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
@@ -271,9 +270,12 @@ class Job(abc.ABC):
     async def environment(self, rank: str = "0") -> Mapping[str, str]:
         """Return the environment of a rank: of a process, or of a training container with one process."""
 
-    @abc.abstractmethod
     async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
         """Run a command in a container of a rank, by default the training container; return its exit code."""
+        del command, rank, container
+        raise UnsupportedError(
+            "the pods of a local run are processes of this machine, and no command can be run inside them"
+        )
 
     @abc.abstractmethod
     async def stacks(self, rank: str = "all") -> list[ProcessStack]:
@@ -290,13 +292,15 @@ class Job(abc.ABC):
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
         """Copy a file or directory out of a rank to a path or into a directory; return its new path."""
 
-    @abc.abstractmethod
     async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
         """Copy a file or directory into a rank; return its new path."""
+        del rank, source, target, container
+        raise UnsupportedError("nothing can be copied into a local run; mount a volume with the files")
 
-    @abc.abstractmethod
     async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
         """Return a forwarder of ports of this machine to a rank."""
+        del rank, on_error
+        raise UnsupportedError("the pods of a local run listen on this machine already; connect to them")
 
     @abc.abstractmethod
     async def scale(self, workers: int) -> str:
@@ -408,9 +412,7 @@ class Jobs(abc.ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

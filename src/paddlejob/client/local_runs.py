@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,8 +37,11 @@ from paddlejob.client.job import (
 )
 from paddlejob.client.logs.history import from_traceback, silent
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
+from paddlejob.client.logs.run_log import run_log
 from paddlejob.client.records import local_record, local_summary
-from paddlejob.client.streams import stacks
+from paddlejob.client.streams.processes import RankProcess, run_environment, run_processes
+from paddlejob.client.streams.stacks import ProcessStack, run_stacks
+from paddlejob.history.record import Record, Summary
 from paddlejob.local.control import Command, send
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import documents
@@ -47,11 +50,6 @@ from paddlejob.local.store.run_directory import RunDirectory, RunRecord
 
 if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
-    from paddlejob.client.streams.execution import ContainerCommand
-    from paddlejob.client.streams.port_forward import Forwarder
-    from paddlejob.client.streams.processes import RankProcess
-    from paddlejob.client.streams.stacks import ProcessStack
-    from paddlejob.history.record import Record, Summary
 
 LOOK_SECONDS = 0.2
 _LAST_LINES = 5000
@@ -296,8 +294,6 @@ class LocalJob(Job):
 
     def logs(self, query: LogQuery = ALL_LOGS) -> AsyncGenerator[LogItem, None]:
         """Yield the output in order of time, and with `follow` new output until the run is over."""
-        from paddlejob.client.logs.run_log import run_log  # noqa: PLC0415 - not needed for most verbs
-
         return run_log(self, query)
 
     async def first_error(self) -> FirstError | None:
@@ -339,8 +335,6 @@ class LocalJob(Job):
         """Return the environment of the training container of a rank, or of the process of a rank."""
         pod = await self._select_one(rank, (path.stem for path in (self.run.path / "env").glob("*.env")))
         if (process := ranks.place_of(self.state, rank).process) is not None:
-            from paddlejob.client.streams.processes import run_environment  # noqa: PLC0415
-
             return await run_environment(self, pod, process)
         try:
             return self.run.read_env(pod)
@@ -356,21 +350,12 @@ class LocalJob(Job):
                 return chosen.pop()
         return ranks.select_one(job, pods, rank).metadata.name
 
-    async def execute(self, command: ContainerCommand, *, rank: str = "0", container: str = "") -> int:
-        """Raise UnsupportedError."""
-        del command, rank, container
-        raise UnsupportedError(
-            "the pods of a local run are processes of this machine, and no command can be run inside them"
-        )
-
     async def stacks(self, rank: str = "all") -> list[ProcessStack]:
         """Read the stacks of the processes of the run."""
-        return await stacks.run_stacks(self, rank)
+        return await run_stacks(self, rank)
 
     async def processes(self, rank: str = "all") -> list[RankProcess]:
         """Read the files of the launcher, also after the end of the run."""
-        from paddlejob.client.streams.processes import run_processes  # noqa: PLC0415
-
         return await run_processes(self, rank)
 
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:
@@ -382,16 +367,6 @@ class LocalJob(Job):
             return await asyncio.to_thread(outcome.copy_file, found, target)
         except InputError as error:
             raise ClientError(str(error)) from error
-
-    async def copy_to(self, rank: str, source: Path, target: str, *, container: str = "") -> str:
-        """Raise UnsupportedError."""
-        del rank, source, target, container
-        raise UnsupportedError("nothing can be copied into a local run; mount a volume with the files")
-
-    async def forwarder(self, rank: str, on_error: Callable[[str], None]) -> Forwarder:
-        """Raise UnsupportedError."""
-        del rank, on_error
-        raise UnsupportedError("the pods of a local run listen on this machine already; connect to them")
 
     async def scale(self, workers: int) -> str:
         """Set the number of workers of a live run."""

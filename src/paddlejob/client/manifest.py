@@ -13,6 +13,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.api.v1 import PaddleJob, Role
 from paddlejob.client.errors import ClientError, InvalidJobError
 from paddlejob.kube.resource import CONFIG_MAPS, SECRETS, SERVICES, Resource
+from paddlejob.local.errors import InputError
 
 ANNOTATION_RETRY_OF = f"{names.GROUP}/retry-of"
 """On a job that `retry` created: the name of the first job."""
@@ -52,8 +53,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(text: str, source: str) -> tuple[list[JsonObject], list[JsonObject]]:
     """Return the jobs and the other objects in a YAML or JSON text. Raises InvalidJobError."""
-    from paddlejob.local.errors import InputError  # noqa: PLC0415 - YAML takes long to import
-    from paddlejob.local.input import documents  # noqa: PLC0415
+    from paddlejob.local.input import documents  # noqa: PLC0415 - imports yaml
 
     try:
         found = list(documents.load(text, source))

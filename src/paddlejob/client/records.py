@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import secrets
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -89,8 +90,6 @@ async def cluster_record(cluster: Cluster, name: str) -> Record:
 
 async def unknown_job(cluster: Cluster, name: str) -> NoSuchJobError:
     """Return the error for an unknown job, with its end if it was deleted, or with a similar name."""
-    import difflib  # noqa: PLC0415 - only for a misspelt name
-
     kept: Iterable[Summary] = ()
     known: list[str] = []
     # A user who may not list jobs still gets the error.

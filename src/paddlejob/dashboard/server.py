@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -32,9 +31,7 @@ class Dashboard:
         self._session.watch(self._session.scope)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
         if self._runner is not None:
             await self._runner.cleanup()

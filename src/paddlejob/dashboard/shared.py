@@ -10,7 +10,6 @@ import asyncio
 import ssl
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -65,9 +64,7 @@ class SharedDashboard:
         self._tasks.append(asyncio.create_task(self.users.run()))
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks)

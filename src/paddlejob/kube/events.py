@@ -10,7 +10,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
@@ -102,9 +101,7 @@ class EventRecorder:
         ]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._queue.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.flush_seconds):
