@@ -68,7 +68,7 @@ class Sender:
             while self.is_on and self._sink is not None:
                 is_last = self._is_stopped
                 ending = {"ended": True} if is_last else {}
-                report = {"rank": rank(), **local_size(), **state_of(self._progress), **ending}
+                report = {"rank": rank(), **attempt(), **local_size(), **state_of(self._progress), **ending}
                 write_next_to_log(report)
                 pause = self._sink.send(report)
                 if is_last:
@@ -154,6 +154,12 @@ def rank() -> int:
     """Return this process's rank, which Paddle's launcher or the operator sets."""
     text = os.environ.get("PADDLE_TRAINER_ID", "0")
     return int(text) if text.isdigit() else 0
+
+
+def attempt() -> dict[str, int]:
+    """Return the attempt that this process belongs to; a pod may run several, one after the other."""
+    text = os.environ.get("PADDLEJOB_ATTEMPT", "")
+    return {"attempt": int(text)} if text.isdigit() else {}
 
 
 def local_size() -> dict[str, int]:

@@ -32,8 +32,19 @@ def _start_recorder() -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = sys.modules["paddlejob.recorder"] = module
+    if os.environ.get("PADDLEJOB_ATTEND_URL") and os.getpid() == 1:
+        _supervise(package)
     spec.loader.exec_module(module)
     module.start()
+
+
+def _supervise(package: str) -> None:
+    """Stay as PID 1, and let a child run the program; without that the program runs in this process."""
+    try:
+        # Before the package's own code, which belongs to the process that trains.
+        importlib.import_module("paddlejob_recorder.supervisor").supervise(package)
+    except Exception as error:
+        print("paddlejob supervisor is off: %s: %s" % (type(error).__name__, error), file=sys.stderr)
 
 
 try:
