@@ -26,7 +26,7 @@ from tests.support.waiting import eventually, eventually_async
 
 HOLD_SECONDS = 20.0
 NAMESPACES = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-AS_CONTAINER = 'mount -t tmpfs none /dev/shm && exec setsid "$0" "$@"'
+AS_CONTAINER = """mount -t tmpfs none /dev/shm && exec setsid sh -c '%s exec "$0" "$@"' "$0" "$@" """
 """A container has its own /dev/shm, and its PID 1 leads a session."""
 
 
@@ -34,35 +34,37 @@ AS_CONTAINER = 'mount -t tmpfs none /dev/shm && exec setsid "$0" "$@"'
 def namespaces() -> list[str]:
     """Return the command that makes the namespaces of a container; skip the test where none can be made."""
     for command in (NAMESPACES, [*NAMESPACES, "--user", "--map-root-user"]):
-        done = subprocess.run([*command, "sh", "-c", AS_CONTAINER, "true"], capture_output=True, check=False)
+        done = subprocess.run(
+            [*command, "sh", "-c", AS_CONTAINER % "", "true"], capture_output=True, check=False
+        )
         if done.returncode == 0:
             return command
     pytest.skip("this machine allows neither root's nor a user's PID namespaces")
 
 
-def mount(directory: Path, trusted: Certificate, token: str, **constants: float) -> Path:
-    """Lay the recorder out as the kubelet does, with other constants for a test that would wait long."""
+def mount(directory: Path, trusted: Certificate, token: str, changes: str = "") -> Path:
+    """Lay the recorder out as the kubelet does; `changes` is code that redefines names of the supervisor."""
     place = directory / "recorder"
     shutil.copytree(PACKAGE, place, ignore=shutil.ignore_patterns("__pycache__"))
     (place / "ca.crt").write_text(trusted.certificate)
     (place / "token").write_text(f"{token}\n")
-    for name, value in constants.items():
-        code = (place / "supervisor.py").read_text()
-        assert f"\n{name} = " in code
-        (place / "supervisor.py").write_text(code + f"\n{name} = {value}\n")
+    with (place / "supervisor.py").open("a") as code:
+        code.write(f"\n{changes}\n")
     return place
 
 
 class Container:
     """A program and what it starts, as PID 1 and the processes below it."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], directory: Path) -> None:
+    def __init__(
+        self, command: list[str], environment: dict[str, str], directory: Path, before: str = ""
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.output = directory / "log"
         with self.output.open("wb") as log:
             self._process = subprocess.Popen(
-                [*namespaces(), "sh", "-c", AS_CONTAINER, *command],
+                [*namespaces(), "sh", "-c", AS_CONTAINER % before, *command],
                 cwd=directory,
                 env={"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1", **environment},
                 stdin=subprocess.DEVNULL,
@@ -179,10 +181,15 @@ def start(
     place: Path,
     url: str,
     directory: Path,
+    *,
     python: str = sys.executable,
+    before: str = "",
     **more: str,
 ) -> Container:
-    """Run a program as a pod with the recorder does; an empty URL means without a supervisor."""
+    """Run a program as a pod with the recorder does; an empty URL means without a supervisor.
+
+    `before` is the beginning of the shell's command line that executes the program.
+    """
     environment = {
         "PYTHONPATH": str(place / "site"),
         "PADDLEJOB_ATTEMPT": "3",
@@ -192,4 +199,4 @@ def start(
     if url:
         environment["PADDLEJOB_ATTEND_URL"] = url
     command = [python, "-c", program] if isinstance(program, str) else [python, *program]
-    return Container(command, environment, directory)
+    return Container(command, environment, directory, before)
