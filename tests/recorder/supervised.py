@@ -61,7 +61,7 @@ class Container:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.output = directory / "log"
+        self.output = directory / "output"
         with self.output.open("wb") as log:
             self._process = subprocess.Popen(
                 [*namespaces(), "sh", "-c", AS_CONTAINER % before, *command],

@@ -24,6 +24,12 @@ def test_a_program_reports_its_progress(tmp_path):
     assert last["loss"] == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize(("variable", "expected"), [("4", 4), ("", None), ("x", None)])
+def test_a_report_carries_the_attempt(tmp_path, variable, expected):
+    assert run(REPORTS, tmp_path, PADDLEJOB_ATTEMPT=variable).stderr == ""
+    assert {report.get("attempt") for report in reports(tmp_path)} == {expected}
+
+
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
 def test_a_loss_that_is_not_finite_is_a_word(tmp_path, number):
     run(f"from paddlejob.recorder import report\nreport(1, loss=float({number!r}))", tmp_path)

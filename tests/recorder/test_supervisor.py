@@ -17,7 +17,7 @@ from paddlejob.operator.reports import certificate
 from paddlejob.operator.reports.certificate import Certificate
 from tests.recorder.supervised import Container, Operator, Run, mount, start
 from tests.recorder.test_operator_sink import interpreters
-from tests.support.waiting import eventually_async
+from tests.support.waiting import eventually, eventually_async
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -226,6 +226,28 @@ async def test_memory_files_of_the_attempt_are_removed(operator, run, tmp_path):
         ]
 
 
+@pytest.mark.parametrize("is_oom", [True, False], ids=["out of memory", "killed by a user"])
+async def test_an_out_of_memory_kill_is_reported(memory_cgroup, operator, run, is_oom):
+    eats = "block = []\nwhile True: block.append(bytearray(1 << 22))"
+    enters = f"echo $$ >{memory_cgroup}/cgroup.procs; mount --bind {memory_cgroup} /sys/fs/cgroup/memory;"
+    pod = run(eats if is_oom else "import os; os.kill(os.getpid(), 9)", before=enters)
+    more = {"oomKilled": True} if is_oom else {}
+    await operator.sees(attempt=3, state="down", code=137, **more)
+    assert pod.processes == [1]
+
+
+@pytest.fixture
+def memory_cgroup() -> Iterator[Path]:
+    place = Path(f"/sys/fs/cgroup/memory/paddlejob-test-{os.getpid()}")
+    try:
+        place.mkdir()
+        (place / "memory.limit_in_bytes").write_text(str(64 << 20))
+    except OSError:
+        pytest.skip("this machine lets the tests make no cgroup of version 1")
+    yield place
+    eventually(lambda: place.rmdir() or True, ignoring=(OSError,))
+
+
 # --- orders
 
 
@@ -383,7 +405,10 @@ async def test_a_program_that_reads_a_pipe_is_not_supervised(operator, run):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ("def _executable(): raise OSError('broken')", "paddlejob supervisor is off: OSError: broken"),
+        (
+            "def broken(): raise OSError('broken')\nprocesses.executable = broken",
+            "paddlejob supervisor is off: OSError: broken",
+        ),
         ("syntax error", "paddlejob supervisor is off: SyntaxError: "),
         ("_Supervisor._turn = lambda self: 1 / 0", "paddlejob supervisor is off: ZeroDivisionError: "),
     ],
@@ -399,7 +424,9 @@ async def test_whatever_breaks_the_program_runs(operator, run, changes, says):
 
 async def test_an_interpreter_that_cannot_be_executed_again_is_forked(operator, run):
     pod = run(
-        "import os\nprint(os.environ['X'])\nos._exit(4)", X="1", changes="def _executable(): return '/no'"
+        "import os\nprint(os.environ['X'])\nos._exit(4)",
+        X="1",
+        changes="processes.executable = lambda: '/no'",
     )
     await operator.sees(attempt=3, state="down", code=4)
     operator.order(run=4, env={"X": "2"})

@@ -12,6 +12,7 @@ import weakref
 from contextlib import suppress
 from typing import Any, Callable, Mapping
 
+from . import rendezvous
 from .progress import EVALUATING, SAVING, TRAINING, Progress
 from .sender import Sender
 
@@ -97,6 +98,8 @@ class _Hooks:
         _replace(paddle.hapi.model, "config_callbacks", self._config_callbacks)
         for name in COLLECTIVES:
             _replace(paddle.distributed, name, self._collective)
+        # Paddle 2.6 and later: `init_parallel_env` and Fleet get the store here, in both kinds of graphs.
+        _replace(getattr(paddle.framework, "core", None), "create_or_get_global_tcp_store", self._store)
         if sentence := idle_gpus(paddle):
             print(sentence, file=sys.stderr, flush=True)
 
@@ -196,6 +199,20 @@ class _Hooks:
             return original(*arguments, **options)
 
         return scale
+
+    def _store(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        has_waited = False
+
+        @functools.wraps(original)
+        def create_or_get_global_tcp_store(*arguments: Any, **options: Any) -> Any:
+            nonlocal has_waited
+            if not has_waited:
+                has_waited = True
+                with self.sender.guard():
+                    rendezvous.wait_for_master()
+            return original(*arguments, **options)
+
+        return create_or_get_global_tcp_store
 
     def _collective(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

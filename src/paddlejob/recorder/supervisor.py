@@ -12,12 +12,11 @@ import os
 import select
 import signal
 import stat
-import sys
 import time
 from contextlib import suppress
 from typing import Any, Dict, Iterator, List, Mapping
 
-from . import leftovers
+from . import leftovers, processes
 from .attend import ANSWER_SECONDS, Attend
 
 ATTEND_URL = "PADDLEJOB_ATTEND_URL"
@@ -38,23 +37,29 @@ RUNNING, ENDING, DOWN = "running", "ending", "down"
 def supervise(directory: str) -> None:
     """Stay as PID 1 and never return; return in a process that has to run the program itself."""
     # All of this is read before the fork, so that an error leaves the program alone.
-    command = _read("/proc/self/cmdline").split(b"\0")[:-1]
-    environment = _environment()
+    command, environment = processes.command(), processes.environment()
     if _can_run_again(command, environment):
         _Supervisor(directory, command, environment).run()
 
 
 def _can_run_again(command: List[bytes], environment: Mapping[bytes, bytes]) -> bool:
+    # A fork copies only one of several threads.
     if os.getpid() != 1 or len(os.listdir("/proc/self/task")) > 1:
-        # A fork copies only one of several threads.
         return False
-    # What was read from a pipe cannot be read again, and a terminal sends signals to both processes.
-    try:
-        if not stat.S_ISCHR(os.fstat(0).st_mode) or os.isatty(0):
-            return False
-    except OSError:
+    if _is_input(0) or any(part.startswith((b"/dev/fd/", b"/proc/self/fd/")) for part in command):
         return False
     return not any(address in part for part in command for address in _addresses(environment))
+
+
+def _is_input(file: int) -> bool:
+    """Return whether a program can read something; a pipe has no second copy for the next attempt.
+
+    A terminal is input, too, and sends its signals to both processes.
+    """
+    try:
+        return os.isatty(file) or not stat.S_ISCHR(os.fstat(file).st_mode)
+    except OSError:
+        return True
 
 
 def _addresses(environment: Mapping[bytes, bytes]) -> Iterator[bytes]:
@@ -69,7 +74,7 @@ def _addresses(environment: Mapping[bytes, bytes]) -> Iterator[bytes]:
 class _Supervisor:
     def __init__(self, directory: str, command: List[bytes], environment: Dict[bytes, bytes]) -> None:
         self._command = command
-        self._executable = _executable()
+        self._executable = processes.executable()
         self._environment = environment
         self._line = Attend(os.fsdecode(environment[ATTEND_URL.encode()]), directory)
         self._attempt = int(environment.get(ATTEMPT.encode(), b"0"))
@@ -104,7 +109,7 @@ class _Supervisor:
         """Exit as the program does, without the operator."""
         os.write(2, ("paddlejob supervisor is off: %s: %s\n" % (type(error).__name__, error)).encode())
         while self._state == RUNNING:
-            select.select([self._woken], [], [], 1.0)
+            self._wait([], [], 1.0)
             self._reap()
         os._exit(self._code)
 
@@ -134,7 +139,7 @@ class _Supervisor:
             if self._state != RUNNING:
                 os._exit(self._code)
         # As PID 1 the program would not see a signal that it does not handle.
-        if number in ENDS or _handles(self._program, number):
+        if number in ENDS or processes.handles(self._program, number):
             with suppress(ProcessLookupError):
                 os.kill(self._program, number)
 
@@ -164,15 +169,17 @@ class _Supervisor:
             os.setsid()
         os.execve(self._executable, self._command, self._environment)  # noqa: S606
 
-    def _reap(self) -> None:
-        """Reap all children; PID 1 also inherits the orphans of the program."""
-        with suppress(ChildProcessError):
-            while True:
+    def _reap(self) -> bool:
+        """Reap all children that have ended, also orphans of the program; return whether others are left."""
+        while True:
+            try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
-                if not pid:
-                    return
-                if pid == self._program and self._state == RUNNING:
-                    self._ended(status)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            if pid == self._program and self._state == RUNNING:
+                self._ended(status)
 
     def _ended(self, status: int) -> None:
         killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -182,13 +189,18 @@ class _Supervisor:
         self._state, self._since = ENDING, time.monotonic()
         self._is_oom = killed == signal.SIGKILL and leftovers.oom_kills() > self._oom_kills
 
-    def _end(self) -> None:
-        """Kill what is left of the program; a process in the kernel's hands may take any time to die."""
-        processes = descendants()
-        for pid in processes:
+    def _kill(self) -> None:
+        """Kill all processes of the program; one that waits for a device may take any time to die."""
+        for pid in processes.descendants():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if self._state == ENDING and not processes:
+
+    def _end(self) -> None:
+        """Kill until nothing is left; then the program is down."""
+        self._kill()
+        # A process whose parent is gone is a child of PID 1. So without a child there is no process at all,
+        # which a list of /proc cannot tell: it takes a while to read.
+        if not self._reap():
             leftovers.remove_files(self._kept_files)
             self._state, self._since = DOWN, time.monotonic()
             self._line.withdraw()
@@ -200,18 +212,20 @@ class _Supervisor:
         reads, writes = self._line.fds
         longest = {RUNNING: ANSWER_SECONDS, ENDING: KILL_SECONDS, DOWN: 1.0}[self._state]
         timeout = min(longest, self._line.seconds())
-        select.select([self._woken, *reads], writes, [], timeout)
-        with suppress(BlockingIOError):
-            os.read(self._woken, 4096)
+        self._wait(reads, writes, timeout)
         self._reap()
         if self._state == ENDING:
             self._end()
-            self._reap()
         order = self._line.advance(self._report())
         waited = time.monotonic() - max(self._since, self._line.answered_at)
         if self._state != RUNNING and waited > PATIENCE_SECONDS:
             os._exit(self._code)
         return order is not None and self._obey(order)
+
+    def _wait(self, reads: List[int], writes: List[int], timeout: float) -> None:
+        select.select([self._woken, *reads], writes, [], timeout)
+        with suppress(BlockingIOError):
+            os.read(self._woken, 4096)
 
     def _report(self) -> Dict[str, Any]:
         if self._state != DOWN:
@@ -222,7 +236,8 @@ class _Supervisor:
     def _obey(self, order: Dict[str, Any]) -> bool:
         """Follow an order, unless it is about another attempt; return True in a child, as `_start` does."""
         if self._state == RUNNING and order.get("stop") == self._attempt:
-            self._end()
+            self._oom_kills = leftovers.oom_kills()
+            self._kill()
         elif self._state == DOWN and order.get("exit"):
             os._exit(self._code)
         elif self._state == DOWN and order.get("run", -1) > self._attempt:
@@ -235,49 +250,3 @@ class _Supervisor:
             self._oom_kills = leftovers.oom_kills()
             return self._start()
         return False
-
-
-def _executable() -> str:
-    """Return the interpreter under the name by which it was started, which `ps` shows."""
-    if sys.executable and os.path.samefile(sys.executable, "/proc/self/exe"):
-        return sys.executable
-    return os.readlink("/proc/self/exe")
-
-
-def descendants() -> List[int]:
-    """Return all processes that this one or its descendants started; those of `kubectl exec` are not."""
-    children: Dict[int, List[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            # The name of the program, in parentheses, may contain anything.
-            parent = int(_read("/proc/%s/stat" % name).rpartition(b")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
-    found, unseen = [], [os.getpid()]
-    while unseen:
-        more = children.get(unseen.pop(), [])
-        found += more
-        unseen += more
-    return found
-
-
-def _handles(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal."""
-    with suppress(OSError):
-        for line in _read("/proc/%d/status" % pid).splitlines():
-            if line.startswith(b"SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    return False
-
-
-def _environment() -> Dict[bytes, bytes]:
-    """Return the variables that this process was started with; Python itself has changed some since."""
-    pairs = (part.partition(b"=") for part in _read("/proc/self/environ").split(b"\0") if b"=" in part)
-    environment: Dict[bytes, bytes] = {}
-    for name, _, value in pairs:
-        environment.setdefault(name, value)
-    return environment
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
