@@ -61,6 +61,7 @@ class Container:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
+        self.environment = environment
         self.output = directory / "output"
         with self.output.open("wb") as log:
             self._process = subprocess.Popen(
@@ -184,6 +185,7 @@ def start(
     *,
     python: str = sys.executable,
     before: str = "",
+    more_path: str = "",
     **more: str,
 ) -> Container:
     """Run a program as a pod with the recorder does; an empty URL means without a supervisor.
@@ -191,7 +193,7 @@ def start(
     `before` is the beginning of the shell's command line that executes the program.
     """
     environment = {
-        "PYTHONPATH": str(place / "site"),
+        "PYTHONPATH": f"{place / 'site'}:{more_path}" if more_path else str(place / "site"),
         "PADDLEJOB_ATTEMPT": "3",
         "HERE": str(directory),
         **more,

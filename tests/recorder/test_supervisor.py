@@ -15,7 +15,7 @@ import pytest
 
 from paddlejob.operator.reports import certificate
 from paddlejob.operator.reports.certificate import Certificate
-from tests.recorder.supervised import Container, Operator, Run, mount, start
+from tests.recorder.supervised import Container, Operator, Run, children, mount, start
 from tests.recorder.test_operator_sink import interpreters
 from tests.support.waiting import eventually, eventually_async
 
@@ -432,3 +432,40 @@ async def test_an_interpreter_that_cannot_be_executed_again_is_forked(operator, 
     operator.order(run=4, env={"X": "2"})
     await operator.sees(attempt=4, state="down", code=4)
     assert pod.log.splitlines() == ["1", "paddlejob: attempt 4 starts in place", "2"]
+
+
+# --- a parked process
+
+
+PARKS = "PARK_SECONDS = 0.1"
+FAKE_PADDLE = "import os\nprint('imported by', os.getpid())\n"
+
+
+async def parked(pod: Container) -> int:
+    """Wait for a process that is parked; return its number in the container."""
+
+    await eventually_async(lambda: len(pod.processes) == 3, says=lambda: pod.log)
+    return pod.processes[-1]
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["", "it dies"])
+async def test_a_parked_process_becomes_the_program_of_the_next_attempt(operator, run, dies, tmp_path):
+    (tmp_path / "paddle.py").write_text(FAKE_PADDLE)
+    program = (
+        "import os, sys, paddle\nprint('pid', os.getpid(), os.environ.get('PADDLEJOB_PARKED_PIPE'))" + WAITS
+    )
+    pod = run(program, changes=PARKS, PADDLEJOB_PARKED="1", more_path=str(tmp_path))
+    await pod.says("begins 3")
+    number = await parked(pod)
+    if dies:
+        os.kill(children(pod.first)[-1], signal.SIGKILL)
+        await eventually_async(lambda: len(pod.processes) == 2)
+    operator.order(stop=3)
+    await operator.sees(attempt=3, state="down", code=137)
+    assert pod.processes == [1] if dies else [1, number]
+    operator.order(run=4, env={"X": "1"})
+    await pod.says("begins 4")
+    assert pod.has(f"pid {number} None") is not dies
+    # The import of a parked process prints nothing, and the next program has its own parked process.
+    assert pod.log.count("imported by") == (2 if dies else 1)
+    await parked(pod)

@@ -34,7 +34,13 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def install(progress: Progress, sender: Sender) -> None:
     """Set the hooks when the program imports paddle."""
-    if sender.is_on:
+    if not sender.is_on:
+        return
+    if "paddle" in sys.modules:
+        # This process was parked.
+        with sender.guard():
+            _Hooks(progress, sender).set(sys.modules["paddle"])
+    else:
         sys.meta_path.insert(0, _Finder(_Hooks(progress, sender)))
 
 

@@ -20,8 +20,11 @@ def executable() -> str:
     return os.readlink("/proc/self/exe")
 
 
-def descendants() -> List[int]:
-    """Return all processes that this one or its descendants started; those of `kubectl exec` are not."""
+def descendants(besides: int) -> List[int]:
+    """Return all processes that this one or its descendants started, besides one child and its descendants.
+
+    Processes of `kubectl exec` have a parent outside of the container.
+    """
     children: Dict[int, List[int]] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
@@ -30,7 +33,7 @@ def descendants() -> List[int]:
             children.setdefault(parent, []).append(int(name))
     found, unseen = [], [os.getpid()]
     while unseen:
-        more = children.get(unseen.pop(), [])
+        more = [pid for pid in children.get(unseen.pop(), ()) if pid != besides]
         found += more
         unseen += more
     return found

@@ -22,7 +22,7 @@ _LAUNCHERS = (b"paddle.distributed.launch", b"paddle/distributed/launch", b"flee
 
 def prepare(rank: int) -> None:
     """Register the signal that writes the stacks of all threads to a file in memory."""
-    if not hasattr(os, "memfd_create") or signal.getsignal(SIGNAL) != signal.SIG_DFL or _is_launcher():
+    if not hasattr(os, "memfd_create") or signal.getsignal(SIGNAL) != signal.SIG_DFL or is_launcher():
         return
     # The name contains the process ID, because a forked child inherits the file of its parent.
     file = os.memfd_create("%s-%d-%d" % (NAME, os.getpid(), rank))
@@ -31,7 +31,7 @@ def prepare(rank: int) -> None:
     faulthandler.register(SIGNAL, file=file, all_threads=True)
 
 
-def _is_launcher() -> bool:
+def is_launcher() -> bool:
     """Return whether this process is Paddle's launcher, which does not train."""
     with open("/proc/self/cmdline", "rb") as file:
         command = file.read(4096)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import os
 import select
 import signal
-import stat
 import time
 from contextlib import suppress
-from typing import Any, Dict, Iterator, List, Mapping
+from typing import Any, Dict, List
 
-from . import leftovers, processes
+from . import leftovers, processes, stacks
 from .attend import ANSWER_SECONDS, Attend
+from .parked import PARK_SECONDS, PARKED, Parked
+from .repeatable import KEEP_ENV, can_run_again
 
 ATTEND_URL = "PADDLEJOB_ATTEND_URL"
 ATTEMPT = "PADDLEJOB_ATTEMPT"
-KEEP_ENV = "PADDLEJOB_KEEP_ENV"
 PATIENCE_SECONDS = 30.0
 """Time without an answer after which a program that is down is given up."""
 KILL_SECONDS = 0.01
@@ -38,37 +38,8 @@ def supervise(directory: str) -> None:
     """Stay as PID 1 and never return; return in a process that has to run the program itself."""
     # All of this is read before the fork, so that an error leaves the program alone.
     command, environment = processes.command(), processes.environment()
-    if _can_run_again(command, environment):
+    if can_run_again(command, environment):
         _Supervisor(directory, command, environment).run()
-
-
-def _can_run_again(command: List[bytes], environment: Mapping[bytes, bytes]) -> bool:
-    # A fork copies only one of several threads.
-    if os.getpid() != 1 or len(os.listdir("/proc/self/task")) > 1:
-        return False
-    if _is_input(0) or any(part.startswith((b"/dev/fd/", b"/proc/self/fd/")) for part in command):
-        return False
-    return not any(address in part for part in command for address in _addresses(environment))
-
-
-def _is_input(file: int) -> bool:
-    """Return whether a program can read something; a pipe has no second copy for the next attempt.
-
-    A terminal is input, too, and sends its signals to both processes.
-    """
-    try:
-        return os.isatty(file) or not stat.S_ISCHR(os.fstat(file).st_mode)
-    except OSError:
-        return True
-
-
-def _addresses(environment: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    """Yield what changes with each attempt; a shell may have written it into the command."""
-    kept = environment.get(KEEP_ENV.encode(), b"").split(b",")
-    for name, value in environment.items():
-        is_address = name in (b"PADDLE_PORT", b"PADDLE_MASTER", b"PADDLE_PSERVERS_IP_PORT_LIST")
-        if (is_address or name.endswith((b"_ENDPOINT", b"_ENDPOINTS"))) and name not in kept:
-            yield from filter(None, value.split(b","))
 
 
 class _Supervisor:
@@ -79,13 +50,18 @@ class _Supervisor:
         self._line = Attend(os.fsdecode(environment[ATTEND_URL.encode()]), directory)
         self._attempt = int(environment.get(ATTEMPT.encode(), b"0"))
         self._program = 0
-        self._state = RUNNING
-        self._code = 0
+        self._state = DOWN
+        # Until the program has run: a container that has to end before that.
+        self._code = 128 + signal.SIGTERM
         self._since = time.monotonic()
         self._is_told_to_end = False
         self._is_oom = False
         self._kept_files = leftovers.files()
         self._oom_kills = leftovers.oom_kills()
+        self._parked = Parked()
+        self._parks = environment.get(PARKED.encode()) == b"1" and not stacks.is_launcher()
+        self._has_parked = False
+        self._were_left = True
         self._caught = sorted(signal.valid_signals() - set(NOT_PASSED))
         self._before: Dict[int, Any] = {}
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -147,27 +123,46 @@ class _Supervisor:
 
     def _start(self) -> bool:
         """Start the program; return True in a child that has to be the program itself."""
+        program = self._parked.take(self._environment) or self._fork(self._environment)
+        if program:
+            self._program, self._state, self._since = program, RUNNING, time.monotonic()
+            self._is_oom = self._has_parked = False
+            self._line.withdraw()
+        return not program
+
+    def _fork(self, environment: Dict[bytes, bytes]) -> int:
+        """Execute the command in a child; return 0 in a child in which that failed."""
         # A signal between the fork and the next lines would reach the wrong process, or none.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        program = os.fork()
-        if not program:
+        pid = os.fork()
+        if not pid:
             with suppress(Exception):
-                self._execute()
-            return True
-        self._program, self._state, self._is_oom = program, RUNNING, False
+                self._execute(environment)
+            return 0
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-        self._line.withdraw()
-        return False
+        return pid
 
-    def _execute(self) -> None:
+    def _execute(self, environment: Dict[bytes, bytes]) -> None:
         """Execute the command: a fresh interpreter has no trace of this process. Return if that fails."""
-        os.environ.update({os.fsdecode(name): os.fsdecode(text) for name, text in self._environment.items()})
+        os.environ.update({os.fsdecode(name): os.fsdecode(text) for name, text in environment.items()})
         self._line.close()
         self._release_signals()
         if os.getsid(0) == os.getppid():
             # PID 1 of a container leads a session and a process group.
             os.setsid()
-        os.execve(self._executable, self._command, self._environment)  # noqa: S606
+        os.execve(self._executable, self._command, environment)  # noqa: S606
+
+    def _is_time_to_park(self) -> bool:
+        is_due = time.monotonic() - self._since > PARK_SECONDS
+        return self._parks and self._state == RUNNING and not self._has_parked and is_due
+
+    def _park(self) -> None:
+        """Start a process that waits for the next attempt, once for each attempt."""
+        self._has_parked = True
+        pid = self._fork(self._parked.prepare(self._environment))
+        if not pid:
+            os._exit(1)
+        self._parked.begin(pid)
 
     def _reap(self) -> bool:
         """Reap all children that have ended, also orphans of the program; return whether others are left."""
@@ -180,42 +175,51 @@ class _Supervisor:
                 return True
             if pid == self._program and self._state == RUNNING:
                 self._ended(status)
+            elif pid == self._parked.pid:
+                self._parked.end()
 
     def _ended(self, status: int) -> None:
         killed = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         self._code = 128 + killed if killed else os.WEXITSTATUS(status)
         if self._code == 0 or self._is_told_to_end:
             os._exit(self._code)
-        self._state, self._since = ENDING, time.monotonic()
+        self._state, self._since, self._were_left = ENDING, time.monotonic(), True
         self._is_oom = killed == signal.SIGKILL and leftovers.oom_kills() > self._oom_kills
 
-    def _kill(self) -> None:
-        """Kill all processes of the program; one that waits for a device may take any time to die."""
-        for pid in processes.descendants():
+    def _kill(self) -> bool:
+        """Kill all processes of the program; return whether there were any."""
+        found = processes.descendants(besides=self._parked.pid)
+        for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        return bool(found)
 
     def _end(self) -> None:
-        """Kill until nothing is left; then the program is down."""
-        self._kill()
-        # A process whose parent is gone is a child of PID 1. So without a child there is no process at all,
-        # which a list of /proc cannot tell: it takes a while to read.
-        if not self._reap():
+        """Kill until nothing is left, however long a process waits for a device; then the program is down."""
+        are_left = self._kill()
+        # A process whose parent is gone is a child of PID 1. So without a child there is no process at all.
+        # A list of /proc, which takes a while to read, may miss one; it hardly misses the same one twice.
+        has_children = self._reap()
+        if not has_children or (self._parked.pid and not are_left and not self._were_left):
             leftovers.remove_files(self._kept_files)
             self._state, self._since = DOWN, time.monotonic()
             self._line.withdraw()
+        self._were_left = are_left
 
     # --- orders
 
     def _turn(self) -> bool:
         """Wait for an event and handle it; return True in a child that has to be the program itself."""
         reads, writes = self._line.fds
-        longest = {RUNNING: ANSWER_SECONDS, ENDING: KILL_SECONDS, DOWN: 1.0}[self._state]
+        running = 1.0 if self._parks else ANSWER_SECONDS
+        longest = {RUNNING: running, ENDING: KILL_SECONDS, DOWN: 1.0}[self._state]
         timeout = min(longest, self._line.seconds())
         self._wait(reads, writes, timeout)
         self._reap()
         if self._state == ENDING:
             self._end()
+        elif self._is_time_to_park():
+            self._park()
         order = self._line.advance(self._report())
         waited = time.monotonic() - max(self._since, self._line.answered_at)
         if self._state != RUNNING and waited > PATIENCE_SECONDS:

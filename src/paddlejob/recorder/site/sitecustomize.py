@@ -34,6 +34,8 @@ def _start_recorder() -> None:
     sys.modules[name] = sys.modules["paddlejob.recorder"] = module
     if os.environ.get("PADDLEJOB_ATTEND_URL") and os.getpid() == 1:
         _supervise(package)
+    if os.environ.get("PADDLEJOB_PARKED_PIPE"):
+        importlib.import_module(name + ".parked").wait_for_turn()
     spec.loader.exec_module(module)
     module.start()
 
