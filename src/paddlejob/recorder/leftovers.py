@@ -43,7 +43,7 @@ def _remove_unused(path: str) -> None:
     try:
         status = os.fstat(file)
         if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-            # The kernel grants this lease only if nobody else has the file open.
+            # The kernel grants this lease only if no other process has the file open.
             fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
             os.unlink(path)
     finally:

@@ -1,6 +1,6 @@
 """Waits for the master's port before Paddle connects to it.
 
-Paddle's store refuses to wait finely: a rank that starts before the master tries again only after 3 seconds.
+A rank that starts before the master would try again only after 3 seconds.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The recorder's sitecustomize calls `supervise` before any other code of the program. This process stays behind
 as PID 1, and a child executes the same command again. If the program fails, PID 1 ends everything that the
-program has started, reports to the operator, and waits for the order to run it again. If nobody answers it
+program has started, reports to the operator, and waits for the order to run it again. If no answer comes it
 exits with the program's code, so that the pod ends as it does without a supervisor.
 """
 
