@@ -31,6 +31,7 @@ from paddlejob.core.gang.model import Gang, GangApis, GangSystem
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.plan import plan
 from paddlejob.core.pod_set import Replica, pod_name
+from paddlejob.core.processes import Process
 from paddlejob.core.recorder import Recorder, recorder_of
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure
@@ -109,6 +110,8 @@ class SnapshotBuilder:
         self.taken_ports: frozenset[int] = frozenset()
         self.namespace_ports = 0
         self.failures: tuple[WriteFailure, ...] = ()
+        self.processes: dict[str, Process] = {}
+        self.attempt_seconds = 0.0
         self._seen_for: float | None = None
         self._pods: dict[Replica, JsonObject] = {}
         self._services: dict[Replica, Service] = {}
@@ -323,6 +326,11 @@ class SnapshotBuilder:
         world_size = WorldSize(attempt=self.job.status.attempt, **complete)
         return self.status(msgspec.structs.replace(self.job.status, world_size=world_size))
 
+    def supervised(self, role: str, index: int, process: Process) -> Self:
+        """Make the supervisor of a pod report a program."""
+        self.processes[f"uid-{pod_name(self.job.name, Replica(Role(role), index))}"] = process
+        return self
+
     def later(self, seconds: float) -> Self:
         """Advance the time."""
         self.now += timedelta(seconds=seconds)
@@ -376,6 +384,8 @@ class SnapshotBuilder:
             recorder=self.recorder,
             has_recorder=self.has_recorder,
             findings=self.findings,
+            processes=dict(self.processes),
+            attempt_seconds=self.attempt_seconds,
             state_seconds={
                 pod.metadata.uid: self._state_seconds(pod, manifest)
                 for pod, manifest in zip(pods, self._pods.values(), strict=True)

@@ -8,12 +8,15 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 
+from paddlejob.core.recorder import Recorder
 from paddlejob.kube.client import Client
 from paddlejob.kube.events import EventLimits, EventRecorder
 from paddlejob.kube.lease import LeaderElector
 from paddlejob.operator import manager
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.manager import ProgressTracking
+from paddlejob.operator.pod_log import LogReader
+from paddlejob.operator.reports.attendance import Supervisors
 from paddlejob.operator.settings import OperatorSettings
 from simkube import virtual_loop
 
@@ -31,6 +34,7 @@ class Operator:
         event_limits: EventLimits | None = None,
         elector: LeaderElector | None = None,
         reads_progress: bool = False,
+        recorder: Recorder | None = None,
         namespace: str = "default",
     ) -> None:
         def server_now() -> datetime:
@@ -47,6 +51,13 @@ class Operator:
         self.progress = ProgressTracking(
             self.client, self.controller, settings, now=server_now, namespace=namespace
         )
+        self.supervisors: Supervisors | None = None
+        """Answers supervisors without a port, if a recorder is given."""
+        if recorder is not None:
+            state = self.controller.state
+            state.recorder = recorder
+            self.supervisors = Supervisors(state, LogReader(self.client), now=server_now)
+            state.listeners.append(self.supervisors.wake)
         learns = reads_progress or bool(settings.reports.url)
         self._lead = partial(manager.lead, self.controller, elector, self.progress if learns else None)
 

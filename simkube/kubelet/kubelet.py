@@ -25,6 +25,7 @@ from simkube import virtual_loop
 from simkube.kubelet.node_pool import NodePool
 from simkube.kubelet.outcomes import Behaviour, exit_soon
 from simkube.kubelet.pod_worker import ContainerStart, KubeletContext, PodWorker, Timing
+from simkube.kubelet.program import Supervision
 
 _RELIST_SECONDS = 1.0
 _IDLE_SECONDS = 90.0
@@ -45,7 +46,8 @@ class Kubelet:
     Init containers succeed unless `init_behaviour` is given.
     `fast` leaves out all waiting and all statuses between the binding and Running: one status write, or two
     when the container has to wait for its ConfigMap. `max_in_flight` bounds concurrent requests. Without
-    `schedules` it leaves it to a scheduler to put pods on nodes.
+    `schedules` it leaves it to a scheduler to put pods on nodes. With `supervision`, containers that ask for
+    a supervisor have one.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Kubelet:
         fast: bool = False,
         max_in_flight: int = 50,
         schedules: bool = True,
+        supervision: Supervision | None = None,
         now: Callable[[], datetime] = virtual_loop.now,
     ) -> None:
         rng = rng or random.Random(0)
@@ -83,8 +86,10 @@ class Kubelet:
             now=now,
             on_start=self.starts.append,
             schedules=schedules,
+            supervision=supervision,
         )
         self._client = client
+        self._supervision = supervision
         self._namespace = namespace
         self._label_selector = label_selector
         self._workers: dict[str, PodWorker] = {}
@@ -165,6 +170,8 @@ class Kubelet:
             self._tasks[uid] = group.create_task(worker.terminate(), name=f"end {_name(pod)}")
 
     def _forget(self, uid: str) -> None:
+        if self._supervision is not None:
+            self._supervision.end(uid)
         self._workers.pop(uid, None)
         self._stop(uid)
         self.pool.release(uid)

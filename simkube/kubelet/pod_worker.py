@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 
 import msgspec
 
+from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
+from paddlejob.api.names import Env
 from paddlejob.kube.client import Client
 from paddlejob.kubelet import environment, lifecycle
 from paddlejob.kubelet.environment import Sources
@@ -18,17 +20,16 @@ from simkube.kubelet.outcomes import (
     Behaviour,
     Evict,
     Exit,
-    ExitWhenReleased,
     FailImagePull,
     LoseNode,
     Outcome,
     Reject,
-    RunForever,
     Unschedulable,
     outlive_deadline,
 )
 from simkube.kubelet.pod_state import ENDED, SimulatedContainer, SimulatedPod
 from simkube.kubelet.pod_writer import PodGoneError, PodWriter
+from simkube.kubelet.program import EvictedError, NodeLostError, SimulatedSupervisor, Supervision, end_of
 from simkube.virtual_loop import timestamp
 
 _UNSCHEDULABLE_RETRY_SECONDS = 5.0
@@ -86,18 +87,7 @@ class KubeletContext(msgspec.Struct, frozen=True):
     on_start: Callable[[ContainerStart], None]
     schedules: bool = True
     """Whether pods without a scheduler name are bound here; otherwise another component binds them."""
-
-
-class _EvictedError(Exception):
-    def __init__(self, outcome: Evict) -> None:
-        super().__init__(outcome.message)
-        self.outcome = outcome
-
-
-class _NodeLostError(Exception):
-    def __init__(self, outcome: LoseNode) -> None:
-        super().__init__("node lost")
-        self.outcome = outcome
+    supervision: Supervision | None = None
 
 
 class PodWorker:
@@ -130,9 +120,9 @@ class PodWorker:
         """Live the pod's life, up to its own end or its deadline."""
         try:
             await self._live_until_deadline()
-        except _EvictedError as end:
+        except EvictedError as end:
             await self._unless_gone(self._evict(end.outcome))
-        except _NodeLostError as end:
+        except NodeLostError as end:
             await self._unless_gone(self._lose_node(end.outcome))
         except PodGoneError:
             return
@@ -153,7 +143,7 @@ class PodWorker:
             async with asyncio.timeout(None) as self._deadline:
                 await self._live()
         except TimeoutError:
-            raise _EvictedError(outlive_deadline()) from None
+            raise EvictedError(outlive_deadline()) from None
         finally:
             self._deadline = None
 
@@ -248,7 +238,7 @@ class PodWorker:
                 group.create_task(self._run_container(state, container, outcome))
                 for other_state, other in others:
                     group.create_task(self._run_container(other_state, other))
-        except* (_EvictedError, _NodeLostError, PodGoneError) as ends:
+        except* (EvictedError, NodeLostError, PodGoneError) as ends:
             raise ends.exceptions[0] from None
 
     async def _run_container(
@@ -257,8 +247,8 @@ class PodWorker:
         """Run a container as often as the pod's restart policy wants."""
         outcome = outcome or self._outcome(state, 0)
         while True:
-            await self._start(state, container)
-            await self._until_end(state, outcome)
+            variables = await self._start(state, container)
+            await self._until_end(state, outcome, variables)
             if not self._is_to_restart(state):
                 state.finished = True
                 await self._publish()
@@ -274,9 +264,20 @@ class PodWorker:
             return self._node.init_behaviour(self.pod, state.name, restarts)
         return Exit(0, self._node.rng.uniform(*self._node.timing.init_seconds))
 
-    async def _start(self, state: SimulatedContainer, container: JsonObject) -> None:
+    async def _start(self, state: SimulatedContainer, container: JsonObject) -> dict[str, str]:
         variables = await self._configured(state, container)
         state.run(self._node.now())
+        self._note_start(state, variables)
+        seconds = self._node.rng.uniform(*self._node.timing.ready_seconds)
+        if seconds and not self._node.fast:
+            self._state.ready = False
+            await self._publish()
+            await asyncio.sleep(seconds)
+            self._state.ready = True
+        await self._publish()
+        return variables
+
+    def _note_start(self, state: SimulatedContainer, variables: dict[str, str]) -> None:
         placement = self._state.placement
         assert placement is not None
         self._node.on_start(
@@ -291,13 +292,6 @@ class PodWorker:
                 environment=variables,
             )
         )
-        seconds = self._node.rng.uniform(*self._node.timing.ready_seconds)
-        if seconds and not self._node.fast:
-            self._state.ready = False
-            await self._publish()
-            await asyncio.sleep(seconds)
-            self._state.ready = True
-        await self._publish()
 
     async def _configured(self, state: SimulatedContainer, container: JsonObject) -> dict[str, str]:
         """Wait until everything that a container's environment comes from exists; return it."""
@@ -328,30 +322,41 @@ class PodWorker:
         spec = {**self.pod["spec"], "nodeName": placement.node}
         return {**self.pod, "spec": spec, "status": status}
 
-    async def _until_end(self, state: SimulatedContainer, outcome: Outcome) -> None:
+    async def _until_end(
+        self, state: SimulatedContainer, outcome: Outcome, variables: dict[str, str]
+    ) -> None:
         """Wait as long as a container runs; mark its end.
 
-        Raises _EvictedError and _NodeLostError when it is the pod that ends.
+        Raises EvictedError and NodeLostError when it is the pod that ends.
         """
-        match outcome:
-            case Exit():
-                await asyncio.sleep(outcome.after_seconds)
-                state.terminate(
-                    outcome.code, self._node.now(), reason=outcome.reason, message=outcome.message
-                )
-            case ExitWhenReleased():
-                await outcome.released.wait()
-                await self._until_end(state, msgspec.structs.replace(outcome.exit, after_seconds=0))
-            case RunForever():
-                await _sleep(None)
-            case Evict():
-                await asyncio.sleep(outcome.after_seconds)
-                raise _EvictedError(outcome)
-            case LoseNode():
-                await asyncio.sleep(outcome.after_seconds)
-                raise _NodeLostError(outcome)
-            case FailImagePull() | Unschedulable():
-                await self._until_end(state, outcome.then)
+        if state is self._state.containers[0] and self._is_supervised(variables):
+            end = await self._supervise(state, outcome, variables)
+        else:
+            end = await end_of(outcome)
+        state.terminate(end.code, self._node.now(), reason=end.reason, message=end.message)
+
+    def _is_supervised(self, variables: Mapping[str, str]) -> bool:
+        return self._node.supervision is not None and Env.ATTEND_URL in variables
+
+    async def _supervise(
+        self, state: SimulatedContainer, outcome: Outcome, variables: dict[str, str]
+    ) -> Exit:
+        """Run the program of each attempt, with the outcome of a pod of that attempt."""
+        assert self._node.supervision is not None
+
+        def outcome_of(attempt: int) -> Outcome:
+            metadata = self.pod["metadata"]
+            labels = {**metadata["labels"], names.LABEL_ATTEMPT: str(attempt)}
+            apparent = {**self.pod, "metadata": {**metadata, "labels": labels}}
+            return self._node.behaviour(apparent, state.name, 0)
+
+        def on_start(environment: dict[str, str]) -> None:
+            self._note_start(state, environment)
+
+        supervisor = SimulatedSupervisor(
+            self._node.supervision, self.pod, variables, outcome_of=outcome_of, on_start=on_start
+        )
+        return await supervisor.run(outcome)
 
     def _is_to_restart(self, state: SimulatedContainer) -> bool:
         policy = self.pod["spec"].get("restartPolicy", "Always")
@@ -441,6 +446,8 @@ class PodWorker:
         await asyncio.sleep(min(seconds, grace_seconds))
         for state in running:
             state.terminate(exit_code if seconds <= grace_seconds else 137, self._node.now())
+        if self._node.supervision is not None:
+            self._node.supervision.end(self.pod["metadata"]["uid"])
 
     def _grace_seconds(self) -> float:
         return float(self.pod["spec"].get("terminationGracePeriodSeconds", 30))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from paddlejob.api import names
 from paddlejob.api.v1 import Role
 from paddlejob.core.actions import Create, InstallRecorder, Kind
 from paddlejob.core.gang.model import GangApis
@@ -116,9 +117,18 @@ def test_only_the_container_that_trains_has_it():
 
 
 def test_parameter_servers_take_no_steps_and_report_none():
-    of = job().ps(1).worker(1).heter(1).spec(recorder=True)
+    of = job().ps(1).worker(1).heter(1).spec(recorder=True, restartPolicy={"inPlace": False})
     assert "volumes" not in spec_of(of, Role.PS)
     assert "volumes" in spec_of(of, Role.HETER)
+
+
+def test_parameter_servers_with_a_supervisor_mount_the_recorder_and_report_no_steps():
+    found = spec_of(job().ps(1).worker(1).spec(recorder=True), Role.PS)
+    [container] = found["containers"]
+    env = {each["name"] for each in container["env"]}
+    assert "volumes" in found
+    assert names.Env.ATTEND_URL in env
+    assert names.Env.REPORT_URL not in env
 
 
 def test_the_template_is_left_as_it_was():

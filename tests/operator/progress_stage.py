@@ -7,6 +7,7 @@ import yaml
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import TrainingProgress
+from paddlejob.core.pod_set import attempt_of
 from paddlejob.kube.client import Client
 from paddlejob.training.steps import Origin
 from simkube import virtual_loop
@@ -40,7 +41,7 @@ class Read(Scene):
         pod = pod or state.pods.get(ObjectKey(job.metadata.namespace, "demo-worker-0"))
         told = TrainingProgress(step=step, **more)
         origin = Origin(resumed=resumed) if is_counted else None
-        self.running.progress.writer.add_report(job, pod, told, origin)
+        self.running.progress.writer.add_report(job, attempt_of(pod), told, origin)
 
     def say(self, **told) -> None:
         """Let the program of worker 0 say how far it is."""

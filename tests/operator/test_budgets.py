@@ -13,7 +13,7 @@ from paddlejob.core.snapshot import Settings as JobSettings
 from paddlejob.kube.events import EventLimits
 from paddlejob.kube.transport import fair_limiter
 from paddlejob.operator import history, limits, progress
-from paddlejob.operator.reports import writer
+from paddlejob.operator.reports import attendance, writer
 from paddlejob.operator.settings import OperatorSettings
 from paddlejob.training import report_rate
 from tests.support.simulated_cluster import ROOT
@@ -84,6 +84,8 @@ BUDGETS = (
         report_rate.__name__,
         Rule.EQUAL,
     ),
+    Budget("pods that can be restarted in place", attendance.MAX_ATTENDING, attendance.__name__),
+    Budget("requests of supervisors that are held", attendance.MAX_HELD, attendance.__name__),
     Budget("blocks of host ports", network.port_blocks(JobSettings().host_port_range), network.__name__),
     Budget("MiB of encoded specs in memory", limits.MAX_PACKED_BYTES >> 20, limits.__name__, Rule.LARGEST),
 )

@@ -464,7 +464,9 @@ def test_nothing_is_written_before_the_first_step():
             None, None, writer, ReportSettings(), now=lambda: NOW, namespace="", record_event=print
         )
         for step in (0, 1, 2):
-            intake._take(job("demo", "team").build(), pod("demo-worker-0", "uid-0"), Report(step=step))
+            intake._take(
+                job("demo", "team").build(), pod("demo-worker-0", "uid-0"), Report(step=step, attempt=0)
+            )
         assert writer.steps == [1, 2]
 
     virtual_loop.run(main(), seed=1)
@@ -480,7 +482,7 @@ def test_the_number_of_processes_is_written_if_there_are_several(local_size: int
         intake = ReportIntake(
             None, None, Writer(), ReportSettings(), now=lambda: NOW, namespace="", record_event=print
         )
-        report = Report(step=1, local_size=local_size)
+        report = Report(step=1, attempt=0, local_size=local_size)
         intake._take(job("demo", "team").build(), pod("demo-worker-0", "uid-0"), report)
 
     virtual_loop.run(main(), seed=1)

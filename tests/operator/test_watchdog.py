@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from paddlejob.core.pod_set import attempt_of
 from paddlejob.kube.resource import EVENTS
 from paddlejob.operator.reports.rank_registry import SILENT_SECONDS, RankRegistry
 from paddlejob.operator.reports.watchdog import Watchdog
@@ -42,11 +43,11 @@ class Ranks:
             [job] = self.controller.state.jobs
             phase = "training" if step else "starting"
             report = Report(rank=int(name[-1]), step=step, phase=phase, waiting=waiting)
-            self.registry.add_report(job.metadata.key, pod, report, clock)
+            self.registry.add_report(job.metadata.key, pod, report, clock, attempt=attempt_of(pod))
             if self.watchdog.wants_stacks(job.metadata.key):
                 self.asked.add(name)
                 where = msgspec.structs.replace(report, stacks=STACK)
-                self.registry.add_report(job.metadata.key, pod, where, clock)
+                self.registry.add_report(job.metadata.key, pod, where, clock, attempt=attempt_of(pod))
         await asyncio.sleep(5)
 
     def watch(self) -> None:
@@ -238,7 +239,8 @@ async def train_unevenly(
                 waiting_seconds=times[1] * number,
                 stage=slow_stage if is_slow else 0,
             )
-            ranks.registry.add_report(found.metadata.key, pod, report, asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            ranks.registry.add_report(found.metadata.key, pod, report, now, attempt=attempt_of(pod))
         await asyncio.sleep(5)
 
 

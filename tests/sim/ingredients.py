@@ -16,7 +16,7 @@ from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Reason
 from paddlejob.api.resources import PADDLE_JOBS
-from sim import hostile_tenant
+from sim import hostile_tenant, supervised
 from sim.ingredient import Ingredient
 from simkube.apiserver.request_log import WriteRecord
 from simkube.kubelet import outcomes
@@ -127,6 +127,7 @@ INGREDIENTS: dict[str, Callable[[random.Random, Jobs, float], Ingredient | None]
     "slow webhooks of a tenant": hostile_tenant.draw_slow_webhook,
     "silent nodes": hostile_tenant.draw_silent_nodes,
     "fat objects of a tenant": hostile_tenant.draw_fat_objects,
+    "supervisors": supervised.draw,
 }
 """How each ingredient is drawn, from the jobs, which it may change, and the time until the faults heal."""
 

@@ -27,13 +27,17 @@ from sim.hostile_tenant import BURST_SECONDS, FatObjects, HostileTenant, SilentN
 from sim.memory import Memory
 from sim.pace import Pace
 from sim.scenario import DEFINITION, Deed, Scenario, behaviour, draw
+from sim.supervised import RECORDER, Supervised
 from simkube import virtual_loop
 from simkube.apiserver.request_log import WriteRecord
 from simkube.apiserver.server import ApiServer
 from simkube.faults.tenants import LimitedTransport
 from simkube.faults.transport import Faults, FaultyTransport
 from simkube.kubelet.kubelet import Kubelet
+from simkube.kubelet.program import Supervision
 from simkube.operator import Operator
+from simkube.switchboard import Switchboard
+from tests.support.programs import broken_rules
 
 SETTLE_SECONDS = 900.0
 """Long enough for every backoff, deadline and toleration after the last fault."""
@@ -61,12 +65,28 @@ class Simulation:
         else:
             scenario.old_definition.install(self.server, DEFINITION)
         self.faults = Faults(random.Random(f"faults {scenario.seed}"), scenario.rates)
+        self._supervised = self._supervision_ingredient()
+        self.switchboard = (
+            Switchboard(random.Random(f"lines {scenario.seed}"), self._supervised.faults)
+            if self._supervised
+            else None
+        )
+        self.supervision = (
+            Supervision(
+                self.switchboard.attend,
+                random.Random(f"supervisors {scenario.seed}"),
+                self._supervised.dies_after,
+            )
+            if self._supervised and self.switchboard
+            else None
+        )
         self.kubelet = Kubelet(
             Client(self.server.transport("kubelet"), rng=self.rng),
             behaviour=behaviour(scenario),
             rng=random.Random(f"kubelet {scenario.seed}"),
             nodes=8,
             ip_family=scenario.ip_family,
+            supervision=self.supervision,
             now=_clock(scenario.node_skew_seconds),
         )
         self.gangs = gangs.Scheduler(scenario.gangs, self.server, nodes=self.kubelet.pool.names)
@@ -111,6 +131,8 @@ class Simulation:
             await asyncio.gather(*acts)
             await upgrade
             self.faults.heal()
+            if self._supervised is not None:
+                self._supervised.heal(self)
             self.gangs.heal()
             self.deadlines.enforce()
             if self._has(HostileTenant):
@@ -133,11 +155,18 @@ class Simulation:
         for start in self.kubelet.starts:
             if not self.invariants.excuses(start):
                 invariants.check_start(start)
+        if self.supervision is not None:
+            assert not (broken := broken_rules(self.supervision.runs)), broken[:5]
         invariants.check_end(self.server, self.scenario.gangs)
         invariants.check_records(self.server)
         self.evidence.check_end()
         if self.memory is not None:
             self.memory.check()
+
+    def _supervision_ingredient(self) -> Supervised | None:
+        """Return the faults of supervisors. Two operators without a lease would not share their reports."""
+        found = (each for each in self.scenario.ingredients if isinstance(each, Supervised))
+        return next(found, None) if self.scenario.operators == 1 else None
 
     def _has(self, kind: type[HostileTenant]) -> bool:
         return any(isinstance(each, kind) for each in self.scenario.ingredients)
@@ -261,10 +290,18 @@ class Simulation:
             rng=self.rng,
             now=_clock(self.scenario.operator_skew_seconds),
             reads_progress=self._has(SilentNodes),
+            recorder=RECORDER if self._supervised else None,
         )
         if self.memory is not None:
             self.memory.watch(number, operator)
-        await operator.run()
+        if self.switchboard is None:
+            await operator.run()
+            return
+        self.switchboard.connect(operator)
+        try:
+            await operator.run()
+        finally:
+            self.switchboard.disconnect(operator)
 
     async def _users(self) -> None:
         loop = asyncio.get_running_loop()

@@ -38,6 +38,7 @@ class StatusFields(TypedDict, total=False):
     selector: str
     attempt: int
     base_attempt: int
+    process_attempt: int
     attempt_time: datetime | None
     consecutive_restarts: int
     rounds: int

@@ -201,6 +201,13 @@ class RestartPolicy(View, frozen=True):
             maximum=MAX_BACKOFF_LIMIT,
         ),
     ] = None
+    in_place: Annotated[
+        bool,
+        about(
+            "Restarts the programs of a job with the recorder in their pods after a failure, instead of "
+            "creating all pods again. Pods that cannot stay are replaced."
+        ),
+    ] = True
 
 
 class PaddleJobSpec(View, frozen=True):
@@ -415,6 +422,10 @@ class PaddleJobStatus(View, frozen=True):
     base_attempt: Annotated[
         int, about("Attempt in which all pods were last recreated; older pods no longer belong to the job.")
     ] = 0
+    process_attempt: Annotated[
+        int,
+        about("Attempt in which all programs were last restarted in place; older processes must not run."),
+    ] = 0
     attempt_time: Annotated[datetime | None, about("When the attempt began.")] = None
     consecutive_restarts: Annotated[
         int,
@@ -466,6 +477,11 @@ class PaddleJobStatus(View, frozen=True):
             "prefer other nodes."
         ),
     ] = ()
+
+    @property
+    def first_process_attempt(self) -> int:
+        """The earliest attempt whose processes may run."""
+        return max(self.base_attempt, self.process_attempt)
 
 
 class PaddleJob(View, frozen=True):

@@ -7,7 +7,7 @@ import msgspec
 from paddlejob.api import names
 from paddlejob.api.names import Reason
 from paddlejob.api.status_change import change_status
-from paddlejob.api.v1 import PaddleJobStatus, Role
+from paddlejob.api.v1 import PaddleJobStatus, Phase, Role
 from paddlejob.core import status
 from paddlejob.core.actions import (
     Action,
@@ -34,6 +34,7 @@ from paddlejob.core.pod_set import PodSet, Replica, pod_name
 from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.policy.holds import Hold
+from paddlejob.core.processes import STOP_SECONDS, is_outdated
 from paddlejob.core.recorder import recorder_config_map
 from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot
@@ -46,7 +47,7 @@ def converge(job: ValidJob) -> Plan:
     phase_reason = status.live_phase(job.snapshot, job.pods, gang_waits_for=waits_for)
     stages, events = _stages(job)
     alive = _with_host_port(job, with_ipv6_warning(phase_reason, job.pods))
-    if is_complete(job.pods):
+    if is_complete(job.pods) and not _has_outdated_programs(job):
         alive = change_status(alive, world_size=world_size_of(job.pods, job.status.attempt))
     return _pace(job, alive, stages, events=events)
 
@@ -77,7 +78,10 @@ def _pace(
     """Return the plan, with writes delayed if others keep undoing them."""
     delay, is_round = backoff.seconds_until_retry(job.trusted, job.now), backoff.is_round(stages)
     is_delayed = delay > 0 and (is_round or bool(job.pods.missing))
-    if is_delayed:
+    if _restarts_programs(job) and not is_delayed:
+        # The status was written when the restart began, and is written again when all programs run.
+        alive = job.status
+    elif is_delayed:
         stages, events, seconds = backoff.removals(stages), (), soonest(seconds, delay)
     elif is_round:
         alive = backoff.add_round(alive, job.trusted, job.now)
@@ -94,6 +98,14 @@ def _pace(
         requeue_after_seconds=soonest(seconds, time_left, *waits),
         is_delayed=is_delayed,
     )
+
+
+def _restarts_programs(job: ValidJob) -> bool:
+    """Return whether all pods are there and a restart in place takes no longer than it should."""
+    old, snapshot = job.status, job.snapshot
+    is_begun = old.base_attempt < old.process_attempt == old.attempt and old.phase is Phase.RESTARTING
+    is_quick = snapshot.attempt_seconds < STOP_SECONDS and not (job.pods.missing or snapshot.failures)
+    return is_begun and is_quick and snapshot.published_attempt < old.process_attempt
 
 
 def _stages(job: ValidJob) -> tuple[Stages, tuple[Event, ...]]:
@@ -117,8 +129,10 @@ def _stages(job: ValidJob) -> tuple[Stages, tuple[Event, ...]]:
         return _nonempty(job.gang.actions, removed), ()
     mark = config.fingerprint if context.knows_hosts_beforehand else None
     created = (_pods_of(context, pods, role, mark) for role, _ in context.spec.roles)
-    written = _config(job.snapshot, config.data) if config.data else ()
-    annotations = _annotate_pods(pods, config.fingerprint) if config.fingerprint else ()
+    # The ConfigMap lets the next programs start, so those of earlier attempts must have ended.
+    may_connect = not job.stopping
+    written = _config(job.snapshot, config.data) if config.data and may_connect else ()
+    annotations = _annotate_pods(job.snapshot, pods, config.fingerprint) if may_connect else ()
     recorder = _recorder_stage(job)
     services = _services(job.snapshot, context, pods)
     first, last = (written, ()) if context.knows_hosts_beforehand else ((), written)
@@ -197,12 +211,24 @@ def _config(snapshot: Snapshot, data: dict[str, str]) -> tuple[Action, ...]:
     return (ReplaceConfig(snapshot.job.name, manifest, present.metadata.resource_version),)
 
 
-def _annotate_pods(pod_set: PodSet, fingerprint: str) -> tuple[Action, ...]:
-    """Annotate the pods that wait for the ConfigMap; started pods keep the hash they started with."""
+def _has_outdated_programs(job: ValidJob) -> bool:
+    snapshot = job.snapshot
+    published = snapshot.published_attempt
+    return any(is_outdated(pod, snapshot.process(pod), job.status, published) for pod in snapshot.pods)
+
+
+def _annotate_pods(snapshot: Snapshot, pod_set: PodSet, fingerprint: str | None) -> tuple[Action, ...]:
+    """Annotate the pods that wait for the ConfigMap; started pods keep the hash they started with.
+
+    Supervisors get the environment with their orders.
+    """
+    if fingerprint is None:
+        return ()
     return tuple(
         AnnotatePod(member.pod.metadata.name, member.pod.metadata.uid, fingerprint)
         for member in pod_set.active
         if not member.has_started
+        and snapshot.process(member.pod) is None
         and member.pod.metadata.annotations.get(names.ANNOTATION_CONFIG_HASH) != fingerprint
     )
 

@@ -12,13 +12,15 @@ Success, failure and deadlines of the running pods still count, judged by the fi
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from paddlejob.api import defaulting, validation
+from paddlejob.api import defaulting, names, validation
 from paddlejob.api.defaulting import EffectiveSpec
+from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import (
     MAX_BACKOFF_LIMIT,
     MAX_REPLICAS,
@@ -34,7 +36,8 @@ from paddlejob.core.attempts.new_attempt import was_established
 from paddlejob.core.gang.registry import reconcile_gang
 from paddlejob.core.gang.state import GangState
 from paddlejob.core.paddle_env import DesiredConfig, JobContext, desired_config_of
-from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of
+from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of, training_container_name
+from paddlejob.core.processes import apparent_pod
 from paddlejob.core.recorder import recorder_of
 from paddlejob.core.snapshot import Snapshot
 
@@ -52,7 +55,7 @@ class Observed(msgspec.Struct, frozen=True):
     stored: PaddleJob
     """The job as it is stored in the API server."""
     snapshot: Snapshot
-    """The snapshot with the trusted job."""
+    """The snapshot with the trusted job, and with pods that appear as their programs are."""
     spec_errors: tuple[FieldError, ...]
     """Errors in the spec; no pod is created while there are any. Empty if the job is over."""
     has_failure_rules: bool
@@ -100,6 +103,8 @@ class ValidJob(Observed, frozen=True):
     gang: GangState
     context: JobContext
     config: DesiredConfig
+    stopping: tuple[Pod, ...]
+    """Pods in which a program of an earlier attempt may still run."""
 
 
 def observe(snapshot: Snapshot) -> Observed:
@@ -116,8 +121,11 @@ def observe(snapshot: Snapshot) -> Observed:
     spec = elastic.with_workers(defaulting.effective_of(trusted.job), stored.status.workers)
     spec = elastic.with_rendezvous(spec, trusted.job.spec, snapshot.settings.etcd_server)
     # The garbage collector deletes the pods of a deleted job; sorting them would cost time for nothing.
-    pods = pod_set_of(stored.name, (), ()) if is_being_deleted else _pod_set(trusted, spec)
-    return Observed(stored, trusted, errors, has_failure_rules, spec, pods)
+    if is_being_deleted:
+        return Observed(stored, trusted, errors, has_failure_rules, spec, pod_set_of(stored.name, (), ()))
+    lost = {pod.metadata.uid for pod in snapshot.pods if snapshot.is_lost(pod)}
+    trusted = _with_apparent_pods(trusted, spec)
+    return Observed(stored, trusted, errors, has_failure_rules, spec, _pod_set(trusted, spec, lost))
 
 
 def resolve(job: Observed) -> ValidJob:
@@ -150,6 +158,7 @@ def resolve(job: Observed) -> ValidJob:
         gang,
         context,
         config,
+        tuple(pod for pod in snapshot.pods if snapshot.may_run_outdated(pod)),
     )
 
 
@@ -160,10 +169,24 @@ def validate(snapshot: Snapshot) -> tuple[FieldError, ...]:
     return validation.validate(snapshot.job, pods_have_ipv6=snapshot.settings.pods_have_ipv6)
 
 
-def _pod_set(snapshot: Snapshot, spec: EffectiveSpec) -> PodSet:
+def _with_apparent_pods(snapshot: Snapshot, spec: EffectiveSpec) -> Snapshot:
+    """Return the snapshot with pods as if their containers had ended with their programs."""
+    status = snapshot.job.status
+    if not snapshot.processes and status.process_attempt <= status.base_attempt:
+        return snapshot
+    containers = {str(role): training_container_name(each) for role, each in spec.roles}
+
+    def apparent(pod: Pod) -> Pod:
+        container = containers.get(pod.metadata.labels.get(names.LABEL_RESOURCE_TYPE, ""), "")
+        return apparent_pod(pod, snapshot.process(pod), status, container, snapshot.published_attempt)
+
+    return msgspec.structs.replace(snapshot, pods=tuple(map(apparent, snapshot.pods)))
+
+
+def _pod_set(snapshot: Snapshot, spec: EffectiveSpec, lost: AbstractSet[str]) -> PodSet:
     attempts = Attempts.of(snapshot.job.status)
     unsettled = {pod.metadata.uid for pod in snapshot.pods if snapshot.seconds_to_settle(pod)}
-    pods = pod_set_of(snapshot.job.name, spec.roles, snapshot.pods, attempts, unsettled)
+    pods = pod_set_of(snapshot.job.name, spec.roles, snapshot.pods, attempts, unsettled, lost=lost)
     return elastic.with_given_up(snapshot, spec, pods)
 
 

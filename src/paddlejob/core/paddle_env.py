@@ -33,6 +33,10 @@ _ENDPOINT_LISTS: Mapping[Role, str] = {
 }
 
 
+PORT_BLOCKS = 100
+"""Number of port blocks that restarts in place use in turn."""
+
+
 class JobContext(msgspec.Struct, frozen=True):
     """Everything that names, endpoints and environment depend on."""
 
@@ -55,6 +59,19 @@ class JobContext(msgspec.Struct, frozen=True):
     def knows_hosts_beforehand(self) -> bool:
         """Whether the environment of the pods is known before they have addresses."""
         return self.network.by_name or self.spec.rendezvous is not None
+
+    @property
+    def process_port(self) -> int:
+        """The first port of the current programs.
+
+        Each restart in place moves on by a block, so that a process of an earlier attempt on an unreachable
+        node cannot join. Pods on the host network are not restarted in place: their ports are reserved.
+        """
+        status = self.job.status
+        restarts = max(0, status.process_attempt - status.base_attempt)
+        if self.network.has_host_ports:
+            return self.port
+        return self.port + names.PORTS_PER_POD * (restarts % PORT_BLOCKS)
 
     def role_spec(self, role: Role) -> RoleSpec:
         """Return the spec of a role that has replicas."""
@@ -146,33 +163,35 @@ def config_data(
     """Return the environment that all pods share; `attempts` are the attempts of the pods."""
     spec = context.spec
     data = {
-        Env.PADDLE_PORT: str(context.port),
+        Env.PADDLE_PORT: str(context.process_port),
         Env.TRAINER_PORTS_NUM: str(names.PORTS_PER_POD),
         Env.JOB_ID: f"{context.job.metadata.namespace}-{context.job.name}",
         **{attempt_key(context.job, attempt): str(attempt) for attempt in sorted(attempts)},
     }
+    if context.job.status.process_attempt > context.job.status.base_attempt:
+        data[Env.PROCESS_ATTEMPT] = str(context.job.status.process_attempt)
     if spec.rendezvous is not None:
         return data | _launcher_data(context, spec.rendezvous)
     workers = hosts[Role.WORKER]
     data |= {
-        Env.TRAINER_ENDPOINTS: endpoints(workers, context.port),
+        Env.TRAINER_ENDPOINTS: endpoints(workers, context.process_port),
         Env.TRAINERS: ",".join(workers),
         Env.TRAINERS_NUM: str(len(workers)),
     }
     if spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
-        data[Env.MASTER] = endpoint(workers[0], context.port + names.MASTER_PORT_OFFSET)
+        data[Env.MASTER] = endpoint(workers[0], context.process_port + names.MASTER_PORT_OFFSET)
         data[Env.NNODES] = str(len(workers))
         return data
     servers = hosts[Role.PS]
-    data[Env.PSERVER_ENDPOINTS] = endpoints(servers, context.port)
+    data[Env.PSERVER_ENDPOINTS] = endpoints(servers, context.process_port)
     if spec.with_gloo:
-        data |= gloo_env(spec.with_gloo, servers[0], context.port + names.GLOO_PORT_OFFSET)
+        data |= gloo_env(spec.with_gloo, servers[0], context.process_port + names.GLOO_PORT_OFFSET)
     if spec.with_gloo and _gloo_on_servers(context, attempts, published):
         # Files of earlier attempts stay in the directory; the prefix keeps them apart.
-        prefix = f"{data[Env.JOB_ID]}-{_mark(context.job)}-{context.job.status.base_attempt}"
+        prefix = f"{data[Env.JOB_ID]}-{_mark(context.job)}-{context.job.status.first_process_attempt}"
         data |= {Env.GLOO_RENDEZVOUS: names.GLOO_RENDEZVOUS_FILE, Env.SYS_JOB_ID: prefix}
     if spec.mode is Mode.HETER:
-        data[Env.ALL_HETER_ENDPOINTS] = endpoints(hosts[Role.HETER], context.port)
+        data[Env.ALL_HETER_ENDPOINTS] = endpoints(hosts[Role.HETER], context.process_port)
     return data
 
 
@@ -252,11 +271,35 @@ def pod_env(context: JobContext, replica: Replica) -> Iterator[JsonObject]:
         yield from _stage_env(context, replica)
 
 
+def environment_of(data: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables in a ConfigMap's data, without the keys that hold back containers."""
+    return {name: value for name, value in data.items() if not name.startswith(ATTEMPT_GUARD)}
+
+
+def process_env(data: Mapping[str, str], replica: Replica, attempt: int) -> dict[str, str]:
+    """Return the environment of a program that restarts in place, from the data of the job's ConfigMap.
+
+    It has the variables that refer to the ConfigMap, and the ones that contain a port.
+    """
+    listed = data.get(_ENDPOINT_LISTS[replica.role], "").split(",")
+    env = environment_of(data)
+    env[Env.ATTEMPT] = str(attempt)
+    if replica.index < len(listed):
+        env[Env.CURRENT_ENDPOINT] = listed[replica.index]
+    if Env.MASTER in data:
+        env[Env.GLOBAL_SIZE] = data[Env.TRAINERS_NUM]
+    if Env.ALL_HETER_ENDPOINTS in data and replica.role is Role.WORKER:
+        env[Env.NEXT_HETER_ENDPOINTS] = data[Env.ALL_HETER_ENDPOINTS]
+    if Env.ALL_HETER_ENDPOINTS in data and replica.role is Role.HETER:
+        env[Env.PREVIOUS_HETER_ENDPOINTS] = data[Env.TRAINER_ENDPOINTS]
+    return env
+
+
 def _rank_env(context: JobContext, replica: Replica) -> dict[str, str]:
     """Return the rank of a pod."""
     env = {
         Env.TRAINER_ID: str(replica.index),
-        Env.CURRENT_ENDPOINT: endpoint(f"$({Env.POD_IP})", context.port),
+        Env.CURRENT_ENDPOINT: endpoint(f"$({Env.POD_IP})", context.process_port),
     }
     if context.spec.mode in (Mode.COLLECTIVE, Mode.SINGLE):
         env |= {

@@ -166,8 +166,14 @@ def pod_set_of(
     pods: tuple[Pod, ...],
     attempts: Attempts = FIRST_ATTEMPT,
     unsettled: AbstractSet[str] = frozenset(),
+    *,
+    lost: AbstractSet[str] = frozenset(),
 ) -> PodSet:
-    """Sort pods into replicas; `unsettled` are the UIDs of ended pods without a final phase yet."""
+    """Sort pods into replicas.
+
+    `unsettled` are the UIDs of ended pods without a final phase yet. `lost` are those of pods that did not
+    take part in a restart in place and have to be replaced.
+    """
     # The spec of a finished job is not validated: its number of replicas can be anything.
     sizes = {role: min(spec.replicas, MAX_REPLICAS) for role, spec in roles}
     wanted = tuple(Replica(role, index) for role, size in sizes.items() for index in range(size))
@@ -190,7 +196,7 @@ def pod_set_of(
             standby.append(member)
         elif replica not in replicas:
             excess.append(member)
-        elif replica in replaced and member.attempt < attempts.current:
+        elif pod.metadata.uid in lost or (replica in replaced and member.attempt < attempts.current):
             outdated.append(member)
         else:
             members[replica] = member

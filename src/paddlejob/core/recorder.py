@@ -27,6 +27,8 @@ NO_RECORDER = (
 )
 TRAINJOB_PATH = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs/{name}/status"
 """The path at which Kubeflow's operator accepts the progress of a job; this operator accepts it too."""
+ATTEND_PATH = "/v1/attend"
+"""The path at which supervisors ask for orders."""
 TOKEN_SECONDS = 3600
 """The kubelet renews a token after four fifths of this time."""
 
@@ -105,13 +107,15 @@ def _key(path: str) -> str:
     return path.replace("/", ".")
 
 
-def with_recorder(pod_spec: JsonObject, recorder: Recorder, job: ObjectKey) -> JsonObject:
-    """Return the pod spec with the recorder in its first container."""
+def with_recorder(
+    pod_spec: JsonObject, recorder: Recorder, job: ObjectKey, *, reports: bool = True
+) -> JsonObject:
+    """Return the pod spec with the recorder in its first container; servers only have a supervisor."""
     first, *others = pod_spec["containers"]
     mount = {"name": names.RECORDER, "mountPath": names.RECORDER_MOUNT, "readOnly": True}
     recording = {
         **first,
-        "env": [*_with_path(first["env"]), *_addresses(recorder, job, first["env"])],
+        "env": [*_with_path(first["env"]), *(_addresses(recorder, job, first["env"]) if reports else ())],
         "volumeMounts": [*(first.get("volumeMounts") or ()), mount],
     }
     return {

@@ -11,11 +11,13 @@ from paddlejob.api.defaulting import command_line
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Mode, PaddleJob, Role
-from paddlejob.core import paddle_env
+from paddlejob.core import paddle_env, supervision
 from paddlejob.core.gang.registry import mark_pod
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import Replica, pod_name
+from paddlejob.core.processes import template_hash
 from paddlejob.core.recorder import with_recorder
+from paddlejob.core.supervision import default_restart_policy
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -29,6 +31,9 @@ def render_pod(context: JobContext, replica: Replica, *, config_hash: str | None
     metadata["annotations"] = {**(given.get("annotations") or {}), names.ANNOTATION_ROLE: str(replica.role)}
     if given.get("finalizers"):
         metadata["finalizers"] = given["finalizers"]
+    if supervision.is_supervised(context, replica.role):
+        template = context.role_spec(replica.role).template
+        metadata["annotations"][names.ANNOTATION_SUPERVISED] = template_hash(template)
     if config_hash is not None:
         metadata["annotations"][names.ANNOTATION_CONFIG_HASH] = config_hash
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod_spec(context, replica)}
@@ -102,11 +107,15 @@ def _pod_spec(context: JobContext, replica: Replica) -> JsonObject:
     pod_spec = _without_nulls(context.role_spec(replica.role).template.get("spec") or {})
     first, *others = pod_spec.get("containers") or [{}]
     pod_spec["containers"] = [_training_container(context, replica, first), *others]
-    if context.recorder is not None and replica.role is not Role.PS:
-        pod_spec = with_recorder(pod_spec, context.recorder, context.job.metadata.key)
+    is_supervised = supervision.is_supervised(context, replica.role)
+    if context.recorder is not None and (is_supervised or replica.role is not Role.PS):
+        reports = replica.role is not Role.PS
+        pod_spec = with_recorder(pod_spec, context.recorder, context.job.metadata.key, reports=reports)
+    if is_supervised:
+        pod_spec = supervision.with_supervisor(pod_spec, context, first)
     if _has_launcher_logs(context, pod_spec, first):
         pod_spec = _with_launcher_logs(pod_spec)
-    pod_spec.setdefault("restartPolicy", _default_restart_policy(context, replica.role))
+    pod_spec.setdefault("restartPolicy", default_restart_policy(context, replica.role))
     if context.job.status.suspect_nodes:
         pod_spec["affinity"] = _away_from(context.job.status.suspect_nodes, pod_spec.get("affinity") or {})
     return context.network.settings(name) | pod_spec | context.network.required_settings()
@@ -162,13 +171,6 @@ def _away_from(nodes: tuple[str, ...], affinity: JsonObject) -> JsonObject:
 def _without_nulls(fields: JsonObject) -> JsonObject:
     """Return a copy without nulls, which mean the same as absent fields."""
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _default_restart_policy(context: JobContext, role: Role) -> str:
-    """Return OnFailure only for workers that keep their name and can rejoin their peers."""
-    rejoins = role is Role.WORKER and context.network.by_name and not context.spec.with_gloo
-    rejoins = rejoins or context.spec.rendezvous is not None
-    return "OnFailure" if rejoins else "Never"
 
 
 def _training_container(context: JobContext, replica: Replica, given: JsonObject) -> JsonObject:

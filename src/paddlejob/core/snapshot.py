@@ -15,6 +15,7 @@ from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.gang.model import GangApis, Scheduling
 from paddlejob.core.pod_set import FINAL_PHASES, has_ended
+from paddlejob.core.processes import Process, Processes, is_lost, may_run_outdated, published_attempt
 from paddlejob.core.recorder import Recorder, recorder_of
 from paddlejob.training.findings import F, Finding, find
 
@@ -135,6 +136,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     state_seconds: dict[str, float] = {}
     """How long pods have been in their current state, by UID; see `StateTimer`."""
 
+    processes: Processes = {}
+    """Programs whose supervisors report, by the UID of their pod."""
+    attempt_seconds: float = 0.0
+    """How long this operator has known the current attempt."""
+
     recorder: Recorder | None = None
     """The recorder of this operator, None if the operator accepts no reports."""
     has_recorder: bool = False
@@ -155,6 +161,24 @@ class Snapshot(msgspec.Struct, frozen=True):
         if not self.recorder_obstacle or recorder_of(self.job, self.recorder) is None:
             return ""
         return f"new pods get no recorder: {self.recorder_obstacle}"
+
+    def process(self, pod: Pod) -> Process | None:
+        """Return the program in a pod, None if its supervisor has not reported."""
+        return self.processes.get(pod.metadata.uid)
+
+    @property
+    def published_attempt(self) -> int:
+        """The attempt of the last restart in place whose addresses the ConfigMap has, 0 if there is none."""
+        return published_attempt(self.config_map.data) if self.config_map else 0
+
+    def may_run_outdated(self, pod: Pod) -> bool:
+        """Return whether a program of an earlier attempt may still run in a pod of the job."""
+        return may_run_outdated(pod, self.process(pod), self.job.status, self.published_attempt)
+
+    def is_lost(self, pod: Pod) -> bool:
+        """Return whether a pod did not take part in a restart in place and has to be replaced."""
+        process, status = self.process(pod), self.job.status
+        return is_lost(pod, process, status, self.attempt_seconds, self.published_attempt)
 
     def finding(self, kind: type[F]) -> F | None:
         """Return the finding of a kind, None if there is none."""

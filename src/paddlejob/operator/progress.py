@@ -19,7 +19,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, Phase, Role, RoleSpec, TrainingProgress
 from paddlejob.core.accelerators import idle_accelerators
 from paddlejob.core.actions import Event, EventType
-from paddlejob.core.pod_set import Replica, attempt_of, pod_name, training_container_name
+from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
@@ -49,9 +49,10 @@ KEEP_BYTES = 65536
 class _FollowedLog:
     """The log of one job."""
 
-    def __init__(self, pod: Pod, restarts: int, counter: StepCounter) -> None:
+    def __init__(self, pod: Pod, restarts: tuple[int, int], counter: StepCounter) -> None:
         self.pod_uid = pod.metadata.uid
         self.restarts = restarts
+        """Attempt of the program, and number of restarts of its container by the kubelet."""
         self.tracker = Tracker(counter)
         self.newest = -math.inf
         """Time of the newest line by the clock of its node; only compared with other lines."""
@@ -162,9 +163,12 @@ class ProgressReader:
                 # An ended job gets no new pod.
                 followed.is_final = job.status.phase.is_terminal
             return False
-        restarts = _restarts(pod, training_container_name(job.spec.worker))
+        attempt = self._state.process_attempt(job, pod)
+        restarts = (attempt, _restarts(pod, training_container_name(job.spec.worker)))
         if followed is None or followed.pod_uid != pod.metadata.uid:
-            followed = self._followed[key] = _FollowedLog(pod, restarts, _step_counter(job, pod, followed))
+            followed = self._followed[key] = _FollowedLog(
+                pod, restarts, _step_counter(job, attempt, followed)
+            )
         elif followed.restarts != restarts:
             followed.restarts = restarts
             followed.tracker.restart()
@@ -204,10 +208,10 @@ def _restarts(pod: Pod, container: str) -> int:
     return sum(each.restart_count for each in pod.status.container_statuses if each.name == container)
 
 
-def _step_counter(job: PaddleJob, pod: Pod, earlier: _FollowedLog | None) -> StepCounter:
+def _step_counter(job: PaddleJob, attempt: int, earlier: _FollowedLog | None) -> StepCounter:
     """Return the counter of an earlier pod of the job, or one that continues from its status."""
     progress = job.status.progress
     counter = earlier.tracker.counter if earlier else StepCounter.from_status(progress)
-    if earlier or progress is None or progress.attempt != attempt_of(pod):
+    if earlier or progress is None or progress.attempt != attempt:
         counter.restart()
     return counter

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.gang.model import GANG_RESOURCES
 from paddlejob.core.network import network_of
 from paddlejob.core.pod_set import has_ended
+from paddlejob.core.processes import Process, required_attempt
 from paddlejob.core.recorder import Recorder, foreign_recorder, recorder_of
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import errors
@@ -86,6 +88,18 @@ class JobMemory:
         self.failures: tuple[WriteFailure, ...] = ()
         """Failed writes of the last reconcile."""
         self.status_written_at = -math.inf
+        self.processes: dict[str, Process] = {}
+        """Programs whose supervisors report, by the UID of their pod."""
+        self.requests: dict[str, int] = {}
+        """Number of the latest request of each supervisor, by the UID of its pod."""
+        self._attempt = -1
+        self._attempt_since = 0.0
+
+    def attempt_seconds(self, attempt: int, now: float) -> float:
+        """Return how long an attempt has been known; `now` is the monotonic time."""
+        if attempt != self._attempt:
+            self._attempt, self._attempt_since = attempt, now
+        return now - self._attempt_since
 
 
 class ClusterState:
@@ -114,6 +128,8 @@ class ClusterState:
         self._host_ports: dict[ObjectKey, int] = {}
         """First host port by job. A deleted job keeps its port until its pods have ended."""
         self._memories: dict[ObjectKey, JobMemory] = {}
+        self.listeners: list[Callable[[ObjectKey], None]] = []
+        """Called when a job, its ConfigMap or a program of its pods has changed."""
         self.gangs = GangInformers(
             client,
             namespace=settings.namespace,
@@ -193,7 +209,10 @@ class ClusterState:
         """Return everything that a decision about a job may depend on."""
         uid, key = job.metadata.uid, job.metadata.key
         pods = self.pods.find("owner", uid)
-        memory = self.memory(key)
+        memory, clock = self.memory(key), asyncio.get_running_loop().time()
+        present = {pod.metadata.uid for pod in pods}
+        memory.processes = {uid: each for uid, each in memory.processes.items() if uid in present}
+        memory.requests = {uid: each for uid, each in memory.requests.items() if uid in present}
         return Snapshot(
             job=job,
             now=now,
@@ -213,7 +232,9 @@ class ClusterState:
             findings=self._findings_of(job, pods),
             has_recorder=self._has_recorder(job.metadata.namespace),
             recorder_obstacle=self._recorder_obstacle(job.metadata.namespace),
-            state_seconds=memory.timer.measure(pods, asyncio.get_running_loop().time()),
+            state_seconds=memory.timer.measure(pods, clock),
+            processes=memory.processes,
+            attempt_seconds=memory.attempt_seconds(job.status.attempt, clock),
         )
 
     def _has_recorder(self, namespace: str) -> bool:
@@ -240,6 +261,31 @@ class ClusterState:
         known = self._recorder_obstacles.items()
         self._recorder_obstacles = {name: noted for name, noted in known if noted[0] > clock}
         self._recorder_obstacles[namespace] = (clock + OBSTACLE_SECONDS, obstacle)
+
+    def note_process(self, key: ObjectKey, pod_uid: str, process: Process) -> None:
+        """Note the program in a pod, and enqueue the job if it has changed."""
+        memory = self.memory(key)
+        if memory.processes.get(pod_uid) != process:
+            # A snapshot keeps the earlier mapping.
+            memory.processes = {**memory.processes, pod_uid: process}
+            self._on_trigger(key, Trigger(initial=False, child=True))
+            self._notify(key)
+
+    def process_attempt(self, job: PaddleJob, pod: Pod) -> int:
+        """Return the attempt of the program in a pod."""
+        process = self.memory(job.metadata.key).processes.get(pod.metadata.uid)
+        return process.attempt if process else required_attempt(pod, job.status)
+
+    def supervised_pods(self) -> Counter[str]:
+        """Return the number of pods whose supervisors report, by namespace."""
+        counts: Counter[str] = Counter()
+        for key, memory in self._memories.items():
+            counts[key.namespace] += len(memory.processes)
+        return counts
+
+    def _notify(self, key: ObjectKey) -> None:
+        for listener in self.listeners:
+            listener(key)
 
     def note(self, key: ObjectKey, kind: type[F], found: F | None, *, reconcile: bool = True) -> None:
         """Note a finding about a job, or None if it no longer applies; enqueue the job if `reconcile`."""
@@ -385,6 +431,7 @@ class ClusterState:
             if not new.status.host_port:
                 self._host_ports.pop(key, None)
             self.gangs.want(relevant_systems(new, self._settings.jobs.scheduling))
+        self._notify(key)
         if old is None or new is None or needs_reconcile(old, new):
             self._on_trigger(key, Trigger(initial=initial, child=False))
 
@@ -405,6 +452,8 @@ class ClusterState:
             self._reconcile_recorder_users(known.metadata.namespace)
         if isinstance(known, ConfigMap) and new is None:
             self._packed.drop(known.metadata)
+        if isinstance(known, ConfigMap):
+            self._notify(known.metadata.key)
         if key := limits.owning_job(known.metadata):
             idle = _is_idle(old, new) or self._waits_for_others(old, new)
             self._on_trigger(key, Trigger(initial=initial, child=True, idle=idle))

@@ -20,6 +20,8 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     """The state of a rank as its recorder sends it; unknown fields are ignored."""
 
     rank: Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)] = 0
+    attempt: Count | None = None
+    """Attempt of the process, None if the recorder does not know it."""
     phase: str = ""
     step: Count = 0
     total: Count | None = None

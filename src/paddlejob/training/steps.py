@@ -128,7 +128,7 @@ def at_end(progress: TrainingProgress, phase: Phase) -> TrainingProgress:
 def has_advanced(status: PaddleJobStatus) -> bool:
     """Return whether the current attempt is known to have made a step that no earlier attempt made."""
     progress, mark = status.progress, status.progress_mark
-    if progress is None or progress.attempt < status.base_attempt:
+    if progress is None or progress.attempt < status.first_process_attempt:
         return False
     reached = (progress.epoch, progress.step)
     return reached > ((mark.epoch, mark.step) if mark else (0, 0))
@@ -152,7 +152,7 @@ def add_late_progress(status: PaddleJobStatus, late: TrainingProgress | None) ->
     restarts without progress begins again.
     """
     mark = status.progress_mark or ProgressMark()
-    if late is None or late.attempt >= status.base_attempt:
+    if late is None or late.attempt >= status.first_process_attempt:
         return status
     if (late.epoch, late.step) <= (mark.epoch, mark.step):
         return status

@@ -15,7 +15,7 @@ from paddlejob.core.attempts.new_attempt import (
     world_size_of,
 )
 from paddlejob.core.observed import Observed, ValidJob
-from paddlejob.core.paddle_env import attempt_key, published_host
+from paddlejob.core.paddle_env import attempt_key, environment_of, published_host
 from paddlejob.core.pod_set import Replica, pod_name
 
 
@@ -80,7 +80,9 @@ def scale_to_spec(job: Observed) -> NewAttempt | None:
 
 def restart_after_move(job: ValidJob) -> NewAttempt | None:
     """Return a new attempt if pods train with outdated addresses of their peers."""
-    holder = next(_holders_of_old_addresses(job), None) if was_established(job.status) else None
+    # The ConfigMap of a restart in place is written before all programs are up again.
+    were_up = was_established(job.status) or _is_published(job)
+    holder = next(_holders_of_old_addresses(job), None) if were_up else None
     if holder is None:
         return None
     message = f"{holder} holds addresses that have changed since it started"
@@ -114,11 +116,27 @@ def _holders_of_old_addresses(job: ValidJob) -> Iterator[Replica]:
     for member in job.pods.active:
         if not member.has_started or member.replica in job.pods.finished:
             continue
+        if member.attempt < job.status.process_attempt:
+            # Its program got its addresses with the order to restart, and no mark.
+            if _is_published(job) and (servers_moved or (everything_matters and _addresses_moved(job, data))):
+                yield member.replica
+            continue
         mark = member.pod.metadata.annotations.get(names.ANNOTATION_CONFIG_HASH)
         holds_others = fingerprint is not None and mark not in (None, fingerprint)
         holds_these = attempt_key(job.trusted, member.attempt) in data
         if (everything_matters and holds_others) or (servers_moved and holds_these):
             yield member.replica
+
+
+def _is_published(job: ValidJob) -> bool:
+    """Return whether the ConfigMap has the addresses of the current restart in place."""
+    return job.status.base_attempt < job.status.process_attempt == job.snapshot.published_attempt
+
+
+def _addresses_moved(job: ValidJob, data: Mapping[str, str]) -> bool:
+    """Return whether the ConfigMap has to be changed for programs that may have its addresses already."""
+    wanted = job.config.data
+    return wanted is not None and environment_of(wanted) != environment_of(data)
 
 
 def _servers_moved(job: ValidJob, data: Mapping[str, str]) -> bool:

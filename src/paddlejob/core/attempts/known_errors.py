@@ -56,6 +56,6 @@ def from_termination_message(text: str) -> KnownError | None:
 def from_loss(status: PaddleJobStatus) -> KnownError | None:
     """Return the error of the newest loss of the current attempt, None if it is finite or unknown."""
     progress = status.progress
-    if progress is None or progress.attempt < status.base_attempt:
+    if progress is None or progress.attempt < status.first_process_attempt:
         return None
     return _LOSSES.get(progress.loss)

@@ -21,6 +21,8 @@ class NewAttempt(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     workers: int | None = None
     """New number of workers, 0 for all; None keeps the current one."""
+    in_place: bool = False
+    """Whether the programs of the other pods restart in place."""
     blames_node: bool = False
     """Whether the node is suspected: the attempt is delayed, and its pods prefer other nodes."""
 

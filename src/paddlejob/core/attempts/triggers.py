@@ -11,7 +11,7 @@ from paddlejob.api.status_change import change_status
 from paddlejob.api.v1 import Failure, HangPolicy, Phase, Role, StragglerPolicy, WorldSize
 from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
-from paddlejob.core.attempts import backoff, drift, elastic, failures, inherited, known_errors
+from paddlejob.core.attempts import backoff, drift, elastic, failures, in_place, inherited
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers, was_established, world_size_of
 from paddlejob.core.gang import kueue, registry
 from paddlejob.core.messages import PhaseReason
@@ -23,12 +23,6 @@ from paddlejob.training import steps
 from paddlejob.training.findings import Hang, Slowdown
 
 MAX_SUSPECT_NODES = 8
-BLAMES_NODE = frozenset(
-    (
-        Reason.STRAGGLER,
-        *(each.reason for each in known_errors.RECALL_ERRORS.values() if each.blames_node),
-    )
-)
 
 
 def restart_after_hang(job: Observed) -> NewAttempt | None:
@@ -130,6 +124,7 @@ def next_attempt(job: ValidJob) -> NewAttempt | None:
 def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
     """Record the attempt, then delete the old pods; the next reconcile creates the missing ones."""
     old, attempt = job.status, job.status.attempt + 1
+    new = in_place.keep_pods(job, new)
     in_a_row, delay = _restart_delay(job, new)
     counted = new.failure is not None and new.failure.counted
     phase_reason = PhaseReason(new.phase, new.reason, new.message)
@@ -141,6 +136,7 @@ def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
         fresh,
         attempt=attempt,
         base_attempt=attempt if new.all_pods else old.base_attempt,
+        process_attempt=attempt if new.in_place else old.process_attempt,
         attempt_time=job.now,
         consecutive_restarts=in_a_row,
         rounds=0,
@@ -178,7 +174,7 @@ def _replaced_workers(job: Observed, new: NewAttempt) -> str:
 def _suspect_nodes(job: Observed, new: NewAttempt) -> tuple[str, ...]:
     """Add the node of a pod if its failure is blamed on the node; keep the newest few."""
     known = job.status.suspect_nodes
-    if new.failure is None or not (new.blames_node or new.failure.reason in BLAMES_NODE):
+    if new.failure is None or not in_place.blames_node(new):
         return known
     found = (pod.spec.node_name for pod in job.snapshot.pods if pod.metadata.name == new.failure.pod)
     fresh = [node for node in found if node and node not in known]
@@ -194,15 +190,16 @@ def _restart_delay(job: Observed, new: NewAttempt) -> tuple[int, float]:
     if new.phase is not Phase.RESTARTING:
         return in_a_row + (new.workers is not None), 0.0
     counted = new.failure is not None and new.failure.counted
-    each = backoff.restarts_each(in_a_row + 1, job.trusted, all_pods=new.all_pods)
+    each = backoff.restarts_each(in_a_row + 1, job.trusted, all_pods=new.all_pods or new.in_place)
     policy = job.trusted.spec.restart_policy
-    is_immediate = not counted and not new.blames_node
+    # A restart in place costs little, so the first one need not wait.
+    is_immediate = new.in_place or not (counted or new.blames_node)
     return in_a_row + 1, backoff.delay_seconds(policy, each, first_is_immediate=is_immediate)
 
 
 def _kept_world_size(job: Observed, new: NewAttempt) -> WorldSize | None:
     """Return the world size of the surviving pods, adjusted to the new replica count."""
     had = job.status.world_size
-    if had is None or new.all_pods or not was_established(job.status):
+    if had is None or new.all_pods or new.in_place or not was_established(job.status):
         return None
     return world_size_of(job.pods, had.attempt)

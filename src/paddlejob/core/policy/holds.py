@@ -13,6 +13,7 @@ from paddlejob.core.network import with_ipv6_warning
 from paddlejob.core.observed import ValidJob
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import ObservedPod, PodSet
+from paddlejob.core.processes import STOP_SECONDS, is_outdated
 
 NO_PORT_RETRY_SECONDS = 30.0
 
@@ -87,12 +88,27 @@ def _shared_address(context: JobContext, pod_set: PodSet) -> str:
 def restart_delay(job: ValidJob) -> Hold | None:
     """Wait until missing pods may be created again."""
     seconds = backoff.seconds_until_retry(job.trusted, job.now)
-    if not seconds or not job.pods.missing:
+    if not seconds or not (job.pods.missing or _awaits_order(job)):
         return None
     phase_reason = status.live_phase(
         job.snapshot, job.pods, delayed=True, gang_waits_for=job.gang.blocked_by(job.pods)
     )
     return Hold(with_ipv6_warning(phase_reason, job.pods), seconds)
+
+
+def _awaits_order(job: ValidJob) -> bool:
+    """Return whether programs have ended and wait for the order to restart."""
+    down = ((pod, job.snapshot.process(pod)) for pod in job.snapshot.pods)
+    return any(each is not None and each.is_down and is_outdated(pod, each, job.status) for pod, each in down)
+
+
+def old_programs(job: ValidJob) -> Hold | None:
+    """Wait until the programs of earlier attempts have ended."""
+    if not job.stopping:
+        return None
+    phase_reason = status.live_phase(job.snapshot, job.pods)
+    left = STOP_SECONDS - job.snapshot.attempt_seconds
+    return Hold(phase_reason, left if left > 0 else None)
 
 
 def gang_admission(job: ValidJob) -> Hold | None:
@@ -104,7 +120,7 @@ def gang_admission(job: ValidJob) -> Hold | None:
     return Hold(with_ipv6_warning(phase_reason, job.pods))
 
 
-HOLDS = (no_host_port, unusable_address, restart_delay, gang_admission)
+HOLDS = (no_host_port, unusable_address, restart_delay, old_programs, gang_admission)
 """In order: the first that applies is reported."""
 
 

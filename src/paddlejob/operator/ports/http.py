@@ -72,6 +72,8 @@ class Request:
         self.token = token.strip() if scheme.lower() == "bearer" else ""
         self.keep = parsed[3] == "1" and "close" not in values.get("connection", "").lower()
         self.unread = int(length)
+        self.on_authenticated: Callable[[], None] = lambda: None
+        """Called by the handler when the client is authenticated; the response may follow much later."""
         self._reader = reader
 
     async def body(self) -> bytes:

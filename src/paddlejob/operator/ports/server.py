@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -49,7 +50,10 @@ class Limits(msgspec.Struct, frozen=True):
     """Maximum number of open connections."""
 
     connections: int
+    """Connections of clients that are not authenticated."""
     per_source: int
+    authenticated: int = 0
+    """Further connections of authenticated clients, as many from a source as of other clients."""
 
 
 class _Connection:
@@ -57,6 +61,8 @@ class _Connection:
         self.source = source
         self.opened_at = opened_at
         self.is_authenticated = False
+        self.is_trusted = False
+        """Whether it counts as one of the `Limits.authenticated`."""
         self.is_served = False
         self.task: asyncio.Task[None] | None = None
 
@@ -88,6 +94,9 @@ class _Port:
         self._open: dict[_Connection, None] = {}
         """In the order in which they were accepted."""
         self._sources: Counter[str] = Counter()
+        """Number of connections that are not authenticated, by source."""
+        self._trusted: Counter[str] = Counter()
+        """Number of authenticated connections in addition to these, by source."""
         self._log_at = 0.0
         self.stop = asyncio.Event()
 
@@ -145,7 +154,7 @@ class _Port:
         """
         if self._sources[source] >= self._limits.per_source:
             return self._close_one(lambda each: each.source == source and each.has_used_grace(now))
-        if len(self._open) < self._limits.connections:
+        if self._sources.total() < self._limits.connections:
             return True
         largest, held = self._sources.most_common(1)[0]
         if self._sources[source] < held and self._close_one(lambda each: each.source == largest):
@@ -171,14 +180,26 @@ class _Port:
     def _forget(self, connection: _Connection) -> None:
         if connection in self._open:
             del self._open[connection]
-            self._sources[connection.source] -= 1
-            if not self._sources[connection.source]:
-                del self._sources[connection.source]
+            counts = self._trusted if connection.is_trusted else self._sources
+            counts[connection.source] -= 1
+            if not counts[connection.source]:
+                del counts[connection.source]
+
+    def _authenticate(self, connection: _Connection) -> None:
+        """Keep the connection, and count it separately while there is room."""
+        connection.is_authenticated = True
+        source, limits = connection.source, self._limits
+        has_room = self._trusted.total() < limits.authenticated and self._trusted[source] < limits.per_source
+        if has_room and not connection.is_trusted and connection in self._open:
+            self._forget(connection)
+            self._open[connection] = None
+            connection.is_trusted = True
+            self._trusted[source] += 1
 
     def _has_room_to_keep(self, source: str) -> bool:
         """Return whether a client may keep its connection: half of them are reserved for new clients."""
-        limits = self._limits
-        return 2 * len(self._open) <= limits.connections and 2 * self._sources[source] <= limits.per_source
+        limits, used = self._limits, self._sources
+        return 2 * used.total() <= limits.connections and 2 * used[source] <= limits.per_source
 
     async def _serve(self, client: socket.socket, connection: _Connection) -> None:
         connection.is_served = True
@@ -210,6 +231,7 @@ class _Port:
                 async with asyncio.timeout(seconds):
                     head = await reader.readuntil(http.END_OF_HEAD)
                 request = Request(head, reader, connection.source)
+                request.on_authenticated = partial(self._authenticate, connection)
                 response = await self._router.respond(request)
             except asyncio.LimitOverrunError:
                 response = RequestError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE).response()
@@ -217,7 +239,7 @@ class _Port:
                 response = error.response()
             connection.is_authenticated |= response.keep
             keep = response.keep and request is not None and request.keep and not request.unread
-            keep = keep and self._has_room_to_keep(connection.source)
+            keep = keep and (connection.is_trusted or self._has_room_to_keep(connection.source))
             await _write(writer, response, keep=keep)
             seconds = IDLE_SECONDS
         if request is not None:

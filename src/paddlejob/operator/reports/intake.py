@@ -18,13 +18,16 @@ import msgspec
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.core.recorder import TRAINJOB_PATH, Recorder, recorder_of
+from paddlejob.core.pod_set import attempt_of
+from paddlejob.core.recorder import ATTEND_PATH, TRAINJOB_PATH, Recorder, recorder_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.decoding import DECODE_ERRORS
+from paddlejob.operator.pod_log import LogReader
 from paddlejob.operator.ports import server
 from paddlejob.operator.ports.http import Endpoint, Request, Response
 from paddlejob.operator.ports.server import Limits
+from paddlejob.operator.reports.attendance import MAX_HELD, Supervisors
 from paddlejob.operator.reports.certificate import Certificate, CertificateError, shared_certificate
 from paddlejob.operator.reports.rank_registry import RankRegistry
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
@@ -43,9 +46,9 @@ RETRY_SECONDS = 10.0
 CHECK_SECONDS = 300.0
 """Interval between two reads of the certificate's Secret."""
 PREPARE_SECONDS = 5.0
-LIMITS = Limits(connections=256, per_source=32)
-"""All recorders together send 50 reports a second, so few connections are open at a time. A TLS connection
-takes up to 0.3 MB before the client is authenticated."""
+LIMITS = Limits(connections=256, per_source=32, authenticated=MAX_HELD)
+"""All recorders together send 50 reports a second, so few of their connections are open at a time.
+Supervisors keep theirs. A TLS connection takes up to 0.3 MB."""
 REPORT_PATH = "/v1/report"
 
 
@@ -88,6 +91,7 @@ class ReportIntake:
         self._now = now
         self._reviewer = TokenReviewer(client, is_known=lambda pod: self._sender(pod) is not None, now=now)
         self._registry = RankRegistry()
+        self.supervisors = Supervisors(state, LogReader(client), now=now)
         self.watchdog = Watchdog(
             state,
             self._registry,
@@ -110,11 +114,16 @@ class ReportIntake:
     async def run(self) -> None:
         """Accept reports until cancelled; failures are retried, and logged once."""
         self._registry.since = self._now()
+        self._state.listeners.append(self.supervisors.wake)
         while True:
             try:
                 certificate = await self._certificate()
                 context = self._install(certificate)
-                routes = {REPORT_PATH: self._report, TRAINJOB_PATH: self._update}
+                routes = {
+                    REPORT_PATH: self._report,
+                    TRAINJOB_PATH: self._update,
+                    ATTEND_PATH: self._attend,
+                }
                 async with serve(self._settings.address, context, self._admit, routes) as self.port:
                     log.info("accepting reports on port %s for %s", self.port, self._settings.url)
                     self._tried.set()
@@ -170,6 +179,16 @@ class ReportIntake:
             answer["stacks"] = True
         return Answer(200, answer)
 
+    async def _attend(self, identity: PodIdentity, body: bytes, _: Mapping[str, str]) -> Answer:
+        """Hold the request of a supervisor until there is an order."""
+        sender = self._sender(identity)
+        if sender is None:
+            return _GONE
+        try:
+            return Answer(200, await self.supervisors.attend(*sender, body))
+        except DECODE_ERRORS as error:
+            return Answer(400, {"message": str(error)})
+
     async def _update(self, identity: PodIdentity, body: bytes, placeholders: Mapping[str, str]) -> Answer:
         """Handle a progress update in Kubeflow's protocol."""
         sender = self._sender(identity)
@@ -209,7 +228,8 @@ class ReportIntake:
     def _take(self, job: PaddleJob, pod: Pod, report: Report) -> None:
         key, clock = job.metadata.key, asyncio.get_running_loop().time()
         loss = None if report.loss is None else float(report.loss)
-        rank = self._registry.add_report(key, pod, report, clock)
+        attempt = self._attempt_of(job, pod, report)
+        rank = self._registry.add_report(key, pod, report, clock, attempt=attempt)
         rank.tracker.add(
             Progress(
                 step=report.step,
@@ -230,7 +250,13 @@ class ReportIntake:
                 processes=report.local_size if report.local_size > 1 else 0,
             )
             origin = Origin(report.resumed, rank.has_restarted) if report.counted else None
-            self._writer.add_report(job, pod, reported, origin)
+            self._writer.add_report(job, attempt, reported, origin)
+
+    def _attempt_of(self, job: PaddleJob, pod: Pod, report: Report) -> int:
+        """Return the attempt of the process that sent a report; the pod may be older."""
+        if report.attempt is None:
+            return self._state.process_attempt(job, pod)
+        return max(attempt_of(pod), min(report.attempt, job.status.attempt))
 
 
 def recorder_files() -> dict[str, str]:
@@ -254,6 +280,7 @@ async def serve(
         sender = await server.call(loop, admit(request.token, request.source))
         if isinstance(sender, Answer):
             return _response(sender)
+        request.on_authenticated()
         answer = await server.call(loop, handle(sender, await request.body(), request.placeholders))
         return _response(answer, keep=answer.status in (200, 429))
 

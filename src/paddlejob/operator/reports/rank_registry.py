@@ -29,8 +29,9 @@ SILENT_SECONDS = 2 * MAX_SECONDS
 class Rank:
     """The reports of one process since it started."""
 
-    def __init__(self, pod_uid: str, pace: RankPace) -> None:
+    def __init__(self, pod_uid: str, attempt: int, pace: RankPace) -> None:
         self.pod_uid = pod_uid
+        self.attempt = attempt
         self.pace = pace
         self.timer = StepTimer()
         self.tracker = Tracker()
@@ -89,8 +90,8 @@ class RankRegistry:
         """Return whether a pod, with all of its ranks, is within its rate limit."""
         return self._budgets.setdefault(pod_uid, Bucket(POD_REPORTS_PER_SECOND, 2.0 * MAX_RANKS)).take(now)
 
-    def add_report(self, job: ObjectKey, pod: Pod, report: Report, now: float) -> Rank:
-        """Add a report and return its rank.
+    def add_report(self, job: ObjectKey, pod: Pod, report: Report, now: float, *, attempt: int = 0) -> Rank:
+        """Add a report of a process of an attempt and return its rank.
 
         Raises ValueError if a pod reports more than MAX_RANKS ranks.
         """
@@ -101,10 +102,11 @@ class RankRegistry:
         if rank is None:
             self._reporters[job.namespace] += 1
             self._leaders[job] = min(report.rank, self._leaders.get(job, report.rank))
-        if rank is None or rank.pod_uid != pod.metadata.uid:
+        if rank is None or (rank.pod_uid, rank.attempt) != (pod.metadata.uid, attempt):
             name_of_rank = f"{name} (rank {report.rank})"
-            place = RankPace(name_of_rank, pod.spec.node_name, now, is_new=self._is_new(pod))
-            rank = ranks[(name, report.rank)] = Rank(pod.metadata.uid, place)
+            was_known = rank is not None and rank.pod_uid == pod.metadata.uid
+            place = RankPace(name_of_rank, pod.spec.node_name, now, is_new=was_known or self._is_new(pod))
+            rank = ranks[(name, report.rank)] = Rank(pod.metadata.uid, attempt, place)
         # Stacks are long; they are kept separately.
         rank.add_report(msgspec.structs.replace(report, stacks=""), now)
         if report.stacks:
@@ -119,9 +121,10 @@ class RankRegistry:
         """Return the jobs with reporting ranks."""
         return list(self._jobs)
 
-    def ranks(self, job: ObjectKey, pod_uids: AbstractSet[str]) -> list[Rank]:
-        """Return the ranks of a job in these pods."""
-        return [rank for rank in self._jobs.get(job, {}).values() if rank.pod_uid in pod_uids]
+    def ranks(self, job: ObjectKey, pod_uids: AbstractSet[str], first_attempt: int = 0) -> list[Rank]:
+        """Return the ranks of a job in these pods, without processes of earlier attempts."""
+        known = self._jobs.get(job, {}).values()
+        return [rank for rank in known if rank.pod_uid in pod_uids and rank.attempt >= first_attempt]
 
     def leader(self, job: ObjectKey) -> int:
         """Return the rank that represents the job's progress: the lowest one that reports."""

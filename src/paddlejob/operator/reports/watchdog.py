@@ -79,7 +79,8 @@ class Watchdog:
 
     def _check(self, key: ObjectKey, now: float) -> None:
         job, pods = self._state.job(key), self._pods(key)
-        ranks = self._registry.ranks(key, {pod.metadata.uid for pod in pods})
+        first_attempt = job.status.first_process_attempt if job else 0
+        ranks = self._registry.ranks(key, {pod.metadata.uid for pod in pods}, first_attempt)
         runs = job is not None and job.status.phase is Phase.RUNNING
         hang = self._find(job, pods, ranks, now) if job and runs else None
         if job is not None:

@@ -16,7 +16,6 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.status_change import change_status
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, TrainingProgress
-from paddlejob.core.pod_set import attempt_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
@@ -91,12 +90,14 @@ class ProgressWriter:
         kept = self._keep(job)
         kept.logged = reported
         if not self._is_reported(kept):
-            kept.advance(reported, attempt_of(pod))
+            kept.advance(reported, self._state.process_attempt(job, pod))
         self._write_soon(job, kept, at_once=at_once)
 
-    def add_report(self, job: PaddleJob, pod: Pod, reported: TrainingProgress, origin: Origin | None) -> None:
-        """Add a report of a pod; reports of earlier attempts are ignored."""
-        kept, attempt = self._keep(job), attempt_of(pod)
+    def add_report(
+        self, job: PaddleJob, attempt: int, reported: TrainingProgress, origin: Origin | None
+    ) -> None:
+        """Add a report of a process; reports of earlier attempts are ignored."""
+        kept = self._keep(job)
         if kept.known is not None and attempt < kept.known.attempt:
             return
         # The first report of an attempt has its phase, even if progress from the log was just written.
@@ -108,7 +109,7 @@ class ProgressWriter:
 
     def add_update(self, job: PaddleJob, pod: Pod, reported: TrainingProgress) -> None:
         """Add an update in Kubeflow's protocol; updates of earlier attempts are ignored."""
-        kept, attempt = self._keep(job), attempt_of(pod)
+        kept, attempt = self._keep(job), self._state.process_attempt(job, pod)
         if kept.known is not None and attempt < kept.known.attempt:
             return
         kept.update = msgspec.structs.replace(reported, attempt=attempt)
@@ -233,7 +234,7 @@ class ProgressWriter:
     ) -> PaddleJobStatus:
         """Return the status with new progress, and with progressMark and goodput updated for it."""
         old = job.status
-        late = earlier if fresh.attempt >= old.base_attempt else fresh
+        late = earlier if fresh.attempt >= old.first_process_attempt else fresh
         old = steps.add_late_progress(old, late)
         if goodput.passes_mark(old, fresh):
             marked = msgspec.structs.replace(job, status=old)
