@@ -268,3 +268,51 @@ def test_lost_repeated_and_late_messages_change_nothing(seed):
         check(stage)
 
     history()
+
+
+def crash(code: int) -> outcomes.Exit:
+    return outcomes.crash(code, after_seconds=20)
+
+
+SCRIPTS = {
+    "no failure": (),
+    "a kill": (("demo-worker-1", 0, crash(137)),),
+    "out of memory": (("demo-worker-1", 0, outcomes.run_out_of_memory(after_seconds=20)),),
+    "a permanent error": (("demo-worker-1", 0, crash(1)),),
+    "a planned exit": (("demo-worker-1", 0, crash(101)),),
+    "an abort, then a kill of another": (("demo-worker-1", 0, crash(134)), ("demo-worker-0", 1, crash(137))),
+    "all at once": tuple((f"demo-worker-{index}", 0, crash(137)) for index in range(3)),
+    "more than allowed": tuple(("demo-worker-1", attempt, crash(137)) for attempt in range(4)),
+    "a permanent error after a restart": (
+        ("demo-worker-1", 0, crash(137)),
+        ("demo-worker-2", 1, crash(2)),
+    ),
+    "the container ends": (("demo-worker-1", 0, outcomes.reboot(after_seconds=20)),),
+    "an eviction": (("demo-worker-1", 0, outcomes.Evict(after_seconds=20)),),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_the_verdict_is_the_same_as_with_new_pods(script):
+    found = {}
+
+    @simulated
+    async def history(*, in_place: bool) -> None:
+        policy = {"restartPolicy": {"delaySeconds": 0, "inPlace": in_place}}
+        stage = InPlaceStage(failing(*script))
+        async with stage.running():
+            stage.submit(collective(**policy, backoffLimit=2))
+            await stage.until(
+                lambda: stage.status().get("phase") in ("Completed", "Failed"), within_seconds=900
+            )
+        check(stage)
+        status = stage.status()
+        failure = status.get("lastFailure", {})
+        found[in_place] = (
+            *(status["phase"], status["reason"], status.get("restarts", 0), status.get("attempt", 0)),
+            *(failure.get("exitCode"), failure.get("reason"), failure.get("pod"), failure.get("counted")),
+        )
+
+    for in_place in (True, False):
+        history(in_place=in_place)
+    assert found[True] == found[False]

@@ -128,6 +128,7 @@ class Operator:
     def __init__(self, certificate: Certificate) -> None:
         self._certificate = certificate
         self.got: list[dict[str, Any]] = []
+        self.numbers: list[int] = []
         self.by_token: dict[str, dict[str, Any]] = {}
         self.orders: dict[str, list[Answer]] = {}
         self._changed = asyncio.Event()
@@ -158,6 +159,7 @@ class Operator:
 
     async def _handle(self, sender: PodIdentity, body: bytes, _: object) -> Answer:
         state = json.loads(body)
+        self.numbers.append(state.pop("number"))
         self.got.append(state)
         self.by_token[sender.name] = state
         self._change()

@@ -273,6 +273,7 @@ async def test_orders_for_another_state_or_attempt_change_nothing(operator, run)
     operator.order(run=5, env={})
     await pod.says("begins 5")
     assert "begins 4" not in pod.log
+    assert operator.numbers == list(range(1, len(operator.numbers) + 1))
 
 
 @pytest.mark.parametrize("status", [401, 429, 500])

@@ -55,6 +55,7 @@ class Attend:
         self._ask_at = self._asked_at = 0.0
         self._give_up_at = math.inf
         self._refusals = 0
+        self._number = 0
         self.fds: Fds = ([], [])
         self.answered_at = time.monotonic()
 
@@ -115,7 +116,9 @@ class Attend:
         self._ask_at = time.monotonic() + pause * random.uniform(0.8, 1.2)  # noqa: S311  (jitter, not security)
 
     def _ask(self, state: Dict[str, Any]) -> Waits:
-        request = self._request(json.dumps(state).encode())
+        # A question that was withdrawn may still arrive, and then after this one.
+        self._number += 1
+        request = self._request(json.dumps(dict(state, number=self._number)).encode())
         if self._socket is not None:
             try:
                 return (yield from self._exchange(request))
