@@ -27,11 +27,11 @@ from paddlejob.api.pod_group import (
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, Role, WorldSize
 from paddlejob.core.actions import Create, Kind, Plan, ReplaceConfig
 from paddlejob.core.attempts.elastic import with_workers
+from paddlejob.core.attempts.processes import Process
 from paddlejob.core.gang.model import Gang, GangApis, GangSystem
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.plan import plan
 from paddlejob.core.pod_set import Replica, pod_name
-from paddlejob.core.processes import Process
 from paddlejob.core.recorder import Recorder, recorder_of
 from paddlejob.core.render import render_pod, render_service
 from paddlejob.core.snapshot import Settings, Snapshot, WriteFailure

@@ -15,8 +15,8 @@ from paddlejob.kube.lease import LeaderElector
 from paddlejob.operator import manager
 from paddlejob.operator.controller import Controller
 from paddlejob.operator.manager import ProgressTracking
-from paddlejob.operator.pod_log import LogReader
 from paddlejob.operator.reports.attendance import Supervisors
+from paddlejob.operator.reports.pod_log import LogReader
 from paddlejob.operator.settings import OperatorSettings
 from simkube import virtual_loop
 

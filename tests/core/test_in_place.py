@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from paddlejob.api.names import Env, Reason
@@ -9,8 +10,8 @@ from paddlejob.api.v1 import Failure, Phase, Role
 from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, ReplaceConfig
 from paddlejob.core.attempts import in_place
 from paddlejob.core.attempts.new_attempt import NewAttempt
+from paddlejob.core.attempts.processes import STOP_SECONDS, Process, ProcessState
 from paddlejob.core.observed import observe
-from paddlejob.core.processes import STOP_SECONDS, Process, ProcessState
 from paddlejob.core.recorder import Recorder
 from paddlejob.training.findings import Hang, Slowdown
 from simkube.build import JobBuilder, SnapshotBuilder, job, snapshot
@@ -255,7 +256,8 @@ def test_the_config_map_is_written_when_the_last_old_program_has_ended():
 
 
 def test_a_delayed_restart_waits_with_the_config_map():
-    built = begun(live().supervised("worker", 1, down(137)))
+    restarted = msgspec.structs.replace(live().job.status, consecutive_restarts=1)
+    built = begun(live().status(restarted).supervised("worker", 1, down(137)))
     retry = built.job.status.retry_time
     assert retry is not None
     for index in range(3):

@@ -9,9 +9,7 @@ from paddlejob.api import names
 from paddlejob.api.names import Env
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJobStatus, Phase, Role, WorldSize
-from paddlejob.core.paddle_env import PORT_BLOCKS, process_env
-from paddlejob.core.pod_set import Replica
-from paddlejob.core.processes import (
+from paddlejob.core.attempts.processes import (
     NO_ORDER,
     STOP_SECONDS,
     Order,
@@ -27,6 +25,8 @@ from paddlejob.core.processes import (
     required_attempt,
     template_hash,
 )
+from paddlejob.core.paddle_env import PORT_BLOCKS, process_env
+from paddlejob.core.pod_set import Replica
 from paddlejob.core.render import render_pod
 from paddlejob.kubelet import environment
 from paddlejob.kubelet.environment import Sources

@@ -5,8 +5,8 @@ import pytest
 from paddlejob.api import names
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Role
+from paddlejob.core.attempts.processes import template_hash
 from paddlejob.core.pod_set import Replica
-from paddlejob.core.processes import template_hash
 from paddlejob.core.recorder import Recorder
 from paddlejob.core.render import render_pod
 from simkube.build import JobBuilder, job, snapshot

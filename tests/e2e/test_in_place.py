@@ -30,7 +30,7 @@ def resnet(*, with_launcher: bool) -> Body:
 CASES = {
     "a rank started by the launcher": (resnet(with_launcher=True), "worker-1"),
     "a rank without the launcher": (resnet(with_launcher=False), "worker-1"),
-    "a parameter server": (recorded("wide_and_deep", EPOCHS=30), "ps-0"),
+    "a parameter server": (recorded("wide_and_deep", EPOCHS=3), "ps-0"),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.operator.history import LOG_SECONDS, MAX_LOGS
-from paddlejob.operator.pod_log import REFUSALS, REFUSED_SECONDS
+from paddlejob.operator.reports.pod_log import REFUSALS, REFUSED_SECONDS
 from simkube.build import job
 from simkube.kubelet.outcomes import Exit
 from tests.operator.history_stage import Kept, play

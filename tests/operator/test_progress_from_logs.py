@@ -11,7 +11,8 @@ from paddlejob.api.meta import ObjectMeta
 from paddlejob.api.pod import Pod
 from paddlejob.kube.errors import TransportTimeoutError
 from paddlejob.kube.resource import EVENTS, PODS
-from paddlejob.operator.pod_log import (
+from paddlejob.operator.progress import MAX_READS, READ_SECONDS, SLOT_SECONDS
+from paddlejob.operator.reports.pod_log import (
     MAX_BYTES,
     READ_TIMEOUT_SECONDS,
     REFUSALS,
@@ -19,7 +20,6 @@ from paddlejob.operator.pod_log import (
     SILENCE_BACKOFF,
     LogReader,
 )
-from paddlejob.operator.progress import MAX_READS, READ_SECONDS, SLOT_SECONDS
 from paddlejob.training.log_lines import Tracker, training_progress
 from simkube.build import job
 from simkube.kubelet.outcomes import Exit

@@ -126,7 +126,10 @@ async def test_a_secret_that_may_not_be_created_is_explained(server):
 
 async def test_a_changed_certificate_is_used_and_a_broken_one_is_not(server, monkeypatch):
     monkeypatch.setattr(intake, "CHECK_SECONDS", 0.02)
-    state, settings = SimpleNamespace(recorder=None), ReportSettings("https://127.0.0.1:1", "127.0.0.1:0")
+    state, settings = (
+        SimpleNamespace(recorder=None, listeners=[]),
+        ReportSettings("https://127.0.0.1:1", "127.0.0.1:0"),
+    )
     taking = intake.ReportIntake(
         client_of(server),
         state,

@@ -14,8 +14,8 @@ from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.core.snapshot import Settings
 from paddlejob.kube.resource import PODS
 from paddlejob.operator import state
+from paddlejob.operator.changes import needs_reconcile, startup_stage
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.operator.state import needs_reconcile, startup_stage
 from paddlejob.training.findings import Awaited, Hang, Slowdown
 from simkube import virtual_loop
 from simkube.build import job

@@ -18,6 +18,7 @@ from sim.persistent_fault import PersistentFault
 from sim.pods_after_end import miscounted
 from sim.scenario import Deed
 from sim.simulation import Simulation, play
+from sim.supervised import Supervised
 from simkube.build import job
 from simkube.faults.transport import FaultRates
 from simkube.kubelet.outcomes import Evict
@@ -127,7 +128,15 @@ def test_an_operator_is_killed_in_a_pause():
 def test_every_ingredient_is_drawn_by_some_seed():
     built = job("job-0").worker(2).manifest
     drawn = {type(each) for seed in range(100) for each in draw(seed, (built,), 60.0)}
-    assert drawn == {ContainerRestarts, Eviction, OperatorRestart, SlowWebhook, SilentNodes, FatObjects}
+    assert drawn == {
+        ContainerRestarts,
+        Eviction,
+        OperatorRestart,
+        SlowWebhook,
+        SilentNodes,
+        FatObjects,
+        Supervised,
+    }
 
 
 COUNTS = {

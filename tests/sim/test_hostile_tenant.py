@@ -6,7 +6,7 @@ import pytest
 
 from paddlejob import fair_share
 from paddlejob.operator import limits, progress
-from paddlejob.operator.pod_log import LogReader
+from paddlejob.operator.reports.pod_log import LogReader
 from sim import memory
 from sim.bystander import DelayedError
 from sim.hostile_tenant import FatObjects, HostileTenant, SilentNodes, SlowWebhook

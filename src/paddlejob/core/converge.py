@@ -26,6 +26,7 @@ from paddlejob.core.actions import (
 from paddlejob.core.attempts import backoff, elastic, failures
 from paddlejob.core.attempts.inherited import has_inherited_pods
 from paddlejob.core.attempts.new_attempt import is_complete, is_established, world_size_of
+from paddlejob.core.attempts.processes import STOP_SECONDS, is_outdated
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.network import with_ipv6_warning
 from paddlejob.core.observed import ValidJob
@@ -34,7 +35,6 @@ from paddlejob.core.pod_set import PodSet, Replica, pod_name
 from paddlejob.core.policy import deadline
 from paddlejob.core.policy.cleanup import deletions
 from paddlejob.core.policy.holds import Hold
-from paddlejob.core.processes import STOP_SECONDS, is_outdated
 from paddlejob.core.recorder import recorder_config_map
 from paddlejob.core.render import render_config_map, render_pod, render_service
 from paddlejob.core.snapshot import Snapshot

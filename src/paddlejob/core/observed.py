@@ -33,11 +33,11 @@ from paddlejob.api.validation.errors import FieldError
 from paddlejob.core import network
 from paddlejob.core.attempts import elastic
 from paddlejob.core.attempts.new_attempt import was_established
+from paddlejob.core.attempts.processes import apparent_pod
 from paddlejob.core.gang.registry import reconcile_gang
 from paddlejob.core.gang.state import GangState
 from paddlejob.core.paddle_env import DesiredConfig, JobContext, desired_config_of
 from paddlejob.core.pod_set import Attempts, PodSet, pod_set_of, training_container_name
-from paddlejob.core.processes import apparent_pod
 from paddlejob.core.recorder import recorder_of
 from paddlejob.core.snapshot import Snapshot
 

@@ -11,13 +11,14 @@ from paddlejob.api.defaulting import command_line
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Mode, PaddleJob, Role
-from paddlejob.core import paddle_env, supervision
+from paddlejob.core import paddle_env
+from paddlejob.core.attempts import supervision
+from paddlejob.core.attempts.processes import template_hash
+from paddlejob.core.attempts.supervision import default_restart_policy
 from paddlejob.core.gang.registry import mark_pod
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import Replica, pod_name
-from paddlejob.core.processes import template_hash
 from paddlejob.core.recorder import with_recorder
-from paddlejob.core.supervision import default_restart_policy
 
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 

@@ -13,9 +13,9 @@ from paddlejob.api.pod_group import PodGroup, Queue, ResourceFlavor
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
+from paddlejob.core.attempts.processes import Process, Processes, is_lost, may_run_outdated, published_attempt
 from paddlejob.core.gang.model import GangApis, Scheduling
 from paddlejob.core.pod_set import FINAL_PHASES, has_ended
-from paddlejob.core.processes import Process, Processes, is_lost, may_run_outdated, published_attempt
 from paddlejob.core.recorder import Recorder, recorder_of
 from paddlejob.training.findings import F, Finding, find
 

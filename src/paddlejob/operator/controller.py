@@ -20,11 +20,12 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.events import EventRecorder, ObjectReference
 from paddlejob.kube.workqueue import Priority, WorkQueue
+from paddlejob.operator.changes import Trigger
 from paddlejob.operator.history import HistoryKeeper
 from paddlejob.operator.metrics import Metrics, StateCollector
 from paddlejob.operator.reconciler import LatestProgress, Reconciler, Result
 from paddlejob.operator.settings import OperatorSettings
-from paddlejob.operator.state import ClusterState, Trigger
+from paddlejob.operator.state import ClusterState
 from paddlejob.operator.status import StatusSchema
 
 log = logging.getLogger(__name__)

@@ -37,8 +37,8 @@ from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import Priority, WorkQueue
 from paddlejob.operator.limits import outline_of
-from paddlejob.operator.pod_log import LogReader
 from paddlejob.operator.record_store import RecordStore
+from paddlejob.operator.reports.pod_log import LogReader
 from paddlejob.operator.settings import HistorySettings
 from paddlejob.operator.state import ClusterState
 from paddlejob.training.findings import Hang

@@ -23,7 +23,7 @@ from paddlejob.core.pod_set import Replica, pod_name, training_container_name
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
-from paddlejob.operator.pod_log import REFUSED_SECONDS, LogReader
+from paddlejob.operator.reports.pod_log import REFUSED_SECONDS, LogReader
 from paddlejob.operator.reports.watchdog import RecordEvent
 from paddlejob.operator.reports.writer import ProgressWriter
 from paddlejob.operator.state import ClusterState

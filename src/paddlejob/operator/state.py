@@ -14,17 +14,17 @@ import msgspec
 
 from paddlejob.api import defaulting, names, validation
 from paddlejob.api.meta import HasMeta, ObjectKey, ObjectMeta
-from paddlejob.api.pod import ConfigMap, Pod, PodStatus, Service, share_parts
+from paddlejob.api.pod import ConfigMap, Pod, Service, share_parts
 from paddlejob.api.pod_group import PodGroup
 from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
+from paddlejob.core.attempts.processes import Process, required_attempt
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.gang.model import GANG_RESOURCES
 from paddlejob.core.network import network_of
 from paddlejob.core.pod_set import has_ended
-from paddlejob.core.processes import Process, required_attempt
 from paddlejob.core.recorder import Recorder, foreign_recorder, recorder_of
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import errors
@@ -33,6 +33,7 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.informer import Decode, Informer
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SERVICES, Resource
 from paddlejob.operator import limits
+from paddlejob.operator.changes import Trigger, is_idle, needs_reconcile, only_progressed, startup_stage
 from paddlejob.operator.gang_informers import GangInformers
 from paddlejob.operator.limits import PackedParts
 from paddlejob.operator.settings import OperatorSettings
@@ -51,18 +52,7 @@ SELECTORS = {
 }
 """Labels of the watched objects. Memory grows with the number of jobs, not with the cluster."""
 
-OnTrigger = Callable[[ObjectKey, "Trigger"], None]
-
-
-class Trigger(msgspec.Struct, frozen=True):
-    """Why a job is reconciled."""
-
-    initial: bool
-    """The object existed when the operator started."""
-    child: bool = False
-    """An object of the job changed, not the job itself."""
-    idle: bool = False
-    """No field changed that a decision depends on; counts may have changed."""
+OnTrigger = Callable[[ObjectKey, Trigger], None]
 
 
 class StaleCacheError(errors.KubeError):
@@ -455,7 +445,7 @@ class ClusterState:
         if isinstance(known, ConfigMap):
             self._notify(known.metadata.key)
         if key := limits.owning_job(known.metadata):
-            idle = _is_idle(old, new) or self._waits_for_others(old, new)
+            idle = is_idle(old, new) or self._waits_for_others(old, new)
             self._on_trigger(key, Trigger(initial=initial, child=True, idle=idle))
 
     def _is_no_longer_ours(self, config_map: ConfigMap, new: HasMeta | None) -> bool:
@@ -473,7 +463,7 @@ class ClusterState:
 
         A job proceeds with its last pod, so of a hundred pods that get an address only the last one matters.
         """
-        if not (isinstance(new, Pod) and _only_progressed(old, new)):
+        if not (isinstance(new, Pod) and only_progressed(old, new)):
             return False
         reached = startup_stage(new)
         others = self.pods.newest_first("owner", new.metadata.controller_uid)
@@ -490,52 +480,6 @@ def needs_templates(job: PaddleJob) -> bool:
     """Return whether pods may still be created for a job."""
     is_ours = job.spec.managed_by in ("", names.CONTROLLER_NAME)
     return is_ours and not job.status.phase.is_terminal and not job.undecodable
-
-
-def needs_reconcile(old: PaddleJob, new: PaddleJob) -> bool:
-    """Return whether a job changed in a field that decisions depend on, unlike our own status writes."""
-    return (
-        old.metadata.generation != new.metadata.generation
-        or old.metadata.uid != new.metadata.uid
-        or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
-        or old.metadata.finalizers != new.metadata.finalizers
-        or _kueue_queue(old) != _kueue_queue(new)
-    )
-
-
-def _kueue_queue(job: PaddleJob) -> str | None:
-    """Return the only label that decisions depend on; labels do not change the generation."""
-    return job.metadata.labels.get(names.LABEL_KUEUE_QUEUE)
-
-
-def _is_idle(old: HasMeta | None, new: HasMeta | None) -> bool:
-    """Return whether no decision depends on a change of a child, such as our own write or scheduling."""
-    if new is None or new.metadata.deletion_timestamp is not None:
-        return False
-    if not isinstance(new, Pod):
-        return True
-    before = old.status if isinstance(old, Pod) else PodStatus()
-    now = new.status
-    same = (before.pod_ip, before.container_statuses) == (now.pod_ip, now.container_statuses)
-    return same and now.phase in (before.phase, "Pending")
-
-
-def _only_progressed(old: HasMeta | None, new: Pod) -> bool:
-    """Return whether a pod reached a later startup stage and nothing else changed."""
-    before = startup_stage(old) if isinstance(old, Pod) else 0
-    containers = new.status.container_statuses
-    failed = any(each.state.terminated or each.restart_count for each in containers)
-    return before < startup_stage(new) and new.status.phase in ("Pending", "Running") and not failed
-
-
-def startup_stage(pod: Pod) -> int:
-    """Return 1 if a pod has an address, 2 if it runs, 3 if it is ready, 4 if it has ended, else 0."""
-    status = pod.status
-    if has_ended(pod):
-        return 4
-    if status.phase != "Running":
-        return int(bool(status.pod_ip))
-    return 2 + all(each.ready for each in status.container_statuses)
 
 
 def _controller(child: HasMeta) -> tuple[str, ...]:

@@ -153,7 +153,7 @@ async def test_nodes_are_counted_with_the_pods_of_all_namespaces():
 @simulated
 async def test_a_large_cluster_is_read_in_part(monkeypatch):
     monkeypatch.setattr(sys.modules[gather.__module__], "MAX_NODES", 40)
-    monkeypatch.setattr("paddlejob.client.explain.gather.PAGE", 20)
+    monkeypatch.setattr(sys.modules[gather.__module__], "PAGE", 20)
     server = cluster()
     for number in range(100):
         add(server, NODES, f"n{number}")

@@ -15,9 +15,9 @@ from paddlejob.api.v1 import Phase, Role
 from paddlejob.core.attempts import backoff
 from paddlejob.core.attempts.known_errors import RECALL_ERRORS
 from paddlejob.core.attempts.new_attempt import NewAttempt
+from paddlejob.core.attempts.processes import template_hash
 from paddlejob.core.observed import Observed
 from paddlejob.core.pod_set import ObservedPod
-from paddlejob.core.processes import template_hash
 
 MAX_RESTARTS_IN_A_ROW = 2
 """Consecutive restarts in place; the next one gets new pods, with new disks, devices and nodes."""

@@ -8,12 +8,12 @@ from paddlejob.api.names import Reason
 from paddlejob.api.v1 import Phase
 from paddlejob.core import network, status
 from paddlejob.core.attempts import backoff
+from paddlejob.core.attempts.processes import STOP_SECONDS, is_outdated
 from paddlejob.core.messages import PhaseReason
 from paddlejob.core.network import with_ipv6_warning
 from paddlejob.core.observed import ValidJob
 from paddlejob.core.paddle_env import JobContext
 from paddlejob.core.pod_set import ObservedPod, PodSet
-from paddlejob.core.processes import STOP_SECONDS, is_outdated
 
 NO_PORT_RETRY_SECONDS = 30.0
 

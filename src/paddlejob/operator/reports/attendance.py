@@ -17,9 +17,7 @@ import msgspec
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
-from paddlejob.core.paddle_env import process_env
-from paddlejob.core.pod_set import attempt_of, replica_of, training_container_name
-from paddlejob.core.processes import (
+from paddlejob.core.attempts.processes import (
     Order,
     Process,
     ProcessState,
@@ -28,9 +26,11 @@ from paddlejob.core.processes import (
     order_of,
     published_attempt,
 )
+from paddlejob.core.paddle_env import process_env
+from paddlejob.core.pod_set import attempt_of, replica_of, training_container_name
 from paddlejob.fair_share import FairShare, may_take
 from paddlejob.kube import errors
-from paddlejob.operator.pod_log import LogReader
+from paddlejob.operator.reports.pod_log import LogReader
 from paddlejob.operator.state import ClusterState
 from paddlejob.training.reports import Count
 

@@ -23,12 +23,12 @@ from paddlejob.core.recorder import ATTEND_PATH, TRAINJOB_PATH, Recorder, record
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.decoding import DECODE_ERRORS
-from paddlejob.operator.pod_log import LogReader
 from paddlejob.operator.ports import server
 from paddlejob.operator.ports.http import Endpoint, Request, Response
 from paddlejob.operator.ports.server import Limits
 from paddlejob.operator.reports.attendance import MAX_HELD, Supervisors
 from paddlejob.operator.reports.certificate import Certificate, CertificateError, shared_certificate
+from paddlejob.operator.reports.pod_log import LogReader
 from paddlejob.operator.reports.rank_registry import RankRegistry
 from paddlejob.operator.reports.tokens import BusyError, PodIdentity, RefusedError, TokenReviewer
 from paddlejob.operator.reports.watchdog import RecordEvent, Watchdog
