@@ -1,11 +1,11 @@
 """Restarts of programs inside their pods.
 
 The supervisor in a pod (`recorder/supervisor.py`) starts the program once for each attempt and reports its
-end. The operator answers with an order. `required_attempt` is the attempt whose program a pod must run; an
-earlier program is outdated, as a pod from before `baseAttempt` is. `apparent_pod` shows a pod as if its
-container had ended with the program, so that failures are judged as usual.
+end. The operator answers with an order. `required_attempt` is the attempt of the program that a pod must
+run; an earlier program is outdated, as a pod from before `baseAttempt` is. `apparent_pod` shows a pod as if
+its container had ended with the program, so that failures are judged as usual.
 
-No program of an attempt starts before those of earlier attempts have ended: the ConfigMap gets the addresses
+No program starts before the programs of earlier attempts have ended: the ConfigMap gets the addresses
 of the attempt, and with them the order to run, only when `may_run_outdated` is false for every pod. Each
 restart uses other ports, so that a process on an unreachable node cannot join a later attempt.
 """
@@ -80,7 +80,7 @@ def is_supervised(pod: Pod) -> bool:
 
 
 def required_attempt(pod: Pod, status: PaddleJobStatus) -> int:
-    """Return the attempt whose program must run in the pod."""
+    """Return the attempt of the program that must run in the pod."""
     return max(attempt_of(pod), status.process_attempt)
 
 
@@ -91,12 +91,14 @@ def published_attempt(data: Mapping[str, str]) -> int:
 
 
 def is_outdated(pod: Pod, process: Process | None, status: PaddleJobStatus, published: int = 0) -> bool:
-    """Return whether the pod's program is not yet that of the required attempt.
+    """Return whether the pod's program belongs to an attempt before the required one.
 
     After a restart of the operator the program is unknown until its supervisor reports. It is not an earlier
     one if the ConfigMap was `published` for the attempt or all pods of the attempt were up: both happen only
     after the earlier programs have ended.
     """
+    if status.process_attempt <= status.base_attempt:
+        return False  # nothing was restarted in place since all pods were created
     required = required_attempt(pod, status)
     if process is not None:
         return process.attempt < required
