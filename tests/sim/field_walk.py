@@ -92,6 +92,7 @@ FIELDS: dict[str, Values] = {
     "restartPolicy.maxDelaySeconds": Values((5, 86400), (-1, 1)),
     "restartPolicy.nodeLostSeconds": Values((10, 86400), (9, "1m")),
     "restartPolicy.noProgressLimit": Values((1, 1000), (0, 1001)),
+    "restartPolicy.inPlace": Values((True, False), ("yes", 1)),
     "successPolicy": Values(("AllWorkers", "Worker0"), ("Nobody", 1)),
     "suspend": Values((True, False), ("yes", 1)),
     "activeDeadlineSeconds": Values((30, 100_000), (0, -5, "soon")),
