@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.core.recorder import Recorder
+from sim.bystander import NAMESPACE
 from sim.ingredient import Ingredient
 from simkube.switchboard import LineFaults
 
@@ -31,6 +32,8 @@ class Supervised(Ingredient, frozen=True):
     def dies_after(self, pod: JsonObject) -> float | None:
         """Return when a supervisor dies; deaths become rarer with each attempt."""
         metadata = pod["metadata"]
+        if metadata["namespace"] == NAMESPACE:
+            return None  # the bystander shows what the faults of others cost
         attempt = metadata["labels"].get(names.LABEL_ATTEMPT, "0")
         rng = random.Random(f"supervisor {self.seed} {metadata['name']} {attempt}")
         return rng.uniform(0, 60) if rng.random() < self.deadly * 0.6 ** int(attempt) else None
