@@ -126,7 +126,7 @@ e2e-thorough: $(STAMP) ## The same for what takes long: ranks that hang, are cut
 	$(PYTEST) -m 'thorough and (node or paddle)' tests/e2e tests/examples
 
 e2e-where-possible: $(STAMP)
-	@if $(BIN)/python -m devcluster check; then timeout --kill-after=60 1800 $(MAKE) --no-print-directory e2e; fi
+	@if $(BIN)/python -m devcluster check; then timeout --kill-after=60 2400 $(MAKE) --no-print-directory e2e; fi
 
 fresh: $(STAMP) ## Run what the README shows in a Debian with nothing but Python and make; needs root
 	@$(BIN)/python -m devcluster fresh
