@@ -27,19 +27,11 @@ from simkube.kubelet.container_logs import ContainerLogs
 from simkube.kubelet.kubelet import Kubelet
 from simkube.kubelet.outcomes import Exit, ExitWhenReleased
 from tests.support import pod_streams
+from tests.support.tls_site import serve_tls
 from tests.support.waiting import eventually_async
 
 CERTIFICATES = Path(__file__).parents[1] / "kube" / "data"
 T = TypeVar("T")
-
-
-async def shut_down(runner: web.AppRunner) -> None:
-    """Stop serving, and do not wait for clients to close their connections."""
-    connections = runner.server.connections if runner.server else []
-    transports = [each.transport for each in connections if each.transport]
-    await runner.cleanup()
-    for transport in transports:
-        transport.abort()
 
 
 class RealCluster:
@@ -127,19 +119,14 @@ class RealCluster:
                 namespace=self.namespace,
                 timing=QUICK,
             )
-            runner = await self._serve_logs()
-            await asyncio.to_thread(self._create_node, runner.addresses[0][1])
 
             async def act(_: Stage) -> None:
                 self._ready.set()
                 await self._stop.wait()
 
-            try:
+            async with self._serve_logs() as port:
+                await asyncio.to_thread(self._create_node, port)
                 await self.stage.play(act)
-            finally:
-                # The API server keeps its connections open.
-                await shut_down(runner)
-                await asyncio.sleep(0)
 
     def _create_node(self, port: int) -> None:
         body = {"metadata": {"name": self.node}}
@@ -155,16 +142,13 @@ class RealCluster:
             content_type="application/merge-patch+json",
         )
 
-    async def _serve_logs(self) -> web.AppRunner:
+    def _serve_logs(self) -> contextlib.AbstractAsyncContextManager[int]:
         app = web.Application()
         app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer)
         app.router.add_get("/portForward/{namespace}/{pod}", pod_streams.forward_port)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(CERTIFICATES / "server.crt", CERTIFICATES / "server.key")
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        return runner
+        return serve_tls(app, context)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         """Do what a kubelet does with the query that the API server passes on."""

@@ -20,6 +20,7 @@ from paddlejob.client.explain.gather import Reader, queue_order
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
+from tests.support.tls_site import serve_tls
 from tests.support.waiting import eventually_async
 
 pytestmark = pytest.mark.apiserver
@@ -42,15 +43,10 @@ async def visibility_server() -> AsyncIterator[int]:
 
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / "server.crt", CERTIFICATES / "server.key")
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+    async with serve_tls(app, context) as port:
+        yield port
 
 
 @asynccontextmanager

@@ -36,6 +36,7 @@ from paddlejob.kube.transport.http import HttpTransport
 from simkube.build import job
 from simkube.kubelet.outcomes import Exit
 from tests.apiserver import installed
+from tests.support.tls_site import serve_tls
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.apiserver
@@ -134,14 +135,11 @@ async def one_cluster(old: OldServer) -> AsyncIterator[str]:
     own.load_cert_chain(*(old.plane._layout.pki(f"apiserver.{end}") for end in ("crt", "key")))
     application = web.Application(client_max_size=1 << 22)
     application.router.add_route("*", "/{path:.*}", forward)
-    runner = web.AppRunner(application, shutdown_timeout=1)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=own).start()
-            yield f"https://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
+    async with (
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session,
+        serve_tls(application, own) as port,
+    ):
+        yield f"https://127.0.0.1:{port}"
 
 
 async def test_the_operator_as_shipped_runs_a_job(old_server: OldServer, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from simkube.build import job
 from tests.gang.explain_scene import Case, Scene, an_hdd_node, cpu, mounting
 from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage
+from tests.support.tls_site import serve_tls
 
 pytestmark = pytest.mark.gang
 
@@ -264,14 +265,9 @@ async def serving_reviews(stage: GangStage) -> AsyncIterator[dict[str, str]]:
     certificate = await shared_certificate(stage.client, stage.namespace, "127.0.0.1")
     app = web.Application()
     app.router.add_post("/", review)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.server_context()).start()
-        url = f"https://127.0.0.1:{runner.addresses[0][1]}/"
-        yield {"url": url, "caBundle": base64.b64encode(certificate.certificate.encode()).decode()}
-    finally:
-        await runner.cleanup()
+    async with serve_tls(app, certificate.server_context()) as port:
+        bundle = base64.b64encode(certificate.certificate.encode()).decode()
+        yield {"url": f"https://127.0.0.1:{port}/", "caBundle": bundle}
 
 
 def test_a_webhook_that_refuses_is_quoted(perform, nodes: Nodes) -> None:
