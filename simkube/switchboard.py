@@ -53,7 +53,7 @@ class Switchboard:
         if operator is None or operator is not self._operator or pod["metadata"]["name"] in self.muted:
             raise NoAnswerError
         if rng.random() < self.faults.repeated:
-            self._spawn(self._deliver(operator, pod, body, rng.uniform(0.0, 60.0)))
+            self.send_later(pod, body, rng.uniform(0.0, 60.0))
         if rng.random() < self.faults.lost:
             await asyncio.sleep(ANSWER_SECONDS)
         delay = rng.uniform(0.0, 60.0) if rng.random() < self.faults.late else 0.0
@@ -67,6 +67,11 @@ class Switchboard:
         if answer is None or pod["metadata"]["name"] in self.muted:
             raise NoAnswerError
         return answer
+
+    def send_later(self, pod: JsonObject, body: dict[str, Any], delay_seconds: float) -> None:
+        """Deliver a report to the operator that runs now, whose answer is lost."""
+        if self._operator is not None:
+            self._spawn(self._deliver(self._operator, pod, body, delay_seconds))
 
     def _spawn(self, work: Coroutine[Any, Any, dict[str, Any] | None]) -> asyncio.Task[dict[str, Any] | None]:
         task = asyncio.ensure_future(work)

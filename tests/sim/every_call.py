@@ -6,7 +6,8 @@ A scenario is a job's life without chance. The undisturbed history says how many
 and how many events its watches deliver. Then each fault strikes each of them once: the operator dies before
 or after the request, goes on without its answer, or is cut off while another one takes over; the lease goes
 to another one while it works; what it reads is old; events come late, twice, or not at all because the watch
-has to begin again. Every history must come to the same end.
+has to begin again; a report of a supervisor or the answer is lost, or a report arrives twice. Every history
+must come to the same end.
 """
 
 from __future__ import annotations
@@ -36,16 +37,20 @@ from paddlejob.kube.resource import CONFIG_MAPS, LEASES, PODS, SERVICES
 from paddlejob.operator.settings import OperatorSettings
 from sim.gangs import VOLCANO_CRD
 from sim.simulation import DEFINITION, silence
-from sim.wire import LEASE, Fault, Wire, WiredTransport
+from sim.supervised import RECORDER
+from sim.wire import LATE_SECONDS, LEASE, Fault, Wire, WiredTransport
 from simkube import virtual_loop
 from simkube.apiserver.server import ApiServer
 from simkube.apiserver.store import Change
 from simkube.build import JobBuilder, job
 from simkube.kubelet.kubelet import Kubelet
-from simkube.kubelet.outcomes import Exit, Outcome, RunForever
+from simkube.kubelet.outcomes import Evict, Exit, Outcome, RunForever
+from simkube.kubelet.program import ANSWER_SECONDS, NoAnswerError, Supervision
 from simkube.operator import Operator
+from simkube.switchboard import Switchboard
 from simkube.volcano import Volcano
 from support.inherited import Inheritance
+from tests.support.programs import broken_rules
 
 TRAINING_SECONDS = 300.0
 SETTLE_SECONDS = 600.0
@@ -53,6 +58,9 @@ SUBMITTED_AFTER_SECONDS = 5.0
 """When all watches are open."""
 UPGRADED_AFTER_SECONDS = 60.0
 """When pods of an earlier operator run."""
+
+NEVER = {"restartPolicy": "Never"}
+"""The kubelet's own restarts leave nothing to a supervisor."""
 
 
 class Scenario(msgspec.Struct, frozen=True):
@@ -66,6 +74,9 @@ class Scenario(msgspec.Struct, frozen=True):
     in_volcano: bool = False
     is_inherited: bool = False
     """Whether an earlier operator made the pods, and was replaced by this one while they ran."""
+    is_supervised: bool = False
+    """Whether the pods have a supervisor, which restarts their program in place."""
+    first_failure: Outcome = Exit(137, 30.0)
 
 
 SCENARIOS = {
@@ -84,6 +95,18 @@ SCENARIOS = {
     "scaled": Scenario(
         job().worker(2).spec(elastic=1),
         edits=((120.0, {"worker": {"replicas": 3}}), (300.0, {"worker": {"replicas": 1}})),
+    ),
+    "a restart in place": Scenario(
+        job().worker(2).spec(backoffLimit=3), fails_first="demo-worker-1", is_supervised=True
+    ),
+    "a server that restarts in place": Scenario(
+        job().ps(2).worker(2, pod=NEVER).spec(backoffLimit=3), fails_first="demo-ps-1", is_supervised=True
+    ),
+    "a new pod beside programs that restart in place": Scenario(
+        job().worker(3).spec(backoffLimit=3),
+        fails_first="demo-worker-1",
+        is_supervised=True,
+        first_failure=Evict(30.0),
     ),
     "upgraded": Scenario(job().ps(1).worker(2), is_inherited=True),
     "upgraded, and a restart": Scenario(
@@ -117,8 +140,14 @@ class History:
         self.server.store.observers.append(self._note_change)
         self.wire = Wire(self.server, fault, number)
         self._rng = random.Random(1)
+        self._switchboard = Switchboard(random.Random(3))
+        self._supervision = Supervision(self._attend, random.Random(4))
         self._kubelet = Kubelet(
-            Client(self.server.transport("kubelet")), behaviour=self._outcome, rng=random.Random(2), nodes=4
+            Client(self.server.transport("kubelet")),
+            behaviour=self._outcome,
+            rng=random.Random(2),
+            nodes=4,
+            supervision=self._supervision if scenario.is_supervised else None,
         )
 
     async def play(self) -> End:
@@ -142,6 +171,7 @@ class History:
             await self._settle()
             for task in tasks:
                 task.cancel()
+        assert not (broken := broken_rules(self._supervision.runs)), broken
         return self._end()
 
     async def _leave(self) -> None:
@@ -161,7 +191,7 @@ class History:
         if container != "paddle":
             return Exit(0, 1.0)
         if name == self._scenario.fails_first and labels.get(names.LABEL_ATTEMPT, "0") == "0":
-            return Exit(137, 90.0 if self._scenario.is_inherited else 30.0)
+            return Exit(137, 90.0) if self._scenario.is_inherited else self._scenario.first_failure
         return RunForever() if "-ps-" in name else Exit(0, TRAINING_SECONDS)
 
     async def _settle(self) -> None:
@@ -229,7 +259,33 @@ class History:
                 rng=self._rng,
                 now=virtual_loop.now,
             )
-        await Operator(client, settings, rng=self._rng, elector=elector).run()
+        recorder = RECORDER if self._scenario.is_supervised else None
+        operator = Operator(client, settings, rng=self._rng, elector=elector, recorder=recorder)
+        leading = asyncio.create_task(self._answer_supervisors(operator, elector))
+        try:
+            await operator.run()
+        finally:
+            leading.cancel()
+            self._switchboard.disconnect(operator)
+
+    async def _attend(self, pod: JsonObject, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a supervisor, unless the fault is about this request."""
+        fault = self.wire.report_fault()
+        if fault is Fault.REPORT_LOST:
+            await asyncio.sleep(ANSWER_SECONDS)
+            raise NoAnswerError
+        answer = await self._switchboard.attend(pod, body)
+        if fault is Fault.ORDER_LOST:
+            raise NoAnswerError
+        if fault is Fault.REPORT_AGAIN:
+            self._switchboard.send_later(pod, body, LATE_SECONDS)
+        return answer
+
+    async def _answer_supervisors(self, operator: Operator, elector: LeaderElector | None) -> None:
+        """Connect the supervisors with the operator when it leads."""
+        while elector is not None and not elector.is_leader:
+            await asyncio.sleep(1)
+        self._switchboard.connect(operator)
 
     def _end(self) -> End:
         status = self.server.get(PADDLE_JOBS, "default", "demo")["status"]
@@ -271,7 +327,7 @@ def check(scenario: str, fault: Fault) -> int:
         with_standby, wire = play(SCENARIOS[scenario], fault)
         assert with_standby == undisturbed, f"{scenario} with a standby\n{undisturbed}\n{with_standby}"
     histories = 0
-    for number in range(wire.events if fault.is_about_events else wire.requests):
+    for number in range(wire.calls(fault)):
         again = f"python tests/sim/every_call.py '{scenario}' '{fault}' {number}"
         try:
             end, struck = play(SCENARIOS[scenario], fault, number)

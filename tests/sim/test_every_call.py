@@ -10,11 +10,21 @@ from sim.wire import Fault
 
 pytestmark = pytest.mark.slow
 
-ALL = [(scenario, fault) for scenario in SCENARIOS for fault in Fault]
-QUICK = [
-    ("collective" if fault.needs_standby else tuple(SCENARIOS)[number % len(SCENARIOS)], fault)
-    for number, fault in enumerate(Fault)
+ALL = [
+    (name, fault)
+    for name, scenario in SCENARIOS.items()
+    for fault in Fault
+    if scenario.is_supervised or not fault.is_about_supervisors
 ]
+
+
+def quick_scenario(number: int, fault: Fault) -> str:
+    if fault.is_about_supervisors:
+        return "a restart in place"
+    return "collective" if fault.needs_standby else tuple(SCENARIOS)[number % len(SCENARIOS)]
+
+
+QUICK = [(quick_scenario(number, fault), fault) for number, fault in enumerate(Fault)]
 """Every fault once, two operators in a short life; `make test-seeds` plays all of them in every scenario."""
 
 

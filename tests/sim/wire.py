@@ -41,6 +41,9 @@ class Fault(enum.StrEnum):
     EVENT_LATE = "an event that comes late"
     EVENT_TWICE = "an event that comes twice"
     EVENT_MISSED = "an event that is missed when the watch is reopened"
+    REPORT_LOST = "a report of a supervisor that is lost"
+    REPORT_AGAIN = "a report of a supervisor that arrives again later"
+    ORDER_LOST = "an order to a supervisor that is lost"
 
     @property
     def needs_standby(self) -> bool:
@@ -57,13 +60,18 @@ class Fault(enum.StrEnum):
         """Whether it affects watch events."""
         return self in (Fault.EVENT_LATE, Fault.EVENT_TWICE, Fault.EVENT_MISSED)
 
+    @property
+    def is_about_supervisors(self) -> bool:
+        """Whether it affects the requests of supervisors to the operator."""
+        return self in (Fault.REPORT_LOST, Fault.REPORT_AGAIN, Fault.ORDER_LOST)
+
 
 class Wire:
     """Counts requests and events between the operators and the server, and applies one fault."""
 
     def __init__(self, server: ApiServer, fault: Fault | None = None, number: int = -1) -> None:
         self.server = server
-        self.requests = self.events = 0
+        self.requests = self.events = self.reports = 0
         self.struck = False
         self.crash: Callable[[], object] = lambda: None
         self.is_down = False
@@ -76,7 +84,7 @@ class Wire:
         """Count a request, and return its fault, if any."""
         number, fault = self.requests, self._fault
         self.requests += 1
-        if fault is None or fault.is_about_events or self._number < 0 or not _applies(fault, method):
+        if fault is None or self._number < 0 or not _applies(fault, method):
             return None
         goes_on = fault is Fault.LEASE_MOVES_ON and number > self._number and method != "GET"
         if number != self._number and not goes_on:
@@ -104,8 +112,24 @@ class Wire:
         self.struck = True
         return self._fault
 
+    def report_fault(self) -> Fault | None:
+        """Count a request of a supervisor, and return its fault, if any."""
+        number, self.reports = self.reports, self.reports + 1
+        if self._fault is None or not self._fault.is_about_supervisors or number != self._number:
+            return None
+        self.struck = True
+        return self._fault
+
+    def calls(self, fault: Fault) -> int:
+        """Return how many calls there were that the fault can affect."""
+        if fault.is_about_supervisors:
+            return self.reports
+        return self.events if fault.is_about_events else self.requests
+
 
 def _applies(fault: Fault, method: str) -> bool:
+    if fault.is_about_events or fault.is_about_supervisors:
+        return False
     match fault:
         case Fault.SENT_TWICE:
             return method != "GET"
