@@ -6,7 +6,7 @@ import asyncio
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -80,6 +80,8 @@ class JobMemory:
         self.status_written_at = -math.inf
         self.processes: dict[str, Process] = {}
         """Programs whose supervisors report, by the UID of their pod."""
+        self.stages: Counter[tuple[int, bool]] = Counter()
+        """Number of programs in each stage."""
         self.requests: dict[str, int] = {}
         """Number of the latest request of each supervisor, by the UID of its pod."""
         self._attempt = -1
@@ -119,7 +121,9 @@ class ClusterState:
         """First host port by job. A deleted job keeps its port until its pods have ended."""
         self._memories: dict[ObjectKey, JobMemory] = {}
         self.listeners: list[Callable[[ObjectKey], None]] = []
-        """Called when a job, its ConfigMap or a program of its pods has changed."""
+        """Called when a job or its ConfigMap has changed."""
+        self.supervised: Counter[str] = Counter()
+        """Number of pods whose supervisors report, by namespace."""
         self.gangs = GangInformers(
             client,
             namespace=settings.namespace,
@@ -201,7 +205,7 @@ class ClusterState:
         pods = self.pods.find("owner", uid)
         memory, clock = self.memory(key), asyncio.get_running_loop().time()
         present = {pod.metadata.uid for pod in pods}
-        memory.processes = {uid: each for uid, each in memory.processes.items() if uid in present}
+        self._forget_programs(key, memory.processes.keys() - present)
         memory.requests = {uid: each for uid, each in memory.requests.items() if uid in present}
         return Snapshot(
             job=job,
@@ -223,7 +227,7 @@ class ClusterState:
             has_recorder=self._has_recorder(job.metadata.namespace),
             recorder_obstacle=self._recorder_obstacle(job.metadata.namespace),
             state_seconds=memory.timer.measure(pods, clock),
-            processes=memory.processes,
+            processes=dict(memory.processes),
             attempt_seconds=memory.attempt_seconds(job.status.attempt, clock),
         )
 
@@ -255,23 +259,29 @@ class ClusterState:
     def note_process(self, key: ObjectKey, pod_uid: str, process: Process) -> None:
         """Note the program in a pod, and enqueue the job if it has changed."""
         memory = self.memory(key)
-        if memory.processes.get(pod_uid) != process:
-            # A snapshot keeps the earlier mapping.
-            memory.processes = {**memory.processes, pod_uid: process}
-            self._on_trigger(key, Trigger(initial=False, child=True))
-            self._notify(key)
+        known = memory.processes.get(pod_uid)
+        if known != process:
+            self._forget_programs(key, [pod_uid] if known else [])
+            self.supervised[key.namespace] += 1
+            memory.stages[process.stage] += 1
+            memory.processes[pod_uid] = process
+            idle = self._waits_for_programs(key, process)
+            self._on_trigger(key, Trigger(initial=False, child=True, idle=idle))
 
     def process_attempt(self, job: PaddleJob, pod: Pod) -> int:
         """Return the attempt of the program in a pod."""
         process = self.memory(job.metadata.key).processes.get(pod.metadata.uid)
         return process.attempt if process else required_attempt(pod, job.status)
 
-    def supervised_pods(self) -> Counter[str]:
-        """Return the number of pods whose supervisors report, by namespace."""
-        counts: Counter[str] = Counter()
-        for key, memory in self._memories.items():
-            counts[key.namespace] += len(memory.processes)
-        return counts
+    def _forget_programs(self, key: ObjectKey, uids: Iterable[str]) -> None:
+        """Forget the programs of pods."""
+        memory = self.memory(key)
+        for uid in uids:
+            stage = memory.processes.pop(uid).stage
+            memory.stages[stage] -= 1
+            if not memory.stages[stage]:
+                del memory.stages[stage]
+            self.supervised[key.namespace] -= 1
 
     def _notify(self, key: ObjectKey) -> None:
         for listener in self.listeners:
@@ -329,7 +339,9 @@ class ClusterState:
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the memory of a deleted job, and its host port once its pods have ended."""
-        self._memories.pop(key, None)
+        if key in self._memories:
+            self._forget_programs(key, list(self._memories[key].processes))
+            del self._memories[key]
         if not self._holds_host_port(key):
             self._host_ports.pop(key, None)
 
@@ -468,6 +480,13 @@ class ClusterState:
         reached = startup_stage(new)
         others = self.pods.newest_first("owner", new.metadata.controller_uid)
         return any(startup_stage(other) < reached for other in others)
+
+    def _waits_for_programs(self, key: ObjectKey, process: Process) -> bool:
+        """Return whether a program was stopped or started while programs of other pods are behind it."""
+        job = self.jobs.get(key)
+        if job is None or (process.is_down and process.attempt >= job.status.process_attempt):
+            return False
+        return any(stage < process.stage for stage in self.memory(key).stages)
 
 
 def _applies(finding: Finding, job: PaddleJob, pods: tuple[Pod, ...]) -> bool:

@@ -53,6 +53,11 @@ class Process(msgspec.Struct, frozen=True):
     def is_down(self) -> bool:
         return self.state is ProcessState.DOWN
 
+    @property
+    def stage(self) -> tuple[int, bool]:
+        """Grows with each start and each end."""
+        return self.attempt, self.is_down
+
 
 Processes = Mapping[str, Process]
 """Programs by the UID of their pod; pods without a known supervisor are left out."""

@@ -8,7 +8,7 @@ status or the program that was ordered to run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -34,9 +34,9 @@ from paddlejob.operator.reports.pod_log import LogReader
 from paddlejob.operator.state import ClusterState
 from paddlejob.training.reports import Count
 
-MAX_HELD = 512
-"""Requests that wait for an order; namespaces share them. Each holds a TLS connection of up to 0.3 MB."""
-MAX_ATTENDING = 1024
+MAX_HELD = 4096
+"""Requests that wait for an order; namespaces share them. A TLS connection takes 33 kB with uvloop."""
+MAX_ATTENDING = 16384
 """Pods that can be restarted in place; namespaces share them."""
 HOLD_SECONDS = 20.0
 POLL_SECONDS = 5.0
@@ -63,6 +63,13 @@ class Attendance(msgspec.Struct, frozen=True, rename="camel"):
 _DECODER = msgspec.json.Decoder(Attendance)
 
 
+class _Held(msgspec.Struct, frozen=True, eq=False):
+    """A request that is answered when something has changed."""
+
+    request: Attendance
+    changed: asyncio.Event
+
+
 class Supervisors:
     """The supervisors of all pods."""
 
@@ -72,8 +79,10 @@ class Supervisors:
         self._now = now
         self._slots = FairShare(MAX_HELD)
         self._waiting: dict[ObjectKey, set[asyncio.Event]] = {}
-        self._latest: dict[str, object] = {}
+        self._latest: dict[str, _Held] = {}
         """The newest request of each pod, by UID; an earlier one is answered without an order."""
+        self._published: dict[ObjectKey, tuple[str, Mapping[str, str]]] = {}
+        """The data of the ConfigMaps that programs wait for, by version; all pods of a job read the same."""
 
     async def attend(self, job: PaddleJob, pod: Pod, body: bytes) -> dict[str, Any]:
         """Return the answer to a supervisor. Raises one of DECODE_ERRORS."""
@@ -87,12 +96,14 @@ class Supervisors:
         if request.number < numbers.get(uid, 0):
             return {}
         numbers[uid] = request.number
-        self._latest[uid] = request
+        if earlier := self._latest.get(uid):
+            earlier.changed.set()
+        held = self._latest[uid] = _Held(request, asyncio.Event())
         try:
-            await self._note(job, pod, request)
-            return await self._wait_for_order(job.metadata.key, pod, request)
+            await self._note(job, pod, held)
+            return await self._wait_for_order(job.metadata.key, pod, held)
         finally:
-            if self._latest.get(uid) is request:
+            if self._latest.get(uid) is held:
                 del self._latest[uid]
 
     def _may_attend(self, job: PaddleJob, pod: Pod, request: Attendance) -> bool:
@@ -101,10 +112,11 @@ class Supervisors:
             return False
         if pod.metadata.uid in self._state.memory(job.metadata.key).processes:
             return True
-        known = self._state.supervised_pods()
+        known = self._state.supervised
         return may_take(MAX_ATTENDING - known.total(), known[job.metadata.namespace])
 
-    async def _note(self, job: PaddleJob, pod: Pod, request: Attendance) -> None:
+    async def _note(self, job: PaddleJob, pod: Pod, held: _Held) -> None:
+        request = held.request
         known = self._state.memory(job.metadata.key).processes.get(pod.metadata.uid)
         if known is not None and (known.attempt, known.state) == (request.attempt, request.state):
             return
@@ -114,14 +126,19 @@ class Supervisors:
                 process,
                 code=request.code,
                 is_oom_killed=request.oom_killed,
-                message=await self._last_lines(job, pod),
+                message=await self._last_lines(job, pod, process),
                 ended=self._now(),
             )
-        if self._latest.get(pod.metadata.uid) is request:
+        if self._latest.get(pod.metadata.uid) is held:
             self._state.note_process(job.metadata.key, pod.metadata.uid, process)
 
-    async def _last_lines(self, job: PaddleJob, pod: Pod) -> str:
-        """Return the end of the log, which names the error, or nothing if it cannot be read in time."""
+    async def _last_lines(self, job: PaddleJob, pod: Pod, process: Process) -> str:
+        """Return the end of the log, which names the error, or nothing if it cannot be read in time.
+
+        A program that was stopped has no error, and the next attempt waits for its report.
+        """
+        if is_outdated(pod, process, job.status):
+            return ""
         replica = replica_of(job.name, pod)
         spec = dict(job.spec.roles()).get(replica.role) if replica else None
         if spec is None or not self._logs.may_read(pod):
@@ -137,36 +154,37 @@ class Supervisors:
         except errors.KubeError:
             return ""
 
-    async def _wait_for_order(self, key: ObjectKey, pod: Pod, request: Attendance) -> dict[str, Any]:
-        changed, namespace = asyncio.Event(), pod.metadata.namespace
-        self._waiting.setdefault(key, set()).add(changed)
-        is_held = self._slots.take(namespace)
+    async def _wait_for_order(self, key: ObjectKey, pod: Pod, held: _Held) -> dict[str, Any]:
+        namespace = pod.metadata.namespace
+        self._waiting.setdefault(key, set()).add(held.changed)
+        has_slot = self._slots.take(namespace)
         try:
             async with asyncio.timeout(HOLD_SECONDS):
-                while (answer := await self._answer(key, pod, request)) is None:
-                    if not is_held:
+                while (answer := await self._answer(key, pod, held)) is None:
+                    if not has_slot:
                         return {"nextSeconds": POLL_SECONDS}
-                    await changed.wait()
-                    changed.clear()
+                    await held.changed.wait()
+                    held.changed.clear()
                 return answer
         except TimeoutError:
             return {}
         finally:
-            if is_held:
+            if has_slot:
                 self._slots.give_back(namespace)
-            self._waiting[key].discard(changed)
+            self._waiting[key].discard(held.changed)
             if not self._waiting[key]:
                 del self._waiting[key]
+                self._published.pop(key, None)
 
-    async def _answer(self, key: ObjectKey, pod: Pod, request: Attendance) -> dict[str, Any] | None:
+    async def _answer(self, key: ObjectKey, pod: Pod, held: _Held) -> dict[str, Any] | None:
         """Return the answer with an order, None if there is nothing to do yet."""
         job = self._state.job(key)
         if job is None or job.metadata.uid != pod.metadata.controller_uid:
             return {}
-        data = await self._published(job, pod, request)
+        data = await self._data(job, pod, held.request)
         # The job may have changed while its ConfigMap was read; from here on nothing is awaited.
         job, process = self._state.job(key), self._state.memory(key).processes.get(pod.metadata.uid)
-        if job is None or process is None or self._latest.get(pod.metadata.uid) is not request:
+        if job is None or process is None or self._latest.get(pod.metadata.uid) is not held:
             return {}
         order = order_of(pod, process, job.status, published_attempt(data))
         if order.run is None:
@@ -177,16 +195,22 @@ class Supervisors:
         self._state.note_process(key, pod.metadata.uid, Process(order.run))
         return {"run": order.run, "env": process_env(data, replica, order.run)}
 
-    async def _published(self, job: PaddleJob, pod: Pod, request: Attendance) -> dict[str, str]:
+    async def _data(self, job: PaddleJob, pod: Pod, request: Attendance) -> Mapping[str, str]:
         """Return the data of the ConfigMap if the program waits for it."""
-        process = Process(request.attempt, request.state)
-        if not process.is_down or not is_outdated(pod, process, job.status):
+        process, key = Process(request.attempt, request.state), job.metadata.key
+        known = self._state.config_maps.get(key)
+        if known is None or not process.is_down or not is_outdated(pod, process, job.status):
             return {}
-        try:
-            found = await self._state.environment(job)
-        except errors.KubeError:
-            return {}
-        return found.data if found else {}
+        version, data = self._published.get(key, ("", {}))
+        if version != known.metadata.resource_version:
+            try:
+                found = await self._state.environment(job)
+            except errors.KubeError:
+                return {}
+            if found is None:
+                return {}
+            version, data = self._published[key] = (found.metadata.resource_version, found.data)
+        return data
 
     def wake(self, key: ObjectKey) -> None:
         """Answer the requests of a job's pods if there is an order for them now."""
