@@ -6,6 +6,7 @@ The containers of a scene run shell scripts. A real kubelet runs them; the simul
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -207,7 +208,11 @@ def _container(entry: JsonObject, metadata: JsonObject, status_reason: str) -> s
     parts = [_state(entry["state"], metadata)]
     if entry["ready"]:
         parts.append("ready")
-    if entry["restartCount"]:
+    if "CrashLoopBackOff" in parts[0]:
+        # A loaded node may be too late to report the first back-offs.
+        parts = [re.sub("back-off [0-9hms]+ ", "back-off ", parts[0])]
+        parts.append("was restarted" if entry["restartCount"] else "was not restarted")
+    elif entry["restartCount"]:
         parts.append(f"{entry['restartCount']} restarts")
     if entry.get("lastState") and "terminated" not in entry["state"]:
         # A kubelet removes the earlier container of one that will not run again, some time or other.
@@ -299,9 +304,9 @@ def past_deadline(shows: Shows) -> Shows:
 
 
 def looping(code: int, reason: str, name: str = "main") -> str:
-    """Return the line of a container that waits after its first restart."""
-    message = f"back-off 10s restarting failed container={name} pod={POD}_NAMESPACE(UID)"
-    return f"waiting CrashLoopBackOff {message}, 1 restarts, was terminated {code} {reason}"
+    """Return the line of a container that waits after a restart."""
+    message = f"back-off restarting failed container={name} pod={POD}_NAMESPACE(UID)"
+    return f"waiting CrashLoopBackOff {message}, was restarted, was terminated {code} {reason}"
 
 
 RUN = {"main": (RunForever(),)}
