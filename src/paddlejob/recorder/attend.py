@@ -171,13 +171,15 @@ class Attend:
             return
         # In a process of its own, because a name server that is away blocks the caller for many seconds.
         self._pipe, writer = os.pipe()
-        if os.fork() == 0:
-            try:
-                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                os.write(writer, json.dumps(found).encode())
-            finally:
-                os._exit(0)
-        os.close(writer)
+        try:
+            if os.fork() == 0:
+                try:
+                    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                    os.write(writer, json.dumps(found).encode())
+                finally:
+                    os._exit(0)
+        finally:
+            os.close(writer)
         os.set_blocking(self._pipe, False)
         while True:
             try:

@@ -32,6 +32,11 @@ class Parked:
         os.set_blocking(self._writer, False)
         return {**environment, PIPE.encode(): b"%d" % self._reader}
 
+    def abandon(self) -> None:
+        """Close the pipe of a process that could not be started."""
+        os.close(self._reader)
+        os.close(self._writer)
+
     def begin(self, pid: int) -> None:
         """Note the process that has the other end of the pipe."""
         self.pid = pid

@@ -134,12 +134,15 @@ class _Supervisor:
         """Execute the command in a child; return 0 in a child in which that failed."""
         # A signal between the fork and the next lines would reach the wrong process, or none.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        pid = os.fork()
+        pid = -1
+        try:
+            pid = os.fork()
+        finally:
+            if pid:
+                signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         if not pid:
             with suppress(Exception):
                 self._execute(environment)
-            return 0
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         return pid
 
     def _execute(self, environment: Dict[bytes, bytes]) -> None:
@@ -159,7 +162,13 @@ class _Supervisor:
     def _park(self) -> None:
         """Start a process that waits for the next attempt, once for each attempt."""
         self._has_parked = True
-        pid = self._fork(self._parked.prepare(self._environment))
+        environment = self._parked.prepare(self._environment)
+        try:
+            pid = self._fork(environment)
+        except OSError:
+            # Too many processes: the next program imports Paddle itself.
+            self._parked.abandon()
+            return
         if not pid:
             os._exit(1)
         self._parked.begin(pid)

@@ -1,0 +1,42 @@
+"""A supervisor that lacks processes, and programs that leave something behind or look for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.recorder.test_supervisor import HANDLES, PARKS, WAITS
+from tests.support.waiting import eventually_async
+
+pytestmark = pytest.mark.timeout(120)
+
+FORKS_ONCE = """
+fork = os.fork
+def fork_once():
+    os.fork = fail
+    return fork()
+def fail():
+    raise BlockingIOError("too many processes")
+os.fork = fork_once
+"""
+
+
+async def test_without_a_process_to_park_the_program_still_gets_its_signals(operator, run):
+    pod = run(HANDLES, changes=PARKS + FORKS_ONCE, PADDLEJOB_PARKED="1")
+    await pod.says("begins")
+    before = os.times().elapsed
+    await eventually_async(lambda: os.times().elapsed > before + 2)
+    os.kill(pod.first, signal.SIGTERM)
+    assert await pod.exit_code() == 7
+    assert "supervisor is off" not in pod.log
+
+
+async def test_a_look_up_that_cannot_be_started_leaves_no_file_open(operator, run):
+    pod = run(WAITS, url=operator.url.replace("127.0.0.1", "localhost"), changes=FORKS_ONCE)
+    await pod.says("begins 3")
+    files = pod.root("proc/1/fd")
+    before, count = os.times().elapsed, len(list(files.iterdir()))
+    await eventually_async(lambda: os.times().elapsed > before + 4)
+    assert len(list(files.iterdir())) <= count + 1
