@@ -40,3 +40,21 @@ async def test_a_look_up_that_cannot_be_started_leaves_no_file_open(operator, ru
     before, count = os.times().elapsed, len(list(files.iterdir()))
     await eventually_async(lambda: os.times().elapsed > before + 4)
     assert len(list(files.iterdir())) <= count + 1
+
+
+WAITS_FOR_SIGNAL = """
+import signal, threading
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+waits = threading.Thread(target=lambda: print("got", signal.sigwait({signal.SIGUSR1}).name))
+waits.start()
+print("begins")
+waits.join()
+"""
+
+
+async def test_a_signal_reaches_a_thread_that_waits_for_it(operator, run):
+    pod = run(WAITS_FOR_SIGNAL)
+    await pod.says("begins")
+    os.kill(pod.first, signal.SIGUSR1)
+    await pod.says("got SIGUSR1")
+    assert await pod.exit_code() == 0

@@ -40,11 +40,11 @@ def descendants(besides: int) -> List[int]:
 
 
 def handles(pid: int, number: int) -> bool:
-    """Return whether a process has a handler for a signal."""
+    """Return whether a process has a handler for a signal, or blocks it and may wait for it."""
     with suppress(OSError):
-        for line in read("/proc/%d/status" % pid).splitlines():
-            if line.startswith(b"SigCgt:"):
-                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+        lines = read("/proc/%d/status" % pid).splitlines()
+        masks = [int(line.split()[1], 16) for line in lines if line.startswith((b"SigCgt:", b"SigBlk:"))]
+        return any(mask >> (number - 1) & 1 for mask in masks)
     return False
 
 
