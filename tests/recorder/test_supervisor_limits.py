@@ -58,3 +58,19 @@ async def test_a_signal_reaches_a_thread_that_waits_for_it(operator, run):
     os.kill(pod.first, signal.SIGUSR1)
     await pod.says("got SIGUSR1")
     assert await pod.exit_code() == 0
+
+
+CHANGES_OUTPUT = """
+import os, sys
+print(os.get_blocking(1), os.get_blocking(2))
+os.set_blocking(1, False)
+sys.exit(3)
+"""
+
+
+async def test_an_output_that_does_not_wait_is_not_passed_to_the_next_program(operator, run):
+    pod = run(CHANGES_OUTPUT)
+    await operator.sees(attempt=3, state="down", code=3)
+    operator.order(run=4, env={})
+    await operator.sees(attempt=4, state="down", code=3)
+    assert pod.log.splitlines() == ["True True", "paddlejob: attempt 4 starts in place", "True True"]

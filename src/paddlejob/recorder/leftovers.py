@@ -1,4 +1,4 @@
-"""What the kernel keeps of an attempt whose processes are gone: memory files, and the count of OOM kills."""
+"""What the kernel keeps of an attempt whose processes are gone: memory files, modes of open files, OOM kills."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from contextlib import suppress
-from typing import AbstractSet
+from typing import AbstractSet, Dict, Mapping
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
 LEFT_BY_TRAINING = re.compile(r"(paddle_\d+_|psm_|sem\.mp-|nccl-|__KMP_REGISTERED_LIB_)")
@@ -48,6 +48,22 @@ def _remove_unused(path: str) -> None:
             os.unlink(path)
     finally:
         os.close(file)
+
+
+def modes() -> Dict[int, int]:
+    """Return the modes of the standard files; one that does not wait is shared by all processes."""
+    found = {}
+    for file in range(3):
+        with suppress(OSError):
+            found[file] = fcntl.fcntl(file, fcntl.F_GETFL)
+    return found
+
+
+def restore_modes(modes: Mapping[int, int]) -> None:
+    """Give the standard files their modes back."""
+    for file, mode in modes.items():
+        with suppress(OSError):
+            fcntl.fcntl(file, fcntl.F_SETFL, mode)
 
 
 def oom_kills() -> int:

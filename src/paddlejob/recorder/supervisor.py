@@ -57,6 +57,7 @@ class _Supervisor:
         self._is_told_to_end = False
         self._is_oom = False
         self._kept_files = leftovers.files()
+        self._modes = leftovers.modes()
         self._oom_kills = leftovers.oom_kills()
         self._parked = Parked()
         self._parks = environment.get(PARKED.encode()) == b"1" and not stacks.is_launcher()
@@ -211,6 +212,7 @@ class _Supervisor:
         has_children = self._reap()
         if not has_children or (self._parked.pid and not are_left and not self._were_left):
             leftovers.remove_files(self._kept_files)
+            leftovers.restore_modes(self._modes)
             self._state, self._since = DOWN, time.monotonic()
             self._line.withdraw()
         self._were_left = are_left
