@@ -74,3 +74,16 @@ async def test_an_output_that_does_not_wait_is_not_passed_to_the_next_program(op
     operator.order(run=4, env={})
     await operator.sees(attempt=4, state="down", code=3)
     assert pod.log.splitlines() == ["True True", "paddlejob: attempt 4 starts in place", "True True"]
+
+
+SANDBOX = """
+import subprocess, sys
+command = ["unshare", "--pid", "--fork", sys.executable, "-c", "import os; print(os.getpid()); os._exit(1)"]
+print("sandbox", subprocess.run(command, stdin=subprocess.DEVNULL).returncode)
+"""
+
+
+async def test_a_process_in_a_sandbox_of_the_program_does_not_supervise(operator, run):
+    pod = run(SANDBOX)
+    assert await pod.exit_code() == 0
+    assert pod.log.splitlines() == ["1", "sandbox 1"]

@@ -46,8 +46,10 @@ class _Supervisor:
     def __init__(self, directory: str, command: List[bytes], environment: Dict[bytes, bytes]) -> None:
         self._command = command
         self._executable = processes.executable()
+        # The program does not get the address: its processes that are PID 1 of a sandbox must not supervise.
+        url = environment.pop(ATTEND_URL.encode())
         self._environment = environment
-        self._line = Attend(os.fsdecode(environment[ATTEND_URL.encode()]), directory)
+        self._line = Attend(os.fsdecode(url), directory)
         self._attempt = int(environment.get(ATTEMPT.encode(), b"0"))
         self._program = 0
         self._state = DOWN
@@ -149,6 +151,7 @@ class _Supervisor:
     def _execute(self, environment: Dict[bytes, bytes]) -> None:
         """Execute the command: a fresh interpreter has no trace of this process. Return if that fails."""
         os.environ.update({os.fsdecode(name): os.fsdecode(text) for name, text in environment.items()})
+        os.environ.pop(ATTEND_URL, None)
         self._line.close()
         self._release_signals()
         if os.getsid(0) == os.getppid():
