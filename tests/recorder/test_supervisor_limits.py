@@ -87,3 +87,17 @@ async def test_a_process_in_a_sandbox_of_the_program_does_not_supervise(operator
     pod = run(SANDBOX)
     assert await pod.exit_code() == 0
     assert pod.log.splitlines() == ["1", "sandbox 1"]
+
+
+@pytest.mark.parametrize(
+    ("host", "is_supervised"),
+    [("10.0.0.2", False), ("10.0.0.1", True), ("demo-worker-1.team", True)],
+    ids=["another worker", "the pod itself", "a service"],
+)
+async def test_a_command_with_the_address_of_another_worker_is_not_supervised(
+    operator, run, host, is_supervised
+):
+    hosts = f"10.0.0.1,{host}"
+    pod = run(["-c", WAITS, f"--ips={hosts}"], PADDLE_TRAINERS=hosts, POD_IP="10.0.0.1")
+    await pod.says("begins 3")
+    assert len(pod.processes) == 1 + is_supervised

@@ -35,6 +35,12 @@ def _addresses(environment: Mapping[bytes, bytes]) -> Iterator[bytes]:
     """Yield what changes with each attempt; a shell may have written it into the command."""
     kept = environment.get(KEEP_ENV.encode(), b"").split(b",")
     for name, value in environment.items():
+        if name in kept:
+            continue
         is_address = name in (b"PADDLE_PORT", b"PADDLE_MASTER", b"PADDLE_PSERVERS_IP_PORT_LIST")
-        if (is_address or name.endswith((b"_ENDPOINT", b"_ENDPOINTS"))) and name not in kept:
+        if is_address or name.endswith((b"_ENDPOINT", b"_ENDPOINTS")):
             yield from filter(None, value.split(b","))
+        if name == b"PADDLE_TRAINERS":
+            # Another worker may get a new pod, with another address. The names of services stay.
+            others = set(value.split(b",")) - {environment.get(b"POD_IP", b"")}
+            yield from (host for host in others if host.replace(b".", b"").isdigit())
