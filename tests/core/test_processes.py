@@ -54,6 +54,9 @@ def pod(attempt: int = 0, state: str = "running", phase: str = "Running") -> Pod
 
 
 ENDED = pod(0, "ended", "Failed")
+LEAVING = msgspec.structs.replace(
+    pod(0), metadata=msgspec.structs.replace(pod(0).metadata, deletion_timestamp=NOW)
+)
 
 
 def status(process: int = 0, base: int = 0, phase: Phase = Phase.RESTARTING, complete: int | None = None):
@@ -121,6 +124,8 @@ ORDERS = {
     "others still run": (pod(0), Process(0, DOWN), status(1), 0, NO_ORDER),
     "the ConfigMap is of an earlier restart": (pod(0), Process(1, DOWN), status(2), 1, NO_ORDER),
     "all are down": (pod(0), Process(0, DOWN), status(1), 1, Order(run=1)),
+    "all are down, but the pod is deleted": (LEAVING, Process(0, DOWN), status(1), 1, NO_ORDER),
+    "the pod is deleted, and runs": (LEAVING, Process(0), status(1), 0, Order(stop=0)),
     "it missed a restart": (pod(0), Process(0, DOWN), status(2), 2, Order(run=2)),
     "it runs again": (pod(0), Process(1), status(1), 1, NO_ORDER),
     "the pod is replaced": (pod(0), Process(0, DOWN), status(1, base=2), 1, NO_ORDER),

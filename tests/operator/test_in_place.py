@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import msgspec
 import pytest
 
 from paddlejob.api.meta import ObjectKey
@@ -159,6 +160,24 @@ async def test_a_pod_that_a_user_deletes_is_replaced_alone():
         stage.server.delete(PODS, "default", "demo-worker-2", identity="user")
         await stage.until_all_run(1)
         assert {name for name, uid in stage.uids().items() if uid != uids[name]} == {"demo-worker-2"}
+        await stage.until_phase("Completed")
+    check(stage)
+
+
+@simulated
+async def test_a_pod_that_is_being_replaced_is_not_told_to_run():
+    stage = InPlaceStage(failing(("demo-worker-1", 0, CRASH), ("demo-worker-1", 1, CRASH)))
+    async with stage.running():
+        stage.submit(collective(intranet="Service"))
+        await stage.until_all_run(1)
+        await stage.until(lambda: stage.config().get(Env.PROCESS_ATTEMPT) == "2")
+        # Its kubelet is slow, and its supervisor asks before it gets SIGTERM.
+        state = stage.operator.controller.state
+        old = state.pods.get(ObjectKey("default", "demo-worker-1"))
+        assert old.metadata.deletion_timestamp is not None
+        report = {"attempt": 1, "state": "down", "code": 137, "number": 1000}
+        body = msgspec.json.encode(report)
+        assert await stage.operator.supervisors.attend(state.job(KEY), old, body) == {}
         await stage.until_phase("Completed")
     check(stage)
 

@@ -135,7 +135,9 @@ def order_of(pod: Pod, process: Process, status: PaddleJobStatus, published: int
         return NO_ORDER
     if not process.is_down:
         return Order(stop=process.attempt)
-    return Order(run=published) if published == status.process_attempt else NO_ORDER
+    # Another pod takes the place of one that is deleted.
+    is_leaving = pod.metadata.deletion_timestamp is not None
+    return Order(run=published) if published == status.process_attempt and not is_leaving else NO_ORDER
 
 
 def apparent_pod(

@@ -182,11 +182,14 @@ class Supervisors:
         if job is None or job.metadata.uid != pod.metadata.controller_uid:
             return {}
         data = await self._data(job, pod, held.request)
-        # The job may have changed while its ConfigMap was read; from here on nothing is awaited.
-        job, process = self._state.job(key), self._state.memory(key).processes.get(pod.metadata.uid)
+        # Job and pod may have changed since the request; from here on nothing is awaited.
+        job, present = self._state.job(key), self._state.pods.get(pod.metadata.key)
+        process = self._state.memory(key).processes.get(pod.metadata.uid)
         if job is None or process is None or self._latest.get(pod.metadata.uid) is not held:
             return {}
-        order = order_of(pod, process, job.status, published_attempt(data))
+        if present is None or present.metadata.uid != pod.metadata.uid:
+            return {}
+        order = order_of(present, process, job.status, published_attempt(data))
         if order.run is None:
             return _encode(order)
         replica = replica_of(job.name, pod)
