@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paddlejob.operator.reports import attendance
 from tests.recorder.supervised import Container, Operator, children
 from tests.recorder.test_operator_sink import interpreters
 from tests.support.waiting import eventually, eventually_async
@@ -80,7 +81,7 @@ async def test_a_program_that_fails_is_run_again_with_the_environment_of_the_ord
     assert await pod.exit_code() == 3
     assert pod.log.splitlines() == [
         "61001 1",
-        "paddlejob: attempt 4 starts in place",
+        attendance.FIRST_LINE.format(4).strip(),
         "61003 1",
         "paddlejob: attempt 5 starts in place",
         "61004 1",

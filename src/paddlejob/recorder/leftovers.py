@@ -1,4 +1,4 @@
-"""What the kernel keeps of an attempt whose processes are gone: memory files, modes of open files, OOM kills."""
+"""What the kernel keeps of an attempt whose processes are gone: memory files, file modes, counts of OOM kills."""
 
 from __future__ import annotations
 

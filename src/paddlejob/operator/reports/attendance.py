@@ -46,6 +46,8 @@ REFUSED_SECONDS = 60.0
 LOG_SECONDS = 2.0
 """Maximum time for the last lines of a program that has ended."""
 LOG_LINES = 20
+FIRST_LINE = "paddlejob: attempt {} starts in place\n"
+"""The supervisor writes it before each further program of a container."""
 LOG_BYTES = 4096
 
 
@@ -135,7 +137,8 @@ class Supervisors:
     async def _last_lines(self, job: PaddleJob, pod: Pod, process: Process) -> str:
         """Return the end of the log, which names the error, or nothing if it cannot be read in time.
 
-        A program that was stopped has no error, and the next attempt waits for its report.
+        A program that was stopped has no error, and the next attempt waits for its report. The log also has
+        the output of earlier attempts, which does not matter for this one.
         """
         if is_outdated(pod, process, job.status):
             return ""
@@ -144,7 +147,7 @@ class Supervisors:
         if spec is None or not self._logs.may_read(pod):
             return ""
         try:
-            return await self._logs.read_end(
+            end = await self._logs.read_end(
                 pod,
                 training_container_name(spec),
                 lines=LOG_LINES,
@@ -153,6 +156,7 @@ class Supervisors:
             )
         except errors.KubeError:
             return ""
+        return end.rpartition(FIRST_LINE.format(process.attempt))[2]
 
     async def _wait_for_order(self, key: ObjectKey, pod: Pod, held: _Held) -> dict[str, Any]:
         namespace = pod.metadata.namespace
