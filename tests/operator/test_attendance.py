@@ -57,3 +57,14 @@ async def test_the_output_of_an_earlier_attempt_is_no_evidence():
             "Restarting",
             "worker-1 exited with code 137: step 1",
         )
+
+
+@simulated
+async def test_the_kept_pods_of_a_finished_job_take_no_place_of_others():
+    stage = InPlaceStage(failing(("demo-worker-1", 0, outcomes.crash(1, after_seconds=20))))
+    async with stage.running():
+        stage.submit(collective(4, cleanPodPolicy="Never"))
+        await stage.until_phase("Failed")
+        await stage.until(lambda: {pod["status"]["phase"] for pod in stage.pods().values()} == {"Failed"})
+        state = stage.operator.controller.state
+        await stage.until(lambda: not state.supervised_pods().total())

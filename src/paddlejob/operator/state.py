@@ -204,7 +204,9 @@ class ClusterState:
         uid, key = job.metadata.uid, job.metadata.key
         pods = self.pods.find("owner", uid)
         memory, clock = self.memory(key), asyncio.get_running_loop().time()
-        present = {pod.metadata.uid for pod in pods}
+        # The kept pods of a finished job have no supervisor any more.
+        is_over = job.status.phase.is_terminal
+        present = {pod.metadata.uid for pod in pods if not (is_over and has_ended(pod))}
         self._forget_programs(key, memory.processes.keys() - present)
         memory.requests = {uid: each for uid, each in memory.requests.items() if uid in present}
         return Snapshot(
