@@ -34,6 +34,7 @@ TABLE = [
     ("There are NAN or INF (num_nan=3, num_inf=0, num_zero=1) in [op=x]", 1, STOP, "LossNaN"),
     ("There are NAN or INF (num_nan=0, num_inf=2, num_zero=1) in [op=x]", 1, STOP, "LossInf"),
     ("There are NAN or INF in tensor", 134, STOP, "LossNaN"),
+    (recall(102) + "paddlejob: attempt 2 starts in place\nstep 1\n", 137, AGAIN, "Error"),
     ("ValueError: no data", 1, STOP, "Error"),
 ]
 

@@ -67,4 +67,4 @@ async def test_the_kept_pods_of_a_finished_job_take_no_place_of_others():
         await stage.until_phase("Failed")
         await stage.until(lambda: {pod["status"]["phase"] for pod in stage.pods().values()} == {"Failed"})
         state = stage.operator.controller.state
-        await stage.until(lambda: not state.supervised_pods().total())
+        await stage.until(lambda: not state.supervised.total())

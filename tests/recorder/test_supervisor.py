@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from paddlejob.operator.reports import attendance
+from paddlejob.core.attempts.known_errors import last_output
 from tests.recorder.supervised import Container, Operator, children
 from tests.recorder.test_operator_sink import interpreters
 from tests.support.waiting import eventually, eventually_async
@@ -79,9 +79,10 @@ async def test_a_program_that_fails_is_run_again_with_the_environment_of_the_ord
     await operator.sees(attempt=5, state="down", code=3)
     operator.order(exit=True)
     assert await pod.exit_code() == 3
+    assert last_output(pod.log) == "61004 1\n"
     assert pod.log.splitlines() == [
         "61001 1",
-        attendance.FIRST_LINE.format(4).strip(),
+        "paddlejob: attempt 4 starts in place",
         "61003 1",
         "paddlejob: attempt 5 starts in place",
         "61004 1",

@@ -38,13 +38,20 @@ _ERROR = re.compile(
     rf"PaddleRecall error\(({_NUMBERS})\)|There are NAN or INF(?: \(num_nan=(\d+), num_inf=(\d+))?"
 )
 """The second alternative is printed with `FLAGS_check_nan_inf`."""
+_NEXT_PROGRAM = re.compile(r"paddlejob: attempt \d+ starts in place\n")
+"""The supervisor writes it when it restarts a program in place."""
 _LOSSES = {"nan": LOSS_NAN, "inf": LOSS_INF, "-inf": LOSS_INF}
+
+
+def last_output(text: str) -> str:
+    """Return the output of the last program in the end of a log, which all programs of a container share."""
+    return _NEXT_PROGRAM.split(text)[-1]
 
 
 def from_termination_message(text: str) -> KnownError | None:
     """Return the last known error in a termination message."""
     found = None
-    for found in _ERROR.finditer(text):  # noqa: B007  (the last one)
+    for found in _ERROR.finditer(last_output(text)):  # noqa: B007  (the last one)
         pass
     if found is None:
         return None

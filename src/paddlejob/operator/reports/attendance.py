@@ -17,6 +17,7 @@ import msgspec
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
+from paddlejob.core.attempts.known_errors import last_output
 from paddlejob.core.attempts.processes import (
     Order,
     Process,
@@ -46,8 +47,6 @@ REFUSED_SECONDS = 60.0
 LOG_SECONDS = 2.0
 """Maximum time for the last lines of a program that has ended."""
 LOG_LINES = 20
-FIRST_LINE = "paddlejob: attempt {} starts in place\n"
-"""The supervisor writes it before each further program of a container."""
 LOG_BYTES = 4096
 
 
@@ -156,7 +155,7 @@ class Supervisors:
             )
         except errors.KubeError:
             return ""
-        return end.rpartition(FIRST_LINE.format(process.attempt))[2]
+        return last_output(end)
 
     async def _wait_for_order(self, key: ObjectKey, pod: Pod, held: _Held) -> dict[str, Any]:
         namespace = pod.metadata.namespace
