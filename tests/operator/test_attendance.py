@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from paddlejob.api.meta import ObjectKey
 from paddlejob.operator.reports import attendance
 from simkube.build import JobBuilder, job
 from simkube.kubelet import outcomes
 from tests.operator.in_place_stage import InPlaceStage, failing
 from tests.support.simulated import simulated
 
-KEY = ObjectKey("default", "demo")
 CRASH = outcomes.crash(137, after_seconds=20)
 
 
@@ -68,3 +66,14 @@ async def test_the_kept_pods_of_a_finished_job_take_no_place_of_others():
         await stage.until(lambda: {pod["status"]["phase"] for pod in stage.pods().values()} == {"Failed"})
         state = stage.operator.controller.state
         await stage.until(lambda: not state.supervised.total())
+
+
+@simulated
+async def test_a_program_that_cannot_be_restarted_in_place_ends_its_container_at_once(monkeypatch):
+    monkeypatch.setattr(attendance, "MAX_ATTENDING", 0)
+    stage = InPlaceStage(failing(("demo-worker-1", 0, CRASH)))
+    async with stage.running():
+        stage.submit(collective())
+        await stage.until(lambda: any(run.ended for run in stage.supervision.runs))
+        await stage.until(lambda: stage.status().get("attempt") == 1, within_seconds=10)
+        assert stage.status()["lastFailure"]["exitCode"] == 137

@@ -1,4 +1,4 @@
-"""What the kernel keeps of an attempt whose processes are gone: memory files, file modes, counts of OOM kills."""
+"""What the kernel keeps of an attempt whose processes are gone: memory files, file modes, OOM kills."""
 
 from __future__ import annotations
 

@@ -89,7 +89,9 @@ class Supervisors:
         """Return the answer to a supervisor. Raises one of DECODE_ERRORS."""
         request, uid = _DECODER.decode(body), pod.metadata.uid
         if not self._may_attend(job, pod, request):
-            return {"nextSeconds": REFUSED_SECONDS}
+            # No order would come for a program that is down, so its pod need not wait for one.
+            is_down = request.state is ProcessState.DOWN
+            return {"exit": True} if is_down else {"nextSeconds": REFUSED_SECONDS}
         if request.attempt > job.status.attempt:
             # The cache is older than the order of an earlier leader.
             return {"nextSeconds": POLL_SECONDS}
