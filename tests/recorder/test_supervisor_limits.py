@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from paddlejob.recorder.attend import Attend
 from tests.recorder.test_supervisor import HANDLES, PARKS, WAITS
 from tests.support.waiting import eventually_async
 
@@ -101,3 +102,28 @@ async def test_a_command_with_the_address_of_another_worker_is_not_supervised(
     pod = run(["-c", WAITS, f"--ips={hosts}"], PADDLE_TRAINERS=hosts, POD_IP="10.0.0.1")
     await pod.says("begins 3")
     assert len(pod.processes) == 1 + is_supervised
+
+
+@pytest.mark.parametrize(("away", "longest"), [(50.0, 1.3), (70.0, 6.1)])
+def test_an_operator_that_is_away_for_long_is_asked_less_often(tmp_path, away, longest):
+    (tmp_path / "token").write_text("a")
+    line = Attend("https://127.0.0.1:9/v1/attend", str(tmp_path))
+    line.answered_at -= away
+    pauses = []
+    for _ in range(8):
+        line.withdraw()
+        while line.seconds() == 0.0 or line.fds != ([], []):
+            line.advance({"attempt": 0, "state": "running"})
+        pauses.append(line.seconds())
+    assert longest / 2 < max(pauses) < longest
+    assert (min(pauses) < 0.2) is (away < 60)
+
+
+async def test_an_operator_that_refuses_for_long_is_asked_less_often(operator, run):
+    run(WAITS, changes="from . import attend\nattend.AWAY_SECONDS = 0.0\nattend.AWAY_RETRY_SECONDS = 3.0")
+    for _ in range(50):
+        operator.order(status=401)
+    await eventually_async(lambda: operator.got)
+    before = os.times().elapsed
+    await eventually_async(lambda: os.times().elapsed > before + 5)
+    assert len(operator.got) <= 3

@@ -26,6 +26,10 @@ RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 0.1
 REFUSED_TRIES = 4
 """Only the leader of several operators listens, but a connection may reach any of them."""
+AWAY_SECONDS = 60.0
+AWAY_RETRY_SECONDS = 5.0
+"""An operator that has been away for AWAY_SECONDS is asked less often: for a refusal of thousands of pods it
+would make a TLS connection each. A program that is down has been given up by then."""
 MAX_PAUSE_SECONDS = 60.0
 MAX_BYTES = 1 << 20
 
@@ -111,8 +115,10 @@ class Attend:
         del self._addresses[:1]
         self._refusals = self._refusals + 1 if isinstance(error, ConnectionRefusedError) else 0
         pause = REFUSED_SECONDS if self._refusals % REFUSED_TRIES else RETRY_SECONDS
+        if time.monotonic() - self.answered_at > AWAY_SECONDS:
+            pause = AWAY_RETRY_SECONDS
         if isinstance(error, RefusedError):
-            pause = min(MAX_PAUSE_SECONDS, max(RETRY_SECONDS, error.pause))
+            pause = min(MAX_PAUSE_SECONDS, max(pause, error.pause))
         self._ask_at = time.monotonic() + pause * random.uniform(0.8, 1.2)  # noqa: S311  (jitter, not security)
 
     def _ask(self, state: Dict[str, Any]) -> Waits:
