@@ -136,6 +136,7 @@ class SimulatedSupervisor:
         self._program: asyncio.Task[Exit] | None = None
         self._last = Exit()
         self._number = 0
+        self._ended_at = 0.0
         self._since = self._ask_at = self._answered_at = asyncio.get_running_loop().time()
 
     async def run(self, outcome: Outcome) -> Exit:
@@ -191,7 +192,7 @@ class SimulatedSupervisor:
         """Kill what is left of the program, which takes a moment, and ask for orders."""
         if self._program is not None:
             self._program.cancel()
-        self._program, self._last = None, end
+        self._program, self._last, self._ended_at = None, end, asyncio.get_running_loop().time()
         await asyncio.sleep(self._rng.uniform(0.0, 0.3))
         self._supervision.end(self._pod["metadata"]["uid"])
         self._since = self._ask_at = asyncio.get_running_loop().time()
@@ -218,7 +219,9 @@ class SimulatedSupervisor:
         if self._program is not None:
             return {**report, "state": "running"}
         is_oom = self._last.reason == "OOMKilled"
-        return {**report, "state": "down", "code": self._last.code, "oomKilled": is_oom}
+        seconds = asyncio.get_running_loop().time() - self._ended_at
+        end = {"code": self._last.code, "oomKilled": is_oom, "endedSeconds": seconds}
+        return {**report, "state": "down", **end}
 
     async def _obey(self, order: dict[str, Any]) -> bool:
         """Follow an order, unless it is about another attempt; return whether to exit."""

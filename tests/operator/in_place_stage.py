@@ -53,7 +53,9 @@ class InPlaceStage:
         faults: LineFaults | None = None,
         dies_after: Callable[[JsonObject], float | None] = lambda _: None,
         fast: bool = False,
+        writes_progress: bool = False,
     ) -> None:
+        self._writes_progress = writes_progress
         self.rng = random.Random(seed)
         self.server = ApiServer(rng=self.rng)
         self.server.install(PADDLE_JOB_CRD)
@@ -83,7 +85,9 @@ class InPlaceStage:
 
     def start_operator(self) -> None:
         client = Client(self.server.transport("operator"), rng=self.rng)
-        self.operator = Operator(client, OperatorSettings(), rng=self.rng, recorder=RECORDER)
+        self.operator = Operator(
+            client, OperatorSettings(), rng=self.rng, recorder=RECORDER, reads_progress=self._writes_progress
+        )
         self.switchboard.connect(self.operator)
         self._life = asyncio.ensure_future(self.operator.run())
 

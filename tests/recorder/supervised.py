@@ -160,6 +160,7 @@ class Operator:
     async def _handle(self, sender: PodIdentity, body: bytes, _: object) -> Answer:
         state = json.loads(body)
         self.numbers.append(state.pop("number"))
+        self.ended_seconds = state.pop("endedSeconds", None)
         self.got.append(state)
         self.by_token[sender.name] = state
         self._change()

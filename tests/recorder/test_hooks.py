@@ -10,6 +10,7 @@ import pytest
 from paddlejob.recorder import hooks
 from paddlejob.recorder.progress import Progress
 from paddlejob.recorder.sender import Sender
+from paddlejob.recorder.startup import Startup
 
 
 class Program:
@@ -66,6 +67,17 @@ def test_neither_recomputation_nor_a_micro_batch_has_the_loss() -> None:
     it.progress._loss_read = -math.inf
     it._pipeline(lambda _, batch: backward(Value(0.5)) or batch)(None, Value(2.5))
     assert it.progress.loss == 2.5
+
+
+def test_the_ranks_have_met_when_the_call_returns() -> None:
+    it = hooked()
+    times = iter(range(100))
+    it.progress.startup = Startup(lambda: float(next(times)))
+    meet = it._join(lambda strategy: strategy)
+    assert meet("first") == "first"
+    assert meet(strategy="second") == "second"
+    it.progress.startup.note_step()
+    assert it.progress.startup.report()["startup"]["joinSeconds"] == 2
 
 
 class Unreadable:

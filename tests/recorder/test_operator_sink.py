@@ -97,7 +97,8 @@ async def test_ranks_report_numbers_over_tls_and_the_last_state_at_the_end(tmp_p
     assert token == "secret"
     assert (last["rank"], last["step"], last["total"], last["loss"]) == (2, 3, 30, "nan")
     assert [report.get("ended", False) for _, report in operator.got] == [False, True]
-    assert {type(value) for value in last.values()} <= {int, float, str, bool}
+    values = {**last, **last.pop("startup")}.values()
+    assert {type(value) for value in values} <= {int, float, str, bool, dict}
 
 
 def interpreters() -> list[str]:

@@ -96,7 +96,10 @@ async def test_a_killed_program_is_down_and_runs_again(operator, run):
         await operator.sees(attempt=attempt, state="running")
         os.kill(pod.program, signal.SIGKILL)
         await operator.sees(attempt=attempt, state="down", code=137)
+        assert 0 <= operator.ended_seconds < 5
         operator.order(run=attempt + 1, env={})
+        await operator.sees(attempt=attempt + 1, state="running")
+        assert operator.ended_seconds is None
     await pod.says("begins 6")
 
 

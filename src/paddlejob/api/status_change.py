@@ -14,6 +14,7 @@ from paddlejob.api.v1 import (
     PaddleJobStatus,
     Phase,
     ProgressMark,
+    Recovery,
     RoleStatus,
     TrainingProgress,
     WorldSize,
@@ -50,6 +51,7 @@ class StatusFields(TypedDict, total=False):
     replaced_workers: str
     world_size: WorldSize | None
     last_failure: Failure | None
+    last_recovery: Recovery | None
     active_since: datetime | None
     active_seconds: int
     progress: TrainingProgress | None

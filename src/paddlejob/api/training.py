@@ -1,7 +1,8 @@
-"""The status of a job's training: progress and use of time."""
+"""The status of a job's training: progress, use of time, and the last recovery."""
 
 from __future__ import annotations
 
+import enum
 from datetime import datetime
 from typing import Annotated
 
@@ -90,3 +91,55 @@ class ProgressMark(View, frozen=True, omit_defaults=False):
 
     epoch: Annotated[int, _count("Epoch; 0 if unknown.")] = 0
     step: Annotated[int, _count("Step, counted over all epochs.")] = 0
+
+
+class RecoveryKind(enum.StrEnum):
+    """What a restart did with the pods of the job."""
+
+    IN_PLACE = "InPlace"
+    """All pods stayed, and their programs restarted."""
+    MIXED = "Mixed"
+    """Some pods were replaced; the programs of the others restarted."""
+    RECREATE = "Recreate"
+    """All pods were created again."""
+
+
+class Recovery(View, frozen=True):
+    """Where the time from a failure to the next new step went. What was not measured is absent."""
+
+    attempt: Annotated[int, about("Attempt that the recovery began.")]
+    kind: Annotated[
+        RecoveryKind,
+        about(
+            "InPlace: all pods stayed. Mixed: some pods were replaced. Recreate: all pods were created again."
+        ),
+    ]
+    detect_seconds: Annotated[
+        float | None,
+        about(
+            "From the failure until the operator knew of it. A failure begins with the end of the program, "
+            "the last step before a hang, or the first sign in the state of the pod."
+        ),
+    ] = None
+    decide_seconds: Annotated[float | None, about("Until the new attempt was on record.")] = None
+    stop_seconds: Annotated[
+        float | None, about("Until no program or pod of an earlier attempt was left.")
+    ] = None
+    place_seconds: Annotated[
+        float | None,
+        about("Until all pods had an address: the delay of restartPolicy, creation and scheduling of pods."),
+    ] = None
+    start_seconds: Annotated[
+        float | None, about("Until the program of worker 0 began: image, container, Paddle's launcher.")
+    ] = None
+    import_seconds: Annotated[float | None, about("Until it had imported Paddle.")] = None
+    join_seconds: Annotated[
+        float | None, about("Until it had met the other ranks: init_parallel_env, fleet.init or init_worker.")
+    ] = None
+    load_seconds: Annotated[
+        float | None, about("Until its first step was made: model, checkpoint, data and the step itself.")
+    ] = None
+    repeat_seconds: Annotated[
+        float | None, about("Until the first step that no earlier attempt had made: steps done again.")
+    ] = None
+    total_seconds: Annotated[float | None, about("From the failure to the first new step.")] = None

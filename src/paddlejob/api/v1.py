@@ -22,6 +22,8 @@ from paddlejob.api.pod_counts import RoleStatus as RoleStatus  # noqa: PLC0414
 from paddlejob.api.pod_counts import WorldSize as WorldSize  # noqa: PLC0414
 from paddlejob.api.training import Goodput as Goodput  # noqa: PLC0414
 from paddlejob.api.training import ProgressMark as ProgressMark  # noqa: PLC0414
+from paddlejob.api.training import Recovery as Recovery  # noqa: PLC0414
+from paddlejob.api.training import RecoveryKind as RecoveryKind  # noqa: PLC0414
 from paddlejob.api.training import TrainingProgress as TrainingProgress  # noqa: PLC0414
 
 
@@ -426,6 +428,7 @@ class PaddleJobStatus(View, frozen=True):
     ] = ""
     world_size: Annotated[WorldSize | None, about("Last world size of the job.")] = None
     last_failure: Annotated[Failure | None, about("First failure of the last failed attempt.")] = None
+    last_recovery: Annotated[Recovery | None, about("The last restart, and where its time went.")] = None
     active_since: Annotated[datetime | None, about("When the job started or was last resumed.")] = None
     active_seconds: Annotated[int, about("How long the job had run before its last suspension.")] = 0
     progress: Annotated[

@@ -146,6 +146,16 @@ class Event(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "message", one_line(self.message))
 
 
+class Milestone(enum.IntEnum):
+    """How far a restart has come."""
+
+    RECORDED = 0
+    STOPPED = 1
+    """No program or pod of an earlier attempt is left."""
+    PLACED = 2
+    """All pods have an address, and their programs may start."""
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The outcome of one reconcile.
 
@@ -161,6 +171,8 @@ class Plan(msgspec.Struct, frozen=True):
     """When to reconcile again even if nothing changes."""
     is_delayed: bool = False
     """Whether creations are delayed, so that the failures of the last reconcile still apply."""
+    milestone: Milestone = Milestone.RECORDED
+    """The last one of a restart, once the stages have run."""
 
 
 def soonest(*waits: float | None) -> float | None:

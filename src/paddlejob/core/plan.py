@@ -17,7 +17,7 @@ from paddlejob.api import defaulting, names
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJobStatus, Phase
 from paddlejob.api.validation.env import master_warning
-from paddlejob.core import status
+from paddlejob.core import recovery, status
 from paddlejob.core.accelerators import unlaunched_cards
 from paddlejob.core.actions import Event, EventType, Plan, soonest
 from paddlejob.core.attempts.failures import failure_verdict
@@ -87,6 +87,7 @@ def finish(job: Observed, decided: Plan) -> Plan:
         events=() if job.is_being_deleted or job.is_finished else tuple(_events(job, decided.status)),
         stages=(stuck, *decided.stages) if stuck else decided.stages,
         requeue_after_seconds=soonest(decided.requeue_after_seconds, wait),
+        milestone=recovery.milestone(job, decided),
     )
 
 

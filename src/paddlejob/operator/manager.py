@@ -98,7 +98,9 @@ class ProgressTracking:
     ) -> None:
         state = controller.state
         self._controller = controller
-        self.writer = writer = ProgressWriter(client, state, now=now)
+        self.writer = writer = ProgressWriter(
+            client, state, now=now, on_recovery=controller.metrics.observe_recovery
+        )
         reader = ProgressReader(client, state, writer, controller.record_event)
         self._reader = reader if settings.progress_from_logs else None
         self.intake = (

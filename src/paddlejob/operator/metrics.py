@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.names import Reason
-from paddlejob.api.v1 import Phase, TrainingProgress
+from paddlejob.api.v1 import Phase, Recovery, TrainingProgress
 from paddlejob.kube.client import RequestRecord
 from paddlejob.kube.consistency import Consistency
 from paddlejob.kube.events import EventRecorder
@@ -22,6 +22,7 @@ from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.state import ClusterState
 
 REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+RECOVERY_BUCKETS = (0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 START_BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 
 
@@ -51,6 +52,12 @@ class Metrics:
             "Time from the creation of a job until all its pods were running for the first time.",
             buckets=START_BUCKETS,
         )
+        self.recovery_seconds = histogram(
+            "paddlejob_recovery_seconds",
+            "Time from a failure to the next new step, by what the restart did with the pods.",
+            ["kind"],
+            buckets=RECOVERY_BUCKETS,
+        )
         self.leader = prometheus_client.Gauge(
             "paddlejob_leader", "1 while this process is the leader.", registry=self.registry
         )
@@ -62,6 +69,11 @@ class Metrics:
         """Count one request."""
         self._count_of(record.verb, record.resource, record.code).inc()
         self._seconds_of(record.verb).observe(record.seconds)
+
+    def observe_recovery(self, recovery: Recovery) -> None:
+        """Add the total of a recovery."""
+        if recovery.total_seconds is not None:
+            self.recovery_seconds.labels(recovery.kind).observe(recovery.total_seconds)
 
     def render(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

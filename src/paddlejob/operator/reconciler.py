@@ -17,6 +17,7 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, TrainingProgress
 from paddlejob.core.actions import Create, Event, Plan
 from paddlejob.core.plan import plan
 from paddlejob.core.policy.cleanup import stuck_terminating
+from paddlejob.core.recovery import Moments
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.consistency import Consistency
@@ -91,7 +92,7 @@ class Reconciler:
         """
         if not self._consistency.is_ready(key):
             return Result.STALE
-        job = self._state.job(key)
+        began, job = asyncio.get_running_loop().time(), self._state.job(key)
         if job is None:
             self._forget(key)
             return await self._clear_remains(key)
@@ -107,6 +108,7 @@ class Reconciler:
         except errors.NotFoundError:
             self._forget(key)
             return Result.SETTLED
+        self._time_recovery(job, decided.status, began)
         for event in decided.events:
             self._record_event(job, event)
         if self._on_status is not None:
@@ -117,6 +119,9 @@ class Reconciler:
         """Run the stages; failures are kept for the status message of the next reconcile."""
         outcome = await self._executor.run(job, decided.stages)
         memory = self._state.memory(job.metadata.key)
+        if memory.moments is not None and outcome.went_well:
+            now = asyncio.get_running_loop().time()
+            memory.moments = memory.moments.passed(decided.milestone, now)
         recovered = not decided.is_delayed and bool(memory.failures)
         if recovered:
             memory.failures = ()
@@ -132,6 +137,16 @@ class Reconciler:
         confirm = CONFIRM_SECONDS if decided.stages else None
         waits = [wait for wait in (held_back, decided.requeue_after_seconds, confirm) if wait is not None]
         return min(waits) if waits else Result.SETTLED
+
+    def _time_recovery(self, job: PaddleJob, new: PaddleJobStatus, began: float) -> None:
+        """Note when a failure was seen, if its restart is on record now; the reconcile began at `began`."""
+        if new.attempt == job.status.attempt or new.last_recovery == job.status.last_recovery:
+            return
+        memory, failed = self._state.memory(job.metadata.key), new.last_failure
+        pod = self._state.pods.get(ObjectKey(job.metadata.namespace, failed.pod)) if failed else None
+        process = memory.processes.get(pod.metadata.uid) if pod else None
+        seen = process.noted if process is not None and process.is_down else began
+        memory.moments = Moments(new.attempt, seen, asyncio.get_running_loop().time())
 
     async def _clear_remains(self, key: ObjectKey) -> Result | float:
         """Force-delete the pods that a deleted job left on nodes that no longer exist."""

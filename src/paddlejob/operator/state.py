@@ -26,6 +26,7 @@ from paddlejob.core.gang.model import GANG_RESOURCES
 from paddlejob.core.network import network_of
 from paddlejob.core.pod_set import has_ended
 from paddlejob.core.recorder import Recorder, foreign_recorder, recorder_of
+from paddlejob.core.recovery import Moments
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.cache import Cache
@@ -84,6 +85,8 @@ class JobMemory:
         """Number of programs in each stage."""
         self.requests: dict[str, int] = {}
         """Number of the latest request of each supervisor, by the UID of its pod."""
+        self.moments: Moments | None = None
+        """When the last restart passed its milestones."""
         self._attempt = -1
         self._attempt_since = 0.0
 

@@ -89,6 +89,7 @@ class _Hooks:
     def set(self, paddle: Any) -> None:
         """Set the hooks that this version of Paddle supports."""
         self._paddle = paddle
+        self.progress.startup.note_import()
         self._hook_optimizers(paddle.optimizer.Optimizer)
         self._hook_pipelines()
         for place in (paddle.Tensor, paddle.autograd):
@@ -104,6 +105,13 @@ class _Hooks:
         _replace(paddle.hapi.model, "config_callbacks", self._config_callbacks)
         for name in COLLECTIVES:
             _replace(paddle.distributed, name, self._collective)
+        fleet = getattr(paddle.distributed, "fleet", None)
+        for place, name in (
+            (paddle.distributed, "init_parallel_env"),
+            (fleet, "init"),
+            (fleet, "init_worker"),
+        ):
+            _replace(place, name, self._join)
         # Paddle 2.6 and later: `init_parallel_env` and Fleet get the store here, in both kinds of graphs.
         _replace(getattr(paddle.framework, "core", None), "create_or_get_global_tcp_store", self._store)
         if sentence := idle_gpus(paddle):
@@ -219,6 +227,16 @@ class _Hooks:
             return original(*arguments, **options)
 
         return create_or_get_global_tcp_store
+
+    def _join(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def join(*arguments: Any, **options: Any) -> Any:
+            result = original(*arguments, **options)
+            with self.sender.guard():
+                self.progress.startup.note_join()
+            return result
+
+        return join
 
     def _collective(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)

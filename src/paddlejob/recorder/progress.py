@@ -6,6 +6,8 @@ import time
 from contextlib import suppress
 from typing import Any, Callable
 
+from .startup import Startup
+
 STARTING, TRAINING, EVALUATING, SAVING = "starting", "training", "evaluating", "saving"
 LOSS_SECONDS = 1.0
 """Minimum time between two reads of the loss, because each read waits for the device."""
@@ -20,6 +22,7 @@ class Progress:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.startup = Startup(clock)
         self.step = 0
         self.total: int | None = None
         self.epoch: int | None = None
@@ -60,6 +63,7 @@ class Progress:
         if step is not None:
             self.has_reported_steps = True
             self.step = int(step)
+            self.startup.note_step()
         if total is not None:
             self.total = int(total)
         if epoch is not None:
@@ -120,6 +124,7 @@ class Progress:
 
     def _count(self, steps: int) -> None:
         self.phase = TRAINING
+        self.startup.note_step()
         self._add_own_time()
         if not self.has_reported_steps:
             self.step += steps

@@ -69,6 +69,7 @@ class Sender:
                 is_last = self._is_stopped
                 ending = {"ended": True} if is_last else {}
                 report = {"rank": rank(), **attempt(), **local_size(), **state_of(self._progress), **ending}
+                report.update(self._progress.startup.report())
                 write_next_to_log(report)
                 pause = self._sink.send(report)
                 if is_last:
@@ -102,6 +103,9 @@ class _Guard:
         return True
 
 
+MOMENTARY = ("waiting", "ended", "startup")
+
+
 class FileSink:
     """Appends JSON lines to a file that the local runner reads."""
 
@@ -115,7 +119,7 @@ class FileSink:
     def send(self, report: dict[str, Any]) -> float:
         """Append a report if it differs from the last one; return the seconds until the next."""
         # Drop momentary values, which mean nothing to later readers of the file.
-        report = {name: value for name, value in report.items() if name not in ("waiting", "ended")}
+        report = {name: value for name, value in report.items() if name not in MOMENTARY}
         if report["phase"] != STARTING and report != self._sent:
             self._sent = report
             self._append(json.dumps({"time": round(time.time(), 3), **report}) + "\n")

@@ -56,6 +56,7 @@ class _Supervisor:
         # Until the program has run: a container that has to end before that.
         self._code = 128 + signal.SIGTERM
         self._since = time.monotonic()
+        self._ended_at = 0.0
         self._is_told_to_end = False
         self._is_oom = False
         self._kept_files = leftovers.files()
@@ -196,7 +197,8 @@ class _Supervisor:
         self._code = 128 + killed if killed else os.WEXITSTATUS(status)
         if self._code == 0 or self._is_told_to_end:
             os._exit(self._code)
-        self._state, self._since, self._were_left = ENDING, time.monotonic(), True
+        self._ended_at = time.monotonic()
+        self._state, self._since, self._were_left = ENDING, self._ended_at, True
         self._is_oom = killed == signal.SIGKILL and leftovers.oom_kills() > self._oom_kills
 
     def _kill(self) -> bool:
@@ -248,7 +250,8 @@ class _Supervisor:
     def _report(self) -> Dict[str, Any]:
         if self._state != DOWN:
             return {"attempt": self._attempt, "state": RUNNING}
-        report = {"attempt": self._attempt, "state": DOWN, "code": self._code}
+        seconds = round(time.monotonic() - self._ended_at, 3)
+        report = {"attempt": self._attempt, "state": DOWN, "code": self._code, "endedSeconds": seconds}
         return {**report, "oomKilled": True} if self._is_oom else report
 
     def _obey(self, order: Dict[str, Any]) -> bool:

@@ -16,6 +16,23 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e9)]
 """Less than 32 years."""
 
 
+class Startup(msgspec.Struct, frozen=True, rename="camel"):
+    """The age of a rank's program, and the parts of the time up to its first step."""
+
+    age_seconds: Seconds
+    import_seconds: Seconds | None = None
+    """From the beginning of the program until Paddle was imported."""
+    join_seconds: Seconds | None = None
+    """Until the ranks had met; None if the program did not wait for others."""
+    load_seconds: Seconds | None = None
+    """Until the first step was made."""
+
+    @property
+    def seconds(self) -> float:
+        """The sum of the parts."""
+        return sum(part or 0.0 for part in (self.import_seconds, self.join_seconds, self.load_seconds))
+
+
 class Report(msgspec.Struct, frozen=True, rename="camel"):
     """The state of a rank as its recorder sends it; unknown fields are ignored."""
 
@@ -39,6 +56,7 @@ class Report(msgspec.Struct, frozen=True, rename="camel"):
     counted: bool = False
     local_size: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     """Number of processes in the pod."""
+    startup: Startup | None = None
     stacks: Annotated[str, msgspec.Meta(max_length=1 << 15)] = ""
 
 

@@ -131,7 +131,7 @@ def _sample(schema: JsonObject) -> Any:
             return {name: _sample(each) for name, each in schema["properties"].items()}
         case "array":
             return [_sample(schema["items"])]
-        case "integer":
+        case "integer" | "number":
             return 1
         case "boolean":
             return True

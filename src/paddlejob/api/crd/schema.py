@@ -30,6 +30,7 @@ _SCALARS: dict[type, JsonObject] = {
     shape.EnumType: {"type": "string"},
     shape.BoolType: {"type": "boolean"},
     shape.IntType: {"type": "integer", "format": "int32"},
+    shape.FloatType: {"type": "number"},
     shape.DateTimeType: {"type": "string", "format": "date-time"},
 }
 _OPEN: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -48,6 +48,10 @@ class Process(msgspec.Struct, frozen=True):
     message: str = ""
     """The last lines of its log."""
     ended: datetime | None = None
+    detect_seconds: float | None = None
+    """From its end until the operator knew of it; None if unknown."""
+    noted: float = 0.0
+    """When the operator noted its end, by its monotonic clock."""
 
     @property
     def is_down(self) -> bool:

@@ -9,7 +9,7 @@ from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
 from paddlejob.api.status_change import change_status
 from paddlejob.api.v1 import Failure, HangPolicy, Phase, Role, StragglerPolicy, WorldSize
-from paddlejob.core import status
+from paddlejob.core import recovery, status
 from paddlejob.core.actions import Kind, Plan
 from paddlejob.core.attempts import backoff, drift, elastic, failures, in_place, inherited
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers, was_established, world_size_of
@@ -145,6 +145,7 @@ def begin_attempt(job: Observed, new: NewAttempt) -> Plan:
         workers=old.workers if new.workers is None else new.workers,
         world_size=_kept_world_size(job, new),
         last_failure=new.failure or old.last_failure,
+        last_recovery=recovery.begin(job, new, attempt),
         replaced_workers=_replaced_workers(job, new),
         suspect_nodes=_suspect_nodes(job, new),
         succeeded_workers="" if new.all_pods else fresh.succeeded_workers,

@@ -33,7 +33,7 @@ from paddlejob.fair_share import FairShare, may_take
 from paddlejob.kube import errors
 from paddlejob.operator.reports.pod_log import LogReader
 from paddlejob.operator.state import ClusterState
-from paddlejob.training.reports import Count
+from paddlejob.training.reports import Count, Seconds
 
 MAX_HELD = 4096
 """Requests that wait for an order; namespaces share them. A TLS connection takes 33 kB with uvloop."""
@@ -59,6 +59,8 @@ class Attendance(msgspec.Struct, frozen=True, rename="camel"):
     """Counts the requests of a supervisor: one that arrives late must not undo a later one."""
     code: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
     oom_killed: bool = False
+    ended_seconds: Seconds | None = None
+    """How long ago the program ended."""
 
 
 _DECODER = msgspec.json.Decoder(Attendance)
@@ -125,12 +127,17 @@ class Supervisors:
             return
         process = Process(request.attempt, request.state)
         if process.is_down:
+            clock = asyncio.get_running_loop().time
+            arrived, ended = clock(), request.ended_seconds
+            message = await self._last_lines(job, pod, process)
             process = msgspec.structs.replace(
                 process,
                 code=request.code,
                 is_oom_killed=request.oom_killed,
-                message=await self._last_lines(job, pod, process),
+                message=message,
                 ended=self._now(),
+                detect_seconds=None if ended is None else ended + clock() - arrived,
+                noted=clock(),
             )
         if self._latest.get(pod.metadata.uid) is held:
             self._state.note_process(job.metadata.key, pod.metadata.uid, process)

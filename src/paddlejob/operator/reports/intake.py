@@ -250,7 +250,7 @@ class ReportIntake:
                 processes=report.local_size if report.local_size > 1 else 0,
             )
             origin = Origin(report.resumed, rank.has_restarted) if report.counted else None
-            self._writer.add_report(job, attempt, reported, origin)
+            self._writer.add_report(job, attempt, reported, origin, report.startup)
 
     def _attempt_of(self, job: PaddleJob, pod: Pod, report: Report) -> int:
         """Return the attempt of the process that sent a report; the pod may be older."""

@@ -15,13 +15,24 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.status_change import change_status
-from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, TrainingProgress
+from paddlejob.api.v1 import (
+    PaddleJob,
+    PaddleJobStatus,
+    ProgressMark,
+    Recovery,
+    RecoveryKind,
+    TrainingProgress,
+)
+from paddlejob.core import recovery
+from paddlejob.core.pod_set import attempt_of
+from paddlejob.core.recovery import FirstSteps
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
 from paddlejob.operator.state import ClusterState
 from paddlejob.operator.status import status_patch
 from paddlejob.training import goodput, steps
+from paddlejob.training.reports import Startup
 from paddlejob.training.steps import Origin
 
 log = logging.getLogger(__name__)
@@ -57,12 +68,28 @@ class _JobProgress:
         """Earliest time of the next write."""
         self.shown: set[tuple[int, str]] = set()
         """Attempt and name of the fields that have been written."""
+        self.first_steps: FirstSteps | None = None
 
     def advance(self, reported: TrainingProgress, attempt: int, origin: Origin | None = None) -> None:
         """Add progress of an attempt."""
         if self.known is not None and self.known.attempt < attempt:
             self.earlier = self.known
         self.known = steps.add_report(self.known, reported, attempt=attempt, origin=origin)
+
+    def time_steps(self, status: PaddleJobStatus, startup: Startup | None = None) -> None:
+        """Note when the first steps of a recovery are made; `status` is that of the job."""
+        known, mark = self.known, status.progress_mark or ProgressMark()
+        if known is None or not known.step or recovery.is_complete(status):
+            return
+        is_new = steps.has_advanced(change_status(status, progress=known))
+        self.first_steps = recovery.add_steps(
+            self.first_steps,
+            known.attempt,
+            known.attempt_step or known.step,
+            asyncio.get_running_loop().time(),
+            startup,
+            mark=mark.step if is_new else None,
+        )
 
 
 class ProgressWriter:
@@ -72,7 +99,16 @@ class ProgressWriter:
     time take precedence over both.
     """
 
-    def __init__(self, client: Client, state: ClusterState, *, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        state: ClusterState,
+        *,
+        now: Callable[[], datetime],
+        on_recovery: Callable[[Recovery], None] = lambda _: None,
+    ) -> None:
+        """`on_recovery` is called once with each recovery that has its total."""
+        self._on_recovery = on_recovery
         self._client = client
         self._state = state
         self._now = now
@@ -91,10 +127,16 @@ class ProgressWriter:
         kept.logged = reported
         if not self._is_reported(kept):
             kept.advance(reported, self._state.process_attempt(job, pod))
+            kept.time_steps(job.status)
         self._write_soon(job, kept, at_once=at_once)
 
     def add_report(
-        self, job: PaddleJob, attempt: int, reported: TrainingProgress, origin: Origin | None
+        self,
+        job: PaddleJob,
+        attempt: int,
+        reported: TrainingProgress,
+        origin: Origin | None,
+        startup: Startup | None = None,
     ) -> None:
         """Add a report of a process; reports of earlier attempts are ignored."""
         kept = self._keep(job)
@@ -105,6 +147,7 @@ class ProgressWriter:
         kept.reported_at = asyncio.get_running_loop().time()
         kept.reports_total = bool(reported.steps)
         kept.advance(reported, attempt, origin)
+        kept.time_steps(job.status, startup)
         self._write_soon(job, kept, at_once=is_first)
 
     def add_update(self, job: PaddleJob, pod: Pod, reported: TrainingProgress) -> None:
@@ -210,7 +253,7 @@ class ProgressWriter:
         fresh = self.unwritten_progress(job)
         if fresh is None:
             return
-        new = self._with_progress(job, fresh, kept.earlier)
+        new = self._with_progress(job, fresh, kept)
         metadata = {"uid": kept.uid}
         if msgspec.structs.replace(new, progress=job.status.progress) != job.status:
             # The reconciler writes these counters too, so its values must not be overwritten.
@@ -228,19 +271,35 @@ class ProgressWriter:
                 self._news.set()
             if isinstance(error, errors.ConflictError):
                 kept.due_at = asyncio.get_running_loop().time() + RETRY_SECONDS
+        else:
+            if new.last_recovery is not None and recovery.is_complete(new) > recovery.is_complete(job.status):
+                self._on_recovery(new.last_recovery)
 
-    def _with_progress(
-        self, job: PaddleJob, fresh: TrainingProgress, earlier: TrainingProgress | None
-    ) -> PaddleJobStatus:
-        """Return the status with new progress, and with progressMark and goodput updated for it."""
+    def _with_progress(self, job: PaddleJob, fresh: TrainingProgress, kept: _JobProgress) -> PaddleJobStatus:
+        """Return the status with new progress, and with progressMark, goodput and lastRecovery for it."""
         old = job.status
-        late = earlier if fresh.attempt >= old.first_process_attempt else fresh
+        late = kept.earlier if fresh.attempt >= old.first_process_attempt else fresh
         old = steps.add_late_progress(old, late)
         if goodput.passes_mark(old, fresh):
             marked = msgspec.structs.replace(job, status=old)
             spent = goodput.goodput_at(marked, self._now().replace(microsecond=0))
             old = change_status(old, goodput=spent)
-        return change_status(old, progress=fresh)
+        return change_status(old, progress=fresh, last_recovery=self._recovery(job, kept))
+
+    def _recovery(self, job: PaddleJob, kept: _JobProgress) -> Recovery | None:
+        """Return the ledger of the last recovery with the parts that are known now."""
+        status, first = job.status, kept.first_steps
+        known = status.last_recovery
+        if known is None or first is None or known.total_seconds is not None:
+            return known
+        key, began = job.metadata.key, status.attempt_time
+        pods = self._state.pods.find("owner", job.metadata.uid)
+        if known.kind is RecoveryKind.IN_PLACE and any(attempt_of(pod) >= known.attempt for pod in pods):
+            # A pod did not answer, and was replaced after the restart had begun.
+            known = msgspec.structs.replace(known, kind=RecoveryKind.MIXED)
+        age = (self._now() - began).total_seconds() if began else math.inf
+        began_at = asyncio.get_running_loop().time() - age
+        return recovery.fill_in(known, self._state.memory(key).moments, first, began_at)
 
 
 def _columns(known: TrainingProgress) -> set[tuple[int, str]]:
