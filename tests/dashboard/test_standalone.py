@@ -49,6 +49,8 @@ def test_the_data_in_the_page_is_the_record():
     assert [each["attempt"] for each in shown["curve"]] == [each.attempt for each in record.curve]
     assert (shown["curve"][20]["loss"], shown["curve"][20]["oddLoss"]) == (None, "nan")
     assert shown["goodput"] == "training 60s (100% training)"
+    ledger = {"attempt": 1, "text": "InPlace, 1.80s to the next new step: detect 0.02s, import 1.20s"}
+    assert [each["recovery"] for each in shown["attempts"]] == [None, ledger]
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -13,7 +13,7 @@ import pytest
 
 from paddlejob.api import names
 from paddlejob.api.meta import ObjectMeta
-from paddlejob.api.v1 import Failure
+from paddlejob.api.v1 import Failure, Phase, Recovery, RecoveryKind
 from paddlejob.history import compose
 from paddlejob.history.record import (
     MAX_ATTEMPTS,
@@ -223,3 +223,15 @@ def test_an_unrecorded_attempt_is_reconstructed_from_the_status():
     )
     terminating = job().status(phase="Terminating").build()
     assert compose.summary_of(terminating, deleted_at=NOW).message == "deleted"
+
+
+@pytest.mark.parametrize(("attempt", "is_kept"), [(4, True), (3, False)])
+def test_an_attempt_keeps_the_restart_that_began_it(attempt, is_kept):
+    ledger = Recovery(attempt, RecoveryKind.MIXED, detect_seconds=0.5, total_seconds=6.2)
+    demo = job().worker(2).status(phase="Running", attempt=4).build()
+    demo = msgspec.structs.replace(demo, status=msgspec.structs.replace(demo.status, last_recovery=ledger))
+    after = msgspec.structs.replace(demo.status, phase=Phase.RESTARTING, attempt=5)
+    ended = compose.attempt_record(demo, after, NOW)
+    assert ended.recovery == (ledger if is_kept else None)
+    assert compose.reconstruct_attempt(demo, deleted_at=NOW).recovery == ended.recovery
+    assert unpack(pack(Record(DEMO, attempts=(ended,)))).attempts == (ended,)

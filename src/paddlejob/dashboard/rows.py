@@ -12,10 +12,11 @@ import msgspec
 
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import ContainerTerminated, Pod
-from paddlejob.api.v1 import PaddleJob
+from paddlejob.api.v1 import PaddleJob, Recovery
 from paddlejob.client import ranks
 from paddlejob.client.job import Job, JobEvent, phase_of, run_time
 from paddlejob.client.logs.model import LogLine
+from paddlejob.core import recovery
 from paddlejob.core.pod_set import attempt_of
 from paddlejob.history.record import Record, Summary, object_key
 from paddlejob.training.goodput import in_words
@@ -74,6 +75,7 @@ def detail_of(namespace: str, name: str, state: PaddleJob) -> JsonObject:
         "elastic": state.spec.elastic is not None,
         "labels": state.metadata.labels,
         "failure": msgspec.to_builtins(status.last_failure) if status.last_failure else None,
+        "recovery": _recovery(status.last_recovery),
     }
 
 
@@ -126,8 +128,14 @@ def record_of(record: Record) -> JsonObject:
         }
         for each in record.curve
     ]
+    for each, shown in zip(record.attempts, data.get("attempts", ()), strict=True):
+        shown["recovery"] = _recovery(each.recovery)
     goodput = in_words(record.summary.goodput) if record.summary.goodput else ""
     return {"attempts": [], "timeline": [], "environment": {}, **data, "curve": curve, "goodput": goodput}
+
+
+def _recovery(found: Recovery | None) -> JsonObject | None:
+    return {"attempt": found.attempt, "text": recovery.in_words(found)} if found else None
 
 
 def _finite(text: str) -> float | None:

@@ -9,7 +9,7 @@ import msgspec
 
 from paddlejob.api.meta import ObjectMeta
 from paddlejob.api.pod import Pod
-from paddlejob.api.v1 import Failure, PaddleJob, PaddleJobStatus, Phase
+from paddlejob.api.v1 import Failure, PaddleJob, PaddleJobStatus, Phase, Recovery
 from paddlejob.core.pod_set import (
     ObservedPod,
     PodState,
@@ -82,6 +82,7 @@ def attempt_record(
         began=old.attempt_time or before.metadata.creation_timestamp,
         ended=after.completion_time or now,
         failure=failure_of_attempt(after.last_failure, old.attempt),
+        recovery=_recovery_of_attempt(old),
         ranks=kept,
         more_ranks=more,
     )
@@ -90,6 +91,12 @@ def attempt_record(
 def failure_of_attempt(failure: Failure | None, attempt: int) -> Failure | None:
     """Return the failure if it belongs to the attempt; a status keeps failures of earlier attempts."""
     return failure if failure is not None and failure.attempt == attempt else None
+
+
+def _recovery_of_attempt(status: PaddleJobStatus) -> Recovery | None:
+    """Return the restart that began the current attempt."""
+    last = status.last_recovery
+    return last if last is not None and last.attempt == status.attempt else None
 
 
 def reconstruct_attempt(job: PaddleJob, *, deleted_at: datetime | None = None) -> AttemptRecord:
@@ -110,6 +117,7 @@ def reconstruct_attempt(job: PaddleJob, *, deleted_at: datetime | None = None) -
         began=status.attempt_time or job.metadata.creation_timestamp,
         ended=summary.ended,
         failure=failure_of_attempt(failure, status.attempt),
+        recovery=_recovery_of_attempt(status),
     )
 
 

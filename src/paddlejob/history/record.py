@@ -12,7 +12,7 @@ import msgspec
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject, ObjectKey, ObjectMeta, View
-from paddlejob.api.v1 import Failure, Goodput, Phase
+from paddlejob.api.v1 import Failure, Goodput, Phase, Recovery
 from paddlejob.kube.decoding import DECODE_ERRORS, decode
 from paddlejob.text import MESSAGE_LENGTH
 
@@ -81,6 +81,8 @@ class AttemptRecord(View, frozen=True):
     more_ranks: int = 0
     """Number of further ended ranks."""
     changes: tuple[Change, ...] = ()
+    recovery: Recovery | None = None
+    """The restart that began the attempt."""
 
 
 class PhaseEntry(View, frozen=True):

@@ -326,6 +326,24 @@ def test_the_duration_of_a_suspended_job_is_the_time_that_it_ran(cluster, pdj, f
     assert any(line.split() == ["Duration:", "5m"] for line in lines(pdj("describe", "demo")))
 
 
+def test_a_description_says_where_the_time_of_the_last_recovery_went(cluster, pdj, file):
+    pdj("submit", file(job().worker(1)))
+    assert "Last recovery" not in pdj("describe", "demo").stdout
+    ledger = {
+        "attempt": 2,
+        "kind": "InPlace",
+        "detectSeconds": 0.02,
+        "importSeconds": 1.2,
+        "totalSeconds": 1.8,
+    }
+    patch = {"status": {"lastRecovery": ledger}}
+    cluster.do(lambda scene: scene.client.patch(PADDLE_JOBS, "default", "demo", patch, subresource="status"))
+    (shown,) = (line for line in lines(pdj("describe", "demo")) if line.startswith("Last recovery:"))
+    assert shown.partition(":")[2].strip() == (
+        "attempt 2, InPlace, 1.80s to the next new step: detect 0.02s, import 1.20s"
+    )
+
+
 def test_top_shows_what_the_ranks_use_where_that_is_measured(cluster, pdj, file):
     pdj("submit", file(job().worker(2)))
     pdj("wait", "demo", "--for=running", "--timeout=60s")

@@ -18,6 +18,7 @@ from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, sentence
 from paddlejob.client.job import Job, JobEvent, Usage
 from paddlejob.client.streams.processes import MAX_PODS
+from paddlejob.core import recovery
 from paddlejob.core.pod_set import attempt_of, training_container
 from paddlejob.history.environment import redact
 from paddlejob.kube.errors import ForbiddenError, KubeError
@@ -91,6 +92,8 @@ def _facts(job: Job, state: PaddleJob, now: datetime) -> Iterator[tuple[str, str
     if failure := status.last_failure:
         ago = output.duration(failure.time, None, now)
         yield "Last failure", f"attempt {failure.attempt}, {ago} ago: {failure.message}"
+    if last := status.last_recovery:
+        yield "Last recovery", f"attempt {last.attempt}, {recovery.in_words(last)}"
 
 
 def _training_facts(status: PaddleJobStatus) -> Iterator[tuple[str, str]]:

@@ -69,6 +69,7 @@ const WORDS = {
   "rank": ["Rank", "Rank"],
   "node": ["Node", "节点"],
   "restarts": ["Restarts", "重启"],
+  "recovery": ["Recovery", "恢复"],
   "restart": ["Restart", "次重启"],
   "more": ["more", "个更多"],
   "history": ["History", "历史"],

@@ -103,6 +103,10 @@ function attemptsOf(job, events, kept) {
     last.ended = time;
     attempts.push({ number: job.attempt, began: time, ran: null, cause: job.failure?.message || "" });
   }
+  for (const found of [...kept.map((each) => each.recovery), job.recovery].filter(Boolean)) {
+    const begun = attempts.find((each) => each.number === found.attempt);
+    if (begun) begun.recovery = found.text;
+  }
   if (job.ended) attempts[attempts.length - 1].ended = Date.parse(job.ended);
   return attempts;
 }
@@ -154,7 +158,7 @@ function Timeline({ job, attempts, events, kept }) {
       <th scope="col">${t("duration")}</th><th scope="col">${t("cause")}</th></tr></thead>
     <tbody>${attempts.map((each) => html`<tr key=${each.number}><td class="num">${each.number}</td>
       <td class="num">${moment(each.began)}</td><td class="num">${duration((each.ended || end) - each.began)}</td>
-      <td>${each.cause || html`<span class="dim">${each.number ? "–" : t("submitted")}</span>`}</td></tr>`)}</tbody></table>`;
+      <td>${each.cause || html`<span class="dim">${each.number ? "–" : t("submitted")}</span>`}${each.recovery && html`<br /><span class="dim">${t("recovery")}: ${each.recovery}</span>`}</td></tr>`)}</tbody></table>`;
 }
 
 // Return a function that places a span on the time axis, in percent. Short spans stay visible.

@@ -44,6 +44,7 @@ function Attempt({ attempt, isLast }) {
   const took = between(attempt.began, attempt.ended);
   return html`<h2>${t("attempt")} ${attempt.attempt || 0}: ${result} <span class="dim">${[took, message].filter(Boolean).join(" · ")}</span></h2>
     ${failure && html`<p class="dim">${t("firstFailure")}: ${[failure.pod, utc(failure.time)].filter(Boolean).join(" · ")}</p>`}
+    ${attempt.recovery && html`<p class="dim">${t("recovery")}: ${attempt.recovery.text}</p>`}
     ${changes.length > 0 && html`<table class="plain"><caption class="dim">${t("changes")}</caption><tbody>${changes.map((each) => html`<tr key=${each.name}>
       <th scope="row">${each.name}</th><td><del>${each.before || "–"}</del></td><td>${each.after || "–"}</td></tr>`)}</tbody></table>`}
     ${ranks.map((rank, index) => html`<details key=${rank.rank} open=${isLast && index === 0}><summary><b class="num">${rank.rank}</b>
