@@ -115,7 +115,9 @@ CHINESE = {
         "只显示不早于此时间的行，例如 10m、2h；10 表示 10 秒。"
     ),
     "Print a timestamp for each line.": "打印每行的时间戳。",
-    "Show the logs of containers before their last restart.": "显示容器最近一次重启之前的日志。",
+    "Show the lines before the last restart of a container or program.": (
+        "显示容器或程序最近一次重启之前的日志。"
+    ),
     "Show the traceback of the rank that failed first.": "显示最先失败的 rank 的 traceback。",
     "Container to use. Default: the one that trains.": "使用的容器。默认是训练容器。",
     "Show all containers of each pod, init containers too.": "显示每个 Pod 的所有容器，包括 init 容器。",

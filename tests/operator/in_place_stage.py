@@ -14,7 +14,7 @@ from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.core.recorder import Recorder
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
-from paddlejob.operator.settings import OperatorSettings
+from paddlejob.operator.settings import HistorySettings, OperatorSettings
 from simkube.apiserver.request_log import WriteRecord
 from simkube.apiserver.server import ApiServer
 from simkube.build import JobBuilder
@@ -54,7 +54,9 @@ class InPlaceStage:
         dies_after: Callable[[JsonObject], float | None] = lambda _: None,
         fast: bool = False,
         writes_progress: bool = False,
+        keeps_records: bool = False,
     ) -> None:
+        self._keeps_records = keeps_records
         self._writes_progress = writes_progress
         self.rng = random.Random(seed)
         self.server = ApiServer(rng=self.rng)
@@ -85,8 +87,9 @@ class InPlaceStage:
 
     def start_operator(self) -> None:
         client = Client(self.server.transport("operator"), rng=self.rng)
+        settings = OperatorSettings(history=HistorySettings() if self._keeps_records else None)
         self.operator = Operator(
-            client, OperatorSettings(), rng=self.rng, recorder=RECORDER, reads_progress=self._writes_progress
+            client, settings, rng=self.rng, recorder=RECORDER, reads_progress=self._writes_progress
         )
         self.switchboard.connect(self.operator)
         self._life = asyncio.ensure_future(self.operator.run())

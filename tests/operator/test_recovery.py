@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import msgspec
 import pytest
 
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.v1 import TrainingProgress
+from paddlejob.client.cluster import Cluster
+from paddlejob.kube.client import Client
 from paddlejob.operator.reports.writer import WRITE_SECONDS
 from paddlejob.training.reports import Startup
 from paddlejob.training.steps import Origin
@@ -170,3 +173,28 @@ def test_new_pods_and_progress_from_the_log():
         assert (found["placeSeconds"] > 4, found["totalSeconds"] > 60) == (True, True)
 
     play(act)
+
+
+@simulated
+async def test_the_record_has_the_end_of_each_program_and_the_ledger():
+    stage = InPlaceStage(
+        failing(("demo-worker-1", 0, CRASH), ("demo-worker-0", 1, CRASH), seconds=900),
+        writes_progress=True,
+        keeps_records=True,
+    )
+    async with stage.running():
+        stage.submit(collective())
+        await stage.until_all_run(0)
+        await stage.until_all_run(1)
+        report(stage, 1, attempt=1)
+        await asyncio.sleep(WRITE_SECONDS)
+        known = ledger(stage)
+        await stage.until_all_run(2)
+        await asyncio.sleep(30)
+        reader = Cluster(Client(stage.server.transport("user"), rng=stage.rng), "default")
+        record = await reader.record("demo")
+    first, second = record.attempts[:2]
+    assert [(each.rank, each.exit_code) for each in first.ranks] == [("worker-1", 137)]
+    assert [(each.rank, each.exit_code) for each in second.ranks] == [("worker-0", 137)]
+    assert first.recovery is None
+    assert msgspec.to_builtins(second.recovery) == known

@@ -153,13 +153,19 @@ class RecordedLog(NamedTuple):
 
 
 async def recorded_log(client: Client, job: PaddleJob, failure: Failure) -> RecordedLog:
-    """Return the last lines of a failed pod that was deleted."""
+    """Return the last lines of a failed pod that was deleted, or restarted in place."""
     rank = ranks.rank_of(job.name, failure.pod)
+    is_in_place = job.status.process_attempt > max(job.status.base_attempt, failure.attempt)
     attempt = await recorded_attempt(client, job, failure.attempt)
     text = next((each.text for each in attempt.ranks if each.rank == rank), "") if attempt else ""
     if text:
-        note = f"pod {failure.pod} was deleted; its last lines are from the operator's record"
+        event = "was restarted in place" if is_in_place else "was deleted"
+        note = f"pod {failure.pod} {event}; its last lines are from the operator's record"
         return RecordedLog(tuple(text.splitlines()), note)
+    if is_in_place:
+        return RecordedLog(
+            (), f"kubectl pdj logs {job.name} --previous shows the last lines of {failure.pod}"
+        )
     note = f"pod {failure.pod} was deleted with its log; spec.cleanPodPolicy: Never keeps failed pods"
     return RecordedLog((), note)
 

@@ -27,7 +27,8 @@ from paddlejob.api.meta import ObjectKey
 from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase
-from paddlejob.core.pod_set import ObservedPod
+from paddlejob.core.attempts.processes import apparent_pod
+from paddlejob.core.pod_set import ObservedPod, training_container_name
 from paddlejob.fair_share import FairRate, may_take
 from paddlejob.history import compose
 from paddlejob.history.compose import Track
@@ -133,7 +134,7 @@ class HistoryKeeper:
             return  # the response was late, and another operator has ended the job since
         track.update(msgspec.structs.replace(outline, status=new))
         track.add_phase(new, self._now())
-        pods = self._state.pods.find("owner", job.metadata.uid)
+        pods = self._apparent_pods(job)
         ranks: list[RankEnd] = []
         if new.attempt == old.attempt and not new.phase.is_terminal:
             if new.reason == Reason.HUNG:
@@ -155,6 +156,17 @@ class HistoryKeeper:
             environment = track.environment or environment_of(job, pods, self._hiding_key)
             track.end_attempt(compose.attempt_record(job, new, self._now(), ranks), environment)
             self._due[job.metadata.uid] = None
+
+    def _apparent_pods(self, job: PaddleJob) -> tuple[Pod, ...]:
+        """Return the pods as if their containers had ended with their programs."""
+        processes = self._state.memory(job.metadata.key).processes
+        containers = {str(role): training_container_name(spec) for role, spec in job.spec.roles()}
+
+        def apparent(pod: Pod) -> Pod:
+            container = containers.get(pod.metadata.labels.get(names.LABEL_RESOURCE_TYPE, ""), "")
+            return apparent_pod(pod, processes.get(pod.metadata.uid), job.status, container)
+
+        return tuple(map(apparent, self._state.pods.find("owner", job.metadata.uid)))
 
     async def _ranks(self, job: PaddleJob, new: PaddleJobStatus, pods: tuple[Pod, ...]) -> list[RankEnd]:
         failure = compose.failure_of_attempt(new.last_failure, job.status.attempt)

@@ -32,7 +32,9 @@ from paddlejob.client.logs.model import LogQuery
     help="Only lines newer than this, e.g. 10m, 2h; 10 means seconds.",
 )
 @click.option("--timestamps", is_flag=True, help="Print a timestamp for each line.")
-@click.option("--previous", "-p", is_flag=True, help="Show the logs of containers before their last restart.")
+@click.option(
+    "--previous", "-p", is_flag=True, help="Show the lines before the last restart of a container or program."
+)
 @click.option("--first-error", is_flag=True, help="Show the traceback of the rank that failed first.")
 @shared.container_option
 @click.option("--all-containers", is_flag=True, help="Show all containers of each pod, init containers too.")

@@ -27,6 +27,7 @@ from paddlejob.client.explain.demand import requests_of, to_nanos
 from paddlejob.client.explain.evidence import Evidence, GangEvidence, template_shape
 from paddlejob.client.explain.objects import PodShape, parse_shape
 from paddlejob.client.records import recorded_log
+from paddlejob.core.attempts.processes import required_attempt
 from paddlejob.core.gang.model import GANG_RESOURCES, GangSystem
 from paddlejob.core.gang.volcano import DEFAULT_QUEUE
 from paddlejob.core.pod_set import observe_pod, pod_name, replica_of, training_container_name
@@ -300,15 +301,18 @@ async def _log(reader: Reader, known: Evidence) -> JsonObject:
 
 
 def _failed_container(known: Evidence, failure: Failure) -> ContainerStatus | None:
-    """Return the training container of the pod that failed, None if the pod was replaced or deleted."""
+    """Return the container that failed, None if its pod is gone or runs the next program."""
     containers = {role: training_container_name(spec) for role, spec in known.roles}
     for pod in known.pods:
         replica = replica_of(known.job.name, pod)
         if replica is None or pod.metadata.name != failure.pod:
             continue
         member = observe_pod(replica, pod, containers.get(replica.role, ""))
-        if member.attempt == failure.attempt and member.training is not None:
-            return member.training
+        is_present = required_attempt(pod, known.job.status) == failure.attempt
+        if is_present and member.training is not None:
+            # If only its program was restarted, its log goes on.
+            has_ended = member.training.state.terminated is not None or member.training.restart_count > 0
+            return member.training if has_ended else None
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from paddlejob.api.pod import ContainerStatus, ContainerTerminated, Pod
-from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, Marker
+from paddlejob.client.logs.model import STAMP, LogBlock, LogItem, Marker, by_attempt
 from paddlejob.client.logs.window import Window
 from paddlejob.core.explain import termination_message
 from paddlejob.core.pod_set import FINAL_PHASES, has_ended
@@ -108,6 +108,7 @@ class ContainerLog:
         """`window` is from an earlier pod with this name: the API server may still send its lines."""
         self._client = client
         self._source = source
+        self._attempt = source.attempt
         self._view = view
         self._emit = emit
         self._trouble = trouble
@@ -256,7 +257,9 @@ class ContainerLog:
             if not self._has_begun and any(self._begin.values()):
                 self.window.begin_with(new)
             self._has_begun = True
-            await self._emit(LogBlock(self._source.rank, self._source.attempt, new))
+            for attempt, lines in by_attempt(new, self._attempt):
+                self._attempt = attempt
+                await self._emit(LogBlock(self._source.rank, attempt, lines))
 
     async def _pause(self) -> None:
         """Wait for a change, at most for a time that grows with every failure."""

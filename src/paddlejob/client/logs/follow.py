@@ -113,6 +113,7 @@ class _Follower:
         self._check_tasks()
         for log in self._logs.values():
             log.wake()
+        await self._announce_restart_in_place(state)
         present = ranks.in_order(state, self._pods.objects)
         for pod in ranks.select(state, present, self._query.rank):
             for container in containers_of(state, pod, self._query):
@@ -182,6 +183,14 @@ class _Follower:
             earlier = [task for task, number in self._tasks.items() if number < attempt and not task.done()]
             if earlier:
                 await asyncio.wait(earlier, timeout=ORDER_SECONDS)
+            await self.queue.put(Marker(f"attempt {attempt}: {_cause(state)}", attempt))
+        self._attempt = attempt
+
+    async def _announce_restart_in_place(self, state: PaddleJob) -> None:
+        attempt = state.status.process_attempt
+        if attempt <= max(state.status.base_attempt, self._attempt):
+            return
+        if not self._is_first_check:
             await self.queue.put(Marker(f"attempt {attempt}: {_cause(state)}", attempt))
         self._attempt = attempt
 

@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from paddlejob.api.meta import LONG_AGO
-from paddlejob.api.v1 import Failure
+from paddlejob.api.pod import Pod
+from paddlejob.api.v1 import Failure, PaddleJob
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, TooManyLogsError
 from paddlejob.client.job import FirstError, describe
@@ -22,6 +23,7 @@ from paddlejob.client.logs.follow import containers_of, recorded_logs, since_of,
 from paddlejob.client.logs.model import LogBlock, LogItem, LogQuery, Marker, time_of
 from paddlejob.client.logs.process_log import Process, ProcessLog, ended_marker, resolve, source_of_process
 from paddlejob.client.records import RecordedLog, recorded_log
+from paddlejob.core.attempts.processes import is_supervised
 from paddlejob.core.pod_set import attempt_of
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
@@ -40,7 +42,7 @@ _CHAINED = (
 
 
 async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, None]:
-    """Yield the lines of all containers that have started, or the lines before their last restart.
+    """Yield the lines of all containers that have started, or the lines before the last restart.
 
     For deleted pods of a finished job, the operator's record is used. Raises ClientError and KubeError.
     """
@@ -60,15 +62,19 @@ async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, N
     sources = [
         source_of(state, pod, container)
         for (pod, container), view in zip(containers, views, strict=True)
-        if view.restarts > 0 or not query.previous
+        if not query.previous or view.restarts > 0 or _restarted_in_place(state, pod)
     ]
+    restarted = {pod.metadata.name for (pod, _), view in zip(containers, views, strict=True) if view.restarts}
     if len(sources) > query.max_requests:
         raise TooManyLogsError(too_many_logs(state, len(sources), query))
     if process and sources and not views[0].is_running:
         if views[0].has_started:
             yield ended_marker(sources[0], process)
         process = None
-    readers = [_Reader(job.client, source, query, process) for source in sources]
+    readers = [
+        _Reader(job.client, source, query, process, in_place=source.pod not in restarted)
+        for source in sources
+    ]
     try:
         async for block in _merge(readers):
             yield block
@@ -77,6 +83,10 @@ async def history(job: ClusterJob, query: LogQuery) -> AsyncGenerator[LogItem, N
             reader.task.cancel()
         if readers:
             await asyncio.wait([reader.task for reader in readers])
+
+
+def _restarted_in_place(state: PaddleJob, pod: Pod) -> bool:
+    return is_supervised(pod) and state.status.process_attempt > attempt_of(pod)
 
 
 async def _merge(readers: list[_Reader]) -> AsyncGenerator[LogBlock, None]:
@@ -96,14 +106,23 @@ async def _merge(readers: list[_Reader]) -> AsyncGenerator[LogBlock, None]:
 class _Reader:
     """The lines of one container, with the time of the next one."""
 
-    def __init__(self, client: Client, source: Source, query: LogQuery, process: Process | None) -> None:
+    def __init__(
+        self, client: Client, source: Source, query: LogQuery, process: Process | None, *, in_place: bool
+    ) -> None:
+        """`in_place` is for a container whose earlier programs have the same log."""
         self._source = source if process is None else source_of_process(source, process)
         self._queue: asyncio.Queue[LogItem | None] = asyncio.Queue(QUEUED_BLOCKS)
+        self._kept: dict[int, list[bytes]] = {}
+        """Lines of the last two attempts."""
+        self._attempt = source.attempt
         self._lines: list[bytes] = []
         self._position = 0
         self.time = LONG_AGO
         emit, tail = self._queue.put, query.tail
-        if process is None:
+        if query.previous and in_place:
+            log = ContainerLog(client, source, emit=self._keep, since=since_of(client, query))
+            read_all = partial(self._read_earlier, log, tail)
+        elif process is None:
             log = ContainerLog(client, source, emit=emit, since=since_of(client, query), tail=tail)
             read_all = partial(log.read_all, previous=query.previous)
         else:
@@ -121,6 +140,20 @@ class _Reader:
             raise
         await self._queue.put(None)
 
+    async def _keep(self, item: LogItem) -> None:
+        assert isinstance(item, LogBlock)
+        self._kept.setdefault(item.attempt, []).append(item.stamped)
+        self._kept = dict([*self._kept.items()][-2:])
+
+    async def _read_earlier(self, log: ContainerLog, tail: int | None) -> None:
+        """Read the lines of the program before the last one; the API server knows only containers."""
+        await log.read_all()
+        for attempt in [*self._kept][:-1]:
+            lines = b"".join(self._kept[attempt]).splitlines(keepends=True)
+            chosen = b"".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
+            if chosen:
+                await self._queue.put(LogBlock(self._source.rank, attempt, chosen))
+
     async def has_line(self) -> bool:
         """Wait for the next line. Return False at the end. Raises KubeError."""
         while self._position == len(self._lines):
@@ -128,6 +161,7 @@ class _Reader:
             if not isinstance(block, LogBlock):
                 await self.task
                 return False
+            self._attempt = block.attempt
             self._lines, self._position = block.stamped[:-1].split(b"\n"), 0
         self._read_time()
         return True
@@ -145,7 +179,7 @@ class _Reader:
                     break
                 self._position += 1
         lines = self._lines[start : self._position]
-        return LogBlock(self._source.rank, self._source.attempt, b"\n".join((*lines, b"")))
+        return LogBlock(self._source.rank, self._attempt, b"\n".join((*lines, b"")))
 
     def _read_time(self) -> None:
         """Store the time of the next line. A line without a time has the time of the line before it."""
@@ -166,15 +200,19 @@ async def first_error(job: ClusterJob) -> FirstError | None:
 
 async def _last_lines(job: ClusterJob, rank: str, failure: Failure) -> RecordedLog:
     found = next((each for each in await job.pods() if each.metadata.name == failure.pod), None)
-    if found is None or attempt_of(found) != failure.attempt:
+    in_place = found is not None and _restarted_in_place(job.state, found)
+    if found is None or (attempt_of(found) != failure.attempt and not in_place):
         return await recorded_log(job.client, job.state, failure)
     view = container_view(found, ranks.training_container(job.state, found))
-    query = LogQuery(rank=rank, tail=READ_LINES, previous=view.is_running and view.restarts > 0)
+    # Other programs may have written any number of lines to the same log since.
+    tail = None if in_place else READ_LINES
+    query = LogQuery(rank=rank, tail=tail, previous=view.is_running and view.restarts > 0)
     try:
         written = [line async for block in history(job, query) for line in block.lines()]
     except errors.NotFoundError:
         return await recorded_log(job.client, job.state, failure)
-    lines = tuple(line.text for line in written if line.rank)
+    own = (line for line in written if line.rank and (not in_place or line.attempt == failure.attempt))
+    lines = tuple(line.text for line in own)[-READ_LINES:]
     return RecordedLog(lines, "" if lines else silent(rank))
 
 

@@ -15,6 +15,9 @@ import msgspec
 STAMP = re.compile(rb"(?m)^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}[.0-9]*(?:Z|[+-][0-9]{2}:[0-9]{2}) ")
 """The timestamp that the API server writes in front of a line."""
 
+_STARTS_IN_PLACE = re.compile(STAMP.pattern + rb"paddlejob: attempt ([0-9]{1,9}) starts in place$")
+"""The line of a supervisor in front of those of the next program in the same container."""
+
 MAX_REQUESTS = 200
 """The maximum number of logs that are read together, each over its own connection."""
 
@@ -30,7 +33,7 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True):
     tail: int | None = None
     """The number of last lines of each container; None for all."""
     previous: bool = False
-    """The logs of containers before their last restart."""
+    """The lines before the last restart of each container, or of its program."""
     container: str = ""
     """By default the training container."""
     all_containers: bool = False
@@ -85,6 +88,19 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 LogItem = LogBlock | Marker
+
+
+def by_attempt(stamped: bytes, attempt: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a container by attempt; they begin in `attempt`, which only grows."""
+    begin = 0
+    # Most blocks have no border, and a search for plain bytes is much faster.
+    borders = _STARTS_IN_PLACE.finditer(stamped) if b" starts in place\n" in stamped else ()
+    for border in borders:
+        if int(border[1]) > attempt:
+            if border.start() > begin:
+                yield attempt, stamped[begin : border.start()]
+            attempt, begin = int(border[1]), border.start()
+    yield attempt, stamped[begin:]
 
 
 def time_of(line: bytes) -> datetime | None:
