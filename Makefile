@@ -145,6 +145,10 @@ bench: $(STAMP) ## Measure the operator beside a bare create loop
 bench-scale: $(STAMP) ## Measure the operator with 1,000 jobs and 10,000 pods, five tenants, and 10,000 jobs that come and go
 	for part in size fairness churn; do PYTHONPATH=. $(BIN)/python bench/scale.py $$part || exit 1; done
 
+bench-recovery: $(STAMP) ## Measure the time from the death of a rank to the next step on a real node, and write docs/proof.md; needs root
+	@$(BIN)/python -m devcluster check
+	PYTHONPATH=.:tests $(BIN)/python bench/recovery.py --rounds $(or $(ROUNDS),5) --write
+
 bench-local: $(STAMP) ## Measure `paddlejob run`: start, logs, CPU time
 	$(BIN)/python bench/local/start.py
 	$(BIN)/python bench/local/logs.py
@@ -191,4 +195,4 @@ constraints: ## Pin the latest versions of all dependencies, and the hashes of t
 clean: ## Remove generated files in this folder; caches elsewhere are kept
 	rm -rf .venv .venv-* build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit test-training test-slow coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-thorough e2e-where-possible fresh fresh-where-possible bench bench-scale bench-local bench-dashboard release soak chaos chaos-where-possible proof generate format constraints clean
+.PHONY: help venv demo demo-resnet test test-all test-browser test-fast lint test-unit test-training test-slow coverage test-pythons test-fuzz test-seeds test-apiserver test-tools test-gang test-paddle e2e e2e-thorough e2e-where-possible fresh fresh-where-possible bench bench-scale bench-recovery bench-local bench-dashboard release soak chaos chaos-where-possible proof generate format constraints clean

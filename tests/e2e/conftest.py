@@ -106,14 +106,19 @@ def running(background: Background) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def node(bare_node: Cluster) -> Cluster:
     """The cluster with the operator, from the shipped manifests."""
+    install_operator(bare_node)
+    return bare_node
+
+
+def install_operator(cluster: Cluster) -> None:
+    """Install the operator of this tree, and wait until it runs."""
     files = [f"--filename={ROOT / 'deploy' / 'v1' / name}" for name in ("crd.yaml", "operator.yaml")]
     with REPORT.timed("install the operator"):
-        answer = bare_node.kubectl("apply", "--server-side", *files)
+        answer = cluster.kubectl("apply", "--server-side", *files)
         if "paddle-controller-manager serverside-applied" in answer:
             # On a cluster that runs since yesterday the pod may be one of yesterday's image.
-            bare_node.kubectl("--namespace=paddle-system", "delete", "pods", "--all", "--wait=false")
-        await_operator(bare_node)
-    return bare_node
+            cluster.kubectl("--namespace=paddle-system", "delete", "pods", "--all", "--wait=false")
+        await_operator(cluster)
 
 
 def await_operator(cluster: Cluster) -> None:

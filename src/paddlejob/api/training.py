@@ -105,7 +105,7 @@ class RecoveryKind(enum.StrEnum):
 
 
 class Recovery(View, frozen=True):
-    """Where the time from a failure to the next new step went. What was not measured is absent."""
+    """The time from a failure to the next new step, in parts. Parts that were not measured are absent."""
 
     attempt: Annotated[int, about("Attempt that the recovery began.")]
     kind: Annotated[

@@ -428,7 +428,7 @@ class PaddleJobStatus(View, frozen=True):
     ] = ""
     world_size: Annotated[WorldSize | None, about("Last world size of the job.")] = None
     last_failure: Annotated[Failure | None, about("First failure of the last failed attempt.")] = None
-    last_recovery: Annotated[Recovery | None, about("The last restart, and where its time went.")] = None
+    last_recovery: Annotated[Recovery | None, about("The last restart, and the parts of its time.")] = None
     active_since: Annotated[datetime | None, about("When the job started or was last resumed.")] = None
     active_seconds: Annotated[int, about("How long the job had run before its last suspension.")] = 0
     progress: Annotated[

@@ -1,4 +1,4 @@
-"""The ledger of a recovery: where the time from a failure to the next new step went.
+"""The ledger of a recovery: the time from a failure to the next new step, in parts.
 
 `paddlejob.api.training.Recovery` defines the parts. The status that begins an attempt has the kind and the
 first part. The others are added to the first progress that is written in the attempt, and to the first
@@ -41,7 +41,7 @@ class Moments(msgspec.Struct, frozen=True):
     placed: float | None = None
 
     def passed(self, latest: Milestone, now: float) -> Moments:
-        """Return the moments with those of the milestones that were passed by now."""
+        """Add the moments of the milestones that were passed by now."""
         stopped, placed = self.stopped, self.placed
         if stopped is None and latest >= Milestone.STOPPED:
             stopped = now
@@ -51,7 +51,7 @@ class Moments(msgspec.Struct, frozen=True):
 
 
 class FirstSteps(msgspec.Struct, frozen=True):
-    """What the reports of an attempt tell about its first steps, by the same clock."""
+    """The first steps of an attempt, from its reports, by the same clock."""
 
     attempt: int
     step: int
@@ -127,9 +127,9 @@ def add_steps(
     *,
     mark: int | None,
 ) -> FirstSteps:
-    """Return what is known after a report; `mark` is the last repeated step, None while steps are repeated.
+    """Add a report; `mark` is the last repeated step, None while steps are repeated.
 
-    A program reports its first step at once. The moment of a later one lies between two reports.
+    A program reports its first step immediately. The moment of a later one lies between two reports.
     """
     at = now
     if known is None or known.attempt != attempt:
@@ -146,7 +146,7 @@ def add_steps(
 
 
 def fill_in(recovery: Recovery, moments: Moments | None, first: FirstSteps, attempt_began: float) -> Recovery:
-    """Return a ledger with the parts that are known by now; what it has already stays as it is.
+    """Return a ledger with the parts that are known by now; its own parts stay as they are.
 
     `attempt_began` is when the attempt began by its status, to the second, for an operator that did not begin
     it. A pod cannot make its program older than the attempt.
