@@ -31,7 +31,7 @@ from devcluster.requirements import require_node
 from e2e.conftest import build_everything, fresh_namespace, install_operator, running
 from e2e.jobs import Body, Job, Space, eventually, templates
 from e2e.test_in_place import KILL, recorded, step_in
-from paddlejob.core.recovery import PARTS
+from paddlejob.core.attempts.recovery import PARTS
 from scripts.proof_page import table, write_section
 
 COMMAND = "make bench-recovery"

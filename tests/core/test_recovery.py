@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from paddlejob.api.v1 import Phase, Recovery, RecoveryKind
-from paddlejob.core import recovery
 from paddlejob.core.actions import Milestone
-from paddlejob.core.recovery import FirstSteps, Moments, add_steps, fill_in, in_words, parts_of
+from paddlejob.core.attempts import recovery
+from paddlejob.core.attempts.recovery import FirstSteps, Moments, add_steps, fill_in, in_words, parts_of
 from paddlejob.training.findings import Hang
 from paddlejob.training.reports import Startup
 from simkube.build import SnapshotBuilder, job

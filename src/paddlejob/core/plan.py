@@ -17,9 +17,10 @@ from paddlejob.api import defaulting, names
 from paddlejob.api.names import Reason
 from paddlejob.api.v1 import PaddleJobStatus, Phase
 from paddlejob.api.validation.env import master_warning
-from paddlejob.core import recovery, status
+from paddlejob.core import status
 from paddlejob.core.accelerators import unlaunched_cards
 from paddlejob.core.actions import Event, EventType, Plan, soonest
+from paddlejob.core.attempts import recovery
 from paddlejob.core.attempts.failures import failure_verdict
 from paddlejob.core.attempts.inherited import finalizer_removal
 from paddlejob.core.attempts.triggers import begin_attempt, next_attempt

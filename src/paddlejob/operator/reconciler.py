@@ -15,9 +15,9 @@ from paddlejob.api.pod import ConfigMap
 from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.api.v1 import PaddleJob, PaddleJobStatus, Phase, TrainingProgress
 from paddlejob.core.actions import Create, Event, Plan
+from paddlejob.core.attempts.recovery import Moments
 from paddlejob.core.plan import plan
 from paddlejob.core.policy.cleanup import stuck_terminating
-from paddlejob.core.recovery import Moments
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.consistency import Consistency

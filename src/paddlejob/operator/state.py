@@ -21,12 +21,12 @@ from paddlejob.api.v1 import PaddleJob, PaddleJobStatus
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import Kind
 from paddlejob.core.attempts.processes import Process, required_attempt
+from paddlejob.core.attempts.recovery import Moments
 from paddlejob.core.gang.choose import relevant_systems
 from paddlejob.core.gang.model import GANG_RESOURCES
 from paddlejob.core.network import network_of
 from paddlejob.core.pod_set import has_ended
 from paddlejob.core.recorder import Recorder, foreign_recorder, recorder_of
-from paddlejob.core.recovery import Moments
 from paddlejob.core.snapshot import Snapshot, StateTimer, WriteFailure
 from paddlejob.kube import errors
 from paddlejob.kube.cache import Cache

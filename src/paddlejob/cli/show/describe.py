@@ -18,7 +18,7 @@ from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError, sentence
 from paddlejob.client.job import Job, JobEvent, Usage
 from paddlejob.client.streams.processes import MAX_PODS
-from paddlejob.core import recovery
+from paddlejob.core.attempts import recovery
 from paddlejob.core.pod_set import attempt_of, training_container
 from paddlejob.history.environment import redact
 from paddlejob.kube.errors import ForbiddenError, KubeError

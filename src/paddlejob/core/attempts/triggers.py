@@ -9,9 +9,9 @@ from paddlejob.api.names import Reason
 from paddlejob.api.pod import Pod
 from paddlejob.api.status_change import change_status
 from paddlejob.api.v1 import Failure, HangPolicy, Phase, Role, StragglerPolicy, WorldSize
-from paddlejob.core import recovery, status
+from paddlejob.core import status
 from paddlejob.core.actions import Kind, Plan
-from paddlejob.core.attempts import backoff, drift, elastic, failures, in_place, inherited
+from paddlejob.core.attempts import backoff, drift, elastic, failures, in_place, inherited, recovery
 from paddlejob.core.attempts.new_attempt import NewAttempt, depends_on_peers, was_established, world_size_of
 from paddlejob.core.gang import kueue, registry
 from paddlejob.core.messages import PhaseReason

@@ -23,9 +23,9 @@ from paddlejob.api.v1 import (
     RecoveryKind,
     TrainingProgress,
 )
-from paddlejob.core import recovery
+from paddlejob.core.attempts import recovery
+from paddlejob.core.attempts.recovery import FirstSteps
 from paddlejob.core.pod_set import attempt_of
-from paddlejob.core.recovery import FirstSteps
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.workqueue import WorkQueue
