@@ -103,9 +103,15 @@ LEDGERS = {
     ),
     "a program that claims to be older than its attempt": (
         MOMENTS,
-        changed(STEPS, startup=Startup(1e6, load_seconds=1.0), new_step=None),
-        {"detect": 0.5, "decide": 0.25, "stop": 0.0, "place": 0.0, "start": 0.0, "load": 1.0},
+        changed(STEPS, startup=Startup(1e6, load_seconds=1.0)),
+        {"detect": 0.5, "decide": 0.25, "stop": 1.0, "place": 0.25},
+        8.5,
+    ),
+    "the same, and another operator began the attempt": (
         None,
+        changed(STEPS, startup=Startup(10.0, load_seconds=1.0)),
+        {"detect": 0.5},
+        8,
     ),
     "parts that are longer than the age of the program": (
         MOMENTS,

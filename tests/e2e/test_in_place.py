@@ -51,6 +51,7 @@ def test_a_killed_program_restarts_with_its_peers_in_their_pods(
     assert (status["attempt"], status["processAttempt"], status["restarts"]) == (1, 1, 1)
     assert status["lastFailure"]["pod"] == f"{job.name}-{victim}"
     assert status["lastFailure"]["exitCode"] == 137
+    assert (status["lastRecovery"]["attempt"], status["lastRecovery"]["kind"]) == (1, "InPlace")
     assert before.items() >= job.uids().items()
     statuses = [each for pod in job.pods() for each in pod["status"]["containerStatuses"]]
     assert all(each["restartCount"] == 0 for each in statuses)

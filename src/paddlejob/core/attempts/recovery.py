@@ -25,6 +25,8 @@ from paddlejob.training.reports import Startup
 PARTS = ("detect", "decide", "stop", "place", "start", "import", "join", "load", "repeat")
 DIGITS = 3
 """Digits of a second in the status."""
+CLOCK_SECONDS = 2.0
+"""Resolution of the times in the status and of the API server's clock."""
 MAX_PRECISE_SECONDS = 60.0
 """Longer times are shown in whole seconds."""
 
@@ -105,9 +107,9 @@ def _detected(job: Observed, new: NewAttempt) -> float | None:
 def milestone(job: Observed, decided: Plan) -> Milestone:
     """Return how far the restart of a job is once a plan is carried out."""
     status, pods = job.status, job.pods
-    is_restarting = status.phase is Phase.RESTARTING and not is_complete(status)
-    has_old = pods.outdated or any(map(job.snapshot.may_run_outdated, job.snapshot.pods))
-    if not is_restarting or has_old:
+    if status.phase is not Phase.RESTARTING or is_complete(status):
+        return Milestone.RECORDED
+    if pods.outdated or any(map(job.snapshot.may_run_outdated, job.snapshot.pods)):
         return Milestone.RECORDED
     has_addresses = not pods.missing and all(member.pod.status.pod_ip for member in pods.active)
     may_start = (
@@ -149,11 +151,14 @@ def fill_in(recovery: Recovery, moments: Moments | None, first: FirstSteps, atte
     """Return a ledger with the parts that are known by now; its own parts stay as they are.
 
     `attempt_began` is when the attempt began by its status, to the second, for an operator that did not begin
-    it. A pod cannot make its program older than the attempt.
+    it. A program that claims to be older than its attempt is not believed.
     """
     if first.attempt != recovery.attempt:
         return recovery
     measured = moments if moments is not None and moments.attempt == recovery.attempt else None
+    earliest = measured.recorded if measured else attempt_began - CLOCK_SECONDS
+    if first.began is not None and first.began < earliest:
+        first = msgspec.structs.replace(first, startup=None)
     found: dict[str, float | None] = dict(_program_parts(first))
     if measured is not None:
         found |= _operator_parts(measured, first.began)
@@ -180,14 +185,13 @@ def _program_parts(first: FirstSteps) -> Iterator[tuple[str, float | None]]:
 
 def _operator_parts(moments: Moments, began: float | None) -> dict[str, float | None]:
     """Return the parts up to the start of the program of worker 0, which may begin before all others can."""
-    last = moments.recorded if began is None else max(began, moments.recorded)
-    placed = moments.placed if began is None or moments.placed is None else min(moments.placed, last)
+    placed = moments.placed if began is None or moments.placed is None else min(moments.placed, began)
     stopped = moments.stopped if placed is None or moments.stopped is None else min(moments.stopped, placed)
     return {
         "decide": moments.recorded - moments.seen,
         "stop": _between(moments.recorded, stopped),
         "place": _between(stopped, placed),
-        "start": _between(placed, None if began is None else last),
+        "start": _between(placed, began),
     }
 
 

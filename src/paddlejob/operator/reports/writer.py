@@ -107,7 +107,7 @@ class ProgressWriter:
         now: Callable[[], datetime],
         on_recovery: Callable[[Recovery], None] = lambda _: None,
     ) -> None:
-        """`on_recovery` is called once with each recovery that has its total."""
+        """`on_recovery` is called with the ledger of a recovery up to its total."""
         self._on_recovery = on_recovery
         self._client = client
         self._state = state
@@ -272,7 +272,7 @@ class ProgressWriter:
             if isinstance(error, errors.ConflictError):
                 kept.due_at = asyncio.get_running_loop().time() + RETRY_SECONDS
         else:
-            if new.last_recovery is not None and recovery.is_complete(new) > recovery.is_complete(job.status):
+            if new.last_recovery is not None and not recovery.is_complete(job.status):
                 self._on_recovery(new.last_recovery)
 
     def _with_progress(self, job: PaddleJob, fresh: TrainingProgress, kept: _JobProgress) -> PaddleJobStatus:
