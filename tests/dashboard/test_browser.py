@@ -130,7 +130,9 @@ async def test_every_page_is_alive_clean_and_within_the_window(runs, page):
         sign = {"overview": ".chart canvas", "logs": ".line", "manifest": "pre"}.get(name, "tbody tr")
         await expect(browser.locator(f"#panel {sign}").first).to_be_visible()
         if name == "overview":
-            await expect(browser.locator(".attempts tbody tr").nth(1)).to_contain_text("exited with code 137")
+            restart = browser.locator(".attempts tbody tr").nth(1)
+            await expect(restart).to_contain_text("exited with code 137")
+            await expect(restart).to_contain_text("Recovery: Recreate")
             await expect(browser.locator(".strip > div")).to_have_count(4)
             await expect(browser.locator(".legend").first).to_contain_text("PendingRunningRestarting")
             for state in ("training", "saving"):

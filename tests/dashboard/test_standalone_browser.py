@@ -51,7 +51,8 @@ async def test_a_post_mortem_opens_from_a_file(browser, tmp_path):
         await expect(ranks.nth(0)).to_have_text("worker-1 failed · exit code 1 · node-7")
         await expect(ranks.nth(1)).to_have_text("worker-0 running · node-1")
         first = "First failure: demo-worker-1 · 2026-01-01 00:00:00 UTC"
-        for text in (first, "and 3 more ranks", "node-3 is gone"):
+        ledger = "Recovery: InPlace, 1.80s to the next new step: detect 0.02s, import 1.20s"
+        for text in (first, ledger, "and 3 more ranks", "node-3 is gone"):
             await expect(page.get_by_text(text)).to_be_visible()
         await expect(page.get_by_role("row", name="worker image")).to_contain_text("paddle:2")
         await expect(page.locator("table.phases tr")).to_have_count(2)
