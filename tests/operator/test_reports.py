@@ -455,7 +455,7 @@ def test_nothing_is_written_before_the_first_step():
         def __init__(self) -> None:
             self.steps: list[int] = []
 
-        def add_report(self, _job, _pod, told, _origin) -> None:
+        def add_report(self, _job, _pod, told, _origin, _startup) -> None:
             self.steps.append(told.step)
 
     async def main() -> None:
@@ -475,7 +475,7 @@ def test_nothing_is_written_before_the_first_step():
 @pytest.mark.parametrize(("local_size", "processes"), [(1, 0), (8, 8)])
 def test_the_number_of_processes_is_written_if_there_are_several(local_size: int, processes: int):
     class Writer:
-        def add_report(self, _job, _pod, told, _origin) -> None:
+        def add_report(self, _job, _pod, told, _origin, _startup) -> None:
             assert told.processes == processes
 
     async def main() -> None:
