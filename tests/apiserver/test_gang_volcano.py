@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from devcluster import ApiError, ControlPlane
 from documents import files
@@ -23,10 +22,10 @@ from paddlejob.kube.transport.http import HttpTransport
 from simkube.build import job
 from simkube.kubelet.outcomes import Exit
 from tests.operator.gang_stage import GangStage, VolcanoStage
+from tests.support.definitions import VOLCANO_CRD
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-VOLCANO = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").read_text())
 CPU = {"resources": {"requests": {"cpu": "1", "memory": "1536Mi"}}}
 PLAIN = job().ps(1, **CPU).worker(2, **CPU)
 
@@ -47,13 +46,13 @@ def volcano(request: pytest.FixtureRequest, plane: ControlPlane) -> Iterator[boo
 
 
 def uninstall(plane: ControlPlane) -> None:
-    path = CUSTOM_RESOURCE_DEFINITIONS.path(None, VOLCANO["metadata"]["name"])
+    path = CUSTOM_RESOURCE_DEFINITIONS.path(None, VOLCANO_CRD["metadata"]["name"])
     plane.request("DELETE", path)
     eventually(lambda: not is_there(plane, path))
 
 
 def install(plane: ControlPlane, *, status_subresource: bool) -> None:
-    definition = copy.deepcopy(VOLCANO)
+    definition = copy.deepcopy(VOLCANO_CRD)
     if status_subresource:
         definition["spec"]["versions"][0]["subresources"] = {"status": {}}
     plane.apply(definition)

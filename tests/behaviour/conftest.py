@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from behaviour.stage import Stage
 from paddlejob.kube.client import Client
@@ -15,10 +14,9 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from simkube import virtual_loop
 from simkube.apiserver.server import ApiServer
+from tests.support.definitions import PADDLE_JOB_CRD
 
 Act = Callable[[Stage], Awaitable[None]]
-
-CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
 
 
 @pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.apiserver)])
@@ -27,7 +25,7 @@ def perform(request: pytest.FixtureRequest) -> Callable[[Act], None]:
     if request.param == "memory":
         return _in_memory
     cluster = request.getfixturevalue("control_plane")
-    cluster.apply(CRD)
+    cluster.apply(PADDLE_JOB_CRD)
     namespace = request.getfixturevalue("namespace")
     return lambda act: asyncio.run(_on_a_real_one(cluster.kubeconfig, namespace, act))
 
@@ -35,7 +33,7 @@ def perform(request: pytest.FixtureRequest) -> Callable[[Act], None]:
 def _in_memory(act: Act) -> None:
     async def main() -> None:
         server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
-        server.install(yaml.safe_load(CRD.read_text()))
+        server.install(PADDLE_JOB_CRD)
         await Stage(Client(server.transport("all")), "default").play(act)
 
     virtual_loop.run(main(), seed=1)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-
-import yaml
 
 from behaviour.stage import Stage
 from paddlejob.api.meta import JsonObject
@@ -19,8 +16,7 @@ from simkube import virtual_loop
 from simkube.apiserver.server import ApiServer
 from simkube.build import JobBuilder
 from simkube.kubelet.outcomes import Exit, ExitWhenReleased
-
-CRD = Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml"
+from tests.support.definitions import PADDLE_JOB_CRD
 
 
 class Scene(Stage):
@@ -69,7 +65,7 @@ def play(act: Callable[[Scene], Awaitable[None]], *, seed: int = 1, **options) -
 
     async def main() -> None:
         server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
-        server.install(yaml.safe_load(CRD.read_text()))
+        server.install(PADDLE_JOB_CRD)
         scene = Scene(server, **options)
         await scene.play(act)
 

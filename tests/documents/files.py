@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.support.definitions import documents
 
 HERE = Path(__file__).parent
 PLACEHOLDER = "[YOUR_REPO]"
@@ -14,7 +14,7 @@ PLACEHOLDER = "[YOUR_REPO]"
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the objects of a file; the guide's placeholder for a registry is filled in."""
     text = path.read_text().replace(PLACEHOLDER, "registry.example.org/me")
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in documents(text) if document]
 
 
 def manifests(*, wild: bool = True) -> dict[str, list[dict[str, Any]]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from behaviour.stage import Stage
 from devcluster import ControlPlane
@@ -25,10 +24,9 @@ from simkube.apiserver.server import ApiServer
 from simkube.kubelet.outcomes import Exit
 from tests.documents import files
 from tests.operator.gang_stage import VolcanoStage
+from tests.support.definitions import PADDLE_JOB_CRD, VOLCANO_CRD
 
 ROOT = Path(__file__).parents[2]
-CRD = yaml.safe_load((ROOT / "deploy/v1/crd.yaml").read_text())
-VOLCANO = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").read_text())
 
 
 class End(NamedTuple):
@@ -71,7 +69,7 @@ Play = Callable[[Act, bool], None]
 def plane() -> Iterator[ControlPlane]:
     """A control plane of its own: whether Volcano is installed is a fact about a whole cluster."""
     with ControlPlane.start() as plane:
-        plane.apply(CRD, VOLCANO)
+        plane.apply(PADDLE_JOB_CRD, VOLCANO_CRD)
         yield plane
 
 
@@ -87,8 +85,8 @@ def play(request: pytest.FixtureRequest) -> Play:
 def _in_memory(act: Act, has_group: bool) -> None:
     async def main() -> None:
         server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
-        server.install(CRD)
-        server.install(VOLCANO)
+        server.install(PADDLE_JOB_CRD)
+        server.install(VOLCANO_CRD)
         await _stage(Client(server.transport("all")), "default", has_group=has_group).play(act)
 
     virtual_loop.run(main(), seed=1)
@@ -122,7 +120,7 @@ async def create(stage: Stage, documents: list[dict[str, Any]]) -> None:
 def columns(job: dict[str, Any]) -> dict[str, Any]:
     """Return what `kubectl get pdj` prints, but for the age, from the columns of the definition."""
     found = {}
-    for column in CRD["spec"]["versions"][0]["additionalPrinterColumns"]:
+    for column in PADDLE_JOB_CRD["spec"]["versions"][0]["additionalPrinterColumns"]:
         if column.get("priority") or column["type"] == "date":
             continue
         value: Any = job

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from devcluster import ControlPlane, ensure
 from devcluster.settings import DEFAULT_CONTROLLERS
@@ -18,6 +17,7 @@ from paddlejob.kube.transport.config import load_config
 from paddlejob.kube.transport.http import HttpTransport
 from tests.gang.nodes import Nodes
 from tests.operator.gang_stage import GangStage
+from tests.support.definitions import PADDLE_JOB_CRD
 
 KUBERNETES = "kubernetes-1.36"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -53,7 +53,7 @@ def plane() -> Iterator[ControlPlane]:
         extra_args={"kube-controller-manager": ("--pvclaimbinder-sync-period=1s",)},
         kubernetes=KUBERNETES,
     ) as plane:
-        plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), yaml.safe_load(CRD.read_text()))
+        plane.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), PADDLE_JOB_CRD)
         plane.await_found("/apis/batch.paddlepaddle.org/v1/paddlejobs")
         yield plane
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import yaml
 
 from paddlejob.api import names
 from paddlejob.api.resources import PADDLE_JOBS
@@ -15,8 +14,9 @@ from simkube import virtual_loop
 from simkube.apiserver.request_log import WriteRecord
 from simkube.apiserver.server import ApiServer
 from simkube.operator import Operator
-from tests.client.scene import CRD, Scene
+from tests.client.scene import Scene
 from tests.operator.log_transport import Logs
+from tests.support.definitions import PADDLE_JOB_CRD
 
 
 class Kept(Scene):
@@ -82,7 +82,7 @@ class Kept(Scene):
 def play(act, settings: HistorySettings | None = None) -> None:
     async def main() -> None:
         server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
-        server.install(yaml.safe_load(CRD.read_text()))
+        server.install(PADDLE_JOB_CRD)
         await Kept(server, settings or HistorySettings()).play(act)
 
     virtual_loop.run(main(), seed=1)

@@ -24,7 +24,7 @@ from simkube.kubelet.outcomes import Behaviour
 from simkube.kubelet.program import ProgramRun, Supervision
 from simkube.operator import Operator
 from simkube.switchboard import LineFaults, Switchboard
-from tests.support.simulated_cluster import PADDLE_JOB_CRD
+from tests.support.definitions import PADDLE_JOB_CRD
 from tests.support.waiting import eventually_async
 
 RECORDER = Recorder.of({"paddlejob_recorder.py": "1"}, "https://operator:8443", by_default=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import yaml
-
 from paddlejob.api.meta import ObjectKey
 from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import TrainingProgress
@@ -13,8 +11,9 @@ from paddlejob.training.steps import Origin
 from simkube import virtual_loop
 from simkube.apiserver.server import ApiServer
 from simkube.operator import Operator
-from tests.client.scene import CRD, Scene
+from tests.client.scene import Scene
 from tests.operator.log_transport import Logs
+from tests.support.definitions import PADDLE_JOB_CRD
 
 
 class Read(Scene):
@@ -67,7 +66,7 @@ class Read(Scene):
 def play(act) -> None:
     async def main() -> None:
         server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
-        server.install(yaml.safe_load(CRD.read_text()))
+        server.install(PADDLE_JOB_CRD)
         await Read(server).play(act)
 
     virtual_loop.run(main(), seed=1)

@@ -24,8 +24,8 @@ from paddlejob.operator.executor import FIRST_BATCH, Executor
 from paddlejob.operator.settings import OperatorSettings
 from simkube.apiserver import refusals
 from simkube.build import job, snapshot
+from tests.support.definitions import VOLCANO_CRD
 from tests.support.simulated import simulated
-from tests.support.simulated_cluster import VOLCANO_CRD
 
 
 async def executor_of(cluster, replicas: int):

@@ -19,9 +19,9 @@ from paddlejob.api.resources import PADDLE_JOBS
 from paddlejob.kube.resource import CONFIG_MAPS, PODS
 from simkube.apiserver.server import ApiServer
 from simkube.build import job
+from tests.support.definitions import PADDLE_JOB_CRD
 from tests.support.hostile import fat_config_map, fat_job, fat_record
 from tests.support.served_api import Front
-from tests.support.simulated_cluster import PADDLE_JOB_CRD
 
 pytestmark = pytest.mark.slow
 

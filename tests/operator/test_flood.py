@@ -16,7 +16,6 @@ from typing import NamedTuple
 from urllib.request import urlopen
 
 import pytest
-import yaml
 from aiohttp import web
 
 from paddlejob.api.resources import PADDLE_JOBS
@@ -28,8 +27,9 @@ from simkube.apiserver.rules.kinds import ResourceType
 from simkube.apiserver.server import ApiServer
 from simkube.build import job
 from tests.operator.test_reports import token_of
+from tests.support.definitions import PADDLE_JOB_CRD
 from tests.support.reporting import free_port
-from tests.support.served_api import CRD, Front
+from tests.support.served_api import Front
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -119,7 +119,7 @@ class Flooded(NamedTuple):
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
     place = tmp_path_factory.mktemp("flooded")
     server = ApiServer(now=lambda: datetime.now(UTC))
-    server.install(yaml.safe_load(CRD.read_text()))
+    server.install(PADDLE_JOB_CRD)
     server.register(ResourceType(resource=SECRETS))
     health, metrics, reports = free_port(), free_port(), free_port()
     with served(server) as port, (place / "operator.log").open("wb") as log:

@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -24,13 +23,12 @@ from simkube.build import job
 from simkube.kubelet.kubelet import Kubelet
 from simkube.kubelet.outcomes import Exit
 from tests.support import hostile
+from tests.support.definitions import PADDLE_JOB_CRD, VOLCANO_CRD
 from tests.support.hostile import CORPUS, Hostile
 
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parents[1]
-CRD = yaml.safe_load((HERE.parent / "deploy" / "v1" / "crd.yaml").read_text())
-VOLCANO = yaml.safe_load((HERE / "schemas" / "volcano_podgroups.yaml").read_text())
 GOOD_SECONDS = 3.0
 """Virtual; a job of a second takes this long alone."""
 READABLE_DEPTH = 900
@@ -45,7 +43,7 @@ def play(case: Hostile, *, volcano: bool) -> str | None:
 
     async def main() -> str | None:
         server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
-        for definition in (CRD, *([VOLCANO] if volcano else [])):
+        for definition in (PADDLE_JOB_CRD, *([VOLCANO_CRD] if volcano else [])):
             server.install(definition)
         client = Client(server.transport("all"))
         stage = Stage(client, "default")

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 
 import msgspec
 import pytest
-import yaml
 
 from paddlejob.api.crd.definition import CRD_NAME, crd_v1, crd_v1beta1, dropped_status_fields, sample_status
 from paddlejob.api.resources import PADDLE_JOBS
@@ -23,10 +22,11 @@ from simkube.build import job
 from simkube.kubelet.outcomes import RunForever, crash
 from tests.operator.log_transport import Logs
 from tests.support import inherited
+from tests.support.definitions import PADDLE_JOB_CRD, definition
 from tests.support.simulated import simulated
-from tests.support.simulated_cluster import PADDLE_JOB_CRD, ROOT, SimulatedCluster
+from tests.support.simulated_cluster import SimulatedCluster
 
-FIRST_RELEASE = yaml.safe_load((ROOT / "tests/release/released/crd-0.1.0.yaml").read_text())
+FIRST_RELEASE = definition("tests/release/released/crd-0.1.0.yaml")
 OLD = {"0.1.0": FIRST_RELEASE, "paddle-operator": inherited.definition()}
 old_definitions = pytest.mark.parametrize("old", OLD.values(), ids=OLD)
 FIELD_COUNT = len(msgspec.structs.fields(PaddleJobStatus))

@@ -7,23 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from scripts.release import changes
-from scripts.release.source import ROOT
+from tests.support.definitions import PADDLE_JOB_CRD, definition
 
 RELEASED = sorted((Path(__file__).parent / "released").glob("crd-*.yaml"))
-NOW = yaml.safe_load((ROOT / "deploy" / "v1" / "crd.yaml").read_text())
+NOW = PADDLE_JOB_CRD
 
 
 @pytest.mark.parametrize("released", RELEASED, ids=lambda path: path.stem)
 def test_fields_of_a_release_are_neither_removed_nor_narrowed(released):
-    assert changes.incompatibilities(yaml.safe_load(released.read_text()), NOW) == []
+    assert changes.incompatibilities(definition(f"tests/release/released/{released.name}"), NOW) == []
 
 
 @pytest.mark.parametrize("released", RELEASED, ids=lambda path: path.stem)
 def test_the_version_that_a_release_stores_is_served(released):
-    old = yaml.safe_load(released.read_text())
+    old = definition(f"tests/release/released/{released.name}")
     stored = {each["name"] for each in old["spec"]["versions"] if each["storage"]}
     assert stored <= {each["name"] for each in NOW["spec"]["versions"] if each["served"]}
     for field in ("group", "scope", "names"):

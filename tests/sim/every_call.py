@@ -35,7 +35,6 @@ from paddlejob.kube.client import Client
 from paddlejob.kube.lease import LeaderElector, LeaseLostError
 from paddlejob.kube.resource import CONFIG_MAPS, LEASES, PODS, SERVICES
 from paddlejob.operator.settings import OperatorSettings
-from sim.gangs import VOLCANO_CRD
 from sim.simulation import DEFINITION, silence
 from sim.supervised import RECORDER
 from sim.wire import LATE_SECONDS, LEASE, Fault, Wire, WiredTransport
@@ -50,6 +49,7 @@ from simkube.operator import Operator
 from simkube.switchboard import Switchboard
 from simkube.volcano import Volcano
 from support.inherited import Inheritance
+from tests.support.definitions import VOLCANO_CRD
 from tests.support.programs import broken_rules
 
 TRAINING_SECONDS = 300.0

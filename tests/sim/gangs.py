@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-import yaml
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
@@ -30,8 +28,8 @@ from simkube.apiserver.server import ApiServer
 from simkube.kueue import Kueue
 from simkube.native_gangs import NativeGangs
 from simkube.volcano import Volcano
+from tests.support.definitions import VOLCANO_CRD
 
-VOLCANO_CRD = yaml.safe_load((Path(__file__).parents[1] / "schemas/volcano_podgroups.yaml").read_text())
 SESSION_SECONDS = 2.0
 PLENTY = 1000
 FLAVOR = "any"

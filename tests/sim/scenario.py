@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import msgspec
-import yaml
 
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
@@ -14,8 +12,9 @@ from sim import bystander, gangs, ingredients, mistakes, old_definition, persist
 from simkube.build import JobBuilder, job
 from simkube.faults.transport import FaultRates
 from simkube.kubelet import outcomes
+from tests.support.definitions import PADDLE_JOB_CRD
 
-DEFINITION = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "v1" / "crd.yaml").read_text())
+DEFINITION = PADDLE_JOB_CRD
 SKEWS = (0.0, -600.0, 600.0)
 CODES = (1, 2, 134, 137, 143, 101, 15)
 

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
 from aiohttp import web
 
-from client.scene import CRD, Scene
+from client.scene import Scene
 from paddlejob.kube.errors import TransportError
 from simkube.apiserver import watches
 from simkube.apiserver.server import ApiServer
 from tests.support import pod_streams
+from tests.support.definitions import PADDLE_JOB_CRD
 
 T = TypeVar("T")
 
@@ -214,7 +214,7 @@ def served_cluster(directory: Path) -> Iterator[ServedCluster]:
 @contextlib.asynccontextmanager
 async def _cluster(directory: Path) -> AsyncIterator[ServedCluster]:
     server = ApiServer(garbage_delay_seconds=(0.0, 0.1))
-    server.install(yaml.safe_load(CRD.read_text()))
+    server.install(PADDLE_JOB_CRD)
     scene, front = Scene(server), Front(server)
     await front.start()
     opened, closing = asyncio.Event(), asyncio.Event()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from paddlejob.api.resources import PADDLE_JOBS, VOLCANO_POD_GROUPS
 from paddlejob.api.v1 import PaddleJob
@@ -28,11 +27,10 @@ from simkube.kubelet.outcomes import Behaviour, exit_soon
 from simkube.kubelet.pod_worker import Timing
 from simkube.operator import Operator
 from simkube.volcano import Volcano
+from tests.support.definitions import PADDLE_JOB_CRD, VOLCANO_CRD
 from tests.support.waiting import eventually_async
 
 ROOT = Path(__file__).parents[2]
-PADDLE_JOB_CRD = yaml.safe_load((ROOT / "deploy/v1/crd.yaml").read_text())
-VOLCANO_CRD = yaml.safe_load((ROOT / "tests/schemas/volcano_podgroups.yaml").read_text())
 
 
 class SimulatedCluster:

@@ -10,7 +10,7 @@ from typing import Any
 from paddlejob.kube.client import Client
 from paddlejob.kube.transport import Response
 from simkube.apiserver.server import ApiServer
-from tests.support.simulated_cluster import PADDLE_JOB_CRD
+from tests.support.definitions import PADDLE_JOB_CRD
 
 FORBIDDEN = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"no"}'
 BROKEN = b'{"kind":"Status","code":500,"reason":"InternalError","message":"it hurts"}'
