@@ -41,6 +41,7 @@ def test_an_unknown_field_is_an_error():
         change_status(PaddleJobStatus(), retry_tiem=None)
 
 
+@pytest.mark.slow
 def test_mypy_rejects_a_misspelled_field_and_a_wrong_type(tmp_path: Path):
     module = tmp_path / "mistakes.py"
     module.write_text(MISTAKES)

@@ -74,6 +74,7 @@ async def test_a_failure_restarts_all_programs_and_no_pod(of, who):
     check(stage)
 
 
+@pytest.mark.slow
 @simulated
 async def test_500_pods_need_no_more_writes_than_three():
     stage = InPlaceStage(
@@ -204,6 +205,7 @@ async def test_the_third_restart_in_a_row_recreates_all_pods():
 MOMENTS = [float(moment) for moment in range(0, 30, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", [0.5, 10, 50])
 @pytest.mark.parametrize(
     "of", [collective(), servers(), collective(intranet="Service")], ids=["PodIP", "PS", "Service"]
@@ -229,6 +231,7 @@ def test_an_operator_that_is_killed_at_any_point_of_the_restart(of, away):
         history(moment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("away", [5, 1000])
 @pytest.mark.parametrize("who", ["demo-worker-0", "demo-worker-1"])
 @pytest.mark.parametrize(
@@ -253,6 +256,7 @@ def test_a_supervisor_that_turns_mute_at_any_point_of_the_restart(of, who, away)
         history(moment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [collective(), servers()], ids=["PodIP", "PS"])
 def test_a_supervisor_that_dies_at_any_point_of_the_restart(of):
     @simulated

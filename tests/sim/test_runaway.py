@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import msgspec
@@ -85,7 +86,12 @@ ENDLESS = {
 TOLD = r"(restarting|creating \S+ again) at \d\d:\d\d:\d\dZ \((attempt|try) \d+\): \S+ .+"
 
 
-CASES = [(name, persistent_fault) for name in JOBS for persistent_fault in ENDLESS]
+QUICK = {*zip(itertools.cycle(JOBS), ENDLESS, strict=False)}
+"""Every job and every fault, but not all pairs."""
+CASES = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in itertools.product(JOBS, ENDLESS)
+]
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ def test_an_event_loop_waits_by_its_own_clock():
         began = asyncio.get_running_loop().time()
 
         async def is_late():
-            return asyncio.get_running_loop().time() - began > 3600
+            return asyncio.get_running_loop().time() - began > 120
 
-        assert await eventually_async(is_late, within_seconds=7200)
+        assert await eventually_async(is_late, within_seconds=240)
         with pytest.raises(AssertionError, match="not within 60 s"):
             await eventually_async(lambda: False)
 

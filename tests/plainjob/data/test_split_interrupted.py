@@ -142,6 +142,7 @@ CASES = {
     "other content": ([(2, "a", {})], (2, "b", FORCE)),
     "other scripts": ([(2, "a", {})], (2, "c", FORCE)),
 }
+QUICK = ("the first split", "other scripts")
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +162,13 @@ def inputs(tmp_path):
 
 
 @pytest.mark.usefixtures("inputs")
-@pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(*splits, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        for name, splits in CASES.items()
+    ],
+)
 def test_a_split_killed_at_any_change_is_resumed_or_refused(tmp_path, before, after):
     case = Case(tmp_path, before, after)
     deaths = 0
