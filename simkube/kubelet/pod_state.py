@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from paddlejob.api.meta import JsonObject
-from paddlejob.kubelet.lifecycle import ContainerOutcome, phase_of
+from paddlejob.kubelet import ContainerOutcome, phase_of
 from simkube.kubelet.node_pool import Placement
 from simkube.virtual_loop import timestamp
 

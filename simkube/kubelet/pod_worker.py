@@ -9,12 +9,12 @@ from datetime import datetime
 
 import msgspec
 
+from paddlejob import kubelet
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.kube.client import Client
-from paddlejob.kubelet import environment, lifecycle
-from paddlejob.kubelet.environment import Sources
+from paddlejob.kubelet import Sources
 from simkube.kubelet.node_pool import NodePool
 from simkube.kubelet.outcomes import (
     Behaviour,
@@ -53,9 +53,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """From the report that the last container has terminated to the report of the phase that follows."""
     config_retry_seconds: Range = (10.0, 15.0)
     """Time until a container with a missing ConfigMap is tried again, unless the pod's metadata changes."""
-    backoff_seconds: float = lifecycle.FIRST_BACK_OFF_SECONDS
+    backoff_seconds: float = kubelet.FIRST_BACK_OFF_SECONDS
     """Before the second restart; doubles with each one. The first restart is immediate."""
-    max_backoff_seconds: float = lifecycle.MAX_BACK_OFF_SECONDS
+    max_backoff_seconds: float = kubelet.MAX_BACK_OFF_SECONDS
 
 
 class ContainerStart(msgspec.Struct, frozen=True):
@@ -295,13 +295,13 @@ class PodWorker:
 
     async def _configured(self, state: SimulatedContainer, container: JsonObject) -> dict[str, str]:
         """Wait until everything that a container's environment comes from exists; return it."""
-        needed = environment.references(container)
+        needed = kubelet.references(container)
         while True:
             self._kicked.clear()
             read = {source: await self._writer.read(source) for source in needed}
             try:
-                return environment.resolve(container, Sources(self._seen_from_inside(), read.get))
-            except environment.ConfigError as error:
+                return kubelet.resolve(container, Sources(self._seen_from_inside(), read.get))
+            except kubelet.ConfigError as error:
                 state.wait("CreateContainerConfigError", str(error))
             await self._publish()
             seconds = self._node.rng.uniform(*self._node.timing.config_retry_seconds)
@@ -362,19 +362,17 @@ class PodWorker:
         policy = self.pod["spec"].get("restartPolicy", "Always")
         if state in self._state.inits and policy == "Always":
             policy = "OnFailure"
-        return lifecycle.is_restarted(policy, state.exit_code or 0)
+        return kubelet.is_restarted(policy, state.exit_code or 0)
 
     async def _back_off(self, state: SimulatedContainer) -> None:
         """Wait before a restart: not at all the first time, then longer and longer."""
         if not self._node.fast:
             await self._publish()
         timing = self._node.timing
-        seconds = lifecycle.back_off_seconds(
-            state.restarts, timing.backoff_seconds, timing.max_backoff_seconds
-        )
+        seconds = kubelet.back_off_seconds(state.restarts, timing.backoff_seconds, timing.max_backoff_seconds)
         metadata = self.pod["metadata"]
         pod = f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})"
-        state.restart("CrashLoopBackOff", lifecycle.back_off_message(seconds, state.name, pod))
+        state.restart("CrashLoopBackOff", kubelet.back_off_message(seconds, state.name, pod))
         if seconds:
             await self._publish()
             await asyncio.sleep(seconds)

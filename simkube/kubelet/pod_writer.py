@@ -10,7 +10,7 @@ from paddlejob.api.meta import JsonObject
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, Resource
-from paddlejob.kubelet.environment import CONFIG_MAP, SECRET, Contents, Source
+from paddlejob.kubelet import CONFIG_MAP, SECRET, Contents, Source
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
 _RESOURCES = {CONFIG_MAP: CONFIG_MAPS, SECRET: SECRETS}

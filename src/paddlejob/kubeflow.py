@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from paddlejob import kubelet
 from paddlejob.api import names
 from paddlejob.api.defaulting import effective
 from paddlejob.api.meta import JsonObject
@@ -20,7 +21,6 @@ from paddlejob.api.v1 import MAX_BACKOFF_LIMIT, CleanPodPolicy, Intranet, Paddle
 from paddlejob.core.paddle_env import JobContext, config_data, service_host
 from paddlejob.core.pod_set import Replica, pod_name
 from paddlejob.core.render import render_pod
-from paddlejob.kubelet import environment as kubelet
 
 API_VERSION = "kubeflow.org/v1"
 CONTAINER = "paddle"

@@ -5,6 +5,7 @@ import itertools
 import msgspec
 import pytest
 
+from paddlejob import kubelet
 from paddlejob.api import names
 from paddlejob.api.names import Env
 from paddlejob.api.pod import Pod
@@ -28,8 +29,7 @@ from paddlejob.core.attempts.processes import (
 from paddlejob.core.paddle_env import PORT_BLOCKS, process_env
 from paddlejob.core.pod_set import Replica
 from paddlejob.core.render import render_pod
-from paddlejob.kubelet import environment
-from paddlejob.kubelet.environment import Sources
+from paddlejob.kubelet import Sources
 from simkube.build import NOW, job, snapshot
 
 DOWN = ProcessState.DOWN
@@ -255,7 +255,7 @@ def render_env(built, replica: Replica, data: dict[str, str]) -> dict[str, str]:
     octet = {Role.PS: 1, Role.WORKER: 2, Role.HETER: 3}[replica.role]
     seen = {**manifest, "status": {"podIP": f"10.0.{octet}.{replica.index + 1}"}}
     contents = {name: value.encode() for name, value in data.items()}
-    return environment.resolve(manifest["spec"]["containers"][0], Sources(seen, lambda _: contents))
+    return kubelet.resolve(manifest["spec"]["containers"][0], Sources(seen, lambda _: contents))
 
 
 def test_an_endpoint_that_is_not_listed_is_left_out():

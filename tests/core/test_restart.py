@@ -9,7 +9,7 @@ from paddlejob.api import names
 from paddlejob.api.v1 import Phase, TrainingProgress
 from paddlejob.core.actions import ReplaceConfig, StopPod
 from paddlejob.core.paddle_env import config_hash
-from paddlejob.kubelet.lifecycle import back_off_message
+from paddlejob.kubelet import back_off_message
 from simkube.build import NOW, job, snapshot
 
 COLLECTIVE = job().worker(3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddlejob.kubelet.environment import (
+from paddlejob.kubelet import (
     CONFIG_MAP,
     SECRET,
     ConfigError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.kubelet.lifecycle import ContainerOutcome, phase_of
+from paddlejob.kubelet import ContainerOutcome, phase_of
 
 RUNNING = ContainerOutcome(has_started=True, exit_code=None)
 WAITING = ContainerOutcome(has_started=False, exit_code=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.kubelet.environment import (
+from paddlejob.kubelet import (
     CONFIG_MAP,
     SECRET,
     ConfigError,

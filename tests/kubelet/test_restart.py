@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddlejob.kubelet.lifecycle import back_off_message, back_off_seconds, is_restarted
+from paddlejob.kubelet import back_off_message, back_off_seconds, is_restarted
 
 POLICIES = {
     "Always, whatever the code": ("Always", 0, True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddlejob.core.actions import Create, Kind, Plan
-from paddlejob.kubelet.environment import CONFIG_MAP, Source, Sources, resolve
+from paddlejob.kubelet import CONFIG_MAP, Source, Sources, resolve
 from simkube.build import SnapshotBuilder
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+from paddlejob import kubelet
 from paddlejob.api import quantity
 from paddlejob.api.meta import JsonObject, ObjectMeta, View
 from paddlejob.client import ranks
 from paddlejob.client.errors import ClientError
 from paddlejob.client.job import Usage
+from paddlejob.client.streams.processes import pod_environment
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SECRETS, Resource
-from paddlejob.kubelet import environment as kubelet
-from paddlejob.kubelet.environment import CONFIG_MAP, Contents, Source, Sources
+from paddlejob.kubelet import CONFIG_MAP, Contents, Source, Sources
 
 if TYPE_CHECKING:
     from paddlejob.client.cluster import ClusterJob
@@ -50,8 +51,6 @@ async def rank_environment(job: ClusterJob, rank: str) -> dict[str, str]:
     if process is None:
         container = ranks.training_container(job.state, pod)
         return await environment(job.client, job.namespace, pod.metadata.name, container)
-    from paddlejob.client.streams.processes import pod_environment  # noqa: PLC0415 - not needed for most verbs
-
     return await pod_environment(job, pod, process)
 
 

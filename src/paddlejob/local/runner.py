@@ -24,7 +24,7 @@ from paddlejob.core import actions
 from paddlejob.core.actions import Create, Delete, Event, Kind, StopPod
 from paddlejob.core.plan import plan
 from paddlejob.core.snapshot import Settings, Snapshot, StateTimer
-from paddlejob.kubelet.environment import Contents
+from paddlejob.kubelet import Contents
 from paddlejob.local.errors import InputError
 from paddlejob.local.pod.context import RunContext
 from paddlejob.local.pod.pod import LocalPod

@@ -17,7 +17,7 @@ from paddlejob.api.pod import Pod
 from paddlejob.api.v1 import PaddleJob
 from paddlejob.core.actions import Event
 from paddlejob.core.snapshot import Settings
-from paddlejob.kubelet.lifecycle import FIRST_BACK_OFF_SECONDS
+from paddlejob.kubelet import FIRST_BACK_OFF_SECONDS
 from paddlejob.local import admission
 from paddlejob.local.admission import Machine
 from paddlejob.local.errors import InputError

@@ -22,7 +22,7 @@ from paddlejob.api.v1 import PaddleJob
 from paddlejob.api.validation import validate
 from paddlejob.api.validation.errors import FieldError, invalid, is_dns_label
 from paddlejob.kube.decoding import without_nulls
-from paddlejob.kubelet.environment import Contents
+from paddlejob.kubelet import Contents
 from paddlejob.local.errors import InputError
 from paddlejob.local.input import strict
 from paddlejob.yaml_depth import check_depth

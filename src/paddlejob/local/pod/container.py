@@ -12,7 +12,7 @@ from paddlejob import recorder
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
-from paddlejob.kubelet.environment import Sources, expand, resolve
+from paddlejob.kubelet import Sources, expand, resolve
 from paddlejob.local.errors import InputError
 from paddlejob.local.input.images import Image
 from paddlejob.local.pod.context import RunContext, base_environment

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from paddlejob import kubelet
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.pod import (
     ContainerRunning,
@@ -18,8 +19,7 @@ from paddlejob.api.pod import (
     ContainerTerminated,
     ContainerWaiting,
 )
-from paddlejob.kubelet import lifecycle
-from paddlejob.kubelet.environment import ConfigError
+from paddlejob.kubelet import ConfigError
 from paddlejob.local.errors import InputError
 from paddlejob.local.pod.container import ContainerStart, spec_of
 from paddlejob.local.pod.context import RunContext
@@ -139,17 +139,17 @@ class ContainerLoop:
 
     def _restarts_after(self, ending: ContainerTerminated) -> bool:
         policy = "Always" if self.is_sidecar else self._pod.restart_policy
-        return not self._is_stopping and lifecycle.is_restarted(policy, ending.exit_code)
+        return not self._is_stopping and kubelet.is_restarted(policy, ending.exit_code)
 
     async def _back_off(self, ending: ContainerTerminated) -> None:
         """Wait before the next start, twice as long after each crash; the first restart is immediate."""
         began, ended = ending.started_at, ending.finished_at
-        if began and ended and (ended - began).total_seconds() >= lifecycle.BACK_OFF_RESET_SECONDS:
+        if began and ended and (ended - began).total_seconds() >= kubelet.BACK_OFF_RESET_SECONDS:
             self._crashes = 0
-        delay = lifecycle.back_off_seconds(self._crashes, self._pod.context.back_off_seconds)
+        delay = kubelet.back_off_seconds(self._crashes, self._pod.context.back_off_seconds)
         self._crashes += 1
         if delay:
-            self._set(_waiting("CrashLoopBackOff", lifecycle.back_off_message(delay, self.name)))
+            self._set(_waiting("CrashLoopBackOff", kubelet.back_off_message(delay, self.name)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._stop_requested()

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from paddlejob.kubelet.environment import Contents
-from paddlejob.kubelet.lifecycle import FIRST_BACK_OFF_SECONDS
+from paddlejob.kubelet import FIRST_BACK_OFF_SECONDS, Contents
 from paddlejob.local.input.images import Images
 from paddlejob.local.pod.capabilities import Capabilities
 from paddlejob.local.pod.volumes import Claims

@@ -15,8 +15,7 @@ from paddlejob.api.meta import JsonObject, ObjectMeta
 from paddlejob.api.pod import ContainerStatus, Pod, PodCondition, PodSpec, PodStatus
 from paddlejob.core.actions import STOP_DEADLINE_SECONDS
 from paddlejob.core.pod_set import FINAL_PHASES
-from paddlejob.kubelet.environment import CONFIG_MAP, Contents, Source, Sources
-from paddlejob.kubelet.lifecycle import ContainerOutcome, phase_of
+from paddlejob.kubelet import CONFIG_MAP, ContainerOutcome, Contents, Source, Sources, phase_of
 from paddlejob.local.pod.container import ContainerStart
 from paddlejob.local.pod.container_loop import ContainerLoop, PodControl
 from paddlejob.local.pod.context import FindContents, RunContext, allocatable

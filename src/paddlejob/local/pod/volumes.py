@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+from paddlejob import kubelet
 from paddlejob.api import names
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.validation.errors import describe, is_dns_label
-from paddlejob.kubelet import environment
-from paddlejob.kubelet.environment import Sources, expand
+from paddlejob.kubelet import Sources, expand
 from paddlejob.local.errors import InputError
 from paddlejob.local.sandbox.spec import Bind
 from paddlejob.local.store.run_directory import MEMORY, write_atomically
@@ -123,9 +123,9 @@ def _name_errors(path: str, volume: JsonObject) -> Iterator[str]:
             f"{path}.persistentVolumeClaim.claimName is {describe(claim)}; "
             "use lower-case letters, digits, '-' and '.'"
         )
-    for field in environment.MAKERS:
+    for field in kubelet.MAKERS:
         for index, item in enumerate((volume.get(field) or {}).get("items") or ()):
-            if not environment.stays_inside(str(item.get("path") or "")):
+            if not kubelet.stays_inside(str(item.get("path") or "")):
                 here = f"{path}.{field}.items[{index}].path"
                 yield f"{here} is {describe(item.get('path'))}; write a path inside the volume, without '..'"
     for index, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
@@ -202,7 +202,7 @@ class PodVolumes:
             in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
             return _ensure((self._memory if in_memory else self._directory) / name), False
         directory = _ensure(self._directory / name)
-        for path, content, mode in environment.files_of(volume, sources):
+        for path, content, mode in kubelet.files_of(volume, sources):
             target = directory / path
             target.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(target, content, mode)
@@ -221,7 +221,7 @@ def _host_path(reference: JsonObject) -> Path:
 def _inside(source: Path, inside: str) -> Path:
     """Return a subdirectory of a volume. Raises InputError if it, or a link in it, leaves the volume."""
     path = (source / inside).resolve()
-    if not environment.stays_inside(inside) or not path.is_relative_to(source.resolve()):
+    if not kubelet.stays_inside(inside) or not path.is_relative_to(source.resolve()):
         raise InputError(f"subPath is {inside}, which leaves the volume; write a path inside the volume")
     if not path.exists():
         path.mkdir(parents=True)
