@@ -6,15 +6,13 @@ import importlib
 import signal
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from paddlejob.cli.catalog import ALIASES, SYNONYMS, Table, all_verbs
 from paddlejob.cli.terminal import say
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 INTERRUPTED = 130
 
@@ -78,8 +76,6 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Complete verbs, with their line of help, and options."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only for completion
-
         verbs = [(verb, line) for verb, (_, line) in self.table.items() if verb.startswith(incomplete)]
         return [
             *(CompletionItem(verb, help=line) for verb, line in verbs),

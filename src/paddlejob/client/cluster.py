@@ -33,6 +33,7 @@ from paddlejob.client.job import (
 from paddlejob.client.logs.model import ALL_LOGS, LogItem, LogQuery
 from paddlejob.client.streams.execution import ContainerCommand, execute
 from paddlejob.client.streams.port_forward import Forwarder
+from paddlejob.client.streams.processes import RankProcess, pod_processes
 from paddlejob.kube import errors
 from paddlejob.kube.client import Client
 from paddlejob.kube.resource import CONFIG_MAPS, PODS, SECRETS
@@ -42,7 +43,6 @@ from paddlejob.kube.transport.quick import QuickTransport
 
 if TYPE_CHECKING:
     from paddlejob.client.explain import Explanation
-    from paddlejob.client.streams.processes import RankProcess
     from paddlejob.client.streams.stacks import ProcessStack
     from paddlejob.history.record import Record, Summary
 
@@ -367,8 +367,6 @@ class ClusterJob(Job):
 
     async def processes(self, rank: str = "all") -> list[RankProcess]:
         """Read the files of the launcher in the pods, with exec."""
-        from paddlejob.client.streams.processes import pod_processes  # noqa: PLC0415
-
         return await pod_processes(self, rank)
 
     async def copy_from(self, rank: str, source: str, target: Path, *, container: str = "") -> Path:

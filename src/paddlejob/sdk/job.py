@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from paddlejob.api.v1 import PaddleJobStatus, Phase
 from paddlejob.client import manifest as manifests
+from paddlejob.client.cluster import Cluster
 from paddlejob.client.errors import ClientError, InvalidJobError
 from paddlejob.client.job import FirstError, Jobs, describe
 from paddlejob.client.job import Job as ClientJob
@@ -295,7 +296,6 @@ def open_jobs(where: str, namespace: str | None = None, *, python: str = "") -> 
         return LocalRuns.open(python=python or sys.executable)
     if python:
         raise JobError("python= works only with where='laptop'; on a cluster the image has the interpreter")
-    from paddlejob.client.cluster import Cluster  # noqa: PLC0415 - imports aiohttp
 
     async def open_cluster() -> Cluster:
         return Cluster.open(context=None if where == CLUSTER else where, namespace=namespace)
