@@ -6,7 +6,7 @@ import pytest
 
 from sim.simulation import SEEDS, play
 
-SEEDS_PER_TEST = 10
+SEEDS_PER_TEST = 5
 
 
 @pytest.mark.parametrize("batch", range(SEEDS // SEEDS_PER_TEST))
