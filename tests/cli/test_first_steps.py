@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from paddlejob.cli.main import main
@@ -13,6 +12,7 @@ from paddlejob.cli.setup.init import EXAMPLES
 from paddlejob.install import RESOURCES
 from paddlejob.local.input.documents import read
 from paddlejob.local.input.images import collect
+from tests.support.definitions import documents
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "v1"
 
@@ -50,14 +50,14 @@ def test_init_overwrites_nothing(run):
 
 def test_install_prints_what_the_documents_apply(run):
     shipped = [
-        each for name in ("crd", "operator") for each in read_all((DEPLOY / f"{name}.yaml").read_text())
+        each for name in ("crd", "operator") for each in documents((DEPLOY / f"{name}.yaml").read_text())
     ]
-    assert read_all(run("install").stdout) == shipped
+    assert documents(run("install").stdout) == shipped
 
 
 def test_install_takes_the_image_and_the_namespace(run):
     text = run("install", "--replicas=2", "--image", "mirror/operator:1", "-n", "team-a").stdout
-    objects = {each["kind"]: each for each in read_all(text)}
+    objects = {each["kind"]: each for each in documents(text)}
     deployment = objects["Deployment"]
     assert deployment["metadata"]["namespace"] == objects["Namespace"]["metadata"]["name"] == "team-a"
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/operator:1"
@@ -66,12 +66,12 @@ def test_install_takes_the_image_and_the_namespace(run):
 
 
 def test_install_leaves_out_the_crd_and_the_rights_beyond_a_namespace(run):
-    printed = read_all(run("install", "--skip-crd", "--namespaced").stdout)
-    assert printed == read_all((DEPLOY / "operator-namespaced.yaml").read_text())
+    printed = documents(run("install", "--skip-crd", "--namespaced").stdout)
+    assert printed == documents((DEPLOY / "operator-namespaced.yaml").read_text())
 
 
 def test_install_adds_the_dashboard(run):
-    printed = read_all(
+    printed = documents(
         run("install", "--dashboard", "-n", "team-a", "--replicas=2", "--image=mirror/a:1").stdout
     )
     deployments = {each["metadata"]["name"]: each for each in printed if each["kind"] == "Deployment"}
@@ -86,7 +86,7 @@ def test_install_adds_the_dashboard(run):
 
 def test_every_kind_of_an_installation_can_be_applied(run):
     for arguments in ((), ("--namespaced",), ("--dashboard",)):
-        for each in read_all(run("install", *arguments).stdout):
+        for each in documents(run("install", *arguments).stdout):
             resource = RESOURCES[each["kind"]]
             assert resource.api_version == each["apiVersion"]
             assert resource.namespaced == ("namespace" in each["metadata"])
@@ -112,7 +112,3 @@ def test_an_example_elsewhere_knows_its_image_too(run):
     """The package carries the programs that the images of the examples are made of."""
     known = collect((), Path("/"))
     assert known.find("registry.baidubce.com/paddle-operator/demo-resnet:v1").directory.name == "resnet"
-
-
-def read_all(text):
-    return list(yaml.safe_load_all(text))

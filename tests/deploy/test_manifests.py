@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 import paddlejob
 from paddlejob.cli.setup.operator import command
 from scripts import manifests
 from scripts.manifests import Install
+from tests.support.definitions import documents
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = {
@@ -21,7 +21,7 @@ FILES = {
 
 
 def objects(name: str) -> list[dict]:
-    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+    return documents((DEPLOY / name).read_text())
 
 
 def find(name: str, kind: str) -> dict:
@@ -89,7 +89,7 @@ def test_one_namespace_leaves_the_cluster_alone():
 
 def test_every_mention_of_the_namespace_is_a_word_that_can_be_replaced():
     text = (DEPLOY / "v1/operator-namespaced.yaml").read_text().replace("paddle-system", "team-a")
-    spaces = {each["metadata"].get("namespace", "team-a") for each in yaml.safe_load_all(text)}
+    spaces = {each["metadata"].get("namespace", "team-a") for each in documents(text)}
     assert spaces == {"team-a"}
 
 
