@@ -42,6 +42,7 @@ def run(code: str, name: str, namespace: dict) -> None:
     exec(compile(code, name, "exec"), namespace)
 
 
+@pytest.mark.slow
 def test_every_block_runs(directory, capsys):
     namespace: dict = {"__name__": "guide"}
     for number, code in enumerate(blocks(GUIDES[0].read_text())):
