@@ -73,7 +73,7 @@ lint: $(STAMP) ## Style, types, layers, and that generated files are current
 	$(BIN)/python scripts/generate.py --check
 
 test-unit: $(STAMP) ## Unit, property and simulation tests
-	PADDLEJOB_SEEDS=200 PADDLEJOB_EXAMPLES=$(or $(EXAMPLES),25) $(PYTEST) -n $(JOBS) --dist worksteal -m '$(QUICK)'
+	PADDLEJOB_SEEDS=240 PADDLEJOB_EXAMPLES=$(or $(EXAMPLES),25) $(PYTEST) -n $(JOBS) --dist worksteal -m '$(QUICK)'
 
 test-training: $(STAMP) ## Train once on parameter servers and once collectively, with real PaddlePaddle
 	$(PYTEST) -n 2 -m training

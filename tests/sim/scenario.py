@@ -53,6 +53,11 @@ class Scenario(msgspec.Struct, frozen=True):
     node_skew_seconds: float = 0.0
 
 
+def fault_of(seed: int) -> persistent_fault.PersistentFault:
+    """Return the fault of all new pods in a history."""
+    return persistent_fault.draw(random.Random(f"plague {seed}"))
+
+
 def draw(seed: int) -> Scenario:
     """Draw a scenario."""
     rng = random.Random(f"scenario {seed}")
@@ -77,7 +82,7 @@ def draw(seed: int) -> Scenario:
         trouble=rng.choice((0.0, 0.05, 0.2)),
         ip_family=rng.choice(("IPv4", "IPv4", "IPv6")),
         streaming_list=rng.random() < 0.7,
-        persistent_fault=persistent_fault.draw(random.Random(f"plague {seed}")),
+        persistent_fault=fault_of(seed),
         gangs=gangs.draw(random.Random(f"gangs {seed}"), jobs),
         mistake=mistakes.draw(random.Random(f"mistakes {seed}"), jobs, heal),
         old_definition=old_definition.draw(random.Random(f"definition {seed}"), DEFINITION, heal),

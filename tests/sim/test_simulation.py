@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+from sim.scenario import fault_of
 from sim.simulation import SEEDS, play
 
 SEEDS_PER_TEST = 5
+LONG = [seed for seed in range(SEEDS) if 600 < fault_of(seed).until_seconds < math.inf]
+"""Histories with a fault that lasts for hours. They take several times as long as others."""
+SHORT = sorted({*range(SEEDS)} - {*LONG})
 
 
-@pytest.mark.parametrize("batch", range(SEEDS // SEEDS_PER_TEST))
+def batches(seeds: list[int]) -> list[list[int]]:
+    return [seeds[at : at + SEEDS_PER_TEST] for at in range(0, len(seeds), SEEDS_PER_TEST)]
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [*batches(SHORT), *(pytest.param(each, marks=pytest.mark.slow) for each in batches(LONG))],
+    ids=lambda seeds: f"{seeds[0]} to {seeds[-1]}",
+)
 @pytest.mark.timeout(600)
-def test_histories(batch):
-    for seed in range(batch * SEEDS_PER_TEST, (batch + 1) * SEEDS_PER_TEST):
+def test_histories(seeds):
+    for seed in seeds:
         try:
             play(seed)
         except BaseException as error:
