@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from paddlejob.operator.reports import attendance
+import asyncio
+import ssl
+
+from paddlejob.operator.reports import attendance, intake
+from paddlejob.operator.reports.certificate import _make
+from paddlejob.operator.reports.intake import Answer, Call
+from paddlejob.operator.reports.tokens import PodIdentity
 from simkube.build import JobBuilder, job
 from simkube.kubelet import outcomes
 from tests.operator.in_place_stage import InPlaceStage, failing
 from tests.support.simulated import simulated
+from tests.support.waiting import eventually_async
 
 CRASH = outcomes.crash(137, after_seconds=20)
 
@@ -77,3 +84,44 @@ async def test_a_program_that_cannot_be_restarted_in_place_ends_its_container_at
         await stage.until(lambda: any(run.ended for run in stage.supervision.runs))
         await stage.until(lambda: stage.status().get("attempt") == 1, within_seconds=10)
         assert stage.status()["lastFailure"]["exitCode"] == 137
+
+
+async def test_pods_behind_one_address_do_not_keep_reports_out():
+    """With SNAT or a mesh, many pods share a source address."""
+    certificate = await _make("127.0.0.1")
+    waiting: list[asyncio.Event] = []
+
+    async def admit(token: str, _: str) -> PodIdentity:
+        return PodIdentity("team", token, token)
+
+    async def attend(call: Call) -> Answer:
+        if call.may_wait:
+            waiting.append(asyncio.Event())
+            await waiting[-1].wait()
+        return Answer(200, {"nextSeconds": 5.0})
+
+    async def report(_: Call) -> Answer:
+        return Answer(200, {"nextSeconds": 5.0})
+
+    async def ask(port: int, path: str) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+        head = f"POST {path} HTTP/1.1\r\nAuthorization: Bearer a\r\nContent-Length: 2\r\n\r\n{{}}"
+        writer.write(head.encode())
+        line = await reader.readline()
+        writer.transport.abort()
+        return line
+
+    client = ssl.create_default_context(cadata=certificate.certificate)
+    client.check_hostname = False
+    routes = {"/v1/attend": attend, "/v1/report": report}
+    pods = 3 * intake.LIMITS.per_source
+    async with intake.serve("127.0.0.1:0", certificate.server_context(), admit, routes) as port:
+        asking: list[asyncio.Task[bytes]] = []
+        for number in range(1, pods + 1):
+            asking.append(asyncio.create_task(ask(port, "/v1/attend")))
+            await eventually_async(lambda: len(waiting) + sum(each.done() for each in asking) == number)  # noqa: B023
+        assert len(waiting) == intake.LIMITS.per_source
+        assert await ask(port, "/v1/report") == b"HTTP/1.1 200 OK\r\n"
+        for each in waiting:
+            each.set()
+        assert set(await asyncio.gather(*asking)) == {b"HTTP/1.1 200 OK\r\n"}

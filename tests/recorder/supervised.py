@@ -19,7 +19,7 @@ import pytest
 
 from paddlejob.operator.reports import intake
 from paddlejob.operator.reports.certificate import Certificate
-from paddlejob.operator.reports.intake import Answer
+from paddlejob.operator.reports.intake import Answer, Call
 from paddlejob.operator.reports.tokens import PodIdentity
 from tests.recorder.interpreter import PACKAGE
 from tests.support.waiting import eventually, eventually_async
@@ -157,8 +157,8 @@ class Operator:
     async def _admit(self, token: str, _: str) -> PodIdentity:
         return PodIdentity("team", token, token)
 
-    async def _handle(self, sender: PodIdentity, body: bytes, _: object) -> Answer:
-        state = json.loads(body)
+    async def _handle(self, call: Call) -> Answer:
+        sender, state = call.sender, json.loads(call.body)
         self.numbers.append(state.pop("number"))
         self.ended_seconds = state.pop("endedSeconds", None)
         self.got.append(state)

@@ -18,7 +18,7 @@ import pytest
 from paddlejob.operator.ports.server import Limits
 from paddlejob.operator.reports import certificate, intake
 from paddlejob.operator.reports.certificate import Certificate
-from paddlejob.operator.reports.intake import Answer
+from paddlejob.operator.reports.intake import Answer, Call
 from paddlejob.operator.reports.tokens import PodIdentity
 from paddlejob.recorder import operator_sink
 from paddlejob.recorder.operator_sink import OperatorSink
@@ -74,8 +74,8 @@ class Operator:
     async def admit(self, token: str, _: str) -> PodIdentity:
         return PodIdentity("team", token, "uid-0")
 
-    async def handle(self, sender: PodIdentity, body: bytes, _: object) -> Answer:
-        self.got.append((sender.name, json.loads(body)))
+    async def handle(self, call: Call) -> Answer:
+        self.got.append((call.sender.name, json.loads(call.body)))
         return self.answers.pop(0) if self.answers else Answer(200, {"nextSeconds": 5.0})
 
     async def serve(self, identity: Certificate, act: Callable[[str], object]) -> None:

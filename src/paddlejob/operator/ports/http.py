@@ -72,8 +72,9 @@ class Request:
         self.token = token.strip() if scheme.lower() == "bearer" else ""
         self.keep = parsed[3] == "1" and "close" not in values.get("connection", "").lower()
         self.unread = int(length)
-        self.on_authenticated: Callable[[], None] = lambda: None
-        """Called by the handler when the client is authenticated; the response may follow much later."""
+        self.on_authenticated: Callable[[], bool] = lambda: True
+        """Called by the handler when the client is authenticated. Returns whether the response may wait:
+        not if the connection still counts among those of unauthenticated clients."""
         self._reader = reader
 
     async def body(self) -> bytes:

@@ -185,8 +185,8 @@ class _Port:
             if not counts[connection.source]:
                 del counts[connection.source]
 
-    def _authenticate(self, connection: _Connection) -> None:
-        """Keep the connection, and count it separately while there is room."""
+    def _authenticate(self, connection: _Connection) -> bool:
+        """Keep the connection, and count it separately while there is room; return whether it is."""
         connection.is_authenticated = True
         source, limits = connection.source, self._limits
         has_room = self._trusted.total() < limits.authenticated and self._trusted[source] < limits.per_source
@@ -195,6 +195,7 @@ class _Port:
             self._open[connection] = None
             connection.is_trusted = True
             self._trusted[source] += 1
+        return connection.is_trusted
 
     def _has_room_to_keep(self, source: str) -> bool:
         """Return whether a client may keep its connection: half of them are reserved for new clients."""

@@ -71,6 +71,7 @@ class _Held(msgspec.Struct, frozen=True, eq=False):
 
     request: Attendance
     changed: asyncio.Event
+    may_wait: bool
 
 
 class Supervisors:
@@ -87,8 +88,8 @@ class Supervisors:
         self._published: dict[ObjectKey, tuple[str, Mapping[str, str]]] = {}
         """The data of the ConfigMaps that programs wait for, by version; all pods of a job read the same."""
 
-    async def attend(self, job: PaddleJob, pod: Pod, body: bytes) -> dict[str, Any]:
-        """Return the answer to a supervisor. Raises one of DECODE_ERRORS."""
+    async def attend(self, job: PaddleJob, pod: Pod, body: bytes, *, may_wait: bool = True) -> dict[str, Any]:
+        """Return the answer to a supervisor, immediately unless `may_wait`. Raises one of DECODE_ERRORS."""
         request, uid = _DECODER.decode(body), pod.metadata.uid
         if not self._may_attend(job, pod, request):
             # No order would come for a program that is down, so its pod need not wait for one.
@@ -103,7 +104,7 @@ class Supervisors:
         numbers[uid] = request.number
         if earlier := self._latest.get(uid):
             earlier.changed.set()
-        held = self._latest[uid] = _Held(request, asyncio.Event())
+        held = self._latest[uid] = _Held(request, asyncio.Event(), may_wait)
         try:
             await self._note(job, pod, held)
             return await self._wait_for_order(job.metadata.key, pod, held)
@@ -169,7 +170,7 @@ class Supervisors:
     async def _wait_for_order(self, key: ObjectKey, pod: Pod, held: _Held) -> dict[str, Any]:
         namespace = pod.metadata.namespace
         self._waiting.setdefault(key, set()).add(held.changed)
-        has_slot = self._slots.take(namespace)
+        has_slot = held.may_wait and self._slots.take(namespace)
         try:
             async with asyncio.timeout(HOLD_SECONDS):
                 while (answer := await self._answer(key, pod, held)) is None:
