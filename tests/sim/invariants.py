@@ -121,9 +121,14 @@ class Invariants:
         self._check_ports(write)
 
     def _check_verdict(self, write: WriteRecord, status: JsonObject) -> None:
-        """No job fails for good because of the platform, unless a deadline passes."""
+        """No job fails for good because of the platform, unless a deadline passes.
+
+        Start errors that repeat before a job has run count, because its template may cause them.
+        """
         failure = status.get("lastFailure", {}).get("reason", "")
-        if failure in PLATFORM_FAULTS and not status["reason"].endswith("DeadlineExceeded"):
+        may_be_template = failure == "StartError" and "startTime" not in status
+        is_late = status["reason"].endswith("DeadlineExceeded")
+        if failure in PLATFORM_FAULTS and not is_late and not may_be_template:
             self._fail(write, f"failed for good after {failure}: {status['message']}")
 
     def _check_time(self, write: WriteRecord, of: JsonObject) -> None:
