@@ -317,6 +317,20 @@ BAD_LIVES = [
         "spec.restartPolicy.delaySeconds in body should be less than or equal to 3600",
     ),
     BadJob(
+        "a process parked for no restart in place",
+        restarts(inPlace=False, parked=True),
+        "spec.restartPolicy.parked",
+        "Forbidden: needs restarts in place; remove inPlace: false",
+        "spec.restartPolicy.parked: Invalid value: needs restarts in place; remove inPlace: false",
+    ),
+    BadJob(
+        "a process parked without the recorder",
+        restarts(parked=True).spec(recorder=False),
+        "spec.restartPolicy.parked",
+        "Forbidden: needs the recorder; remove recorder: false",
+        "spec.restartPolicy.parked: Invalid value: needs the recorder; remove recorder: false",
+    ),
+    BadJob(
         "a node given up at once",
         restarts(nodeLostSeconds=1),
         "spec.restartPolicy.nodeLostSeconds",

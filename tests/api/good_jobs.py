@@ -44,6 +44,7 @@ GOOD_JOBS: dict[str, JobBuilder] = {
             "maxDelaySeconds": 0,
             "nodeLostSeconds": 10,
             "noProgressLimit": 1,
+            "parked": True,
         },
     ),
     "elastic": job().worker(2).spec(elastic=0),

@@ -134,6 +134,11 @@ SAMPLE_SET = (
     "spec.sampleSetRef: imagenet has no effect, because SampleSets are not supported; mount a "
     "persistentVolumeClaim with the data at /data in the templates"
 )
+PARKED = (
+    "spec.restartPolicy.parked has no effect on spec.worker, because Paddle's launcher starts the ranks "
+    "itself; start the program with python"
+)
+LAUNCH = ["python", "-m", "paddle.distributed.launch", "train.py"]
 GLOO_DIRECTORY = {"env": [{"name": "PADDLE_GLOO_FS_PATH", "value": "/shared/gloo"}]}
 
 
@@ -155,6 +160,15 @@ GLOO_DIRECTORY = {"env": [{"name": "PADDLE_GLOO_FS_PATH", "value": "/shared/gloo
             job().worker().spec(sampleSetRef={"name": "imagenet", "mountPath": "/data"}),
             [SAMPLE_SET],
             id="a sample set of PaddleCloud",
+        ),
+        pytest.param(
+            job().worker(command=LAUNCH).spec(restartPolicy={"parked": True}), [PARKED], id="parked, launched"
+        ),
+        pytest.param(job().worker(command=LAUNCH), [], id="launched"),
+        pytest.param(
+            job().worker(command=["python", "train.py"]).spec(restartPolicy={"parked": True}),
+            [],
+            id="parked, with python",
         ),
     ],
 )

@@ -9,6 +9,7 @@ from paddlejob.api.v1 import Phase
 from paddlejob.api.validation.errors import FieldError
 from paddlejob.core.actions import AnnotatePod, Create, Delete, Kind, RemoveFinalizer, ReplaceConfig
 from paddlejob.core.plan import plan
+from paddlejob.core.recorder import Recorder
 from simkube.build import NOW, job, snapshot
 
 PS_JOB = job().ps(2).worker(2)
@@ -358,6 +359,12 @@ class TestBadInput:
         built = snapshot(job().worker(1).spec(sampleSetRef={"name": "imagenet", "mountPath": "/data"}))
         assert [event.reason for event in built.plan().events] == ["NoEffect"]
         assert settled(built).plan().events == ()
+
+    @pytest.mark.parametrize("recorder", [None, Recorder.of({}, "https://operator:8443", by_default=True)])
+    def test_a_parked_process_without_the_recorder_is_reported(self, recorder):
+        built = snapshot(job().worker(1).spec(restartPolicy={"parked": True}))
+        built.recorder = recorder
+        assert [event.reason for event in built.plan().events] == ([] if recorder else ["NoEffect"])
 
 
 BEING_CREATED = {

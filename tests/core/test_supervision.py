@@ -45,6 +45,12 @@ def test_pods_that_get_a_supervisor(of):
     assert pod["spec"]["restartPolicy"] == "Never"
 
 
+@pytest.mark.parametrize("parked", [True, False])
+def test_a_supervisor_parks_a_process_on_request(parked):
+    pod = rendered(job().worker(1).spec(restartPolicy={"parked": parked}))
+    assert (variables(pod).get(Env.PARKED) == "1") is parked
+
+
 NOT_SUPERVISED = {
     "no recorder": job().worker(1).spec(recorder=False),
     "inPlace is false": job().worker(1).spec(restartPolicy={"inPlace": False}),

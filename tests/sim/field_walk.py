@@ -93,6 +93,7 @@ FIELDS: dict[str, Values] = {
     "restartPolicy.nodeLostSeconds": Values((10, 86400), (9, "1m")),
     "restartPolicy.noProgressLimit": Values((1, 1000), (0, 1001)),
     "restartPolicy.inPlace": Values((True, False), ("yes", 1)),
+    "restartPolicy.parked": Values((True, False), ("yes", 1)),
     "successPolicy": Values(("AllWorkers", "Worker0"), ("Nobody", 1)),
     "suspend": Values((True, False), ("yes", 1)),
     "activeDeadlineSeconds": Values((30, 100_000), (0, -5, "soon")),

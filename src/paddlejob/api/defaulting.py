@@ -37,6 +37,7 @@ INTRANETS = {
 
 WITH_GLOO_RANGE = range(3)
 _GLOO_ON_SERVERS = 2
+_LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
 
 
 class Rendezvous(msgspec.Struct, frozen=True, gc=False):
@@ -144,6 +145,12 @@ def ineffective_fields(spec: PaddleJobSpec) -> Iterator[str]:
             f"spec.sampleSetRef: {sample_set.get('name')} has no effect, because SampleSets are not supported"
             f"; mount a persistentVolumeClaim with the data at {sample_set.get('mountPath')} in the templates"
         )
+    launched = [role for role, each in known.roles if is_launched(each.template)]
+    if spec.restart_policy.parked and launched:
+        yield (
+            f"spec.restartPolicy.parked has no effect on spec.{launched[0]}, because Paddle's launcher "
+            "starts the ranks itself; start the program with python"
+        )
 
 
 def training_container(template: JsonObject) -> JsonObject:
@@ -152,6 +159,12 @@ def training_container(template: JsonObject) -> JsonObject:
     containers = pod_spec.get("containers") if isinstance(pod_spec, dict) else None
     first = containers[0] if isinstance(containers, list) and containers else None
     return first if isinstance(first, dict) else {}
+
+
+def is_launched(template: JsonObject) -> bool:
+    """Return whether the command contains Paddle's launcher, which starts a process for each rank."""
+    command = command_line(training_container(template))
+    return any(launcher in command for launcher in _LAUNCHERS)
 
 
 def command_line(container: JsonObject) -> str:

@@ -138,6 +138,8 @@ class Env:
     """URL at which the supervisor of a pod asks for orders."""
     KEEP_ENV: Final = "PADDLEJOB_KEEP_ENV"
     """Variables of the template that a restart in place must not change."""
+    PARKED: Final = "PADDLEJOB_PARKED"
+    """Whether the supervisor keeps a process with Paddle imported."""
     PROCESS_ATTEMPT: Final = "PADDLEJOB_PROCESS_ATTEMPT"
     """The attempt whose addresses the ConfigMap has after a restart in place."""
     GIVEN_PYTHONPATH: Final = "PADDLEJOB_GIVEN_PYTHONPATH"

@@ -32,11 +32,12 @@ from paddlejob.core.policy.endings import clean_up, end, leave_to_garbage_collec
 from paddlejob.core.policy.holds import first_hold
 from paddlejob.core.policy.invalid_spec import report_invalid_spec
 from paddlejob.core.policy.success import success_verdict
-from paddlejob.core.recorder import NO_RECORDER
+from paddlejob.core.recorder import NO_RECORDER, recorder_of
 from paddlejob.core.snapshot import Snapshot
 from paddlejob.training.findings import Hang
 from paddlejob.training.goodput import add_goodput
 
+NOT_PARKED = "spec.restartPolicy.parked has no effect, because the job has no recorder"
 TROUBLE = (Reason.INVALID_SPEC, Reason.CREATE_FAILED, Reason.NO_HOST_PORT)
 
 
@@ -108,6 +109,8 @@ def _events(job: Observed, new: PaddleJobStatus) -> Iterator[Event]:
         # Local runs use another recorder.
         if spec.recorder and snapshot.recorder is None and snapshot.has_scheduler:
             yield Event(EventType.WARNING, Reason.NO_RECORDER, NO_RECORDER)
+        if spec.restart_policy.parked and recorder_of(job.stored, snapshot.recorder) is None:
+            yield Event(EventType.WARNING, Reason.NO_EFFECT, NOT_PARKED)
     if (note := snapshot.recorder_note) and note in new.message and note not in old.message:
         yield Event(EventType.WARNING, Reason.NO_RECORDER, note)
     if new.phase is not old.phase and new.phase in status.CONDITION_PHASES:

@@ -62,6 +62,12 @@ def spec_rules() -> list[JsonObject]:
             "must not exceed the job's number of pods",
             fieldPath=".schedulingPolicy.minAvailable",
         ),
+        _rule(
+            "!has(self.restartPolicy) || !has(self.restartPolicy.parked) || !self.restartPolicy.parked"
+            " || !has(self.recorder) || self.recorder",
+            "needs the recorder; remove recorder: false",
+            fieldPath=".restartPolicy.parked",
+        ),
     ]
 
 
@@ -79,6 +85,11 @@ def restart_policy_rules() -> list[JsonObject]:
             "self.maxDelaySeconds >= self.delaySeconds",
             "must not be less than delaySeconds",
             fieldPath=".maxDelaySeconds",
+        ),
+        _rule(
+            "!has(self.parked) || !self.parked || self.inPlace",
+            "needs restarts in place; remove inPlace: false",
+            fieldPath=".parked",
         ),
     ]
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from paddlejob.api import names
-from paddlejob.api.defaulting import EffectiveSpec, command_line, training_container
+from paddlejob.api.defaulting import EffectiveSpec, is_launched, training_container
 from paddlejob.api.meta import JsonObject
 from paddlejob.api.names import Env
 from paddlejob.api.v1 import Mode, Role
@@ -30,7 +30,6 @@ _CHECKED = (
     *_TORCH_MASTER,
 )
 _GLOO_ON = ("1", "2")
-_LAUNCHERS = ("paddle.distributed.launch", "paddle.distributed.fleet.launch", "fleetrun")
 
 
 class _Variable(msgspec.Struct, frozen=True):
@@ -42,7 +41,7 @@ class _Variable(msgspec.Struct, frozen=True):
 def env_errors(spec: EffectiveSpec) -> Iterator[FieldError]:
     """Yield errors for variables that prevent a job's pods from connecting."""
     env = {role: _env(f"spec.{role}.template", each.template) for role, each in spec.roles}
-    if spec.mode is Mode.COLLECTIVE and not _is_launched(dict(spec.roles)[Role.WORKER].template):
+    if spec.mode is Mode.COLLECTIVE and not is_launched(dict(spec.roles)[Role.WORKER].template):
         yield from _master_errors(env[Role.WORKER])
     if spec.mode is Mode.COLLECTIVE:
         yield from _launcher_errors(env[Role.WORKER])
@@ -151,12 +150,6 @@ def _env(path: str, template: JsonObject) -> dict[str, _Variable]:
         for index, each in enumerate(listed if isinstance(listed, list) else ())
         if isinstance(each, dict) and each.get("name") in _CHECKED
     }
-
-
-def _is_launched(template: JsonObject) -> bool:
-    """Return whether the command contains Paddle's launcher, which uses only the endpoints."""
-    command = command_line(training_container(template))
-    return any(launcher in command for launcher in _LAUNCHERS)
 
 
 def _is_own_host(endpoint: str) -> bool:

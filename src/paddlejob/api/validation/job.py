@@ -84,6 +84,8 @@ def _errors(job: PaddleJob, spec: EffectiveSpec, *, pods_have_ipv6: bool) -> Ite
     if job.spec.scheduling_policy is not None:
         yield from _scheduling_errors("spec.schedulingPolicy", job.spec.scheduling_policy, job.spec)
     yield from _restart_policy_errors("spec.restartPolicy", job.spec.restart_policy)
+    if job.spec.restart_policy.parked and job.spec.recorder is False:
+        yield forbidden("spec.restartPolicy.parked", "needs the recorder; remove recorder: false")
     if pods_have_ipv6 or spec.intranet is Intranet.SERVICE:
         yield from _endpoint_list_errors(job, spec)
 
@@ -227,6 +229,8 @@ def _restart_policy_errors(path: str, policy: RestartPolicy) -> Iterator[FieldEr
             policy.max_delay_seconds,
             f"must not be less than delaySeconds ({policy.delay_seconds})",
         )
+    if policy.parked and not policy.in_place:
+        yield forbidden(f"{path}.parked", "needs restarts in place; remove inPlace: false")
 
 
 def _endpoint_list_errors(job: PaddleJob, spec: EffectiveSpec) -> Iterator[FieldError]:

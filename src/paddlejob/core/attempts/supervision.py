@@ -71,6 +71,8 @@ def with_supervisor(pod_spec: JsonObject, context: JobContext, given: JsonObject
     names_given = {str(each.get("name")) for each in given.get("env") or ()}
     kept = sorted((names_given & _CHANGING) - names.PROTECTED_ENV)
     env = [*first["env"], {"name": Env.ATTEND_URL, "value": f"{context.recorder.url}{ATTEND_PATH}"}]
+    if context.job.spec.restart_policy.parked:
+        env.append({"name": Env.PARKED, "value": "1"})
     if kept:
         env.append({"name": Env.KEEP_ENV, "value": ",".join(kept)})
     return {**pod_spec, "containers": [{**first, "env": env}, *others]}
