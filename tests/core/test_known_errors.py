@@ -47,7 +47,7 @@ def test_what_follows_from_a_named_error(words, code, phase, reason):
         assert plan.status.reason == reason
     if phase is AGAIN:
         assert plan.status.restarts == 1
-        assert plan.status.retry_time is not None
+        assert plan.status.consecutive_restarts == 1
 
 
 def test_the_rules_of_the_job_come_first():

@@ -168,16 +168,13 @@ def test_nothing_is_created_while_an_old_pod_is_there():
     assert (created(built.plan()), deleted(built.plan())) == ([], [])
 
 
-def test_a_counted_restart_waits_twice_as_long_each_time():
-    built = restarted(live().failed("worker", 1, code=137))
-    assert (created(built.plan()), built.plan().requeue_after_seconds) == ([], 5)
-    assert created(built.later(5).plan()) == ALL_OF_COLLECTIVE
-    second = restarted(built.pods_running().formed().failed("worker", 1, code=137))
-    assert second.plan().requeue_after_seconds == 10
-
-
-def test_a_restart_that_does_not_count_does_not_wait():
-    assert created(restarted(live().failed("worker", 1, code=143)).plan()) == ALL_OF_COLLECTIVE
+@pytest.mark.parametrize("code", [137, 143], ids=["counted", "uncounted"])
+def test_the_second_restart_in_a_row_waits(code):
+    built = restarted(live().failed("worker", 1, code=code))
+    assert created(built.plan()) == ALL_OF_COLLECTIVE
+    second = restarted(built.pods_running().formed().failed("worker", 1, code=code))
+    assert (created(second.plan()), second.plan().requeue_after_seconds) == ([], 10)
+    assert created(second.later(10).plan()) == ALL_OF_COLLECTIVE
 
 
 def test_pods_of_the_new_attempt_carry_its_number_and_wait_for_its_config():

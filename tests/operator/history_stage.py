@@ -48,6 +48,16 @@ class Kept(Scene):
         await self.until(is_there, f"{name} is recorded as {result}")
         return await self.record(name)
 
+    async def restarted(self, name: str = "demo") -> Record:
+        """Wait until an attempt of a job is recorded, and return the record; the next one may run already."""
+
+        async def is_there() -> bool:
+            names_stored = [each.name for each in await self.stored()]
+            return name in names_stored and bool((await self.record(name)).attempts)
+
+        await self.until(is_there, f"an attempt of {name} is recorded")
+        return await self.record(name)
+
     async def stored(self) -> list[Summary]:
         """Return the summaries on the ConfigMaps, not those of jobs."""
         listed = await self.client.list(

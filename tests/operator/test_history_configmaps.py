@@ -182,10 +182,10 @@ def test_a_record_that_cannot_be_read_is_written_again():
         await stage.submit(job().worker(1))
         await stage.phase("Running")
         stage.let_go("demo-worker-0")
-        await stage.recorded("Restarting")
+        stage.hold("demo-worker-0", 1)
+        await stage.restarted()
         name = object_key((await stage.stored())[0]).name
         await stage.client.patch(CONFIG_MAPS, "default", name, {"binaryData": {"record.json.gz": "AAAA"}})
-        stage.hold("demo-worker-0", 1)
         await stage.phase("Running")
         stage.let_go("demo-worker-0")
         record = await stage.recorded("Failed")

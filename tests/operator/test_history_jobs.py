@@ -58,7 +58,7 @@ def test_stacks_of_a_hung_job_are_recorded():
         stacks = (("demo-worker-1 (rank 1)", "in lock"), ("demo-worker-0 (rank 0)", "in wait"))
         hang = Hang(0, 9, 600, ("demo-worker-1 (rank 1) on a",), "no step for 10m (step 9)", stacks=stacks)
         stage.running.controller.state.note(running.metadata.key, Hang, hang)
-        (attempt,) = (await stage.recorded("Restarting")).attempts
+        (attempt,) = (await stage.restarted()).attempts
         assert (attempt.reason, [each.rank for each in attempt.ranks]) == ("Hung", ["worker-1", "worker-0"])
         assert attempt.ranks[0].text == "stack of demo-worker-1 (rank 1):\nin lock"
         assert attempt.ranks[1].text == "step 9\n\nstack of demo-worker-0 (rank 0):\nin wait"
@@ -99,8 +99,8 @@ def test_every_restart_is_recorded_with_the_changes():
         await stage.edit(worker={"template": template})
         stage.write("demo-worker-0", "out of memory")
         stage.let_go("demo-worker-0")
-        await stage.recorded("Restarting")
         stage.hold("demo-worker-0", 1)
+        await stage.restarted()
         await stage.phase("Running")
         stage.let_go("demo-worker-0")
         record = await stage.recorded("Failed")
@@ -186,7 +186,7 @@ def test_a_job_that_is_deleted_while_no_operator_runs_is_recorded_by_the_next():
         await stage.submit(job().worker(1))
         await stage.phase("Running")
         stage.let_go("demo-worker-0")
-        await stage.recorded("Restarting")
+        await stage.restarted()
         await stage.stop_operator()
         await stage.deleted()
         stage.start_operator()

@@ -187,7 +187,13 @@ class RestartPolicy(View, frozen=True):
         ),
     ] = ()
     delay_seconds: Annotated[
-        int, about("Delay before the first restart; doubles with every further one.", minimum=0, maximum=3600)
+        int,
+        about(
+            "Base of the delay between restarts. The first of several consecutive ones begins immediately, "
+            "the second waits twice this time, and each further one twice as long as the one before.",
+            minimum=0,
+            maximum=3600,
+        ),
     ] = 5
     max_delay_seconds: Annotated[int, about("Longest delay before a restart.", minimum=0, maximum=86400)] = (
         300

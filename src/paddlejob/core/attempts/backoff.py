@@ -1,8 +1,8 @@
 """Delays before the pods of a job are created again, longer after each consecutive failure.
 
 Every new attempt is delayed, for any cause: counted and uncounted failures, deleted pods, changed addresses.
-Only the first restart in a row that is not the program's fault starts immediately. This bounds the number of
-writes for any failure.
+Only the first restart in a row starts immediately, unless a node is suspect. This bounds the number of writes
+for any failure.
 """
 
 from __future__ import annotations

@@ -190,11 +190,10 @@ def _restart_delay(job: Observed, new: NewAttempt) -> tuple[int, float]:
     in_a_row = backoff.restarts_in_a_row(job.status, job.now)
     if new.phase is not Phase.RESTARTING:
         return in_a_row + (new.workers is not None), 0.0
-    counted = new.failure is not None and new.failure.counted
     each = backoff.restarts_each(in_a_row + 1, job.trusted, all_pods=new.all_pods or new.in_place)
     policy = job.trusted.spec.restart_policy
-    # A restart in place costs little, so the first one need not wait.
-    is_immediate = new.in_place or not (counted or new.blames_node)
+    # New pods need not meet a suspect node again at once; the pods of a restart in place stay where they are.
+    is_immediate = new.in_place or not new.blames_node
     return in_a_row + 1, backoff.delay_seconds(policy, each, first_is_immediate=is_immediate)
 
 
