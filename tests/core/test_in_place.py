@@ -338,6 +338,20 @@ def test_a_pod_that_is_replaced_after_the_order_restarts_the_programs_that_hold_
     assert deleted(plan) == ["demo-worker-2"], "it has no supervisor yet"
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_no_pod_is_created_that_would_start_with_the_address_of_a_lost_one(is_open):
+    built = begun(live().gone("worker", 1)).later(60)
+    built.processes.pop(ALL[1], None)
+    for index in (0, 2):
+        built.supervised("worker", index, down(137))
+    built.waiting("worker", 1)
+    data = written(built.plan())
+    key = next(name for name in data if name.startswith(f"{Env.ATTEMPT}_1_"))
+    begun(built.config(data if is_open else {name: text for name, text in data.items() if name != key}))
+    built.supervised("worker", 0, Process(1)).failed("worker", 2, code=137)
+    assert attempts(built.plan()) == ((2, 2, 1) if is_open else (1, 0, 1))
+
+
 def test_a_server_that_is_replaced_after_the_order_restarts_the_programs_that_hold_its_address():
     of = job().ps(2).worker(2).spec(withGloo=0)
     built = begun(live(of).supervised("ps", 1, down(137))).later(60)

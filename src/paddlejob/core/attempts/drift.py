@@ -90,6 +90,22 @@ def restart_after_move(job: ValidJob) -> NewAttempt | None:
     return NewAttempt(Phase.RESTARTING, Reason.RESTARTING, message, failure=failure)
 
 
+def restart_after_late_loss(job: ValidJob) -> NewAttempt | None:
+    """Return a new attempt if a pod was lost after the addresses of a restart in place were published.
+
+    If the ConfigMap has the key of the attempt, because of another new pod, a new pod would start with the
+    address of the lost one.
+    """
+    data = job.snapshot.config_map.data if job.snapshot.config_map else {}
+    is_open = attempt_key(job.trusted, job.status.attempt) in data and not job.context.knows_hosts_beforehand
+    if not (is_open and job.pods.missing and _is_published(job)):
+        return None
+    replica = job.pods.missing[0]
+    message = f"{replica}: its pod was lost while the programs restarted"
+    failure = _uncounted_failure(job, replica, Reason.POD_LOST, message)
+    return NewAttempt(Phase.RESTARTING, Reason.RESTARTING, message, failure=failure)
+
+
 def _was_up(job: Observed, replica: Replica) -> bool:
     """Return whether other pods have worked with the pod of a replica.
 

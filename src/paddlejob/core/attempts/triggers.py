@@ -105,6 +105,7 @@ TRIGGERS: tuple[Callable[[ValidJob], NewAttempt | None], ...] = (
     restart_after_hang,
     replace_straggler,
     drift.replace_lost_pods,
+    drift.restart_after_late_loss,
     drift.scale_to_spec,
     drift.restart_after_move,
     inherited.replace_unstarted,
